@@ -35,7 +35,6 @@ use crate::{
     metrics::Metrics,
 };
 
-/// Changes of bindings that wait for the reconciler.
 const BINDING_EVENTS: usize = 1024;
 
 /// A controller whose port is bound.
@@ -49,8 +48,7 @@ pub struct App {
 }
 
 impl App {
-    /// # Errors
-    /// An address that is taken, or TLS files that do not load.
+    /// Fails if an address is taken or a TLS file does not load.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
@@ -83,7 +81,6 @@ impl App {
         })
     }
 
-    /// The address of the admin port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -92,7 +89,6 @@ impl App {
         self.readiness.clone()
     }
 
-    /// Starts the tasks of the process.
     pub fn spawn(mut self, tasks: &mut Tasks) {
         let (context, stop) = (self.context, tasks.stop_token());
         let client = context.client.clone();
@@ -169,8 +165,8 @@ impl App {
         let extra = move |request: Request<http::Body>| {
             let context = Arc::clone(&context);
             async move {
-                let asked = request.uri().path() == "/decisions";
-                asked.then(|| decisions_page(&context.decisions))
+                let is_decisions = request.uri().path() == "/decisions";
+                is_decisions.then(|| decisions_page(&context.decisions))
             }
         };
         let registry = Arc::new(self.registry);

@@ -1,5 +1,3 @@
-//! A binding without its status.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_api::constraint::{
@@ -14,7 +12,6 @@ use tautline_core::{
 /// `namespace/name` of a binding or an offer.
 pub(crate) type Key = Arc<str>;
 
-/// A binding's status as the API has it.
 pub(crate) type BindingStatus = ConstraintPolicyBindingStatus;
 
 /// A binding without its status.
@@ -23,7 +20,6 @@ pub(crate) struct BindingSpec {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub uid: Box<str>,
-    /// The name of its offer.
     pub offer: Arc<str>,
     /// The UID of the offer that owns it; empty without an owner.
     pub owner: Box<str>,
@@ -73,7 +69,6 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
     model::key(namespace, name).into()
 }
 
-/// The offer of a key, if the snapshot has it.
 pub(crate) fn offer_at<'a>(snapshot: &'a Snapshot, key: &str) -> Option<&'a OfferEntry> {
     let (namespace, name) = key.split_once('/')?;
     snapshot.offer(namespace, name)

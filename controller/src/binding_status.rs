@@ -1,5 +1,4 @@
-//! A binding's status from an evaluation, and back: after a restart the conditions
-//! restore the grace.
+//! Statuses from evaluations, and back: conditions restore the grace after a restart.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -21,7 +20,6 @@ const COMPLIANT: &str = "Compliant";
 /// True: its rules could be evaluated. False: they could not since its last transition.
 const READY: &str = "Ready";
 
-/// The difference of two statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
@@ -42,7 +40,6 @@ pub(crate) fn from_api_time(time: &Time) -> UnixTime {
     UnixTime::from_secs(u64::try_from(time.0.as_second()).unwrap_or(0))
 }
 
-/// The compliance state that a status shows.
 pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
     let since = |type_: &str| {
         let condition = status.conditions.iter().find(|c| c.type_ == type_)?;
@@ -55,7 +52,6 @@ pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
     }
 }
 
-/// The status after an evaluation.
 pub(crate) fn next_status(
     before: &BindingStatus,
     evaluation: Evaluation,
@@ -105,10 +101,10 @@ fn condition(
     now: UnixTime,
 ) -> Condition {
     let before = before.conditions.iter().find(|c| c.type_ == type_);
-    let kept = before.filter(|c| c.status == status);
-    let transition = match (since, kept) {
+    let unchanged = before.filter(|c| c.status == status);
+    let transition = match (since, unchanged) {
         (Some(since), _) => to_api_time(since),
-        (None, Some(kept)) => kept.last_transition_time.clone(),
+        (None, Some(unchanged)) => unchanged.last_transition_time.clone(),
         (None, None) => to_api_time(now),
     };
     Condition {
@@ -291,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn compare_tells_figures_from_state() {
+    fn compare_separates_figures_from_state() {
         let change = change((Compliant, "7ms"), (Compliant, "8ms"));
         assert_eq!(change, Change::Reasons);
     }

@@ -11,7 +11,6 @@ use tautline_runtime::lease;
 /// The Lease by which replicas elect their leader. An extender reads it, too.
 pub const LEASE: &str = CONTROLLER;
 
-/// The configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub admin: SocketAddr,
@@ -28,15 +27,12 @@ pub struct Config {
     pub exempt_namespaces: BTreeSet<String>,
     /// Report evictions and mitigations instead of carrying them out.
     pub dry_run: bool,
-    /// Requeue rejected pods.
     pub requeue_pods: bool,
-    /// Put the gate's resource on nodes.
     pub advertise_gate: bool,
     pub provider_client: ClientConfig,
 }
 
 impl Config {
-    /// The defaults in `namespace` for a replica called `identity`.
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),

@@ -12,7 +12,6 @@ const MAX_DECISIONS: usize = 1000;
 /// Texts quote providers and the underlay controller.
 const MAX_TEXT_CHARS: usize = 2048;
 
-/// One decision.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Decision {
     time: String,
@@ -24,7 +23,6 @@ pub(crate) struct Decision {
     /// The reason code.
     outcome: &'static str,
     text: String,
-    /// The reason of the violation.
     violation: String,
 }
 
@@ -47,7 +45,6 @@ impl Decision {
     }
 }
 
-/// The last decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Decisions(Mutex<VecDeque<Decision>>);
 

@@ -96,7 +96,6 @@ mod tests {
 
     use super::*;
 
-    /// An evaluation of policies, each of rules with a compliance and a reason.
     fn evaluation(policies: &[&[(Compliance, &str)]]) -> Evaluation {
         let rule = |(c, reason): &(Compliance, &str)| rule_detail("latency", "a/b", *c, reason);
         let policies = policies.iter().map(|rules| {

@@ -1,5 +1,4 @@
-//! Evictions: which pod of a violated binding gains from another node, and why a pod
-//! is not evicted. Plain data in, decisions out.
+//! Pure decisions on evictions: the pod of a binding that gains most from another node.
 
 mod refusal;
 #[cfg(test)]
@@ -30,18 +29,15 @@ pub(crate) use workload::{OwnerRef, check_ready, checked_name, controller_of, de
 /// A pod that came after an eviction is not evicted for so many cool-downs.
 const COME_BACK_COOL_DOWNS: u32 = 10;
 
-/// A pod to evict, and the node where it would go.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// As it would come again, bound to no node.
+    /// Unbound, as its replacement will be.
     pub pod: model::Pod,
-    /// As it is.
     pub object: Pod,
     pub node: Arc<str>,
     pub target: Move,
 }
 
-/// The better node of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Move {
     pub node: String,
@@ -51,7 +47,6 @@ pub(crate) struct Move {
     pub why: String,
 }
 
-/// A plan for a pod, made now.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePlan {
     pub nodes: Arc<NodeSet>,
@@ -72,7 +67,6 @@ pub(crate) fn pods_of<'a>(
         .map(|(target, r)| (target, r.name.as_str()))
 }
 
-/// The pod that runs and its node, unless its namespace is exempt.
 pub(crate) fn running_pod<'a>(
     snapshot: &'a Snapshot,
     exempt: &BTreeSet<String>,
@@ -93,8 +87,7 @@ pub(crate) fn running_pod<'a>(
     }
 }
 
-/// Refuses a pod whose eviction would not move it, and one that the last eviction of
-/// the offer brought.
+/// Refuses a pod that no eviction moves, or that the last eviction of the offer created.
 pub(crate) fn check_pod(
     pod: &Pod,
     known: &model::Pod,
@@ -118,8 +111,7 @@ pub(crate) fn check_pod(
     Ok(())
 }
 
-/// Whether the last eviction brought this pod. That did not help, so the next eviction
-/// waits; otherwise evictions would go on for ever.
+/// True if the last eviction created this pod: evicting it at once would go on for ever.
 fn came_back(
     created: Option<UnixTime>,
     last_eviction: Option<UnixTime>,
@@ -145,7 +137,6 @@ fn check_owner(pod: &Pod) -> Result<(), (&'static str, &'static str)> {
     }
 }
 
-/// The pod as it would come again: with its restrictions of placement, bound to no node.
 pub(crate) fn as_unbound(mut pod: Pod) -> model::Pod {
     if let Some(spec) = &mut pod.spec {
         spec.node_name = None;
@@ -153,7 +144,6 @@ pub(crate) fn as_unbound(mut pod: Pod) -> model::Pod {
     convert::pod(&pod)
 }
 
-/// The best other node of a plan for a pod on `node`.
 pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> {
     if let Some(rule) = &plan.unanswered {
         return Err(Refusal::new("PlanIncomplete", rule));

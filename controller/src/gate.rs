@@ -1,6 +1,5 @@
-//! The gate's resource on nodes, for scheduler configurations without
-//! `ignoredByScheduler`: kube-scheduler then looks for it on the node as for any other
-//! resource.
+//! The gate's resource on nodes, for scheduler configurations without `ignoredByScheduler`:
+//! kube-scheduler then requires it of the node as any other resource.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +8,6 @@ use tautline_core::{Snapshot, model::Node, names::GATE_RESOURCE};
 
 /// A pod requests one: more than a node ever has pods.
 const QUANTITY: u32 = 1_000_000;
-/// The wait after a failure, which doubles with each.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(120);
 

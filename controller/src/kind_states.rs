@@ -1,11 +1,9 @@
-//! The watches on the kinds that targets name: which lists are complete, and which
-//! kinds cannot be watched.
+//! The watches on the kinds of targets: complete lists, and kinds that cannot be watched.
 
 use std::collections::BTreeMap;
 
 use tautline_core::model::{Target, TargetKind};
 
-/// The state of the watch on a kind.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KindState {
     /// All its objects are known, or it has none.

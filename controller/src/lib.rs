@@ -1,12 +1,8 @@
-//! The controller: offers become bindings, rule providers evaluate the bindings, and
-//! violations are reported, mitigated by the underlay, or ended by evicting a pod that
-//! has a better node. The offer says which.
+//! Offers become bindings, rule providers evaluate them, and violations are reported, mitigated
+//! by the underlay or ended by an eviction. One replica leads, by a Lease.
 //!
-//! One replica leads, by a Lease; the others watch the same objects and do nothing.
-//!
-//! Decisions are pure: [`reconciler`], [`violations`], [`eviction`], [`mitigation`],
-//! [`release`] and [`gate`] know no client, channel or clock. The [`executor`] carries
-//! them out.
+//! [`reconciler`], [`violations`], [`eviction`], [`mitigation`], [`release`] and [`gate`] are
+//! pure: no client, channel or clock. The [`executor`] carries out their decisions.
 
 mod app;
 mod binding_spec;

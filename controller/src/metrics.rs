@@ -1,5 +1,3 @@
-//! The metrics of the controller.
-
 use std::time::Duration;
 
 use prometheus_client::{
@@ -44,7 +42,6 @@ struct Write {
     outcome: &'static str,
 }
 
-/// Clones share their values.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bindings: Family<ByCompliance, Gauge>,

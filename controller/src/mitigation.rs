@@ -11,7 +11,6 @@ use tautline_core::{
 
 use crate::binding_spec::BindingSpec;
 
-/// A mitigation to ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MitigationRequest {
     /// The pod that is to hold a new allocation.
@@ -62,8 +61,7 @@ impl MitigationRequest {
     }
 }
 
-/// The underlay controller for a violation. The one that holds the pod's allocations,
-/// if there is one: another does not know them.
+/// The underlay controller of the pod's allocations, which no other knows, else the namespace's.
 pub(crate) fn underlay_for<'a>(
     snapshot: &'a Snapshot,
     trusted: &TrustedNamespaces,
@@ -95,7 +93,6 @@ pub(crate) fn named_or_chosen<'a>(
     usable.then_some(service)
 }
 
-/// The underlay controller that allocated for a pod.
 pub(crate) fn allocator(pod: &Pod) -> Option<&str> {
     pod.annotations.get(UNDERLAY_ANNOTATION)
 }

@@ -16,7 +16,6 @@ use crate::{binding_status::to_api_time, kind_states::KindStates};
 /// Messages contain names of targets and policies as tenants wrote them.
 const MAX_MESSAGE_CHARS: usize = 8192;
 
-/// The bindings of an offer as its status counts them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BindingSummary<'a> {
     /// The number of tuples, regardless of the cap.
@@ -44,7 +43,6 @@ pub(crate) fn invalid(why: &str) -> OfferCondition {
     }
 }
 
-/// The condition of an offer that can be read.
 pub(crate) fn condition(
     entry: &OfferEntry,
     bindings: &BindingSummary<'_>,
@@ -136,7 +134,6 @@ fn problems(
     problems
 }
 
-/// The status of the offer called `name`; `before` is its last one.
 pub(crate) fn status(
     name: &str,
     bindings: &BindingSummary<'_>,

@@ -1,5 +1,4 @@
-//! The number of evaluations at one provider at once is limited; further ones wait
-//! in order. A slow provider delays the bindings that need it, and no others.
+//! Limits concurrent evaluations per provider: a slow one delays only the bindings that need it.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -10,7 +9,6 @@ use crate::binding_spec::Key;
 /// A ticket that has waited so often runs whatever else does.
 const MAX_WAITS: u32 = 3;
 
-/// A binding to evaluate, the time it was due, and the providers it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ticket {
     pub key: Key,
@@ -43,8 +41,7 @@ impl ProviderLimiter {
         }
     }
 
-    /// Takes a slot at each provider and returns the ticket, or queues it at the
-    /// first provider without a free slot.
+    /// Takes a slot at each provider, or queues the ticket at the first without a free slot.
     pub(crate) fn acquire(&mut self, mut ticket: Ticket) -> Option<Ticket> {
         if ticket.waits < MAX_WAITS {
             for provider in &ticket.providers {

@@ -1,5 +1,4 @@
-//! The question of an evaluation: the rules of an offer's policies and their
-//! providers. All bindings of an offer share it.
+//! The rules of an offer's policies and their providers, shared by all its bindings.
 
 use std::{
     collections::hash_map::DefaultHasher,

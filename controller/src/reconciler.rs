@@ -1,6 +1,5 @@
-//! Offers become bindings, bindings are evaluated in time, and statuses are written: a
-//! state machine. Events come in, actions go out, and the time is an argument; the
-//! executor carries the actions out and returns their results as events.
+//! A state machine of bindings, their evaluations and statuses: events and the time go in,
+//! actions come out. The executor carries them out and returns their results as events.
 
 mod diff;
 mod evaluate;

@@ -11,10 +11,8 @@ use tautline_core::{Snapshot, model::Pod};
 
 const BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// Releases at once.
 const MAX_RELEASES: usize = 8;
 
-/// The progress of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Progress {
     /// It is released; only the finalizer is left.
@@ -23,20 +21,16 @@ struct Progress {
     failures: u32,
 }
 
-/// An allocation to release.
 #[derive(Clone, Debug)]
 pub(crate) struct Release {
     pub pod: Arc<Pod>,
     pub id: Box<str>,
-    /// Only the finalizer is left.
     pub released: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ReleaseOutcome {
-    /// Released, and the finalizer is removed.
     Done,
-    /// Released; the finalizer could not be removed.
     FinalizerLeft,
     Failed,
 }
@@ -46,8 +40,7 @@ pub(crate) enum ReleaseOutcome {
 pub(crate) struct ReleaseQueue(HashMap<(Box<str>, Box<str>), Progress>);
 
 impl ReleaseQueue {
-    /// The releases that are due, those that have waited longest first: a pod with very
-    /// many allocations delays no other for ever.
+    /// The longest waiting come first: a pod with very many allocations delays no other for ever.
     pub(crate) fn due(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Release> {
         let (mut all, mut due) = (HashMap::new(), Vec::new());
         for pod in snapshot.with_underlay_allocation() {
@@ -204,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn release_of_another_pod_of_the_name_begins_anew() {
+    fn release_of_a_new_pod_of_the_name_starts_over() {
         let mut world = World::new();
         world.pod("web", &["a"], true);
         world.finish(ReleaseOutcome::Done);

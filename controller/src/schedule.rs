@@ -10,7 +10,6 @@ use tautline_core::planning::fnv1a_64;
 
 use crate::binding_spec::Key;
 
-/// The reason why a binding is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
     /// Its period. A changed period starts another turn and makes older ones void.
@@ -19,7 +18,6 @@ pub(crate) enum Reason {
     Once,
 }
 
-/// Bindings by the time of their next evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule(BinaryHeap<Reverse<(Instant, Reason, Key)>>);
 
@@ -28,12 +26,10 @@ impl Schedule {
         self.0.push(Reverse((at, reason, key)));
     }
 
-    /// The time of the next evaluation.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Takes the next evaluation that is due by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Key, Instant, Reason)> {
         if self.next()? > now {
             return None;
@@ -48,8 +44,7 @@ pub(crate) fn phase(key: &str, period: Duration) -> Duration {
     period.mul_f64(fraction(fnv1a_64(&[key])))
 }
 
-/// One period plus or minus 5 %: bindings that were due together do not stay
-/// together.
+/// One period ± 5 %, so that bindings that were due together spread.
 pub(crate) fn jittered(key: &str, turn: u64, period: Duration) -> Duration {
     let roll = fnv1a_64(&[key, &turn.to_string()]);
     period.mul_f64(0.95 + 0.1 * fraction(roll))

@@ -1,4 +1,4 @@
-//! Violations: a state machine of whose turn it is, and the next step for each.
+//! Violations: a state machine that orders attempts and decides the next step of each.
 
 mod decide;
 mod inbox;

@@ -15,7 +15,6 @@ pub(crate) enum WriteError {
 }
 
 impl WriteError {
-    /// The error of a response with this HTTP status.
     pub(crate) fn from_status(status: u16, reason: &str, message: String) -> Self {
         match (status, reason) {
             (404, _) => Self::Gone,

@@ -1,5 +1,3 @@
-//! `/explain` on the admin port.
-
 use tautline_api::convert;
 use tautline_core::constraints::{self, PodIdentity};
 use tautline_runtime::http;

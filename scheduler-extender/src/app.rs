@@ -37,11 +37,9 @@ pub struct App {
 }
 
 impl App {
-    /// Binds the ports. With a cluster, watches fill `store`, and the extender can bind and
-    /// requeue pods. Without a cluster, the caller fills `store`.
-    ///
-    /// # Errors
-    /// An address in use, or TLS files that do not load.
+    /// Binds the ports; fails if an address is in use or a TLS file does not load. With a
+    /// cluster, watches fill `store`, and the extender can bind and requeue pods. Without one,
+    /// the caller fills `store`.
     pub async fn build(
         config: Config,
         store: ClusterStore,
@@ -104,7 +102,6 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The operators' port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -113,7 +110,6 @@ impl App {
         self.readiness.clone()
     }
 
-    /// Starts everything as tasks of a process.
     pub fn spawn(mut self, tasks: &mut Tasks) {
         let (state, stop) = (self.state, tasks.stop_token());
         if let Some(cluster) = self.cluster {

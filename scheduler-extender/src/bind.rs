@@ -172,7 +172,6 @@ fn check_against_filter(state: &State, args: &BindArgs) -> Result<(), BindFailur
     ))
 }
 
-/// True if any of the pod's rules has a provider that reserves.
 fn has_allocator(context: BindContext<'_>) -> bool {
     let (providers, snapshot) = (&context.state.providers, context.snapshot);
     context.constraints.iter().any(|constraints| {
@@ -213,7 +212,6 @@ fn overwritten<'a>(existing: &Annotations, reserved: &'a [Reservation]) -> Optio
     changed.next().map(|(key, _)| key)
 }
 
-/// The outcome of writing a Binding.
 enum Write {
     Bound,
     Refused(Box<kube::core::Status>),
@@ -272,9 +270,8 @@ async fn write(
     }
 }
 
-/// A Binding that also writes the reservations' annotations: the API server merges a
-/// Binding's annotations into the pod. With a version it applies only to the pod of that
-/// version.
+/// The API server merges a Binding's annotations into the pod. With a version the Binding
+/// applies only to the pod of that version.
 fn binding(args: &BindArgs, annotations: Annotations, version: Option<String>) -> Binding {
     Binding {
         metadata: ObjectMeta {

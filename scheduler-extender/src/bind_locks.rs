@@ -1,11 +1,9 @@
-//! Locks that allow one bind of a pod at a time.
-
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
-/// UIDs of pods whose bind uses the underlay now. kube-scheduler may give up on a bind and
-/// try again while the first still runs; concurrent binds would undo each other's work.
+/// UIDs of pods whose bind uses the underlay now. kube-scheduler may retry a bind while the
+/// first still runs; concurrent binds would undo each other's work.
 #[derive(Debug, Default)]
 pub(crate) struct BindLocks(Mutex<HashSet<String>>);
 

@@ -1,5 +1,3 @@
-//! The extender's validated configuration.
-
 use std::{
     collections::BTreeSet,
     net::{Ipv6Addr, SocketAddr},
@@ -9,7 +7,6 @@ use std::{
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
 
-/// How the extender serves.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub listen: SocketAddr,
@@ -27,7 +24,6 @@ pub struct Config {
     pub concurrency: usize,
     /// Below the scheduler's httpTimeout, 5 s unless configured.
     pub deadline: Duration,
-    /// Memory for explanations.
     pub explain_bytes: usize,
     /// Serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
@@ -64,7 +60,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// True if clients need a certificate.
     pub(crate) fn authenticates_clients(&self) -> bool {
         self.tls.as_ref().is_some_and(|f| f.client_ca.is_some())
     }

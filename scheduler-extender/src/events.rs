@@ -9,7 +9,6 @@ use tautline_runtime::events::{self, EventNote, reference_to_own};
 
 use crate::{plans::PodPlan, underlay::code::NEEDS_BIND};
 
-/// Minimum time between two identical events.
 const INTERVAL: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]

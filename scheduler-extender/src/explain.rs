@@ -1,5 +1,3 @@
-//! The last planning rounds of each pod.
-
 pub(crate) mod pod;
 mod record;
 

@@ -61,7 +61,6 @@ async fn wait_for_pending_offers(state: &State, pod: &PodIdentity) -> Result<(),
     })
 }
 
-/// The same nodes in the same form.
 fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     let (key, raw) = match nodes {
         Nodes::Names(names) => ("nodenames", *names),

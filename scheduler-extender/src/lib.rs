@@ -1,8 +1,5 @@
-//! kube-scheduler's extender. The scheduler posts a pod and node names. An ungoverned pod's
-//! nodes are returned unchanged; for a governed pod, one round of questions to the rule
-//! providers decides which nodes are usable, and their scores.
-//!
-//! The protocol is `k8s.io/kube-scheduler/extender/v1` of Kubernetes 1.36.
+//! kube-scheduler's extender, by `k8s.io/kube-scheduler/extender/v1` of Kubernetes 1.36: the
+//! rule providers decide which of a governed pod's nodes are usable, and their scores.
 //!
 //! Modules depend on those below them only:
 //!

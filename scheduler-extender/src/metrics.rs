@@ -1,5 +1,3 @@
-//! The extender's metrics.
-
 use std::time::Duration;
 
 use prometheus_client::{

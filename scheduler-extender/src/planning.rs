@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{plans::PodPlan, state::State, underlay::Discovery};
 
-/// Plans a pod with these constraints. Discover ends a little before `deadline`.
+/// Discover ends a little before `deadline`.
 pub(crate) async fn plan_pod(
     state: &State,
     snapshot: &Snapshot,

@@ -64,7 +64,6 @@ pub(crate) fn identity(kind: &'static str, pod: &RawValue) -> Result<PodIdentity
     })
 }
 
-/// The question to providers about a governed pod.
 pub(crate) fn parse_question(
     kind: &'static str,
     pod: &RawValue,
@@ -76,7 +75,6 @@ pub(crate) fn parse_question(
     Ok(question(&pod, identity, nodes))
 }
 
-/// The question to providers about a pod.
 pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
     let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
     let annotations = convert::relevant_annotations(pod.metadata.annotations.as_ref());

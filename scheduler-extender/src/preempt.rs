@@ -1,5 +1,4 @@
-//! `preempt`: the nodes where the pod could run after preemption, of those posted with
-//! victims.
+//! `preempt`: the posted nodes where the pod could run after preemption.
 
 use std::collections::BTreeMap;
 

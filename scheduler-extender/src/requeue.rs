@@ -1,6 +1,5 @@
-//! Requeues rejected pods while no controller does. Pending and unselected pods are watched
-//! only once a pod may need a requeue: they are most of a cluster's pods, and each event costs
-//! the API server and the extender.
+//! Requeues rejected pods while no controller does. Pending and unselected pods, most of a
+//! cluster's, are watched only once a pod may need a requeue: their events are a cost.
 
 use std::{future::pending, time::Duration};
 
@@ -22,7 +21,6 @@ const CONTROLLER_LEASE: &str = "tautline-controller";
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of the search for pods that another replica rejected, or this one before a restart.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum duration of one search.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 
@@ -68,12 +66,12 @@ pub(crate) fn spawn(
     tasks.spawn("controller's lease", async move {
         let mut warned = false;
         loop {
-            let held = lease::is_held(&leases, CONTROLLER_LEASE).await;
-            if let (Err(error), false) = (&held, warned) {
+            let has_controller = lease::is_held(&leases, CONTROLLER_LEASE).await;
+            if let (Err(error), false) = (&has_controller, warned) {
                 warned = true;
                 tracing::warn!(%error, "the controller's Lease cannot be read; requeuing pods here");
             }
-            is_active.send_replace(!held.unwrap_or(false));
+            is_active.send_replace(!has_controller.unwrap_or(false));
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = sleep(LEASE_INTERVAL) => {}
@@ -82,8 +80,7 @@ pub(crate) fn spawn(
     });
 }
 
-/// Ends once all pods have to be watched: this process requeues, and a pod was rejected. Never
-/// ends if this process does not requeue.
+/// Ends once this process requeues and a pod was rejected, so that all pods must be watched.
 async fn needs_all_pods(
     client: Client,
     mut is_active: Receiver<bool>,

@@ -15,7 +15,6 @@ const JSON: &str = "application/json";
 /// A larger body takes the only thread for milliseconds, up to about a hundred.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Permits of concurrent requests.
 struct Permits {
     requests: Semaphore,
     /// Binds wait for allocators and underlay controllers. They must not delay filter, which
@@ -25,9 +24,8 @@ struct Permits {
     large: Semaphore,
 }
 
-/// Handles all requests. The body is read before a permit is taken, so a slow client delays
-/// no other. Requests beyond the concurrency limit are refused at once (503), and requests end
-/// at the deadline (504), which is below the scheduler's timeout.
+/// Reads the body before it takes a permit, so a slow client delays no other. Requests beyond
+/// the limit get a 503 at once; the deadline (504) is below the scheduler's timeout.
 pub(crate) fn handler(
     state: Arc<State>,
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, HttpResponse> + Clone + Send + Sync

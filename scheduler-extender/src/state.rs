@@ -48,8 +48,7 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
-    /// Makes a plan of filter available to prioritize, bind and explain, and publishes its
-    /// events.
+    /// Shares a plan of filter with prioritize, bind and explain, and publishes its events.
     pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>) {
         self.plans.insert(plan);
         self.history.push(plan);

@@ -1,7 +1,5 @@
 //! kube-scheduler's requests, borrowed from the body and parsed no further than needed, and
-//! the responses.
-//!
-//! JSON keys are case-insensitive, as Go decodes them.
+//! the responses. JSON keys are case-insensitive, as Go decodes them.
 
 mod error;
 mod fast_path;
@@ -21,14 +19,12 @@ pub(crate) use self::response::{HostPriority, error_result, filter_names, filter
 /// Characters of a malformed name that an error repeats.
 const MAX_QUOTE: usize = 80;
 
-/// A request's nodes, in the form in which they came.
 #[derive(Debug)]
 pub enum Nodes<'a> {
     /// `NodeNames` (`nodeCacheCapable: true`): the raw JSON list.
     Names(&'a str),
     /// `Nodes`: whole objects.
     Objects(&'a RawValue),
-    /// Neither: no node.
     None,
 }
 
@@ -43,11 +39,9 @@ pub struct Args<'a> {
 #[derive(Debug)]
 pub struct PreemptArgs<'a> {
     pub pod: &'a RawValue,
-    /// Victims by node.
     pub victims: BTreeMap<String, Victims>,
 }
 
-/// The victims on one node: their UIDs, and the number of disruption budgets they violate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Victims {
     pub uids: Vec<String>,
@@ -63,10 +57,6 @@ pub struct BindArgs {
     pub node: String,
 }
 
-/// Reads `ExtenderArgs`.
-///
-/// # Errors
-/// Not JSON, not an object, or no pod.
 pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError> {
     if let Some((pod, names)) = fast_path::args(json) {
         return Ok(Args {
@@ -86,10 +76,7 @@ pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError
     })
 }
 
-/// Reads `ExtenderPreemptionArgs`, in either form.
-///
-/// # Errors
-/// Not JSON, not an object, no pod, or more than `max` nodes or victims of a node.
+/// Takes either form of victims, at most `max` nodes and `max` victims of a node.
 pub fn preempt_args(json: &str, max: usize) -> Result<PreemptArgs<'_>, WireError> {
     let kind = "ExtenderPreemptionArgs";
     let names = ["Pod", "NodeNameToVictims", "NodeNameToMetaVictims"];
@@ -148,10 +135,6 @@ fn victim_uid(kind: &'static str, json: &str) -> Result<String, WireError> {
     serde_json::from_str(uid.get()).map_err(|error| WireError::Json { kind, error })
 }
 
-/// Reads `ExtenderBindingArgs`.
-///
-/// # Errors
-/// Not JSON, or a field is missing.
 pub fn bind_args(json: &str) -> Result<BindArgs, WireError> {
     let kind = "ExtenderBindingArgs";
     let names = ["PodName", "PodNamespace", "PodUID", "Node"];
@@ -181,10 +164,7 @@ pub fn bind_args(json: &str) -> Result<BindArgs, WireError> {
 }
 
 impl Nodes<'_> {
-    /// The names, as a set.
-    ///
-    /// # Errors
-    /// Not a list of names or nodes, or more than `max`.
+    /// At most `max` names, without duplicates.
     pub fn names(&self, kind: &'static str, max: usize) -> Result<NodeSet, WireError> {
         let json = |error| WireError::Json { kind, error };
         let set = match self {
@@ -217,10 +197,7 @@ impl Nodes<'_> {
     }
 }
 
-/// The raw `items` of a NodeList.
-///
-/// # Errors
-/// No list, or more than `max`.
+/// The raw `items` of a NodeList, at most `max`.
 pub fn items<'a>(
     kind: &'static str,
     nodes: &'a RawValue,
@@ -238,7 +215,6 @@ pub fn items<'a>(
     Ok(items)
 }
 
-/// The name of a node object.
 pub fn node_name<'a>(kind: &'static str, node: &'a RawValue) -> Result<Cow<'a, str>, WireError> {
     let Fields([metadata]) = fields(kind, node.get(), ["metadata"])?;
     let missing = WireError::Missing {

@@ -1,9 +1,6 @@
-//! The budget of a group of evaluations: cost units, bytes, time.
-//!
-//! A unit is a node evaluated, an element visited, or ten bytes of a string read or
-//! written, similar to Kubernetes' units. Bytes are those of all strings, lists and maps
-//! allocated; they are never given back, so they bound the memory in use at any moment.
-//! An exhausted budget stays exhausted.
+//! The budget of a group of evaluations. A cost unit is a node evaluated, an element visited,
+//! or ten bytes of a string read or written, similar to Kubernetes' units. Allocated bytes
+//! are never given back, so they bound the memory in use. An exhausted budget stays so.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +38,6 @@ const DEADLINE_CHECK_UNITS: u64 = 1_000;
 /// Nested evaluations, those of variables included: as many as fit a stack of 2 MiB,
 /// unoptimised.
 const MAX_DEPTH: u32 = 250;
-/// Compiled patterns in the cache.
 const CACHED_PATTERNS: usize = 16;
 
 /// Limits and what was spent so far.
@@ -129,7 +125,6 @@ impl Budget {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Charges reading `bytes` of a string.
     pub(crate) fn charge_read(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.charge(1 + bytes as u64 / 10)
     }
@@ -144,18 +139,15 @@ impl Budget {
         Ok(())
     }
 
-    /// Marks the budget exhausted for good.
     pub(crate) fn exhaust(&mut self, bound: Exhausted) -> EvaluationError {
         let bound = *self.exhausted.get_or_insert(bound);
         EvaluationError::Exhausted(bound)
     }
 
-    /// The compiled pattern of an earlier call.
     pub(crate) fn pattern(&self, source: &str) -> Option<Arc<Pattern>> {
         self.patterns.get(source).cloned()
     }
 
-    /// Caches a compiled pattern.
     pub(crate) fn cache_pattern(&mut self, source: Arc<str>, pattern: Arc<Pattern>) {
         if self.patterns.len() >= CACHED_PATTERNS {
             self.patterns.clear();

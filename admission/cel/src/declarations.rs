@@ -1,5 +1,3 @@
-//! The declarations that expressions are checked against.
-
 use std::borrow::Cow;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Declarations, and compilation against them.
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,8 +9,7 @@ use crate::result::ResultType;
 use crate::syntax::parse;
 use crate::types::Type;
 
-/// Declares the variables of expressions and compiles them. The functions are those
-/// of Kubernetes 1.36.
+/// Declares the variables of expressions and compiles them.
 #[derive(Clone, Default)]
 pub struct Environment {
     declarations: Declarations,
@@ -30,15 +27,13 @@ impl Environment {
         self
     }
 
-    /// Declares the fields of the types [`Type::Record`] that the caller uses: the
-    /// function returns the type of a record's field, `None` for an unknown field.
+    /// Declares the types of the fields of [`Type::Record`]s; `None` for an unknown field.
     pub fn with_record_fields(mut self, fields: fn(&str, &str) -> Option<Type>) -> Self {
         self.declarations.record_fields = Some(fields);
         self
     }
 
-    /// Declares `Object{..}`, `JSONPatch{..}` and `jsonpatch.escapeKey`, which
-    /// Kubernetes has in mutations.
+    /// Declares `Object{..}`, `JSONPatch{..}` and `jsonpatch.escapeKey`, for mutations.
     pub fn with_patch_types(mut self) -> Self {
         self.declarations.patch_types = true;
         self
@@ -50,8 +45,7 @@ impl Environment {
         self
     }
 
-    /// Declares `variables.<name>` with the type of its program. The resolver
-    /// evaluates the program.
+    /// Declares `variables.<name>` with the type of its program, which the resolver evaluates.
     pub fn declare_variable(&mut self, name: impl Into<String>, program: Program) {
         self.declarations.variables.push((name.into(), program));
     }
@@ -59,9 +53,8 @@ impl Environment {
     /// Parses and type-checks an expression.
     ///
     /// # Errors
-    /// Every issue with its line and column: a syntax error, an undeclared name or
-    /// function, an ill-typed call or literal, a wrong type of the result, an
-    /// expression that is too long or, with the variables it uses, too deep.
+    /// Every issue with its line and column; an expression that is too long or, with the
+    /// variables it uses, too deep.
     pub fn compile(&self, source: &str, result_type: ResultType) -> Result<Program, CompileError> {
         let tree = parse(source).map_err(|issue| CompileError::at(source, vec![issue]))?;
         let levels = depth::levels(&tree, &self.declarations)

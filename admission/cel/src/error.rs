@@ -1,5 +1,3 @@
-//! Errors of compilation and of evaluation.
-
 use std::fmt;
 
 /// An expression that does not compile. Display shows an issue per line.
@@ -73,8 +71,7 @@ pub enum EvaluationError {
     /// The expression itself: a missing key, a failed conversion, and so on.
     #[error("{0}")]
     Failed(String),
-    /// A limit of the [`Budget`](crate::Budget) is reached. `||` and `exists` do not
-    /// absorb it, and every later evaluation with this budget fails with it.
+    /// A limit of the [`Budget`](crate::Budget) is reached, for every later evaluation too.
     #[error("{0}")]
     Exhausted(Exhausted),
 }
@@ -110,8 +107,7 @@ impl EvaluationError {
         Self::failed("no such overload")
     }
 
-    /// True when a bound stopped it, which `||`, `exists` and the like must
-    /// not absorb.
+    /// True for an exhausted budget, which `||`, `exists` and the like must not absorb.
     pub fn is_exhausted(&self) -> bool {
         matches!(self, Self::Exhausted(_))
     }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::library::{Implementation, Overload};
 use crate::value::Value;
 
-/// A checked part of an expression.
 #[derive(Debug)]
 pub(crate) enum Ir {
     Constant(Value),
@@ -55,7 +54,6 @@ pub(crate) struct Item {
     pub optional: bool,
 }
 
-/// How a field is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SelectMode {
     /// `a.b`
@@ -89,7 +87,6 @@ pub(crate) struct Loop {
     pub body: Ir,
 }
 
-/// The comprehensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoopKind {
     All,
@@ -110,7 +107,6 @@ pub(crate) enum LoopKind {
 /// Levels of an expression, its variables' included.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Levels {
-    /// Of nested parts.
     pub nested: u16,
     /// Of lists, maps, objects and optionals that it may wrap around its inputs.
     pub built: u16,

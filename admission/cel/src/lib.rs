@@ -1,11 +1,7 @@
 //! Kubernetes' expression language: [CEL](https://cel.dev) with the functions and
-//! types of Kubernetes 1.36, type-checked and with bounded cost.
-//!
-//! 1. An [`Environment`] declares the variables of expressions.
-//! 2. [`Environment::compile`] parses and type-checks an expression once; the
-//!    result is a [`Program`].
-//! 3. [`Program::evaluate`] computes its value. A [`Resolver`] returns the values
-//!    of the variables, a [`Budget`] bounds cost, memory and time.
+//! types of Kubernetes 1.36, type-checked and with bounded cost. Evaluation needs a
+//! stack of 2 MiB, the size with which unoptimised builds are tested. The README lists
+//! the functions, the differences from Kubernetes, the cost units and the limits.
 //!
 //! ```
 //! use tautline_cel::{Budget, Environment, ResultType, Type, Value};
@@ -27,12 +23,6 @@
 //! assert!(error.issues[0].message.starts_with("undeclared reference to 'sise'"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! The README lists the functions, the differences from Kubernetes, the cost
-//! units and the limits.
-//!
-//! Evaluation needs a stack of 2 MiB, the size with which unoptimised builds are
-//! tested.
 
 #![warn(missing_docs)]
 
@@ -66,8 +56,7 @@ pub use value::{
     Subject, Url, Value,
 };
 
-/// Compiles a text for every result type and evaluates it: for the fuzz target and
-/// for the replay of its corpus.
+/// Compiles and evaluates a text for every result type: for the fuzz target and its corpus.
 #[doc(hidden)]
 pub fn fuzz_source(data: &[u8]) {
     struct Constant(Value);

@@ -1,8 +1,5 @@
-//! Patterns in Go's syntax (RE2) on the `regex` crate: the same leftmost-first
-//! matches in linear time, bounded in size.
-//!
-//! A compiled pattern costs by its size, and matching by size and text: the
-//! worst there is per byte of text is a step for every state.
+//! Patterns in Go's syntax (RE2) on the `regex` crate: the same leftmost-first matches.
+//! Matching takes at worst a step per byte of text and state, so its cost is by both.
 
 use regex::{Regex, RegexBuilder};
 
@@ -14,13 +11,11 @@ const SIZES: [usize; 3] = [2 << 10, 16 << 10, LARGEST];
 const BYTES_A_UNIT: usize = 1 << 10;
 /// Bytes of the longest pattern.
 const LONGEST: usize = 16 << 10;
-/// Unicode classes in one pattern. Each is hundreds of ranges before anything
-/// counts them.
+/// Unicode classes in one pattern: each is hundreds of ranges, which no other limit counts.
 const CLASSES: usize = 100;
 /// Repetitions Go allows.
 const REPETITIONS: u32 = 1_000;
 
-/// A compiled pattern and a bound of its size.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) regex: Regex,
@@ -33,15 +28,11 @@ impl Pattern {
         pattern.map_or(LARGEST, |pattern| pattern.bytes) as u64 / 4
     }
 
-    /// Units of matching the pattern against a text.
     pub(crate) fn match_units(&self, text: &str) -> u64 {
         text.len() as u64 * self.bytes.div_ceil(BYTES_A_UNIT) as u64
     }
 
-    /// Compiles a pattern.
-    ///
-    /// # Errors
-    /// When it is no pattern, or too large a one.
+    /// Fails for an invalid or too large pattern.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         let classes = |letter| source.matches(letter).count();
         if source.len() > LONGEST || classes("\\p") + classes("\\P") > CLASSES {

@@ -1,5 +1,3 @@
-//! Compiled expressions.
-
 use std::sync::Arc;
 
 use crate::budget::Budget;
@@ -12,7 +10,7 @@ use crate::result::{self, ResultType};
 use crate::types::Type;
 use crate::value::Value;
 
-/// A checked expression. Clones share it.
+/// A checked expression.
 #[derive(Clone, Debug)]
 pub struct Program {
     ir: Arc<Ir>,
@@ -39,8 +37,7 @@ impl Program {
     /// Evaluates the expression.
     ///
     /// # Errors
-    /// [`EvaluationError::Failed`] with the expression's own error,
-    /// [`EvaluationError::Exhausted`] with the limit of the budget that was reached.
+    /// The expression's own error, or the limit of the budget that was reached.
     pub fn evaluate(
         &self,
         resolver: &dyn Resolver,

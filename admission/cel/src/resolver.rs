@@ -1,5 +1,3 @@
-//! The values of variables.
-
 use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::value::{AccessCheck, Decision, Value};
@@ -22,7 +20,6 @@ pub trait Resolver {
     }
 }
 
-/// Names and their values.
 impl Resolver for &[(&str, Value)] {
     fn resolve(&self, name: &str, _: &mut Budget) -> Option<Result<Value, EvaluationError>> {
         let found = self.iter().find(|(other, _)| *other == name);

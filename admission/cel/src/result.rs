@@ -1,12 +1,9 @@
-//! Checks of a result: its type, its size, its depth.
-
 use crate::budget::Budget;
 use crate::error::{EvaluationError, Exhausted};
 use crate::types::{Type, object_type_matches};
 use crate::value::Value;
 
-/// Levels of the deepest result, which are those of the deepest object that Kubernetes
-/// merges.
+/// Levels of the deepest result: those of the deepest object that Kubernetes merges.
 pub const MAX_RESULT_DEPTH: u32 = 128;
 
 /// The type that an expression must have.

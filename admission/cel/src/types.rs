@@ -1,5 +1,3 @@
-//! Static types.
-
 use std::fmt;
 use std::sync::Arc;
 
@@ -141,7 +139,6 @@ impl fmt::Display for Type {
 /// Lists of containers: the 2024 spelling used one's type name in the others.
 const CONTAINERS: [&str; 3] = ["initContainers", "ephemeralContainers", "containers"];
 
-/// Whether `Object` type `name` may be used at a field path.
 pub(crate) fn object_type_matches(name: &str, legacy_spelling: bool, path: &str) -> bool {
     if name == path {
         return true;

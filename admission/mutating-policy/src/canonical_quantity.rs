@@ -5,18 +5,16 @@
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// The canonical form of `quantity`. A text that is not a quantity stays as it is, as do
-/// quantities with an exponent or finer than a billionth.
+/// Other texts, quantities with an exponent and those finer than a billionth stay.
 pub(crate) fn canonical(quantity: &str) -> String {
     canonicalize(quantity).unwrap_or_else(|| quantity.to_owned())
 }
 
-/// The canonical form; `None` if the text is not a quantity or has one or two digits,
-/// which are canonical.
+/// `None` if the text is not a quantity or has one or two digits, which are canonical.
 pub(crate) fn canonicalize(quantity: &str) -> Option<String> {
     if quantity.len() < 3 && quantity.bytes().all(|b| b.is_ascii_digit()) {
-        let usual = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
-        if usual {
+        let is_canonical = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
+        if is_canonical {
             return None;
         }
     }

@@ -1,5 +1,3 @@
-//! The state of the cluster that policies read.
-
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -10,19 +8,14 @@ use crate::model::ParamKind;
 use crate::request::{Kind, Request};
 use tautline_cel::{AccessCheck, Decision, EvaluationError};
 
-/// Whether a kind is namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope {
-    /// Namespaced.
     Namespaced,
-    /// Cluster-scoped.
     Cluster,
 }
 
-/// The cluster as policies see it. Methods return cached state and do not wait for the
-/// network, except [`ClusterView::authorize`].
+/// The cluster as policies see it. Methods return cached state, except `authorize`.
 pub trait ClusterView {
-    /// The Namespace of this name.
     fn namespace(&self, name: &str) -> Option<Arc<Value>>;
 
     /// The scope of a parameter kind; `None` if the kind is unknown.
@@ -36,16 +29,12 @@ pub trait ClusterView {
         Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
     }
 
-    /// Sets the defaults that the API server sets after each mutation. It must be
-    /// idempotent.
+    /// Sets the defaults that the API server sets after each mutation; idempotent.
     fn set_defaults(&self, kind: &Kind, object: &mut Value) {
         crate::defaults::set(kind, object);
     }
 
-    /// Answers `authorizer.….check(verb)` for the user of the request.
-    ///
-    /// # Errors
-    /// By default always: the authorizer is off.
+    /// Answers `authorizer.….check(verb)` for the user; by default with an error.
     fn authorize(
         &self,
         _request: &Request,
@@ -56,20 +45,15 @@ pub trait ClusterView {
     }
 }
 
-/// A query for parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct ParamQuery<'a> {
     /// Their namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<&'a str>,
-    /// By name or labels.
     pub selector: ParamSelector<'a>,
 }
 
-/// The selection of parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum ParamSelector<'a> {
-    /// The one of this name.
     Name(&'a str),
-    /// All with such labels.
     Labels(&'a Selector),
 }

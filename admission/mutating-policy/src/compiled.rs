@@ -1,5 +1,3 @@
-//! Compilation of policies, once at load time.
-
 use std::sync::Arc;
 
 use tautline_cel::{CompileError, Environment, Issue, Program, ResultType};
@@ -11,9 +9,7 @@ use crate::model::{Binding, ExpressionSource, NamedExpression, PatchType, Policy
 use crate::mutation::CompiledMutation;
 use crate::resolver::Variable;
 
-/// A policy with compiled expressions.
 pub struct CompiledPolicy {
-    /// The parsed policy.
     pub policy: Policy,
     pub(crate) name: Arc<str>,
     pub(crate) conditions: Vec<CompiledCondition>,
@@ -33,11 +29,8 @@ pub(crate) struct CompiledCondition {
 }
 
 impl CompiledPolicy {
-    /// Compiles every expression of a policy.
-    ///
-    /// # Errors
-    /// All errors, by field, line and column. Expressions that use an invalid variable are
-    /// not reported.
+    /// Compiles every expression of a policy. The errors are those of all expressions, except
+    /// of those that use an invalid variable.
     pub fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
         let mut plain = environment(policy.param_kind.is_some());
@@ -51,7 +44,6 @@ impl CompiledPolicy {
         let mut variables = Vec::new();
         for NamedExpression { name, source } in &policy.variables {
             let program = compile(&plain, source, ResultType::Any);
-            // Expressions that use an invalid variable are not checked.
             let Some(program) = program else { continue };
             plain.declare_variable(name, program.clone());
             patching.declare_variable(name, program.clone());

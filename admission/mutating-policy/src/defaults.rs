@@ -1,6 +1,5 @@
-//! Defaults of pods and pod templates that policies can observe: the API server sets them
-//! after each mutation (Kubernetes 1.36.3, pkg/apis/core/v1/defaults.go). It sets all
-//! others on the object that it receives.
+//! Defaults of pods and pod templates that the API server sets after each mutation, so that
+//! policies observe them (Kubernetes 1.36.3, pkg/apis/core/v1/defaults.go).
 
 use serde_json::{Map, Value};
 
@@ -89,8 +88,8 @@ fn resources(resources: &mut Map<String, Value>, pod: bool) {
         return;
     };
     let requests = resources.get("requests").and_then(Value::as_object);
-    let asked = |name: &String| requests.is_some_and(|r| r.contains_key(name));
-    let limits = limits.iter().filter(|(name, _)| !asked(name));
+    let requested = |name: &String| requests.is_some_and(|r| r.contains_key(name));
+    let limits = limits.iter().filter(|(name, _)| !requested(name));
     let limits: Vec<_> = limits.map(|(n, l)| (n.clone(), l.clone())).collect();
     if limits.is_empty() {
         return;

@@ -1,6 +1,5 @@
-//! The variables of Kubernetes' admission policies and their types
-//! (Kubernetes 1.36, admission/plugin/cel/compile.go: BuildRequestType,
-//! BuildNamespaceType).
+//! The variables of Kubernetes' admission policies and their types (Kubernetes 1.36,
+//! admission/plugin/cel/compile.go: BuildRequestType, BuildNamespaceType).
 
 use tautline_cel::{Environment, Type};
 

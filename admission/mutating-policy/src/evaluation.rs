@@ -10,7 +10,7 @@ use std::time::Instant;
 use crate::cluster::ClusterView;
 use crate::compiled::BoundPolicy;
 use crate::lazy_value::LazyValue;
-use crate::matching::MatchInput;
+use crate::matching::{MatchInput, Mismatch};
 use crate::model::{Binding, FailurePolicy, PatchType};
 use crate::mutation::ObjectState;
 use crate::outcome::{Denial, Fault, FaultKind, Outcome, SkippedPolicy, Verdict};
@@ -21,19 +21,15 @@ use crate::request_context::RequestContext;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
-/// Limits and detail of an evaluation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Limits for the conditions of an invocation together, and for each mutation. A
-    /// policy may spend three times the cost units on a request. The deadline is that of
-    /// the request.
+    /// For the conditions of an invocation together, and for each mutation. A policy may
+    /// spend three times the cost units on a request. The deadline is the request's.
     pub limits: Limits,
-    /// Whether the outcome has the values of variables, the diff of each mutation, and
-    /// skipped policies.
+    /// Report the values of variables, the diff of each mutation, and skipped policies.
     pub full_detail: bool,
 }
 
-/// The evaluation of one request.
 pub(crate) struct Evaluation<'a> {
     context: RequestContext<'a>,
     settings: &'a Settings,
@@ -50,7 +46,6 @@ pub(crate) struct Evaluation<'a> {
 
 type Key = (Arc<str>, String, Option<String>);
 
-/// A policy, binding and parameter that match the request.
 struct Invocation<'p> {
     bound: &'p BoundPolicy,
     binding: &'p Binding,
@@ -65,7 +60,6 @@ impl Invocation<'_> {
     }
 }
 
-/// Ends the evaluation with a denial.
 struct Abort(Denial);
 
 impl<'a> Evaluation<'a> {
@@ -108,11 +102,8 @@ impl<'a> Evaluation<'a> {
 
     /// One pass over all policies. The invocations are collected before the first runs.
     fn pass(&mut self, policies: &[BoundPolicy], pass: u8) -> Result<(), Abort> {
-        let subject = MatchInput::new(
-            self.context.request,
-            &self.object.json,
-            self.context.cluster,
-        );
+        let context = &self.context;
+        let subject = MatchInput::new(context.request, &self.object.json, context.cluster);
         let mut due = Vec::new();
         for bound in policies {
             self.collect_invocations(bound, &subject, &mut due);
@@ -135,7 +126,6 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Adds the matching invocations of a policy.
     fn collect_invocations<'p>(
         &mut self,
         bound: &'p BoundPolicy,
@@ -152,11 +142,8 @@ impl<'a> Evaluation<'a> {
             }
         }
         let cluster = self.context.cluster;
-        if let Some(kind) = policy
-            .param_kind
-            .as_ref()
-            .filter(|k| cluster.resource_scope(k).is_none())
-        {
+        let kind = policy.param_kind.as_ref();
+        if let Some(kind) = kind.filter(|k| cluster.resource_scope(k).is_none()) {
             let message = format!(
                 "failed to configure policy: failed to find resource referenced by paramKind: '{}, Kind={}'",
                 kind.api_version, kind.kind
@@ -177,9 +164,8 @@ impl<'a> Evaluation<'a> {
                     continue;
                 }
             }
-            let (kind, reference) = (policy.param_kind.as_ref(), binding.params.as_ref());
             let namespace = &self.context.request.namespace;
-            match params::collect(kind, reference, namespace, cluster) {
+            match params::collect(kind, binding.params.as_ref(), namespace, cluster) {
                 Ok(params) => due.extend(params.into_iter().map(|param| Invocation {
                     bound,
                     binding,
@@ -193,12 +179,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    fn skip(
-        &mut self,
-        bound: &BoundPolicy,
-        binding: Option<&Binding>,
-        why: crate::matching::Mismatch,
-    ) {
+    fn skip(&mut self, bound: &BoundPolicy, binding: Option<&Binding>, why: Mismatch) {
         if self.settings.full_detail {
             self.outcome.skipped.push(SkippedPolicy {
                 policy: bound.policy.name.clone(),
@@ -224,7 +205,6 @@ impl<'a> Evaluation<'a> {
         });
     }
 
-    /// The denial that follows from the faults so far.
     fn denial(&self) -> Option<Denial> {
         let faults: Vec<&Fault> = self.outcome.faults.iter().filter(|f| !f.ignored).collect();
         // The reason of a misconfiguration is Forbidden, of a failed expression Invalid.
@@ -236,14 +216,13 @@ impl<'a> Evaluation<'a> {
         Some(denial(403, reason, causes))
     }
 
-    /// Whether the deadline of the request has passed.
     fn deadline_passed(&self) -> bool {
         let deadline = self.settings.limits.deadline;
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Sets defaults after a mutation of this type; `made`: it changed the working copy.
-    /// Returns whether the object changes.
+    /// Sets defaults after a mutation; `made`: it changed the working copy. Returns whether
+    /// the object changes.
     fn set_defaults(&mut self, made: bool, patch: PatchType) -> bool {
         let merged = patch == PatchType::ApplyConfiguration;
         if !made && (self.state.defaulted || !merged) {

@@ -1,7 +1,6 @@
-//! JSON patches as in the API server: RFC 6902 with the deviations of
-//! gopkg.in/evanphx/json-patch.v4 (4.13.0, from its source). `replace` adds a missing
-//! key, text before the first `/` of a path is ignored, and negative indices count from
-//! the end.
+//! JSON patches as in the API server: RFC 6902 as in gopkg.in/evanphx/json-patch.v4 4.13.0.
+//! `replace` adds a missing key, text before the first `/` of a path is ignored, and
+//! negative indices count from the end.
 
 use serde_json::Value;
 
@@ -16,31 +15,22 @@ const ELEMENTS_A_UNIT: usize = 16;
 /// Bytes of values copied or compared per cost unit, as JSON.
 pub(crate) const BYTES_A_UNIT: usize = 8;
 
-/// Why a patch does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// A `test` failed: the object stays unchanged, without an error.
     #[error("testing value {0} failed")]
     Test(String),
-    /// The operation cannot be applied.
     #[error("{op} {path:?}: {reason}")]
     Operation {
-        /// The operation.
         op: String,
-        /// Its path.
         path: String,
-        /// The reason.
         reason: &'static str,
     },
-    /// A limit of the budget is reached.
     #[error("{0}")]
     Exhausted(EvaluationError),
-    /// A value has no JSON form.
     #[error("the value for {path:?}: {error}")]
     Value {
-        /// The operation's path.
         path: String,
-        /// The reason.
         error: EvaluationError,
     },
 }
@@ -123,7 +113,6 @@ fn apply_operation(
     }
 }
 
-/// The operation's value as JSON.
 fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
     if patch.value.is_none() {
         return Ok(None);
@@ -170,7 +159,7 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
-/// The levels of a value, and how many values there are in it.
+/// The levels of a value; adds the number of its parts to `seen`.
 fn levels(value: &Value, seen: &mut usize) -> usize {
     *seen += 1;
     let below = match value {
@@ -181,8 +170,7 @@ fn levels(value: &Value, seen: &mut usize) -> usize {
     1 + below.unwrap_or(0)
 }
 
-/// Refuses a value that would make the document deeper than documents may be, because
-/// walks over it are recursive.
+/// Refuses a value that makes the document too deep for recursive walks.
 fn check_depth(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
     let mut seen = 0;
     let deep = path.matches('/').count() + levels(value, &mut seen) > MAX_DEPTH;
@@ -200,7 +188,6 @@ fn decode(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// The tokens that lead to the parent, and the last one.
 fn split(path: &str) -> Result<(impl Iterator<Item = String>, String), &'static str> {
     let (_, path) = path.split_once('/').ok_or(MISSING)?;
     let (parents, last) = match path.rsplit_once('/') {

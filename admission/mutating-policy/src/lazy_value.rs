@@ -8,7 +8,7 @@ use tautline_cel::{Key, Map, Value};
 
 use crate::working_copy::{JsonObject, sync, sync_keys};
 
-/// An object as JSON and, once an expression uses it, as a CEL value.
+/// The value is converted once an expression uses it.
 pub(crate) struct LazyValue {
     pub json: Arc<Json>,
     value: OnceCell<Value>,

@@ -1,13 +1,11 @@
-//! Kubernetes' mutating admission policies without an API server: policies and
-//! bindings ([`model`]), and their evaluation for a request ([`Policies::mutate`]). The
-//! crate knows no HTTP, clients or threads; [`ClusterView`] returns what policies read
-//! from the cluster.
+//! Kubernetes' mutating admission policies without an API server: policies and bindings
+//! ([`model`]), and their evaluation for a request ([`Policies::mutate`]). [`ClusterView`]
+//! returns what policies read from the cluster.
 //!
 //! A policy has the effect of a MutatingAdmissionPolicy of Kubernetes 1.36, with these
-//! differences: policies run in the order of their names; matchConditions may use
-//! variables; the functions and spellings of 2024 are supported; cost units differ; a
-//! policy that matches another version of a resource sees the object in the version of
-//! the request.
+//! differences: policies run in the order of their names; matchConditions may use variables;
+//! the functions and spellings of 2024 are supported; cost units differ; a policy that matches
+//! another version of a resource sees the object in the version of the request.
 
 mod canonical_quantity;
 mod cluster;

@@ -1,9 +1,7 @@
-//! Fields of a manifest, and all problems with their paths, as the API server reports
-//! them.
+//! Fields of a manifest and their problems, as the API server reports them.
 
 use serde_json::{Map, Value};
 
-/// An error or a warning about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {field}: {message}")]
 pub struct Problem {
@@ -15,7 +13,6 @@ pub struct Problem {
     pub message: String,
 }
 
-/// The problems found so far in an object.
 pub(crate) struct Findings {
     pub object: String,
     pub faults: Vec<Problem>,
@@ -50,7 +47,6 @@ impl Findings {
     }
 }
 
-/// A value of a manifest and its path.
 #[derive(Clone)]
 pub(crate) struct FieldRef<'a> {
     pub path: String,
@@ -95,7 +91,6 @@ impl<'a> FieldRef<'a> {
         Some(fields)
     }
 
-    /// The value's text.
     pub fn text(&self, found: &mut Findings) -> Option<&'a str> {
         let text = self.value.as_str();
         if text.is_none() {
@@ -110,7 +105,6 @@ impl<'a> FieldRef<'a> {
         Some(text).filter(|t| !t.trim().is_empty())
     }
 
-    /// The text of the required field `name`.
     pub fn required(&self, name: &str, found: &mut Findings) -> Option<&'a str> {
         let place = self.field(name);
         let text = place.as_ref().and_then(|p| p.value.as_str());
@@ -125,7 +119,6 @@ impl<'a> FieldRef<'a> {
         text
     }
 
-    /// One of `choices` in the field `name`.
     pub fn choice<T: Copy>(
         &self,
         name: &str,
@@ -158,7 +151,6 @@ impl<'a> FieldRef<'a> {
         items.iter().enumerate().map(item).collect()
     }
 
-    /// The value's fields as strings.
     pub fn pairs(&self, found: &mut Findings) -> Vec<(String, String)> {
         let Value::Object(fields) = self.value else {
             found.fault(&self.path, "must be an object");
@@ -174,7 +166,6 @@ impl<'a> FieldRef<'a> {
         pairs
     }
 
-    /// The texts of the list `name`.
     pub fn texts(&self, name: &str, found: &mut Findings) -> Vec<String> {
         let items = self.items(name, found);
         let texts = items.iter().filter_map(|i| i.text(found));
@@ -211,34 +202,13 @@ pub(crate) fn is_qualified(name: &str) -> bool {
 /// Whether `name` can name a variable in an expression.
 /// <https://github.com/google/cel-spec/blob/master/doc/langdef.md#syntax>
 pub(crate) fn is_identifier(name: &str) -> bool {
-    const RESERVED: [&str; 21] = [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ];
+    const RESERVED: &str = "true false null in as break const continue else for function \
+        if import let loop package namespace return var void while";
     let start = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     let bytes = name.as_bytes();
     bytes.first().is_some_and(|b| start(*b))
         && bytes.iter().all(|b| start(*b) || b.is_ascii_digit())
-        && !RESERVED.contains(&name)
+        && !RESERVED.split(' ').any(|word| word == name)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use crate::model::MatchResources;
 use crate::request::plural;
 use tautline_cel::ObjectSchema;
 
-/// The schemas of all kinds that a policy matches.
 pub(crate) struct MatchedKinds(Vec<Schema>);
 
 impl MatchedKinds {

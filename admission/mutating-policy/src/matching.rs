@@ -1,6 +1,5 @@
-//! Matching of requests by policies and bindings, as in the API server
-//! (k8s.io/apiserver 0.36.3,
-//! pkg/admission/plugin/policy/matching and webhook/predicates).
+//! Matching of requests by policies and bindings, as in k8s.io/apiserver 0.36.3
+//! (pkg/admission/plugin/policy/matching and webhook/predicates).
 
 use serde_json::Value;
 use tautline_core::selector::{Labels, Selector};
@@ -9,17 +8,12 @@ use crate::cluster::ClusterView;
 use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
 
-/// Why a policy or binding does not match a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mismatch {
-    /// Its namespaceSelector.
     NamespaceSelector,
-    /// Its objectSelector.
     ObjectSelector,
-    /// One of its excludeResourceRules matches.
     Excluded,
-    /// No resourceRule matches.
     ResourceRules,
 }
 
@@ -28,7 +22,7 @@ pub enum Mismatch {
 #[error("namespaces {0:?} not found")]
 pub struct NamespaceNotFound(pub String);
 
-/// The inputs of matching, computed once for all policies.
+/// Computed once for all policies.
 pub(crate) struct MatchInput<'a> {
     request: &'a Request,
     object: Option<Labels>,
@@ -84,9 +78,9 @@ impl<'a> MatchInput<'a> {
 
     fn any(&self, rules: &[Rule], policy: MatchPolicy) -> bool {
         let given = &self.request.resource;
-        let asked = self.request.request_resource.as_ref().unwrap_or(given);
+        let requested = self.request.request_resource.as_ref().unwrap_or(given);
         let exact = |resource| rules.iter().any(|r| self.rule(r, resource));
-        exact(asked) || policy == MatchPolicy::Equivalent && asked != given && exact(given)
+        exact(requested) || policy == MatchPolicy::Equivalent && requested != given && exact(given)
     }
 
     fn rule(&self, rule: &Rule, resource: &Resource) -> bool {
@@ -136,7 +130,6 @@ fn namespace_labels(
     Ok(Some(labels(&namespace)))
 }
 
-/// The labels of an object.
 pub(crate) fn labels(object: &Value) -> Labels {
     let labels = object
         .pointer("/metadata/labels")

@@ -1,5 +1,3 @@
-//! A mutation: the evaluation of its expression, and the change of the object.
-
 use serde_json::Value as Json;
 use tautline_structured_merge::Schema;
 
@@ -11,12 +9,11 @@ use crate::strict_decoding;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::{Budget, EvaluationError, Program, Value};
 
-/// Why a mutation failed.
 #[derive(Debug)]
 pub(crate) enum MutationError {
     /// The failurePolicy applies.
     Fault(FaultKind, String),
-    /// The request is denied whatever the failurePolicy: the API server treats an invalid
+    /// Denies the request whatever the failurePolicy: the API server treats an invalid
     /// object from a JSON patch as an internal error.
     Abort(String),
 }
@@ -35,9 +32,7 @@ impl From<EvaluationError> for MutationError {
 /// State of the object, which saves repeated checks.
 #[derive(Default)]
 pub(crate) struct ObjectState {
-    /// The kind's schema.
     pub schema: Option<Schema>,
-    /// The schema if the kind is built in.
     pub built_in: Option<Schema>,
     /// Whether a merge has checked the object against the schema.
     pub matches_schema: bool,
@@ -47,7 +42,6 @@ pub(crate) struct ObjectState {
     pub defaulted: bool,
 }
 
-/// A mutation with its compiled expression.
 pub(crate) struct CompiledMutation {
     pub field: String,
     pub patch: PatchType,
@@ -55,8 +49,7 @@ pub(crate) struct CompiledMutation {
 }
 
 impl CompiledMutation {
-    /// Applies the mutation to the working copy, without defaults. Returns false if it
-    /// changes nothing or a `test` failed.
+    /// Changes the working copy, without defaults; false if nothing changes or a `test` failed.
     pub fn apply(
         &self,
         resolver: &PolicyResolver<'_>,
@@ -129,17 +122,14 @@ fn patch(
         Err(PatchError::Test(_)) => return Ok(false),
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
-            return Err(MutationError::Fault(
-                FaultKind::Patch,
-                format!("JSON Patch: {error}"),
-            ));
+            let message = format!("JSON Patch: {error}");
+            return Err(MutationError::Fault(FaultKind::Patch, message));
         }
     }
     for field in ["apiVersion", "kind"] {
         if patched.get(field) != object.get(field) {
-            return Err(MutationError::Abort(format!(
-                "a JSON patch changes {field}"
-            )));
+            let message = format!("a JSON patch changes {field}");
+            return Err(MutationError::Abort(message));
         }
     }
     if state.strictly_valid && state.defaulted && patched == object {

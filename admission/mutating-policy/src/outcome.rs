@@ -1,5 +1,4 @@
-//! The outcome of an evaluation: for the response, the audit log, metrics and
-//! `tautline check`.
+//! The outcome of an evaluation: for the response, audit log, metrics and `tautline check`.
 
 use std::sync::Arc;
 
@@ -9,11 +8,9 @@ use serde_json::{Value, json};
 
 use crate::matching::Mismatch;
 
-/// The outcome of an evaluation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// The verdict.
     pub verdict: Verdict,
     /// The invocations of both passes, in order.
     pub invocations: Vec<InvocationReport>,
@@ -24,25 +21,19 @@ pub struct Outcome {
     pub skipped: Vec<SkippedPolicy>,
 }
 
-/// The verdict on a request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// The object is unchanged.
     #[default]
     Unchanged,
-    /// The object changes.
     Changed {
-        /// The object after all policies.
         object: Arc<Value>,
         /// The patch from the original object (RFC 6902).
         patch: Patch,
     },
-    /// The request is denied.
     Refused(Denial),
 }
 
-/// A denial in the form of the API server's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
@@ -50,31 +41,22 @@ pub struct Denial {
     pub code: u16,
     /// The status reason, such as `Invalid`.
     pub reason: &'static str,
-    /// The first error.
     pub message: String,
-    /// All errors.
     pub causes: Vec<String>,
 }
 
-/// The invocation of a policy with a binding and an optional parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationReport {
-    /// The policy.
     pub policy: Arc<str>,
-    /// The binding.
     pub binding: Arc<str>,
     /// The parameter as `name` or `namespace/name`.
     pub param: Option<String>,
     /// 1, or 2 for the reinvocation after a change.
     pub pass: u8,
-    /// Its end.
     pub end: InvocationEnd,
-    /// The false condition.
     pub condition: Option<String>,
-    /// Cost units of its conditions.
     pub condition_cost_units: u64,
-    /// The mutations that ran.
     pub steps: Vec<MutationReport>,
 }
 
@@ -82,9 +64,7 @@ pub struct InvocationReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InvocationEnd {
-    /// The object changed.
     Changed,
-    /// The object did not change.
     Unchanged,
     /// A condition was false.
     Skipped,
@@ -93,7 +73,6 @@ pub enum InvocationEnd {
 }
 
 impl InvocationEnd {
-    /// The label in metrics.
     pub fn code(self) -> &'static str {
         match self {
             Self::Changed => "changed",
@@ -104,11 +83,9 @@ impl InvocationEnd {
     }
 }
 
-/// One mutation of an invocation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MutationReport {
-    /// The field of its expression.
     pub field: String,
     /// Cost units of the expression and the variables it used.
     pub cost_units: u64,
@@ -117,23 +94,17 @@ pub struct MutationReport {
     pub variables: Vec<(String, Result<Value, String>)>,
     /// Its change with defaults (RFC 6902); only in full detail.
     pub diff: Option<Patch>,
-    /// Whether it changed the object.
     pub changed: bool,
-    /// Its error.
     pub error: Option<String>,
 }
 
-/// An error of a policy or binding in one request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
-    /// The policy.
     pub policy: Arc<str>,
     /// The binding; `None` for an error of the policy.
     pub binding: Option<Arc<str>>,
-    /// What kind of error.
     pub kind: FaultKind,
-    /// The error.
     pub message: String,
     /// Whether failurePolicy Ignore ignores it.
     pub ignored: bool,
@@ -147,9 +118,7 @@ pub enum FaultKind {
     Namespace,
     /// Parameters do not exist or cannot be read.
     Params,
-    /// A condition failed.
     Condition,
-    /// A mutation's expression failed.
     Expression,
     /// A limit on cost, memory, size or time was reached.
     Budget,
@@ -160,7 +129,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The label in metrics.
     pub fn code(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
@@ -191,21 +159,17 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A policy or binding that does not match a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPolicy {
-    /// The policy.
     pub policy: Arc<str>,
-    /// The binding; `None`: the policy does not match.
+    /// `None`: the policy does not match.
     pub binding: Option<Arc<str>>,
-    /// The reason.
     pub why: Mismatch,
 }
 
 impl Outcome {
-    /// Audit annotations: the invocations that changed the object, and the ignored errors.
-    /// Values stay below 4 KiB.
+    /// The invocations that changed the object and the ignored errors; values below 4 KiB.
     pub fn audit_annotations(&self) -> Vec<(&'static str, String)> {
         let changed = self
             .invocations
@@ -225,7 +189,6 @@ impl Outcome {
         annotations
     }
 
-    /// Cost units of all invocations.
     pub fn cost_units(&self) -> u64 {
         let of = |i: &InvocationReport| {
             let steps = i.steps.iter().map(|s| s.cost_units);

@@ -58,7 +58,6 @@ pub(crate) fn collect(
     Ok(found.into_iter().map(Some).collect())
 }
 
-/// `name` or `namespace/name` of a parameter.
 pub(crate) fn name(param: &Value) -> String {
     let text = |field: &str| param["metadata"][field].as_str();
     let name = text("name").unwrap_or_default();

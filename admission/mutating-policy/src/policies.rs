@@ -1,5 +1,3 @@
-//! The active policies and bindings.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -13,17 +11,13 @@ use crate::model::{self, Binding, Document};
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Policies with their bindings, in the order in which they run: by name. A change is a
-/// new value; compiled policies are shared.
+/// Policies with their bindings, in the order of their names, in which they run.
 #[derive(Clone, Default)]
 pub struct Policies(Arc<[BoundPolicy]>);
 
-/// The problems found while loading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// Errors: these objects are not active.
     pub faults: Vec<Problem>,
-    /// Warnings.
     pub warnings: Vec<Problem>,
 }
 
@@ -46,13 +40,11 @@ impl Policies {
         for bound in bound.values_mut() {
             bound.bindings.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        // A policy without a binding has no effect.
         let bound = bound.into_values().filter(|b| !b.bindings.is_empty());
         Self(bound.collect())
     }
 
-    /// Parses and compiles manifests. Invalid ones are reported and left out. Objects of
-    /// other kinds are skipped.
+    /// Parses and compiles manifests. Invalid ones are reported, objects of other kinds skipped.
     pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, LoadReport) {
         let mut report = LoadReport::default();
         let mut policies: BTreeMap<String, Arc<CompiledPolicy>> = BTreeMap::new();
@@ -117,30 +109,22 @@ impl Policies {
         Evaluation::new(request, cluster, settings).run(&self.0)
     }
 
-    /// The number of policies with a binding.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// A valid policy or binding.
 #[derive(Clone)]
 pub enum LoadedObject {
-    /// A policy.
     Policy(Arc<CompiledPolicy>),
-    /// A binding.
     Binding(Arc<Binding>),
 }
 
-/// Parses one manifest and compiles its expressions, for validation. Returns warnings.
-///
-/// # Errors
-/// All errors.
+/// Parses one manifest and compiles its expressions. Returns warnings, or all errors.
 pub fn check(manifest: &Value) -> Result<(LoadedObject, Vec<Problem>), Vec<Problem>> {
     let read = model::parse(manifest)?;
     let mut warnings = read.warnings;

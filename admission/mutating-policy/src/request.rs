@@ -1,70 +1,56 @@
-//! The request of an evaluation: the fields of an AdmissionReview's `request`,
-//! admission.k8s.io/v1.
+//! The request of an evaluation: that of an AdmissionReview (admission.k8s.io/v1).
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-/// Group, version and kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kind {
-    /// API group, empty for the core one.
+    /// Empty for the core group.
     pub group: String,
-    /// API version.
     pub version: String,
-    /// Kind.
     pub kind: String,
 }
 
-/// Group, version and plural name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resource {
-    /// API group, empty for the core one.
+    /// Empty for the core group.
     pub group: String,
-    /// API version.
     pub version: String,
     /// Plural name.
     pub resource: String,
 }
 
-/// One request to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Request {
-    /// The review's id.
     pub uid: String,
     /// The kind of the objects here.
     pub kind: Kind,
     /// The resource of the objects here.
     pub resource: Resource,
-    /// The subresource, if any.
     pub sub_resource: String,
-    /// The requested kind, if it differs.
+    /// The requested one, if it differs.
     pub request_kind: Option<Kind>,
-    /// The requested resource, if it differs.
+    /// The requested one, if it differs.
     pub request_resource: Option<Resource>,
-    /// The requested subresource.
     pub request_sub_resource: String,
-    /// The object's name; empty if it is to be generated.
+    /// Empty if it is to be generated.
     pub name: String,
-    /// The namespace; empty for cluster-scoped objects.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// The requester.
     pub user_info: Value,
-    /// The object, or null.
     #[serde(deserialize_with = "shared")]
     pub object: Arc<Value>,
     /// The stored object, or null.
     #[serde(deserialize_with = "shared")]
     pub old_object: Arc<Value>,
-    /// Whether the object is not persisted.
     pub dry_run: bool,
-    /// CreateOptions or UpdateOptions.
     pub options: Value,
 }
 
@@ -119,7 +105,6 @@ impl Request {
         })
     }
 
-    /// Whether the request is about a Namespace itself.
     pub(crate) fn is_namespace(&self) -> bool {
         let kind = &self.kind;
         kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace"

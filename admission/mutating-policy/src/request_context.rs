@@ -1,5 +1,3 @@
-//! The inputs of expressions that are constant during a request.
-
 use std::cell::OnceCell;
 
 use tautline_cel::Value;
@@ -8,7 +6,7 @@ use crate::cluster::ClusterView;
 use crate::lazy_value::LazyValue;
 use crate::request::Request;
 
-/// The constant inputs of a request.
+/// Constant during a request.
 pub(crate) struct RequestContext<'a> {
     pub request: &'a Request,
     pub cluster: &'a dyn ClusterView,
@@ -34,13 +32,11 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// Whether the Namespace of the request does not exist.
     pub fn namespace_missing(&self) -> bool {
         let named = !self.request.namespace.is_empty() && !self.request.is_namespace();
         named && self.namespace.json.is_null()
     }
 
-    /// The value of `request`.
     pub fn request_value(&self) -> Value {
         let describe = || (&self.request.to_json()).into();
         self.value_of_request.get_or_init(describe).clone()

@@ -13,14 +13,12 @@ use crate::lazy_value::LazyValue;
 use crate::request::Request;
 use crate::request_context::RequestContext;
 
-/// A variable of a policy.
 pub(crate) struct Variable {
     pub name: String,
     pub program: Program,
 }
 
-/// The resolver of an invocation's conditions, or of one of its mutations. It evaluates
-/// each variable at most once.
+/// Resolves the names of an invocation's conditions, or of one of its mutations.
 pub(crate) struct PolicyResolver<'a> {
     pub context: &'a RequestContext<'a>,
     pub object: &'a LazyValue,

@@ -1,5 +1,3 @@
-//! A cluster view without a cluster.
-
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,8 +6,7 @@ use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
 use crate::matching::labels;
 use crate::model::ParamKind;
 
-/// A cluster of given Namespaces and parameters, for `tautline check`, tests and
-/// benchmarks.
+/// Given Namespaces and parameters, for `tautline check`, tests and benchmarks.
 #[derive(Clone, Debug, Default)]
 pub struct StaticCluster(Vec<Arc<Value>>);
 

@@ -1,5 +1,4 @@
-//! Strict decoding of an object, as the API server decodes the result of a JSON patch:
-//! no unknown fields, no wrong types.
+//! Strict decoding as of the result of a JSON patch: no unknown fields, no wrong types.
 
 use serde_json::Value;
 use tautline_structured_merge::{Schema, Shape};

@@ -1,21 +1,17 @@
-//! The object as a mutation changes it: a second copy, synchronized with the first by
-//! their differences. A full copy for each mutation would take longer than most
-//! mutations.
+//! The object as a mutation changes it: a second copy, synchronized with the first by their
+//! differences, because a full copy would take longer than most mutations.
 
 use serde_json::{Map, Value};
 
 pub(crate) type JsonObject = Map<String, Value>;
 
-/// A copy of the object, created at first use.
 #[derive(Default)]
 pub(crate) struct WorkingCopy {
     copy: Value,
-    /// Whether it equals the object.
     synced: bool,
 }
 
 impl WorkingCopy {
-    /// A copy of the object to change.
     pub fn copy_of(&mut self, object: &Value) -> &mut Value {
         if !std::mem::take(&mut self.synced) {
             sync(&mut self.copy, object);
@@ -23,18 +19,15 @@ impl WorkingCopy {
         &mut self.copy
     }
 
-    /// The changed copy.
     pub fn get(&self) -> &Value {
         &self.copy
     }
 
-    /// The changed copy, for further changes.
     pub fn get_mut(&mut self) -> &mut Value {
         self.synced = false;
         &mut self.copy
     }
 
-    /// Records that the object equals the copy.
     pub fn mark_synced(&mut self) {
         self.synced = true;
     }

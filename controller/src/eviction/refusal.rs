@@ -30,7 +30,6 @@ impl Refusal {
     }
 }
 
-/// The answer of the Eviction API.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum EvictAnswer {
     Done,
@@ -40,7 +39,6 @@ pub(crate) enum EvictAnswer {
 }
 
 impl EvictAnswer {
-    /// The answer to the eviction of the pod `id` that failed with this HTTP status.
     pub(crate) fn from_status(id: &str, status: u16, message: &str) -> Self {
         let refused = |code, text| Self::Refused(Refusal::new(code, text));
         match status {

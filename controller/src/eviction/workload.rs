@@ -8,7 +8,6 @@ use tautline_core::dns;
 
 use super::refusal::Refusal;
 
-/// The owners whose number of replicas decides.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OwnerRef<'a> {
     ReplicaSet(&'a str),
@@ -17,7 +16,6 @@ pub(crate) enum OwnerRef<'a> {
     Other,
 }
 
-/// The owner that controls an object.
 pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     let mut owners = meta.owner_references.iter().flatten();
     owners.find(|o| o.controller == Some(true))

@@ -130,7 +130,6 @@ pub(super) async fn binding_status(
     apply(&api, &binding.name, MANAGER, patch).await
 }
 
-/// Notes a mitigation before it is requested.
 pub(super) async fn note_mitigation(
     client: Client,
     binding: &BindingSpec,
@@ -176,7 +175,6 @@ pub(super) async fn offer_status(
     apply(&api, name, MANAGER, patch).await
 }
 
-/// Notes an eviction before it is requested.
 pub(super) async fn note_eviction(
     client: Client,
     offer: &Offer,

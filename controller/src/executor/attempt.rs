@@ -1,5 +1,3 @@
-//! An attempt to act on some violations of one offer.
-
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{

@@ -1,5 +1,4 @@
-//! The task of the reconciler: watches, results and timers become its events, and its
-//! actions become writes, evaluations and Kubernetes events.
+//! The reconciler's task: watches, results and timers become events; actions are carried out.
 
 use std::{
     collections::BTreeMap,
@@ -10,18 +9,19 @@ use std::{
 
 use futures::FutureExt;
 use tautline_core::{index::Kind, model::TargetKind};
-use tautline_runtime::{
-    cluster_store::Versions,
-    events::{EventNote, reference_to_own},
-    lease::Term,
-};
+use tautline_runtime::{cluster_store::Versions, events::EventNote, lease::Term};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{context::Context, evaluate::evaluate, writes::write};
+use super::{
+    cluster_calls::{reference_to_binding, reference_to_offer},
+    context::Context,
+    evaluate::evaluate,
+    writes::write,
+};
 use crate::{
     binding_spec::Key,
     clock::Now,
@@ -33,15 +33,11 @@ use crate::{
     violations::ViolationEvent,
 };
 
-/// Readiness waits for the list of bindings.
 pub(crate) const BINDINGS: &str = "constraintpolicybindings";
 /// Changes of the cluster within this time are applied together.
 const SETTLE: Duration = Duration::from_millis(50);
-/// Binding events that are applied together.
 const BATCH: usize = 256;
-/// The time for writes under way when the term is over.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same warning on an offer is repeated after this time.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
 pub(crate) struct Inputs {
@@ -60,21 +56,20 @@ struct Executor {
     writes: JoinSet<WriteResult>,
 }
 
-/// Runs until `stop`.
 pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: CancellationToken) {
     let mut changes = context.store.changes();
     let mut kinds = context.kinds.changes();
     let mut executor = Executor::new(context);
-    let mut look_at = Some(Instant::now());
+    let mut settle_at = Some(Instant::now());
     let mut batch = Vec::new();
     loop {
-        let next = executor.next_time(look_at);
+        let next = executor.next_time(settle_at);
         tokio::select! {
             () = stop.cancelled() => break,
             changed = inputs.leader.changed() => {
                 if changed.is_err() { break }
                 let term = inputs.leader.borrow_and_update().clone();
-                look_at = None;
+                settle_at = None;
                 let versions = *changes.borrow_and_update();
                 executor.change_term(term, versions).await;
             }
@@ -82,9 +77,9 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
                 if n == 0 { break }
                 executor.apply_bindings(std::mem::take(&mut batch));
             }
-            changed = changes.changed(), if look_at.is_none() => {
+            changed = changes.changed(), if settle_at.is_none() => {
                 if changed.is_err() { break }
-                look_at = Some(Instant::now() + SETTLE);
+                settle_at = Some(Instant::now() + SETTLE);
             }
             _ = kinds.changed() => executor.apply_kinds(),
             Some(result) = executor.evaluations.join_next() => {
@@ -100,8 +95,8 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
             }
             () = tokio::time::sleep_until(next.into()) => {}
         }
-        if look_at.is_some_and(|at| at <= Instant::now()) {
-            look_at = None;
+        if settle_at.is_some_and(|at| at <= Instant::now()) {
+            settle_at = None;
             executor.apply_cluster(*changes.borrow_and_update());
         }
         executor.apply(Event::Tick);
@@ -165,12 +160,7 @@ impl Executor {
                     reason,
                     text,
                 } => context.events.publish(EventNote {
-                    regarding: reference_to_own(
-                        "ConstraintPolicyBinding",
-                        &spec.namespace,
-                        &spec.name,
-                        &spec.uid,
-                    ),
+                    regarding: reference_to_binding(&spec),
                     secondary: None,
                     warning,
                     reason: reason.to_owned(),
@@ -185,12 +175,7 @@ impl Executor {
                     let id = format!("{}/{}/{reason}", offer.namespace, offer.name);
                     context.events.publish_once(id, WARNING_PERIOD, || {
                         Some(EventNote {
-                            regarding: reference_to_own(
-                                "ConstraintPolicyOffer",
-                                &offer.namespace,
-                                &offer.name,
-                                &offer.uid,
-                            ),
+                            regarding: reference_to_offer(&offer),
                             secondary: None,
                             warning: true,
                             reason: reason.to_owned(),
@@ -233,7 +218,6 @@ impl Executor {
         }
     }
 
-    /// Reads the states of the kinds that offers name.
     fn apply_kinds(&mut self) {
         let (snapshot, watched) = (self.context.store.snapshot(), &self.context.kinds);
         let mut kinds = KindStates::default();
@@ -252,11 +236,11 @@ impl Executor {
         }
     }
 
-    fn next_time(&self, look_at: Option<Instant>) -> Instant {
+    fn next_time(&self, settle_at: Option<Instant>) -> Instant {
         // A term that lapsed may hold again, without notice.
         let lapsed = self.leadership == Leadership::Suspended;
         let idle = Duration::from_secs(if lapsed { 1 } else { 60 });
-        let times = [look_at, self.reconciler.next_time()];
+        let times = [settle_at, self.reconciler.next_time()];
         let idle = Instant::now() + idle;
         times.into_iter().flatten().fold(idle, Instant::min)
     }
@@ -272,7 +256,6 @@ impl Executor {
         self.apply(Event::Tick);
     }
 
-    /// Lets the writes under way end, and drops the term.
     async fn end_term(&mut self) {
         if self.term.is_none() {
             return;

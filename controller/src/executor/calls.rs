@@ -1,5 +1,4 @@
-//! The calls of an attempt: everything that it asks of the cluster and of providers.
-//! Tests answer them without a server.
+//! The calls of an attempt to the cluster and to providers; tests answer without a server.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -20,7 +19,6 @@ use crate::{
     write_error::WriteError,
 };
 
-/// The settings of attempts.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptSettings {
     pub dry_run: bool,
@@ -34,7 +32,6 @@ pub(super) struct AttemptSettings {
 pub(super) struct Report {
     /// `Mediate` or `Evict`.
     pub action: &'static str,
-    /// The reason code.
     pub code: &'static str,
     pub warning: bool,
     pub text: String,
@@ -44,13 +41,11 @@ pub(super) trait Calls: Send + Sync {
     fn settings(&self) -> &AttemptSettings;
     fn now(&self) -> Now;
     fn snapshot(&self) -> Arc<Snapshot>;
-    /// Whether this replica leads at this moment.
     fn leads(&self) -> bool;
 
     fn report(&self, violation: &Violation, report: Report);
     /// One report for all bindings of the offer.
     fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str);
-    /// Reports on the pod and the offer.
     fn report_evicted_pod(&self, offer: &Offer, pod: &model::Pod, because: String, text: String);
 
     /// The compliance of a binding at this moment; Pending without its offer.

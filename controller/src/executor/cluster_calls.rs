@@ -1,5 +1,3 @@
-//! The calls of an attempt, to the API server and to providers.
-
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
@@ -50,7 +48,6 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The same warning on a binding or an offer is repeated after this time.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 /// A label that the pods of one ReplicaSet share: fewer pods to list.
 const REVISION: &str = "pod-template-hash";
@@ -317,12 +314,12 @@ impl Calls for ClusterCalls {
     }
 }
 
-fn reference_to_binding(binding: &BindingSpec) -> ObjectReference {
+pub(super) fn reference_to_binding(binding: &BindingSpec) -> ObjectReference {
     let b = binding;
     reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
 }
 
-fn reference_to_offer(offer: &Offer) -> ObjectReference {
+pub(super) fn reference_to_offer(offer: &Offer) -> ObjectReference {
     let o = offer;
     reference_to_own("ConstraintPolicyOffer", &o.namespace, &o.name, &o.uid)
 }

@@ -32,10 +32,8 @@ impl Context {
     }
 }
 
-/// The inbox of the task that acts on violations.
 #[derive(Default)]
 pub(crate) struct SharedInbox {
     pub inbox: Mutex<Inbox>,
-    /// Notified when an event has come.
     pub filled: Notify,
 }

@@ -1,4 +1,4 @@
-//! One evaluation: every rule of a binding's policies, asked at its provider.
+//! One evaluation: every rule of a binding's policies by its provider.
 
 use std::{
     sync::Arc,
@@ -22,7 +22,7 @@ use crate::{
     question::Question,
 };
 
-/// Asks everything at once; each call has its deadline.
+/// Calls all providers at once; each call has its deadline.
 pub(super) async fn evaluate(
     context: &Context,
     snapshot: &Snapshot,

@@ -1,6 +1,5 @@
-//! Evictions of pods of violated bindings, only where they help and only safely: the
-//! violation holds at this moment, a plan made now names a better node, the workload is
-//! ready, and the disruption budgets allow it.
+//! Evicts a pod of a violated binding if the violation still holds, a new plan names a better
+//! node, the workload is ready, and the disruption budgets allow it.
 
 use std::sync::Arc;
 
@@ -88,7 +87,6 @@ async fn candidate<C: Calls>(
     })
 }
 
-/// The last checks, and the eviction.
 async fn evict_candidate<C: Calls>(
     calls: &C,
     offer: &Offer,

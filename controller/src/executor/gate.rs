@@ -15,14 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::context::Context;
 use crate::gate::{nodes_without_gate, patch, retry_after};
 
-/// The time between two patches.
 const PACE: Duration = Duration::from_millis(50);
-/// Changes of nodes within this time are handled together; the watch reports the patched
-/// nodes meanwhile.
+/// Handles changes of nodes together, and lets the watch report the patched ones.
 const SETTLE: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Patches nodes while this replica leads, until `stop`.
 pub(crate) async fn run(
     context: Arc<Context>,
     mut leader: watch::Receiver<Option<Term>>,
@@ -91,7 +88,6 @@ async fn advertise(context: &Context, term: &Term) -> bool {
         let call = nodes.patch_status(&name, &params, &patch);
         let result = match tokio::time::timeout(DEADLINE, call).await {
             Ok(Ok(_)) => Ok(()),
-            // It has gone meanwhile.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => continue,
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err(format!("no answer within {DEADLINE:?}")),

@@ -61,8 +61,7 @@ pub(super) async fn mitigate<C: Calls>(
     Some(from_api_time(&at))
 }
 
-/// Lets the pod hold a new allocation until it goes. An allocation that no pod can hold
-/// is released.
+/// Adds the finalizer of a new allocation to the pod, or releases the allocation.
 async fn hold<C: Calls>(
     calls: &C,
     underlay: &Service,
@@ -70,11 +69,11 @@ async fn hold<C: Calls>(
     pod: Option<&Arc<Pod>>,
     id: &str,
 ) {
-    let held = match pod {
+    let added = match pod {
         None => Err("the binding has no pod".to_owned()),
         Some(pod) => calls.hold_allocation(pod, underlay, id).await,
     };
-    let Err(error) = held else { return };
+    let Err(error) = added else { return };
     let text = match calls.release_allocation(underlay, id).await {
         Ok(()) => format!("{id} was released again, no pod could hold it: {error}"),
         Err(e) => format!("no pod holds {id} ({error}), and it could not be released: {e}"),
@@ -82,7 +81,6 @@ async fn hold<C: Calls>(
     report(calls, violation, "MitigationNotKept", true, text);
 }
 
-/// Reports once for all bindings of the offer.
 pub(super) fn report_no_underlay<C: Calls>(calls: &C, offer: &Offer, violation: &Violation) {
     let text = "no Service of this namespace or a trusted one (--provider-namespaces) is labelled \
                 constraint.ciena.com/underlay-controller, or not the one that holds the pod's \

@@ -25,10 +25,8 @@ use crate::{
 };
 
 const TICK: Duration = Duration::from_millis(500);
-/// The same warning on a pod is repeated after this time.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
-/// Releases while this replica leads, until `stop`.
 pub(crate) async fn run(
     context: Arc<Context>,
     mut leader: watch::Receiver<Option<Term>>,

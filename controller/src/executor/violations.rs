@@ -19,10 +19,8 @@ use crate::{
     violations::{Attempt, AttemptResult, ViolationTracker},
 };
 
-/// The period in which attempts begin.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Runs until `stop`.
 pub(crate) async fn run(
     context: Arc<Context>,
     mut leader: watch::Receiver<Option<Term>>,

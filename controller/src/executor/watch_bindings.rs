@@ -16,7 +16,6 @@ use crate::{
     reconciler::BindingEvent,
 };
 
-/// Watches the bindings until `stop`.
 pub(crate) async fn run(
     client: Client,
     events: mpsc::Sender<BindingEvent>,

@@ -1,5 +1,3 @@
-//! The writes that the reconciler asks for.
-
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
@@ -93,7 +91,6 @@ async fn offer_status(
     Ok(status)
 }
 
-/// A condition that still holds keeps the time of its transition.
 fn keep_transition_times(
     status: &mut ConstraintPolicyOfferStatus,
     existing: &ConstraintPolicyOfferStatus,

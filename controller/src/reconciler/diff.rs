@@ -18,14 +18,12 @@ use super::{
 };
 use crate::binding_spec::{BindingSpec, Key, key, offer_at};
 
-/// An offer whose bindings could not be written is compared again after this time,
-/// which doubles with each failure up to the longest.
+/// The wait after a failed write, which doubles with each failure.
 const BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// After so many failures in a row the offer's other changes wait, too.
 const MAX_FAILURES: u32 = 16;
 
-/// The writes that an offer's bindings need.
 #[derive(Default)]
 struct Diff {
     changes: VecDeque<BindingChange>,
@@ -79,7 +77,6 @@ fn diff<'a>(
 }
 
 impl BindingReconciler {
-    /// Compares the bindings of every changed offer with the desired ones.
     pub(super) fn compare_offers(&mut self, now: Instant) {
         if self.changed_offers.is_empty() {
             return;
@@ -105,22 +102,22 @@ impl BindingReconciler {
         let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
         let count = desired.count;
         let state = self.offers.entry(Arc::clone(offer_key)).or_default();
-        state.held.retain(|_, until| *until > now);
-        let (bindings, busy, held) = (&self.bindings, &self.queue.busy, &state.held);
+        state.postponed.retain(|_, until| *until > now);
+        let (bindings, busy, postponed) = (&self.bindings, &self.queue.busy, &state.postponed);
         let named = |key: &Key| bindings.get(key).map(|b| &b.spec);
         let diff = diff(
             entry,
             desired,
             state.bindings.iter().filter_map(named),
             named,
-            |key| busy.contains(key) || held.contains_key(key),
+            |key| busy.contains(key) || postponed.contains_key(key),
             all_listed,
         );
         state.changed |= state.desired != count;
         state.desired = count;
         // The writes under way may no longer lead to the desired bindings.
         state.compare_again = state.in_flight > 0;
-        let idle = state.in_flight == 0 && state.held.is_empty();
+        let idle = state.in_flight == 0 && state.postponed.is_empty();
         let in_step = idle && diff.foreign.is_none() && diff.changes.is_empty();
         if in_step && state.write_error.take().is_some() {
             state.changed = true;
@@ -163,7 +160,7 @@ impl BindingReconciler {
         None
     }
 
-    /// A binding of this offer cannot be written as it should be.
+    /// Reports that a binding of this offer cannot be written, and schedules a comparison.
     fn fail(&mut self, offer: &Key, why: String, now: Instant) {
         let Some(state) = self.offers.get_mut(offer) else {
             return;
@@ -187,8 +184,7 @@ impl BindingReconciler {
         }
     }
 
-    /// A write of an offer's binding has ended. `compare`: its result may differ from
-    /// the desired binding.
+    /// `compare`: the written binding may differ from the desired one.
     pub(super) fn change_done(&mut self, offer: &Key, compare: bool) {
         if let Some(state) = self.offers.get_mut(offer) {
             state.failures = 0;
@@ -197,8 +193,7 @@ impl BindingReconciler {
         }
     }
 
-    /// A write of an offer's binding failed: this binding waits, and after many failures
-    /// in a row the others do, too.
+    /// This binding waits, and after many failures in a row the others do, too.
     pub(super) fn change_failed(&mut self, offer: &Key, key: &Key, text: String, now: Instant) {
         tracing::warn!(%offer, "{text}");
         self.fail(offer, text, now);
@@ -206,8 +201,8 @@ impl BindingReconciler {
             return;
         };
         state.failures = state.failures.saturating_add(1);
-        let held = state.retry_at.map(|at| (Arc::clone(key), at));
-        state.held.extend(held);
+        let postponed = state.retry_at.map(|at| (Arc::clone(key), at));
+        state.postponed.extend(postponed);
         if state.failures >= MAX_FAILURES {
             state.changes.clear();
         }

@@ -22,15 +22,12 @@ use crate::{
     violations::ViolationEvent,
 };
 
-/// Reasons may contain figures that change each time: a status that differs in nothing
-/// else is written no more often than this.
+/// Reasons may contain figures: the least time between writes that differ in reasons alone.
 const REASONS_PERIOD: Duration = Duration::from_secs(60);
-/// For bindings whose offer is not known.
 const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 
 impl BindingReconciler {
-    /// Schedules a binding at its own point of the period, and at once if it was never
-    /// evaluated.
+    /// Schedules a binding at its point of the period, and at once if it was never evaluated.
     pub(super) fn schedule_binding(&mut self, key: &Key, now: Instant) {
         let period = self.period(key);
         let Some(binding) = self.bindings.get_mut(key) else {
@@ -52,7 +49,6 @@ impl BindingReconciler {
         period.max(self.settings.shortest_period)
     }
 
-    /// Starts the evaluations that are due.
     pub(super) fn evaluate_due(&mut self, now: Instant) {
         while let Some((key, due, reason)) = self.schedule.pop(now) {
             let period = self.period(&key);
@@ -95,7 +91,6 @@ impl BindingReconciler {
         }
     }
 
-    /// Starts evaluations that have their slots.
     fn start(&mut self, mut tickets: VecDeque<Ticket>) {
         while let Some(ticket) = tickets.pop_front() {
             if let Some(evaluate) = self.evaluation_for(&ticket) {
@@ -213,7 +208,6 @@ impl BindingReconciler {
         }
     }
 
-    /// Schedules an evaluation at once, for bindings that exist.
     pub(super) fn evaluate_now(&mut self, keys: impl IntoIterator<Item = Key>, now: Instant) {
         for key in keys {
             if self.bindings.contains_key(&key) {

@@ -42,7 +42,6 @@ impl BindingReconciler {
         }
     }
 
-    /// Adds or updates a binding.
     pub(super) fn put(&mut self, spec: BindingSpec, status: BindingStatus, now: Instant) {
         let key = spec.key();
         if let Some(binding) = self.bindings.get(&key) {
@@ -80,8 +79,7 @@ impl BindingReconciler {
         }
     }
 
-    /// Once a binding was evaluated here, only the mitigation is taken from its status:
-    /// all else is written by this replica.
+    /// Of a binding evaluated here, only the mitigation is read: this replica writes the rest.
     fn update(&mut self, key: &Key, spec: BindingSpec, status: BindingStatus) {
         let Some(binding) = self.bindings.get_mut(key) else {
             return;
@@ -190,7 +188,7 @@ impl BindingReconciler {
         }
         (state.question, state.changed) = (Some(Arc::new(question)), true);
         // The cause of a failed write may be gone.
-        state.held.clear();
+        state.postponed.clear();
         state.failures = 0;
         evaluate.extend(state.bindings.iter().cloned());
         // A new period counts from now.
@@ -222,7 +220,6 @@ impl BindingReconciler {
         }
     }
 
-    /// The objects that an offer selects have changed, or others are selected.
     fn apply_members(&mut self, old: &OfferEntry, new: &OfferEntry, evaluate: &mut HashSet<Key>) {
         let (changed, others) = changed_members(old, new);
         let offer = key(&new.offer.namespace, &new.offer.name);
@@ -254,7 +251,6 @@ impl BindingReconciler {
         }
     }
 
-    /// A kind was listed, or is not served any more.
     pub(super) fn apply_kinds(&mut self, kinds: KindStates, now: Instant) {
         self.kinds = kinds;
         let snapshot = Arc::clone(&self.snapshot);
@@ -265,7 +261,6 @@ impl BindingReconciler {
         self.check_every_status(now);
     }
 
-    /// Looks at the status of every offer at the next opportunity.
     pub(super) fn check_every_status(&mut self, now: Instant) {
         for entry in self.snapshot.offers() {
             let key = key(&entry.offer.namespace, &entry.offer.name);
@@ -274,7 +269,6 @@ impl BindingReconciler {
         self.flush_at = Some(now);
     }
 
-    /// Takes the lead: every binding is scheduled, every offer compared and written.
     pub(super) fn begin_term(&mut self, now: Instant) {
         let keys: Vec<Key> = self.bindings.keys().cloned().collect();
         for key in keys {
@@ -293,8 +287,7 @@ impl BindingReconciler {
         self.check_every_status(now);
     }
 
-    /// Gives up the lead: work under way does not count any more, and another replica
-    /// writes the statuses from now on.
+    /// Drops the work under way: another replica leads from now on.
     pub(super) fn end_term(&mut self) {
         self.schedule = Schedule::default();
         self.limiter = ProviderLimiter::new(self.settings.provider_concurrency);

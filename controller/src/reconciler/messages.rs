@@ -1,4 +1,4 @@
-//! The events that the reconciler takes, and the actions that it asks for.
+//! The events and actions of the reconciler.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,6 @@ use crate::{
     write_error::WriteError,
 };
 
-/// Limits, and the namespaces whose providers count for all others.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub max_bindings: usize,
@@ -38,24 +37,20 @@ pub(crate) enum Leadership {
 }
 
 pub(crate) enum Event {
-    /// Changes of bindings, handled together.
     Bindings(Vec<BindingEvent>),
     Cluster(ClusterChange),
     Kinds(KindStates),
     Leadership(Leadership),
     Evaluated(EvaluationResult),
     Written(WriteResult),
-    /// The time of [`BindingReconciler::next_time`](super::BindingReconciler::next_time)
-    /// has come.
+    /// The time of `BindingReconciler::next_time` has come.
     Tick,
 }
 
-/// A change of the bindings.
 pub(crate) enum BindingEvent {
     Applied(Box<(BindingSpec, BindingStatus)>),
     /// The binding of this key and UID.
     Deleted(Key, Box<str>),
-    /// A complete list.
     All(Vec<(BindingSpec, BindingStatus)>),
 }
 
@@ -73,13 +68,11 @@ pub(crate) struct EvaluationResult {
     pub uid: Box<str>,
     /// The providers whose slots the evaluation held.
     pub providers: Vec<Arc<str>>,
-    /// The grace of the offer when the evaluation began.
     pub grace: Duration,
     /// `None`: the evaluation did not end.
     pub evaluation: Option<Evaluation>,
 }
 
-/// The result of a write, with what identifies the write.
 pub(crate) enum WriteResult {
     Created {
         offer: Key,
@@ -129,7 +122,6 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Evaluate {
     pub spec: Arc<BindingSpec>,
-    /// The time it was due.
     pub due: Instant,
     pub question: Arc<Question>,
     pub providers: Vec<Arc<str>>,
@@ -169,7 +161,6 @@ impl NewBinding {
 }
 
 impl Write {
-    /// The result of a write that failed.
     pub(crate) fn failed(&self, error: WriteError) -> WriteResult {
         match self {
             Self::Create(new) => WriteResult::Created {

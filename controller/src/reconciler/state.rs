@@ -25,7 +25,6 @@ use crate::{
     violations::ViolationEvent,
 };
 
-/// Holds every binding and offer in one place, without locks, clocks or clients.
 pub(crate) struct BindingReconciler {
     pub(super) settings: Settings,
     pub(super) leadership: Leadership,
@@ -37,12 +36,11 @@ pub(crate) struct BindingReconciler {
     pub(super) rejected_offers: BTreeMap<Key, String>,
     /// Bindings by compliance.
     pub(super) counts: [usize; 5],
-    /// Offers to compare with their bindings.
     pub(super) changed_offers: HashSet<Key>,
     pub(super) schedule: Schedule,
     pub(super) limiter: ProviderLimiter,
     pub(super) queue: WriteQueue,
-    /// The time of the next look at the offers' statuses.
+    /// The time of the next check of the offers' statuses.
     pub(super) flush_at: Option<Instant>,
     pub(super) actions: Vec<Action>,
 }
@@ -54,12 +52,10 @@ pub(super) struct BindingState {
     /// The turn of the period that is on the schedule.
     pub turn: u64,
     pub evaluating: bool,
-    /// Evaluate once more when the present evaluation ends.
     pub evaluate_again: bool,
     pub write: StatusWrite,
     /// The time when reasons were written last; changed figures in them can wait.
     pub reasons_at: Option<Instant>,
-    /// The end of the grace that is on the schedule.
     pub grace_ends: Option<UnixTime>,
     /// Evaluated by this replica: from then on statuses from the watch do not count.
     pub evaluated_here: bool,
@@ -82,9 +78,7 @@ pub(super) struct OfferState {
     /// The UID of the offer that `written` is the status of.
     pub uid: Box<str>,
     pub bindings: HashSet<Key>,
-    /// Its bindings by compliance.
     pub counts: [usize; 5],
-    /// The number of tuples, regardless of the cap.
     pub desired: u128,
     pub question: Option<Arc<Question>>,
     /// The status may have to be written.
@@ -104,17 +98,15 @@ pub(super) struct OfferState {
     pub failures: u32,
     /// The time of the comparison after a failure, and the bindings that wait for it.
     pub retry_at: Option<Instant>,
-    pub held: HashMap<Key, Instant>,
+    pub postponed: HashMap<Key, Instant>,
 }
 
-/// A write that brings an offer's bindings closer to the desired ones.
 #[derive(Clone, Debug)]
 pub(super) enum BindingChange {
     Create(Arc<NewBinding>),
     Delete(Arc<BindingSpec>),
 }
 
-/// Work to do again at its time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Retry {
     /// Write a binding's status.
@@ -123,14 +115,12 @@ pub(super) enum Retry {
     Offer(Key),
 }
 
-/// Writes that wait, and the number under way.
 #[derive(Default)]
 pub(super) struct WriteQueue {
     /// Offers with bindings to create or delete, in turn.
     pub offers: VecDeque<Key>,
     /// Bindings that are being created or deleted.
     pub busy: HashSet<Key>,
-    /// Bindings whose status is to be written.
     pub statuses: VecDeque<Key>,
     pub retries: BinaryHeap<Reverse<(Instant, Retry)>>,
     pub in_flight: usize,

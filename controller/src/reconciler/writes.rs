@@ -20,13 +20,10 @@ use crate::{
 const MAX_WRITES: usize = 16;
 /// Writes of offers' statuses at once, so that thousands of bindings delay none.
 const MAX_OFFER_WRITES: usize = 4;
-/// The time after which a failed write of a status is repeated.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// The least time between two writes of an offer's status.
 const OFFER_STATUS_PERIOD: Duration = Duration::from_secs(1);
 
 impl BindingReconciler {
-    /// Queues the work whose time to be repeated has come.
     pub(super) fn queue_retries(&mut self, now: Instant) {
         while let Some(Reverse((at, _))) = self.queue.retries.peek()
             && *at <= now
@@ -39,7 +36,6 @@ impl BindingReconciler {
         }
     }
 
-    /// Starts writes of bindings and their statuses.
     pub(super) fn start_writes(&mut self) {
         while self.queue.in_flight < MAX_WRITES {
             // Statuses first: new bindings would only make more work.

@@ -10,7 +10,6 @@ use super::violation::Violation;
 const MIN_WAIT: Duration = Duration::from_secs(10);
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// The next step for a violated binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextStep {
     Nothing,

@@ -1,6 +1,5 @@
-//! Events that wait for the task that acts on violations. Events of one binding
-//! coalesce, so the inbox never holds more than one entry per binding and loses
-//! nothing that matters: the last state, and whether the violation was cleared before.
+//! Events for the task that acts on violations. The inbox holds one entry per binding: the
+//! last state, and whether the violation was cleared before.
 
 use std::sync::Arc;
 
@@ -33,7 +32,6 @@ impl Inbox {
         }
     }
 
-    /// Takes everything that waits.
     pub(crate) fn drain(&mut self) -> Vec<ViolationEvent> {
         let mut events = Vec::new();
         for (key, waiting) in self.0.drain() {

@@ -36,7 +36,6 @@ impl OfferViolations {
     }
 }
 
-/// Every violation, by offer.
 #[derive(Default)]
 pub(crate) struct ViolationTracker {
     offers: BTreeMap<Key, OfferViolations>,

@@ -6,7 +6,6 @@ use tautline_core::compliance_state::UnixTime;
 
 use crate::binding_spec::{BindingSpec, Key};
 
-/// A change of a binding's violation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ViolationEvent {
     Raised {
@@ -19,11 +18,9 @@ pub(crate) enum ViolationEvent {
     Cleared(Key),
 }
 
-/// A violated binding.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Violation {
     pub binding: Arc<BindingSpec>,
-    /// The start of the violation.
     pub since: UnixTime,
     pub reason: String,
     /// The time of the last mitigation, and the number of them for this violation.
@@ -33,7 +30,6 @@ pub(crate) struct Violation {
     pub not_before: Option<Instant>,
 }
 
-/// An attempt to act on some violations of one offer.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub offer: Key,
@@ -55,10 +51,8 @@ pub(crate) struct AttemptResult {
     pub outcomes: Vec<(Key, AttemptOutcome)>,
 }
 
-/// The outcome for one binding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AttemptOutcome {
-    /// Not to be tried again before this time.
     NotBefore(Instant),
     Mitigated(UnixTime),
 }

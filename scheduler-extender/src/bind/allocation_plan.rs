@@ -1,5 +1,3 @@
-//! The allocation that a bind needs, by the pod's plan.
-
 use std::sync::Arc;
 
 use tautline_core::planning::NodeVerdict;
@@ -8,11 +6,9 @@ use crate::{plans::PodPlan, underlay::CheckedOffer};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AllocationPlan {
-    /// The rules allow the node.
     NotNeeded,
     /// This offer of the Service `namespace/name` makes the node usable.
     Offer(CheckedOffer, Arc<str>),
-    /// The pod has no plan for the node.
     Unknown,
 }
 

@@ -37,7 +37,6 @@ impl BindContext<'_> {
         service.cloned()
     }
 
-    /// Releases an allocation and counts the outcome.
     pub async fn release(&self, service: &Service, id: &str) -> Result<(), String> {
         let providers = &self.state.providers;
         let released = providers.release_underlay(self.snapshot, service, id).await;

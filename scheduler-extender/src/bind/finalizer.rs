@@ -11,7 +11,6 @@ use super::pod_client::{PatchError, PodClient};
 /// stops the bind that allocated them.
 const RELEASING: &str = "constraint.ciena.com/underlay-releasing";
 
-/// The state of a pod that was read for a bind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PodState {
     Unbound,
@@ -56,7 +55,6 @@ impl PodClient<'_> {
     }
 }
 
-/// The state of the pod with this UID.
 pub(super) fn pod_state(pod: &Pod, uid: &str) -> PodState {
     let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref());
     if pod.metadata.uid.as_deref() != Some(uid) {
@@ -70,7 +68,6 @@ pub(super) fn pod_state(pod: &Pod, uid: &str) -> PodState {
     }
 }
 
-/// The ids of the allocations that the pod's finalizers name.
 pub(super) fn allocation_ids(pod: &Pod) -> Vec<String> {
     let finalizers = pod.metadata.finalizers.iter().flatten();
     finalizers
@@ -79,7 +76,6 @@ pub(super) fn allocation_ids(pod: &Pod) -> Vec<String> {
         .collect()
 }
 
-/// The underlay that the pod's annotation names.
 pub(super) fn underlay_name(pod: &Pod) -> Option<&str> {
     let annotations = pod.metadata.annotations.as_ref()?;
     annotations.get(ANNOTATION).map(String::as_str)

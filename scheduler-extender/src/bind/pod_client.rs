@@ -18,21 +18,17 @@ pub(super) const MAX_TRIES: usize = 4;
 pub(super) struct PodClient<'a> {
     pub pods: &'a Api<Pod>,
     pub args: &'a BindArgs,
-    /// Maximum duration of one call.
     pub timeout: Duration,
 }
 
-/// The reason why a pod was not patched.
 #[derive(Debug)]
 pub(super) enum PatchError {
-    /// Another writer has changed the pod since it was read.
     Conflict,
     Gone,
     Other(String),
 }
 
 impl PodClient<'_> {
-    /// The pod's name in texts.
     pub fn object(&self) -> String {
         format!("pod {}/{}", self.args.namespace, self.args.pod)
     }

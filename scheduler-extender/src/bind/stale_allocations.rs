@@ -7,10 +7,8 @@ use tautline_core::model::Service;
 
 use super::{context::BindContext, finalizer};
 
-/// The reason why the pod still has stale allocations.
 #[derive(Debug)]
 pub(super) enum StaleError {
-    /// No allocation is released.
     NothingReleased(String),
     /// Some allocations may be released.
     Partial(String),

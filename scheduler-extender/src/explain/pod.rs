@@ -1,5 +1,4 @@
-//! The current state of an explained pod, and the reason why no round of it is known. Each
-//! explanation reads the pod from the API server once.
+//! The state of an explained pod, read from the API server once per explanation.
 
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Maximum number of concurrent reads: the admin port has no login.
 const MAX_READS: usize = 4;
 
-/// Reads pods for explanations, within bounds.
 #[derive(Debug)]
 pub(crate) struct Reader(Semaphore);
 
@@ -48,21 +46,14 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.ends_with(alphanumeric)
 }
 
-/// The current state of a round's pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state")]
 pub enum PodNow {
-    Bound {
-        node: String,
-    },
+    Bound { node: String },
     NotBound,
     Deleted,
-    /// A pod of the same name has another UID.
     Replaced,
-    /// The pod could not be read.
-    Unknown {
-        error: String,
-    },
+    Unknown { error: String },
 }
 
 pub(crate) fn now(read: &Read, uid: &str) -> PodNow {
@@ -88,7 +79,6 @@ fn node(pod: &Pod) -> Option<&str> {
     node.filter(|n| !n.is_empty())
 }
 
-/// Result of the governance check of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Governed {
     ExemptNamespace,

@@ -11,7 +11,6 @@ use crate::{
     underlay::{CheckedOffer, UnderlayResult},
 };
 
-/// One planning round of a pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -21,7 +20,6 @@ pub struct Record {
     /// Milliseconds since 1970.
     pub at_unix_millis: u64,
     pub took_micros: u64,
-    /// Number of usable nodes.
     pub usable: usize,
     pub rules: Vec<RuleRecord>,
     /// Sorted by rank: the best first, unusable nodes last.
@@ -34,7 +32,6 @@ pub struct Record {
     pub pod_now: Option<PodNow>,
 }
 
-/// A Discover call to the underlay and its result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayRecord {
@@ -54,7 +51,6 @@ pub struct UnderlayRecord {
     pub left_out: usize,
 }
 
-/// An offer of the underlay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayOffer {
@@ -69,7 +65,6 @@ pub struct UnderlayOffer {
     pub refused: Option<String>,
 }
 
-/// The provider's answer to a rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleRecord {
@@ -91,7 +86,6 @@ pub struct RuleRecord {
     pub reused: bool,
 }
 
-/// The verdict on a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
@@ -105,7 +99,6 @@ pub struct NodeRecord {
     pub costs: Vec<CostRecord>,
 }
 
-/// A node's cost by a rule's provider.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CostRecord {

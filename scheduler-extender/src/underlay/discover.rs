@@ -27,13 +27,11 @@ const MARGIN: Duration = Duration::from_millis(150);
 /// With less time than this Discover is not called.
 const MIN_TIME: Duration = Duration::from_millis(50);
 
-/// A Discover for a pod that has no usable node.
 pub(crate) struct Discovery<'a> {
     pub providers: &'a ProviderClient,
     pub snapshot: &'a Snapshot,
     pub service: &'a Service,
     pub constraints: &'a [PodConstraints],
-    /// True if the extender binds, and so can allocate.
     pub can_bind: bool,
     pub deadline: Instant,
 }

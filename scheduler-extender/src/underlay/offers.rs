@@ -1,5 +1,3 @@
-//! Checks the underlay's offers.
-
 use std::{
     collections::HashSet,
     time::{SystemTime, UNIX_EPOCH},
@@ -15,7 +13,6 @@ use tautline_proto::underlay::Offer;
 
 /// Maximum number of refused offers kept for explanations.
 const MAX_REFUSED: usize = 32;
-/// Longer texts of refused offers are truncated.
 const MAX_CHARS: usize = 64;
 /// Kubernetes' limit on a finalizer's name after its prefix.
 const MAX_FINALIZER_NAME: usize = 63;
@@ -24,18 +21,14 @@ const MAX_FINALIZER_NAME: usize = 63;
 pub(crate) mod code {
     /// The id does not fit a finalizer.
     pub(crate) const BAD_ID: &str = "BadId";
-    /// Another pod holds an allocation of this id.
     pub(crate) const ID_IN_USE: &str = "IdInUse";
-    /// The node was not in the request.
     pub(crate) const UNKNOWN_NODE: &str = "UnknownNode";
     pub(crate) const NEGATIVE_COST: &str = "NegativeCost";
     pub(crate) const BAD_EXPIRY: &str = "BadExpiry";
     pub(crate) const EXPIRED: &str = "Expired";
-    /// Another offer for the same node is cheaper.
     pub(crate) const DEARER: &str = "Dearer";
 }
 
-/// An offer of the underlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckedOffer {
     pub id: String,
@@ -53,14 +46,11 @@ impl CheckedOffer {
     }
 }
 
-/// Checked offers and the costs of the accepted ones.
 #[derive(Debug)]
 pub(super) struct CheckedOffers {
     /// Accepted offers by position of their nodes, then refused offers.
     pub offers: Vec<CheckedOffer>,
-    /// Number of refused offers that are not in `offers`.
     pub left_out: usize,
-    /// Costs of the accepted offers.
     pub costs: Costs,
 }
 

@@ -1,5 +1,3 @@
-//! The result of a Discover.
-
 use std::{sync::Arc, time::Duration};
 
 use super::offers::CheckedOffer;
@@ -24,13 +22,11 @@ pub(crate) mod code {
     pub(crate) const FAILED: &str = "UnderlayFailed";
 }
 
-/// The result of a Discover for a pod.
 #[derive(Debug)]
 pub(crate) struct UnderlayResult {
     /// `namespace/name` of the Service.
     pub service: Arc<str>,
     pub code: &'static str,
-    /// The error in words.
     pub error: Option<String>,
     /// Number of nodes in the request.
     pub eligible_nodes: usize,
@@ -42,7 +38,6 @@ pub(crate) struct UnderlayResult {
 }
 
 impl UnderlayResult {
-    /// The offer that makes `node` usable.
     pub fn offer_for(&self, node: &str) -> Option<&CheckedOffer> {
         let accepted = |o: &&CheckedOffer| o.refused.is_none() && o.node == node;
         self.offers.iter().find(accepted)

@@ -1,5 +1,3 @@
-//! Errors of requests.
-
 /// An invalid request, or one that cannot be answered yet.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {

@@ -68,7 +68,6 @@ impl<'de> Visitor<'de> for NodeNames {
         while let Some(Name(name)) = seq.next_element()? {
             self.set.insert(&name);
             if self.set.len() > self.max {
-                // One name above the limit is enough for the error; the rest is skipped.
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
                 break;
             }

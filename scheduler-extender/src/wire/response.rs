@@ -1,9 +1,6 @@
-//! Responses to kube-scheduler.
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// `HostPriority`.
 #[derive(Serialize)]
 pub struct HostPriority<'a> {
     pub host: &'a str,

@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn filter(served: &Served) {
     let body = json!({"Pod": {"metadata": {"name": "p", "uid": "u"}}, "NodeNames": ["a"]});
     let body = body.to_string();
-    let asked = http(served.port, "POST", "/filter", &body);
-    let (status, answer) = tokio::time::timeout(PATIENCE, asked).await.unwrap();
+    let response = http(served.port, "POST", "/filter", &body);
+    let (status, answer) = tokio::time::timeout(PATIENCE, response).await.unwrap();
     assert_eq!((status, &*answer), (200, r#"{"nodenames":["a"]}"#));
 }
 

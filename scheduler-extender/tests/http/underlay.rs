@@ -30,9 +30,9 @@ use crate::served::{Served, http};
 struct OverLimit;
 
 impl RuleProvider for OverLimit {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             if node.starts_with("good") {
                 answer.usable(node, 1, "");
             } else if !node.starts_with("dark") {
@@ -193,11 +193,14 @@ async fn discover_makes_nodes_usable_and_scores_them() {
         scores,
         json!([score("n1", 10), score("n2", 0), score("n3", 5)])
     );
-    let asked = world.underlay.state().discovered.clone();
-    assert_eq!(asked.len(), 1, "once, not for prioritize");
-    assert_eq!(asked[0].peer_nodes, ["db-node"]);
-    assert_eq!(asked[0].eligible_nodes, ["n1", "n2", "n3", "n4", "dark"]);
-    let rules: Vec<_> = asked[0]
+    let discovered = world.underlay.state().discovered.clone();
+    assert_eq!(discovered.len(), 1, "once, not for prioritize");
+    assert_eq!(discovered[0].peer_nodes, ["db-node"]);
+    assert_eq!(
+        discovered[0].eligible_nodes,
+        ["n1", "n2", "n3", "n4", "dark"]
+    );
+    let rules: Vec<_> = discovered[0]
         .rules
         .iter()
         .map(|r| (&*r.name, &*r.request, &*r.limit))

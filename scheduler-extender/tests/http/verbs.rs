@@ -24,15 +24,15 @@ use crate::served::{Served, http};
 /// n1 costs 5, n2 costs 9, n3 is full but could be freed, n4 is too far, others 7.
 #[derive(Clone, Default)]
 struct Sample {
-    asked: Arc<Mutex<Vec<CostRequest>>>,
+    requests: Arc<Mutex<Vec<CostRequest>>>,
     delay: Duration,
 }
 
 impl RuleProvider for Sample {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default();
-        for node in &ask.eligible_nodes {
+        for node in &request.eligible_nodes {
             match node.as_str() {
                 "n1" => answer.usable(node, 5, ""),
                 "n2" => answer.usable(node, 9, ""),
@@ -41,7 +41,7 @@ impl RuleProvider for Sample {
                 _ => answer.usable(node, 7, ""),
             }
         }
-        self.asked.lock().unwrap().push(ask);
+        self.requests.lock().unwrap().push(request);
         Ok(answer)
     }
 
@@ -119,8 +119,8 @@ impl World {
         serde_json::from_str(&text).unwrap()
     }
 
-    fn asked(&self) -> usize {
-        self.provider.asked.lock().unwrap().len()
+    fn calls(&self) -> usize {
+        self.provider.requests.lock().unwrap().len()
     }
 }
 
@@ -174,11 +174,11 @@ async fn prioritize_uses_the_plan_of_filter() {
         scores,
         json!([{"host": "n5", "score": 5}, {"host": "n2", "score": 0}, {"host": "n1", "score": 10}])
     );
-    assert_eq!(world.asked(), 1, "prioritize calls no provider");
-    let asked = world.provider.asked.lock().unwrap()[0].clone();
-    assert_eq!(asked.source.to_string(), "shop:v1:Pod:web-0");
-    assert_eq!(asked.rule.limit, "20ms");
-    let workload = asked.workload.unwrap();
+    assert_eq!(world.calls(), 1, "prioritize calls no provider");
+    let request = world.provider.requests.lock().unwrap()[0].clone();
+    assert_eq!(request.source.to_string(), "shop:v1:Pod:web-0");
+    assert_eq!(request.rule.limit, "20ms");
+    let workload = request.workload.unwrap();
     assert_eq!(
         (
             workload.labels["app"].as_str(),
@@ -221,7 +221,7 @@ async fn prioritize_ignores_the_plan_of_an_earlier_cycle() {
         scores,
         json!([{"host": "n5", "score": 5}, {"host": "n2", "score": 0}, {"host": "n1", "score": 10}])
     );
-    assert_eq!(world.asked(), 2);
+    assert_eq!(world.calls(), 2);
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn filter_passes_ungoverned_and_exempt_pods_through() {
     );
     let none = json!({"Pod": pod("db"), "Nodes": null, "NodeNames": null});
     assert_eq!(world.post("/filter", none).await, json!({"nodenames": []}));
-    assert_eq!(world.asked(), 0);
+    assert_eq!(world.calls(), 0);
 }
 
 #[tokio::test]
@@ -286,15 +286,18 @@ async fn preempt_returns_nodes_that_would_be_usable() {
     let body = json!({"Pod": pod("web"), "NodeNameToMetaVictims":
         {"n1": victims("a"), "n3": victims("b"), "n4": victims("c"), "n5": {"Pods": [], "NumPDBViolations": 0}}});
     let answer = world.post("/preempt", body.clone()).await;
-    let kept = |uid: &str| json!({"pods": [{"uid": uid}], "numPDBViolations": 1});
+    let meta_victims = |uid: &str| json!({"pods": [{"uid": uid}], "numPDBViolations": 1});
     assert_eq!(
         answer,
-        json!({"nodeNameToMetaVictims": {"n1": kept("a"), "n3": kept("b")}})
+        json!({"nodeNameToMetaVictims": {"n1": meta_victims("a"), "n3": meta_victims("b")}})
     );
     let whole = json!({"Pod": pod("db"), "NodeNameToVictims":
         {"n4": {"Pods": [{"metadata": {"uid": "c"}}], "NumPDBViolations": 1}}});
     let answer = world.post("/preempt", whole).await;
-    assert_eq!(answer, json!({"nodeNameToMetaVictims": {"n4": kept("c")}}));
+    assert_eq!(
+        answer,
+        json!({"nodeNameToMetaVictims": {"n4": meta_victims("c")}})
+    );
 }
 
 #[tokio::test]

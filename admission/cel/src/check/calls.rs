@@ -152,18 +152,12 @@ impl Checker<'_> {
             }
             return;
         }
-        let pattern = matches!((name, member), ("matches" | "find" | "findAll", true));
-        let text = irs.get(usize::from(member)).and_then(constant_string);
-        let text = match (name, member) {
-            ("matches", false) => irs.get(1).and_then(constant_string),
-            _ => text,
-        };
-        let Some(text) = text else { return };
-        let wrong = match name {
-            _ if pattern || name == "matches" => self.pattern(&text).err(),
-            _ => None,
-        };
-        if let Some(reason) = wrong {
+        if !matches!((name, member), ("matches", _) | ("find" | "findAll", true)) {
+            return;
+        }
+        if let Some(text) = irs.get(1).and_then(constant_string)
+            && let Err(reason) = self.pattern(&text)
+        {
             self.issue(last.at, format!("invalid {name} argument: {reason}"));
         }
     }

@@ -1,16 +1,12 @@
-//! The depth of an expression together with the variables it uses, bounded so that
-//! no recursion over the expression, its types or its values overflows the stack. The
-//! depth of one syntax tree is not enough: a variable is evaluated within the
-//! expression that uses it, and each loop of a chain wraps the previous loop's result.
+//! The depth of an expression together with the variables it uses, bounded so that no
+//! recursion overflows the stack. One syntax tree is not enough: a variable is evaluated
+//! within the expression that uses it, and a loop wraps the previous loop's result.
 
 use crate::declarations::Declarations;
 use crate::ir::Levels;
 use crate::syntax::ast::{MAX_DEPTH, Node, NodeKind};
 
-/// The levels of a tree.
-///
-/// # Errors
-/// The place of the first part that goes deeper than [`MAX_DEPTH`], and why.
+/// Fails with the place of the first part deeper than [`MAX_DEPTH`], and the reason.
 pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels, (u32, String)> {
     let (inner, adds) = match variable(node).and_then(|name| declarations.variable(name)) {
         Some(program) => (program.levels, 0),
@@ -55,7 +51,6 @@ pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels,
     Ok(levels)
 }
 
-/// The name in `variables.name`.
 fn variable(node: &Node) -> Option<&str> {
     match &node.kind {
         NodeKind::Select { operand, field, .. } => {

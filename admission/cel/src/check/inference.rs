@@ -1,5 +1,4 @@
-//! Type inference by cel-go's rules: an expression that Kubernetes refuses at
-//! creation is refused here.
+//! Type inference by cel-go's rules: what Kubernetes refuses at creation is refused here.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -10,7 +9,6 @@ use crate::types::Type;
 /// `{x: x}` and with each such variable.
 const STEPS: u32 = 500_000;
 
-/// The inferred types of type variables.
 #[derive(Debug, Default)]
 pub(crate) struct Inference {
     of: HashMap<u32, Type>,
@@ -21,7 +19,6 @@ pub(crate) struct Inference {
 }
 
 impl Inference {
-    /// A new type variable.
     pub(crate) fn fresh(&mut self) -> Type {
         self.next += 1;
         Type::Unknown(self.next)

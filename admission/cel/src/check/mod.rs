@@ -1,5 +1,3 @@
-//! Type checking: syntax trees to checked expressions.
-
 mod calls;
 pub(crate) mod depth;
 mod inference;
@@ -15,7 +13,6 @@ use crate::types::Type;
 use crate::value::Value;
 use inference::Inference;
 
-/// The state of checking one expression.
 pub(crate) struct Checker<'a> {
     pub declarations: &'a Declarations,
     pub inference: Inference,
@@ -23,7 +20,6 @@ pub(crate) struct Checker<'a> {
     pub locals: Vec<(String, Type)>,
     /// Byte offsets and messages.
     pub issues: Vec<(u32, String)>,
-    /// Calls of the authorizer's `check(..)` so far.
     pub authorizer_checks: usize,
     /// Types of literals' elements that must be equal once all types are inferred.
     pub same_types: Vec<(u32, Type, Type)>,
@@ -31,11 +27,9 @@ pub(crate) struct Checker<'a> {
     pub format_depth: usize,
     /// The types of the elements of the list literal checked last.
     pub elements: Vec<Type>,
-    /// Cost of compiling the literal patterns so far.
     pub pattern_units: u64,
 }
 
-/// A checked part and its type.
 pub(crate) type Typed = (Ir, Type);
 
 impl<'a> Checker<'a> {
@@ -86,7 +80,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks one part.
     pub(crate) fn check(&mut self, node: &Node) -> Typed {
         match &node.kind {
             NodeKind::Literal(value) => (Ir::Constant(value.clone()), literal_type(value)),
@@ -111,7 +104,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks a part that must be a bool.
     pub(crate) fn check_bool(&mut self, node: &Node) -> Ir {
         let (ir, of) = self.check(node);
         if !self.fits(&of, &Type::Bool) {
@@ -139,7 +131,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A declared variable or a type.
     fn declared_name(&self, name: &str) -> Option<Typed> {
         if let Some(ty) = self.declarations.type_of(name) {
             return Some((Ir::Global(name.into()), ty.clone()));
@@ -148,8 +139,7 @@ impl<'a> Checker<'a> {
         Type::named(name).map(|ty| (constant, Type::Type(ty.into())))
     }
 
-    /// A dotted name of one variable or type: `variables.x`,
-    /// `authorizer.requestResource`, `net.IP`.
+    /// A dotted name of a variable or type: `variables.x`, `net.IP`.
     fn dotted(&mut self, node: &Node) -> Option<Typed> {
         let name = node.qualified()?;
         let root = name.split('.').next().unwrap_or_default();
@@ -235,9 +225,9 @@ impl<'a> Checker<'a> {
 
     /// A literal's element and its type; for `?x` the type inside the optional.
     pub(crate) fn element(&mut self, element: &Element) -> (Item, Type) {
-        let (ir, of) = self.check(&element.node);
-        let mut inside = of;
-        if element.optional {
+        let (ir, mut inside) = self.check(&element.node);
+        let optional = element.optional;
+        if optional {
             inside = match self.inference.head(&inside) {
                 Type::Optional(inner) => (*inner).clone(),
                 Type::Dyn => Type::Dyn,
@@ -251,13 +241,7 @@ impl<'a> Checker<'a> {
                 }
             };
         }
-        (
-            Item {
-                ir,
-                optional: element.optional,
-            },
-            inside,
-        )
+        (Item { ir, optional }, inside)
     }
 
     fn list(&mut self, elements: &[Element]) -> Typed {
@@ -331,7 +315,6 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The overloads of a function.
     pub(crate) fn overloads(&self, name: &str) -> Option<&'static [Overload]> {
         if name == "jsonpatch.escapeKey" && !self.declarations.patch_types {
             return None;
@@ -353,7 +336,6 @@ fn literal_type(value: &Value) -> Type {
     }
 }
 
-/// A constant string argument.
 pub(crate) fn constant_string(ir: &Ir) -> Option<Arc<str>> {
     match ir {
         Ir::Constant(Value::String(text)) => Some(text.clone()),

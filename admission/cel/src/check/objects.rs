@@ -1,5 +1,4 @@
-//! `Object{..}` and `JSONPatch{..}`: their fields, and type names that match the
-//! field path.
+//! `Object{..}` and `JSONPatch{..}`: fields, and type names that match the field path.
 
 use std::sync::Arc;
 
@@ -74,8 +73,8 @@ impl Checker<'_> {
         if !parts.contains(&"item") || self.has_field(name) == Some(true) {
             return (name.into(), false);
         }
-        let kept: Vec<&str> = parts.into_iter().filter(|part| *part != "item").collect();
-        (kept.join(".").into(), true)
+        let current: Vec<&str> = parts.into_iter().filter(|part| *part != "item").collect();
+        (current.join(".").into(), true)
     }
 
     fn has_field(&self, name: &str) -> Option<bool> {
@@ -98,7 +97,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Refuses a value whose type name differs from the field path.
     fn check_type_name(&mut self, at: u32, place: &str, of: &Type) {
         match self.inference.head(of) {
             Type::List(inner) | Type::Optional(inner) => self.check_type_name(at, place, &inner),

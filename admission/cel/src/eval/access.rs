@@ -1,5 +1,3 @@
-//! Fields, indices, keys and runtime types of values.
-
 use std::sync::Arc;
 
 use crate::budget::Budget;
@@ -8,7 +6,6 @@ use crate::ir::SelectMode;
 use crate::types::Type;
 use crate::value::{Key, Value};
 
-/// The value as a map's key.
 pub(crate) fn key(value: &Value) -> Result<Key, EvaluationError> {
     match value {
         Value::Double(_) => None,
@@ -17,13 +14,12 @@ pub(crate) fn key(value: &Value) -> Result<Key, EvaluationError> {
     .ok_or_else(|| EvaluationError::failed(format!("unsupported key type: {}", value.type_name())))
 }
 
-/// The same, with the reading of a long key charged.
+/// [`key`], with the reading of a long key charged.
 pub(crate) fn charged_key(budget: &mut Budget, value: &Value) -> Result<Key, EvaluationError> {
     charge_key(budget, value)?;
     key(value)
 }
 
-/// Charges the comparisons of a key.
 pub(crate) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), EvaluationError> {
     match value {
         Value::String(text) => budget.charge_read(text.len()),
@@ -31,7 +27,6 @@ pub(crate) fn charge_key(budget: &mut Budget, value: &Value) -> Result<(), Evalu
     }
 }
 
-/// `operand.field` in its three ways.
 pub(crate) fn select(
     operand: &Value,
     field: &Arc<str>,
@@ -112,29 +107,11 @@ pub(crate) fn index(
             }
             found => found.cloned(),
         },
-        Value::Object(object) => match index {
-            Value::String(field) => {
-                let mode = if optional {
-                    SelectMode::Optional
-                } else {
-                    SelectMode::Plain
-                };
-                return selected(object.fields.get(field).cloned(), field, mode);
+        Value::Object(_) | Value::Patch(_) => match index {
+            Value::String(field) if optional => {
+                return select(operand, field, SelectMode::Optional);
             }
-            _ => return Err(EvaluationError::no_overload()),
-        },
-        Value::Patch(_) => match index {
-            Value::String(field) => {
-                return select(
-                    operand,
-                    field,
-                    if optional {
-                        SelectMode::Optional
-                    } else {
-                        SelectMode::Plain
-                    },
-                );
-            }
+            Value::String(field) => return select(operand, field, SelectMode::Plain),
             _ => return Err(EvaluationError::no_overload()),
         },
         _ => return Err(EvaluationError::no_overload()),
@@ -179,7 +156,6 @@ pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
     }
 }
 
-/// The result of `has(a.b)`, `a.?b` or `a.b`.
 fn selected(found: Option<Value>, field: &str, mode: SelectMode) -> Result<Value, EvaluationError> {
     match mode {
         SelectMode::Test => Ok(Value::Bool(found.is_some())),

@@ -114,7 +114,6 @@ fn whole_to(value: &Value, double: f64) -> Option<Ordering> {
     (whole(value)? as f64).partial_cmp(&double)
 }
 
-/// The order of two values of one type that has one.
 pub(crate) fn order(
     budget: &mut Budget,
     a: &Value,
@@ -145,8 +144,7 @@ pub(crate) fn order(
     found.ok_or_else(EvaluationError::no_overload)
 }
 
-/// Sorts by the first of each pair, equal ones staying in order; all must be of
-/// one type that has an order.
+/// Sorts by the first of each pair, stably; all must be of one type that has an order.
 pub(crate) fn sort(
     budget: &mut Budget,
     pairs: &mut [(Value, Value)],

@@ -1,11 +1,8 @@
-//! Comprehensions.
-
 use super::{Evaluator, compare};
 use crate::error::EvaluationError;
 use crate::ir::{Loop, LoopKind};
 use crate::value::{ELEMENT_BYTES, Map, Value};
 
-/// The value of a comprehension.
 pub(crate) fn run(evaluator: &mut Evaluator<'_>, looped: &Loop) -> Result<Value, EvaluationError> {
     let range = evaluator.eval(&looped.range)?;
     let depth = evaluator.stack.len();

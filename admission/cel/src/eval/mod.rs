@@ -12,7 +12,6 @@ use crate::ir::{Dispatch, Ir, Item};
 use crate::library::CallContext;
 use crate::value::{ELEMENT_BYTES, ENTRY_BYTES, Map, Object, Patch, Value};
 
-/// The state of evaluating one expression.
 pub(crate) struct Evaluator<'a> {
     pub context: CallContext<'a>,
     /// Loop variables.
@@ -20,7 +19,6 @@ pub(crate) struct Evaluator<'a> {
 }
 
 impl Evaluator<'_> {
-    /// The value of a part.
     pub(crate) fn eval(&mut self, ir: &Ir) -> Result<Value, EvaluationError> {
         self.context.budget.charge(1)?;
         self.context.budget.enter()?;
@@ -168,7 +166,6 @@ impl Evaluator<'_> {
         Ok(Value::map(map))
     }
 
-    /// Puts one more entry into a map that is being made.
     pub(crate) fn insert(
         &mut self,
         map: &mut Map,
@@ -176,7 +173,7 @@ impl Evaluator<'_> {
         value: Value,
     ) -> Result<(), EvaluationError> {
         self.context.budget.charge_allocation(ENTRY_BYTES)?;
-        // Looked for, then put there.
+        // A lookup and an insertion.
         self.context.budget.charge(2)?;
         let key = access::charged_key(self.context.budget, key)?;
         if map.contains_key(&key) {

@@ -5,8 +5,18 @@ use std::sync::Arc;
 use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
 use crate::value::Value;
-use crate::value::authorizer::{AccessCheck, ResourceCheck, Subject};
+use crate::value::authorizer::{AccessCheck, Decision, ResourceCheck, Subject};
 use crate::value::named_format::subdomain;
+
+/// Sets a part of a resource check.
+macro_rules! part {
+    ($name:literal, $field:ident) => {
+        (
+            &[concat!("ResourceCheck.", $name, "(string): ResourceCheck")],
+            |_, arguments| with(arguments, |check, text| check.$field = text),
+        )
+    };
+}
 
 pub(super) const FUNCTIONS: &[Function] = &[
     (
@@ -89,26 +99,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
             ))))
         },
     ),
-    (
-        &["ResourceCheck.subresource(string): ResourceCheck"],
-        |_, arguments| with(arguments, |check, text| check.subresource = text),
-    ),
-    (
-        &["ResourceCheck.namespace(string): ResourceCheck"],
-        |_, arguments| with(arguments, |check, text| check.namespace = text),
-    ),
-    (
-        &["ResourceCheck.name(string): ResourceCheck"],
-        |_, arguments| with(arguments, |check, text| check.name = text),
-    ),
-    (
-        &["ResourceCheck.fieldSelector(string): ResourceCheck"],
-        |_, arguments| with(arguments, |check, text| check.field_selector = text),
-    ),
-    (
-        &["ResourceCheck.labelSelector(string): ResourceCheck"],
-        |_, arguments| with(arguments, |check, text| check.label_selector = text),
-    ),
+    part!("subresource", subresource),
+    part!("namespace", namespace),
+    part!("name", name),
+    part!("fieldSelector", field_selector),
+    part!("labelSelector", label_selector),
     (
         &[
             "PathCheck.check(string): Decision",
@@ -116,37 +111,30 @@ pub(super) const FUNCTIONS: &[Function] = &[
         ],
         check,
     ),
-    (
-        &["Decision.allowed(): bool"],
-        |_, arguments| match arguments {
-            [Value::Decision(decision)] => Ok(Value::Bool(decision.allowed)),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["Decision.reason(): string"],
-        |_, arguments| match arguments {
-            [Value::Decision(decision)] => Ok(Value::string(decision.reason.as_str())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["Decision.errored(): bool"],
-        |_, arguments| match arguments {
-            [Value::Decision(decision)] => Ok(Value::Bool(decision.error.is_some())),
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
-    (
-        &["Decision.error(): string"],
-        |_, arguments| match arguments {
-            [Value::Decision(decision)] => {
-                Ok(Value::string(decision.error.clone().unwrap_or_default()))
-            }
-            _ => Err(EvaluationError::no_overload()),
-        },
-    ),
+    (&["Decision.allowed(): bool"], |_, arguments| {
+        decided(arguments, |decision| Value::Bool(decision.allowed))
+    }),
+    (&["Decision.reason(): string"], |_, arguments| {
+        decided(arguments, |decision| {
+            Value::string(decision.reason.as_str())
+        })
+    }),
+    (&["Decision.errored(): bool"], |_, arguments| {
+        decided(arguments, |decision| Value::Bool(decision.error.is_some()))
+    }),
+    (&["Decision.error(): string"], |_, arguments| {
+        decided(arguments, |decision| {
+            Value::string(decision.error.clone().unwrap_or_default())
+        })
+    }),
 ];
+
+fn decided(arguments: &[Value], part: fn(&Decision) -> Value) -> Result<Value, EvaluationError> {
+    match arguments {
+        [Value::Decision(decision)] => Ok(part(decision)),
+        _ => Err(EvaluationError::no_overload()),
+    }
+}
 
 fn with(
     arguments: &[Value],

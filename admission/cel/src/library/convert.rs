@@ -1,5 +1,3 @@
-//! Conversions between types, and `size`.
-
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Function};

@@ -1,5 +1,4 @@
-//! Declarations of functions, parsed from text such as
-//! `string.indexOf(string, int): int`.
+//! Declarations of functions, parsed from text such as `string.indexOf(string, int): int`.
 
 use std::collections::HashMap;
 
@@ -9,7 +8,6 @@ use crate::resolver::Resolver;
 use crate::types::Type;
 use crate::value::Value;
 
-/// The inputs of a function besides its arguments.
 pub(crate) struct CallContext<'a> {
     pub budget: &'a mut Budget,
     pub resolver: &'a dyn Resolver,
@@ -22,7 +20,6 @@ pub(crate) type Implementation =
 /// The overloads of a function, as text, and their implementation.
 pub(crate) type Function = (&'static [&'static str], Implementation);
 
-/// One way to call a function.
 #[derive(Debug)]
 pub(crate) struct Overload {
     pub member: bool,
@@ -33,10 +30,8 @@ pub(crate) struct Overload {
     pub implementation: Implementation,
 }
 
-/// Overloads by the function's name.
 pub(crate) type Library = HashMap<String, Vec<Overload>>;
 
-/// Adds functions to a library.
 pub(crate) fn declare(library: &mut Library, functions: &[Function]) {
     let first: usize = library
         .values()

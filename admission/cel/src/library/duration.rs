@@ -1,43 +1,27 @@
-//! Members that durations have, most of which timestamps share.
-
 use super::declaration::{CallContext, Function};
 use super::timestamp;
 use crate::error::EvaluationError;
 use crate::value::Value;
 
+/// A member of durations and timestamps; its unit in nanoseconds.
+macro_rules! member {
+    ($name:literal, $nanos:literal) => {
+        (
+            &[
+                concat!("duration.", $name, "(): int"),
+                concat!("timestamp.", $name, "(): int"),
+                concat!("timestamp.", $name, "(string): int"),
+            ],
+            |context, arguments| part(context, arguments, $nanos, $name),
+        )
+    };
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &[
-            "duration.getHours(): int",
-            "timestamp.getHours(): int",
-            "timestamp.getHours(string): int",
-        ],
-        |context, arguments| part(context, arguments, 3_600_000_000_000, "getHours"),
-    ),
-    (
-        &[
-            "duration.getMinutes(): int",
-            "timestamp.getMinutes(): int",
-            "timestamp.getMinutes(string): int",
-        ],
-        |context, arguments| part(context, arguments, 60_000_000_000, "getMinutes"),
-    ),
-    (
-        &[
-            "duration.getSeconds(): int",
-            "timestamp.getSeconds(): int",
-            "timestamp.getSeconds(string): int",
-        ],
-        |context, arguments| part(context, arguments, 1_000_000_000, "getSeconds"),
-    ),
-    (
-        &[
-            "duration.getMilliseconds(): int",
-            "timestamp.getMilliseconds(): int",
-            "timestamp.getMilliseconds(string): int",
-        ],
-        |context, arguments| part(context, arguments, 1_000_000, "getMilliseconds"),
-    ),
+    member!("getHours", 3_600_000_000_000),
+    member!("getMinutes", 60_000_000_000),
+    member!("getSeconds", 1_000_000_000),
+    member!("getMilliseconds", 1_000_000),
 ];
 
 fn part(

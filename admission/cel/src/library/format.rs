@@ -1,5 +1,4 @@
-//! `format`: `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, as cel-go's
-//! version 2 prints them.
+//! `format`, as cel-go's version 2 prints: `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`.
 
 use std::fmt::Write as _;
 
@@ -18,9 +17,9 @@ pub(super) const FUNCTIONS: &[Function] = &[(
     },
 )];
 
-/// Decimals when none are asked for.
+/// Decimals by default.
 const DECIMALS: usize = 6;
-/// Decimals that may be asked for: no double has more that are not zero.
+/// No double has more decimals that are not zero.
 const MOST_DECIMALS: usize = 1_100;
 
 fn format(
@@ -61,10 +60,7 @@ fn format(
     Ok(Value::string(out))
 }
 
-/// Refuses a pattern that does not fit the types of its values.
-///
-/// # Errors
-/// What is wrong, or that there are more values than the pattern takes.
+/// Refuses a pattern that does not fit the number and the types of its values.
 pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> {
     let mut rest = pattern;
     let mut taken = 0;
@@ -217,8 +213,8 @@ fn bytes(
     Ok(())
 }
 
-/// As golang.org/x/text prints English: thousands apart by commas, `1.5×10⁰³`.
-/// What is asked of `%e` as decimals cel-go takes for the least width.
+/// As golang.org/x/text prints English: thousands apart by commas, `1.5×10⁰³`. cel-go takes
+/// the precision of `%e` for the least width.
 fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
     if kind == 'e' {
         let mut text = String::new();

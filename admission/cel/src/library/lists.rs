@@ -26,30 +26,11 @@ macro_rules! of_ordered {
 /// A member of lists of every type that has an order, returning one such.
 macro_rules! within_ordered {
     ($name:literal, $before:literal, $after:literal) => {
-        &[
-            concat!("list<int>.", $name, "(): ", $before, "int", $after),
-            concat!("list<uint>.", $name, "(): ", $before, "uint", $after),
-            concat!("list<double>.", $name, "(): ", $before, "double", $after),
-            concat!("list<bool>.", $name, "(): ", $before, "bool", $after),
-            concat!(
-                "list<duration>.",
-                $name,
-                "(): ",
-                $before,
-                "duration",
-                $after
-            ),
-            concat!(
-                "list<timestamp>.",
-                $name,
-                "(): ",
-                $before,
-                "timestamp",
-                $after
-            ),
-            concat!("list<string>.", $name, "(): ", $before, "string", $after),
-            concat!("list<bytes>.", $name, "(): ", $before, "bytes", $after),
-        ]
+        within_ordered!($name, $before, $after; "int" "uint" "double" "bool" "duration"
+            "timestamp" "string" "bytes")
+    };
+    ($name:literal, $before:literal, $after:literal; $($of:literal)*) => {
+        &[$(concat!("list<", $of, ">.", $name, "(): ", $before, $of, $after)),*]
     };
 }
 
@@ -172,13 +153,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         context
             .budget
             .charge_allocation(list.len() * ELEMENT_BYTES)?;
-        let mut kept: Vec<Value> = Vec::new();
+        let mut unique: Vec<Value> = Vec::new();
         for each in list {
-            if !contains(context.budget, &kept, each)? {
-                kept.push(each.clone());
+            if !contains(context.budget, &unique, each)? {
+                unique.push(each.clone());
             }
         }
-        Ok(Value::list(kept))
+        Ok(Value::list(unique))
     }),
     (&["list<A>.first(): optional<A>"], |_, arguments| {
         Ok(optional(list(arguments)?.first()))

@@ -1,9 +1,6 @@
-//! The functions of Kubernetes 1.36's environment, a file for each library, and the
-//! extensions of this crate.
-//!
-//! A function charges its allocations and every byte or element it visits in advance.
-//! The declarations are those of cel-go 0.26 and of Kubernetes'
-//! `apiserver/pkg/cel/library`.
+//! The functions of Kubernetes 1.36, declared as in cel-go 0.26 and Kubernetes'
+//! `apiserver/pkg/cel/library`, and the extensions of this crate. A function charges its
+//! allocations and every byte or element it visits in advance.
 
 mod authorizer;
 mod convert;
@@ -56,7 +53,6 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     library
 });
 
-/// All functions, by name.
 pub(crate) fn library() -> &'static Library {
     &LIBRARY
 }

@@ -1,42 +1,30 @@
-//! `format.named(..)`, the formats by name, and `validate`.
-
 use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
 use crate::value::Value;
 use crate::value::named_format::find;
 
+macro_rules! named {
+    ($name:literal) => {
+        (&[concat!("'format.", $name, "'(): Format")], |_, _| {
+            constant($name)
+        })
+    };
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
-    (&["'format.dns1123Label'(): Format"], |_, _| {
-        constant("dns1123Label")
-    }),
-    (&["'format.dns1123Subdomain'(): Format"], |_, _| {
-        constant("dns1123Subdomain")
-    }),
-    (&["'format.dns1035Label'(): Format"], |_, _| {
-        constant("dns1035Label")
-    }),
-    (&["'format.qualifiedName'(): Format"], |_, _| {
-        constant("qualifiedName")
-    }),
-    (&["'format.dns1123LabelPrefix'(): Format"], |_, _| {
-        constant("dns1123LabelPrefix")
-    }),
-    (&["'format.dns1123SubdomainPrefix'(): Format"], |_, _| {
-        constant("dns1123SubdomainPrefix")
-    }),
-    (&["'format.dns1035LabelPrefix'(): Format"], |_, _| {
-        constant("dns1035LabelPrefix")
-    }),
-    (&["'format.labelValue'(): Format"], |_, _| {
-        constant("labelValue")
-    }),
-    (&["'format.uri'(): Format"], |_, _| constant("uri")),
-    (&["'format.uuid'(): Format"], |_, _| constant("uuid")),
-    (&["'format.byte'(): Format"], |_, _| constant("byte")),
-    (&["'format.date'(): Format"], |_, _| constant("date")),
-    (&["'format.datetime'(): Format"], |_, _| {
-        constant("datetime")
-    }),
+    named!("dns1123Label"),
+    named!("dns1123Subdomain"),
+    named!("dns1035Label"),
+    named!("qualifiedName"),
+    named!("dns1123LabelPrefix"),
+    named!("dns1123SubdomainPrefix"),
+    named!("dns1035LabelPrefix"),
+    named!("labelValue"),
+    named!("uri"),
+    named!("uuid"),
+    named!("byte"),
+    named!("date"),
+    named!("datetime"),
     (
         &["'format.named'(string): optional<Format>"],
         |_, arguments| match arguments {

@@ -1,5 +1,3 @@
-//! `ip(..)`, `cidr(..)` and their members.
-
 use std::net::IpAddr;
 
 use super::declaration::{CallContext, Function};

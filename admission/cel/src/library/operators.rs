@@ -16,22 +16,13 @@ use crate::value::{ELEMENT_BYTES, Key, Value};
 /// The types that `<` and its like compare.
 macro_rules! ordered {
     ($name:literal) => {
-        &[
-            concat!($name, "(bool, bool): bool"),
-            concat!($name, "(int, int): bool"),
-            concat!($name, "(int, uint): bool"),
-            concat!($name, "(int, double): bool"),
-            concat!($name, "(uint, int): bool"),
-            concat!($name, "(uint, uint): bool"),
-            concat!($name, "(uint, double): bool"),
-            concat!($name, "(double, int): bool"),
-            concat!($name, "(double, uint): bool"),
-            concat!($name, "(double, double): bool"),
-            concat!($name, "(string, string): bool"),
-            concat!($name, "(bytes, bytes): bool"),
-            concat!($name, "(timestamp, timestamp): bool"),
-            concat!($name, "(duration, duration): bool"),
-        ]
+        ordered!($name; "bool, bool" "int, int" "int, uint" "int, double" "uint, int"
+            "uint, uint" "uint, double" "double, int" "double, uint"
+            "double, double" "string, string" "bytes, bytes"
+            "timestamp, timestamp" "duration, duration")
+    };
+    ($name:literal; $($pair:literal)*) => {
+        &[$(concat!($name, "(", $pair, "): bool")),*]
     };
 }
 
@@ -205,7 +196,6 @@ fn uint(number: Option<u64>) -> Result<Value, EvaluationError> {
         .ok_or_else(|| EvaluationError::failed("unsigned integer overflow"))
 }
 
-/// `a + b`
 pub(super) fn add(budget: &mut Budget, a: &Value, b: &Value) -> Result<Value, EvaluationError> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => int(a.checked_add(*b)),
@@ -273,7 +263,6 @@ fn relation(
     }
 }
 
-/// Whether an element of the list equals the value.
 pub(super) fn contains(
     budget: &mut Budget,
     list: &[Value],

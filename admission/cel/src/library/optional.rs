@@ -1,5 +1,3 @@
-//! Optional values.
-
 use super::declaration::Function;
 use crate::error::EvaluationError;
 use crate::value::{ELEMENT_BYTES, Value};
@@ -56,14 +54,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
             context
                 .budget
                 .charge_allocation(list.len() * ELEMENT_BYTES)?;
-            let mut kept = Vec::new();
+            let mut present = Vec::new();
             for each in list.iter() {
                 match each {
-                    Value::Optional(value) => kept.extend(value.as_deref().cloned()),
+                    Value::Optional(value) => present.extend(value.as_deref().cloned()),
                     _ => return Err(EvaluationError::failed("value is not optional")),
                 }
             }
-            Ok(Value::list(kept))
+            Ok(Value::list(present))
         },
     ),
 ];

@@ -1,9 +1,7 @@
-//! `quantity(..)` and its members.
-
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::declaration::{CallContext, Function};
+use super::declaration::Function;
 use crate::error::EvaluationError;
 use crate::value::{Quantity, Value};
 
@@ -73,14 +71,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
             "Quantity.add(Quantity): Quantity",
             "Quantity.add(int): Quantity",
         ],
-        |context, arguments| sum(context, arguments, 1),
+        |_, arguments| sum(arguments, 1),
     ),
     (
         &[
             "Quantity.sub(Quantity): Quantity",
             "Quantity.sub(int): Quantity",
         ],
-        |context, arguments| sum(context, arguments, -1),
+        |_, arguments| sum(arguments, -1),
     ),
 ];
 
@@ -91,23 +89,13 @@ fn order(arguments: &[Value]) -> Result<Ordering, EvaluationError> {
     }
 }
 
-fn sum(_: &mut CallContext<'_>, arguments: &[Value], sign: i128) -> Result<Value, EvaluationError> {
+fn sum(arguments: &[Value], sign: i128) -> Result<Value, EvaluationError> {
     let (a, b) = match arguments {
         [Value::Quantity(a), Value::Quantity(b)] => (a, **b),
-        [Value::Quantity(a), Value::Int(b)] => (
-            a,
-            Quantity {
-                digits: i128::from(*b),
-                exponent: 0,
-                small: true,
-            },
-        ),
+        [Value::Quantity(a), Value::Int(b)] => (a, Quantity::new(i128::from(*b), 0, true)),
         _ => return Err(EvaluationError::no_overload()),
     };
-    let sum = a.plus(&Quantity {
-        digits: b.digits * sign,
-        ..b
-    });
-    sum.map(|sum| Value::Quantity(Arc::new(sum)))
+    a.plus(&Quantity::new(b.digits * sign, b.exponent, b.small))
+        .map(|sum| Value::Quantity(Arc::new(sum)))
         .ok_or_else(|| EvaluationError::failed("the quantities' sum is too large"))
 }

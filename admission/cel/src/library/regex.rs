@@ -1,5 +1,3 @@
-//! `matches`, `find` and `findAll`.
-
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Function};
@@ -56,7 +54,7 @@ fn prepare<'a>(
         return Err(EvaluationError::no_overload());
     };
     let pattern = match context.budget.pattern(source) {
-        Some(kept) => kept,
+        Some(cached) => cached,
         None => {
             context.budget.charge_allocation(source.len())?;
             context.budget.charge(source.len() as u64)?;

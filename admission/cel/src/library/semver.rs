@@ -1,5 +1,3 @@
-//! Semantic versions.
-
 use std::sync::Arc;
 
 use super::declaration::{CallContext, Function};

@@ -1,5 +1,3 @@
-//! Lists as sets.
-
 use super::declaration::{CallContext, Function};
 use super::operators::contains;
 use crate::error::EvaluationError;

@@ -238,10 +238,10 @@ fn replace(
     let found = text.matches(old).take(limit).count();
     // Each is an element passed over.
     context.budget.charge(found as u64)?;
-    let kept = text.len() - found * old.len();
+    let unchanged = text.len() - found * old.len();
     context
         .budget
-        .charge_allocation(kept + found.saturating_mul(new.len()))?;
+        .charge_allocation(unchanged + found.saturating_mul(new.len()))?;
     Ok(Value::string(text.replacen(old, new, limit)))
 }
 

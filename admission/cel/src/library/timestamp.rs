@@ -1,5 +1,3 @@
-//! The parts of a timestamp, in any time zone.
-
 use jiff::Zoned;
 use jiff::tz::{Offset, TimeZone};
 
@@ -7,46 +5,26 @@ use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
 use crate::value::Value;
 
+/// A member of timestamps, in UTC or a time zone.
+macro_rules! member {
+    ($name:literal) => {
+        (
+            &[
+                concat!("timestamp.", $name, "(): int"),
+                concat!("timestamp.", $name, "(string): int"),
+            ],
+            |context, arguments| part(context, arguments, $name),
+        )
+    };
+}
+
 pub(super) const FUNCTIONS: &[Function] = &[
-    (
-        &[
-            "timestamp.getFullYear(): int",
-            "timestamp.getFullYear(string): int",
-        ],
-        |context, arguments| part(context, arguments, "getFullYear"),
-    ),
-    (
-        &[
-            "timestamp.getMonth(): int",
-            "timestamp.getMonth(string): int",
-        ],
-        |context, arguments| part(context, arguments, "getMonth"),
-    ),
-    (
-        &[
-            "timestamp.getDayOfYear(): int",
-            "timestamp.getDayOfYear(string): int",
-        ],
-        |context, arguments| part(context, arguments, "getDayOfYear"),
-    ),
-    (
-        &[
-            "timestamp.getDayOfMonth(): int",
-            "timestamp.getDayOfMonth(string): int",
-        ],
-        |context, arguments| part(context, arguments, "getDayOfMonth"),
-    ),
-    (
-        &["timestamp.getDate(): int", "timestamp.getDate(string): int"],
-        |context, arguments| part(context, arguments, "getDate"),
-    ),
-    (
-        &[
-            "timestamp.getDayOfWeek(): int",
-            "timestamp.getDayOfWeek(string): int",
-        ],
-        |context, arguments| part(context, arguments, "getDayOfWeek"),
-    ),
+    member!("getFullYear"),
+    member!("getMonth"),
+    member!("getDayOfYear"),
+    member!("getDayOfMonth"),
+    member!("getDate"),
+    member!("getDayOfWeek"),
 ];
 
 /// A part of a time, in UTC or the zone that is given.
@@ -89,7 +67,7 @@ fn named(zone: &str) -> Result<TimeZone, EvaluationError> {
     let Some((hours, minutes)) = zone.split_once(':') else {
         return match zone {
             "" | "UTC" => Ok(TimeZone::UTC),
-            // Names are spelt as they are.
+            // Names are case-sensitive.
             _ => TimeZone::get(zone)
                 .ok()
                 .filter(|found| found.iana_name() == Some(zone))

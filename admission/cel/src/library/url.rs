@@ -1,5 +1,3 @@
-//! `url(..)` and its members.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,14 +7,12 @@ use crate::value::Value;
 /// 2 MiB. Kubernetes allows 250.
 pub(crate) const MAX_DEPTH: u16 = 100;
 
-/// A part of an expression.
 #[derive(Debug)]
 pub(crate) struct Node {
     /// Byte offset in the source.
     pub at: u32,
     /// Levels from here down, itself included.
     pub depth: u16,
-    /// Its kind.
     pub kind: NodeKind,
 }
 
@@ -72,7 +70,6 @@ impl NodeKind {
         }
     }
 
-    /// Levels of the deepest part.
     pub(crate) fn depth(&self) -> u16 {
         self.parts()
             .iter()

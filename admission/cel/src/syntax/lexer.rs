@@ -1,5 +1,3 @@
-//! Sources to tokens.
-
 use crate::syntax::literals;
 
 /// A token and the byte offset it starts at.
@@ -9,7 +7,6 @@ pub(crate) struct Token {
     pub kind: TokenKind,
 }
 
-/// The kinds of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TokenKind {
     Name(String),
@@ -29,10 +26,7 @@ const SYMBOLS: [&str; 25] = [
     "(", ")", "[", "]", "{", "}", "=",
 ];
 
-/// The tokens of a source, the last of them [`Kind::End`].
-///
-/// # Errors
-/// The offset and reason of the first thing that is no token.
+/// The tokens of a source, the last one `End`; or the offset and reason of the first error.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
@@ -91,10 +85,7 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
     let digits = |from: usize| rest[from..].bytes().take_while(u8::is_ascii_digit).count();
     if let Some(digits) = rest.strip_prefix("0x") {
         let length = 2 + digits.bytes().take_while(u8::is_ascii_hexdigit).count();
-        return Ok(integer(
-            &rest[..length],
-            rest[length..].starts_with(['u', 'U']),
-        ));
+        return Ok(integer(rest, length));
     }
     let mut length = digits(0);
     let mut whole = true;
@@ -111,10 +102,7 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
         }
     }
     if whole {
-        return Ok(integer(
-            &rest[..length],
-            rest[length..].starts_with(['u', 'U']),
-        ));
+        return Ok(integer(rest, length));
     }
     match rest[..length].parse::<f64>() {
         Ok(value) if value.is_finite() => Ok((TokenKind::Double(value), length)),
@@ -123,8 +111,9 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
 }
 
 /// An integer; an unsigned one that does not fit is left to the parser to refuse.
-fn integer(text: &str, unsigned: bool) -> (TokenKind, usize) {
-    if !unsigned {
+fn integer(rest: &str, length: usize) -> (TokenKind, usize) {
+    let (text, after) = rest.split_at(length);
+    if !after.starts_with(['u', 'U']) {
         return (TokenKind::Int(text.to_owned()), text.len());
     }
     let value = match text.strip_prefix("0x") {

@@ -20,7 +20,6 @@ pub(crate) fn prefixed(rest: &str) -> Option<Literal> {
     Some(literal(&rest[quote..], raw, bytes).map(|(kind, length)| (kind, length + quote)))
 }
 
-/// The literal that starts with a quote.
 pub(crate) fn quoted(rest: &str) -> Literal {
     literal(rest, false, false)
 }

@@ -8,33 +8,13 @@ use crate::value::Value;
 type Issue = (u32, String);
 
 /// Reserved words, which may not name a variable or a function.
-const RESERVED: [&str; 17] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+const RESERVED: &str = "as break const continue else for function if import let loop \
+    package namespace return var void while";
 
 /// Longest source, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 16 << 10;
 
-/// The syntax tree of a source.
-///
-/// # Errors
-/// The first syntax error, or a source that is too long or too deep.
+/// Fails with the first syntax error, or for a source that is too long or too deep.
 pub(crate) fn parse(source: &str) -> Result<Node, Issue> {
     if source.len() > MAX_SOURCE_BYTES {
         let reason = format!(
@@ -178,8 +158,7 @@ impl Parser {
         }
     }
 
-    /// The operator here if it binds at least as the level does: 0 relations, 1
-    /// sums, 2 products.
+    /// The operator here if it binds at least as `level`: 0 relations, 1 sums, 2 products.
     fn operator(&self, level: u8) -> Option<(&'static str, u8)> {
         let (name, binds) = match self.peek() {
             lexer::TokenKind::Name(name) if name == "in" => ("@in", 0),
@@ -339,7 +318,7 @@ impl Parser {
     }
 
     fn name(&mut self, at: u32, name: String) -> Result<Node, Issue> {
-        if name == "in" || RESERVED.contains(&name.as_str()) {
+        if name == "in" || RESERVED.split(' ').any(|word| word == name) {
             return Err((at, format!("reserved identifier: {name}")));
         }
         if self.accept("(") {
@@ -398,13 +377,8 @@ impl Parser {
                 optional,
             } = self.element()?;
             self.expect(":")?;
-            all.push((
-                key,
-                Element {
-                    node: self.expression()?,
-                    optional,
-                },
-            ));
+            let node = self.expression()?;
+            all.push((key, Element { node, optional }));
             if !self.accept(",") {
                 self.expect("}")?;
                 break;
@@ -419,13 +393,8 @@ impl Parser {
             let optional = self.accept("?");
             let name = self.field()?;
             self.expect(":")?;
-            all.push((
-                name,
-                Element {
-                    node: self.expression()?,
-                    optional,
-                },
-            ));
+            let node = self.expression()?;
+            all.push((name, Element { node, optional }));
             if !self.accept(",") {
                 self.expect("}")?;
                 break;

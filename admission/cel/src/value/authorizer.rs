@@ -1,5 +1,4 @@
-//! The values of the authorizer library. The [`Resolver`](crate::Resolver) makes the
-//! decisions.
+//! Values of the authorizer library. The [`Resolver`](crate::Resolver) decides.
 
 use std::sync::Arc;
 
@@ -71,7 +70,6 @@ pub struct Decision {
 }
 
 impl AccessCheck {
-    /// The name of its CEL type.
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Path { .. } => "kubernetes.authorization.PathCheck",

@@ -12,10 +12,7 @@ const UNITS: [(&str, i64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Nanoseconds of a text as `1h30m` or `-1.5s`.
-///
-/// # Errors
-/// A text that is not a duration, or does not fit 64 bits.
+/// Nanoseconds of a text as `1h30m` or `-1.5s`; an error if they do not fit 64 bits.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     let wrong = || {
         format!(

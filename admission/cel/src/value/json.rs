@@ -1,5 +1,3 @@
-//! Conversions from and to JSON.
-
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -103,8 +101,7 @@ impl Value {
 }
 
 impl Patch {
-    /// The operation as RFC 6902. Integers of its value beyond 2^53 become strings, as in
-    /// Kubernetes.
+    /// The operation as RFC 6902; integers beyond 2^53 become strings, as in Kubernetes.
     ///
     /// # Errors
     /// As of [`Value::to_json`].

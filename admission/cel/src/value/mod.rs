@@ -1,5 +1,4 @@
-//! Values of expressions. Strings, lists and maps are shared: access to a part copies
-//! nothing.
+//! Values of expressions. Strings, lists and maps are shared, not copied.
 
 pub(crate) mod authorizer;
 pub(crate) mod duration;
@@ -79,8 +78,7 @@ pub enum Value {
     ResourceName(Arc<str>),
     /// `authorizer`, of the request's user or a service account.
     Authorizer(Arc<Subject>),
-    /// An access check under construction: `authorizer.group(..)`, `.resource(..)`,
-    /// `.path(..)`.
+    /// An access check under construction, such as `authorizer.path(..)`.
     AccessCheck(Arc<AccessCheck>),
     /// `.check(..)`
     Decision(Arc<Decision>),
@@ -102,8 +100,7 @@ pub enum Key {
 pub struct Object {
     /// The type's name, `Object.spec.containers`.
     pub type_name: Arc<str>,
-    /// Written in the spelling of 2024, `Object.spec.containers.item`, which may name
-    /// another kind of container.
+    /// Written in the spelling of 2024 (`.item`), which may name another kind of container.
     pub legacy_spelling: bool,
     /// The fields.
     pub fields: BTreeMap<Arc<str>, Value>,

@@ -10,59 +10,30 @@ pub struct NamedFormat {
 }
 
 static FORMATS: [NamedFormat; 13] = [
-    NamedFormat {
-        name: "dns1123Label",
-        validate: label,
-    },
-    NamedFormat {
-        name: "dns1123Subdomain",
-        validate: subdomain,
-    },
-    NamedFormat {
-        name: "dns1035Label",
-        validate: old_label,
-    },
-    NamedFormat {
-        name: "qualifiedName",
-        validate: qualified_name,
-    },
-    NamedFormat {
-        name: "dns1123LabelPrefix",
-        validate: |text| label(&prefix(text)),
-    },
-    NamedFormat {
-        name: "dns1123SubdomainPrefix",
-        validate: |text| subdomain(&prefix(text)),
-    },
-    NamedFormat {
-        name: "dns1035LabelPrefix",
-        validate: |text| old_label(&prefix(text)),
-    },
-    NamedFormat {
-        name: "labelValue",
-        validate: label_value,
-    },
-    NamedFormat {
-        name: "uri",
-        validate: |text| Url::parse_request(text).err().into_iter().collect(),
-    },
-    NamedFormat {
-        name: "uuid",
-        validate: |text| unless(uuid(text), "does not match the UUID format"),
-    },
-    NamedFormat {
-        name: "byte",
-        validate: |text| unless(base64(text), "invalid base64"),
-    },
-    NamedFormat {
-        name: "date",
-        validate: |text| unless(date(text), "invalid date"),
-    },
-    NamedFormat {
-        name: "datetime",
-        validate: |text| unless(date_time(text), "invalid datetime"),
-    },
+    named("dns1123Label", label),
+    named("dns1123Subdomain", subdomain),
+    named("dns1035Label", old_label),
+    named("qualifiedName", qualified_name),
+    named("dns1123LabelPrefix", |text| label(&prefix(text))),
+    named("dns1123SubdomainPrefix", |text| subdomain(&prefix(text))),
+    named("dns1035LabelPrefix", |text| old_label(&prefix(text))),
+    named("labelValue", label_value),
+    named("uri", |text| {
+        Url::parse_request(text).err().into_iter().collect()
+    }),
+    named("uuid", |text| {
+        unless(uuid(text), "does not match the UUID format")
+    }),
+    named("byte", |text| unless(base64(text), "invalid base64")),
+    named("date", |text| unless(date(text), "invalid date")),
+    named("datetime", |text| {
+        unless(date_time(text), "invalid datetime")
+    }),
 ];
+
+const fn named(name: &'static str, validate: fn(&str) -> Vec<String>) -> NamedFormat {
+    NamedFormat { name, validate }
+}
 
 pub(crate) fn find(name: &str) -> Option<&'static NamedFormat> {
     FORMATS.iter().find(|format| format.name == name)
@@ -84,7 +55,6 @@ fn prefix(text: &str) -> String {
     }
 }
 
-/// The error of a text that does not match a pattern.
 fn mismatch(message: &str, pattern: &str, examples: &[&str]) -> String {
     let examples: Vec<String> = examples
         .iter()
@@ -139,7 +109,6 @@ fn label(text: &str) -> Vec<String> {
     errors
 }
 
-/// Errors of a text as a DNS subdomain.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut errors: Vec<String> = too_long(text, 253, "characters").into_iter().collect();
     if !is_subdomain(text) {
@@ -266,7 +235,6 @@ fn date_time(text: &str) -> bool {
     fraction && *hour <= *"23" && *minute <= *"59" && *second <= *"59"
 }
 
-/// Errors of a text as a qualified name.
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     const MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
     const PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";

@@ -1,5 +1,4 @@
-//! Addresses and networks, as Go's netip parses them; no zones, and no IPv4 in
-//! IPv6.
+//! Addresses and networks as Go's netip parses them; no zones, no IPv4 in IPv6.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -44,7 +43,6 @@ fn shown(text: &str) -> String {
     text.chars().take(100).collect()
 }
 
-/// Parses an address.
 pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
     match text.parse() {
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => Err(format!(
@@ -59,7 +57,6 @@ pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// Parses a network.
 pub(crate) fn network(text: &str) -> Result<Cidr, String> {
     let wrong = || {
         format!(

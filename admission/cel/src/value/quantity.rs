@@ -23,10 +23,15 @@ fn scaled(digits: i128, power: i32) -> Option<i128> {
 }
 
 impl Quantity {
-    /// Parses a quantity.
-    ///
-    /// # Errors
-    /// A text that is not a quantity or has more than 36 digits.
+    pub(crate) fn new(digits: i128, exponent: i32, small: bool) -> Self {
+        Self {
+            digits,
+            exponent,
+            small,
+        }
+    }
+
+    /// Fails for a text that is not a quantity or has more than 36 digits.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
         let (negative, rest) = match text.strip_prefix('-') {
@@ -81,39 +86,17 @@ impl Quantity {
         if room >= 0 && exponent >= -9 {
             let digits = value * factor;
             if i64::try_from(digits).is_ok() {
-                return Ok(Self {
-                    digits,
-                    exponent,
-                    small: true,
-                });
+                return Ok(Self::new(digits, exponent, true));
             }
         }
         let digits = value
             .checked_mul(factor)
             .ok_or("the quantity is too large")?;
-        let mut large = Self {
-            digits,
-            exponent,
-            small: false,
-        }
-        .to_nano();
-        let most = Self {
-            digits: i128::from(i64::MAX),
-            exponent: 0,
-            small: false,
-        };
-        if binary
-            && (Self {
-                digits: large.digits.abs(),
-                ..large
-            })
-            .compare(&most)
-            .is_gt()
-        {
-            large = Self {
-                digits: most.digits * digits.signum(),
-                ..most
-            };
+        let mut large = Self::new(digits, exponent, false).to_nano();
+        let most = Self::new(i128::from(i64::MAX), 0, false);
+        let size = Self::new(large.digits.abs(), large.exponent, false);
+        if binary && size.compare(&most).is_gt() {
+            large = Self::new(most.digits * digits.signum(), 0, false);
         }
         Ok(large)
     }
@@ -131,11 +114,7 @@ impl Quantity {
             }
             None => self.digits.signum(),
         };
-        Self {
-            digits,
-            exponent: -9,
-            small: false,
-        }
+        Self::new(digits, -9, false)
     }
 
     pub(crate) fn integer(&self) -> Option<i64> {
@@ -152,7 +131,6 @@ impl Quantity {
         }
     }
 
-    /// The order of two quantities.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let signs = self.digits.signum().cmp(&other.digits.signum());
         if signs.is_ne() || self.digits == 0 {
@@ -195,11 +173,7 @@ impl Quantity {
         let digits = a.checked_add(b)?;
         let fits = |digits: i128| i64::try_from(digits).is_ok();
         let small = both_small && fits(a) && fits(b) && fits(digits);
-        Some(Self {
-            digits,
-            exponent,
-            small,
-        })
+        Some(Self::new(digits, exponent, small))
     }
 }
 

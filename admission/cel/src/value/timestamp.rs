@@ -1,19 +1,13 @@
-//! Points in time, years 1 to 9999.
-
 use jiff::Timestamp;
 
-/// Seconds since 1970 of the first and the last second.
+/// Seconds since 1970 in the years 1 to 9999.
 const RANGE: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// The time if it is in the years 1 to 9999.
 pub(crate) fn in_range(time: Timestamp) -> Option<Timestamp> {
     RANGE.contains(&time.as_second()).then_some(time)
 }
 
 /// A time as RFC 3339 writes it.
-///
-/// # Errors
-/// A text that is not a timestamp, or is out of range.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(

@@ -249,11 +249,14 @@ fn compile_error_lists_every_issue() {
 #[test]
 fn expression_makes_at_most_two_authorizer_checks() {
     let environment = Environment::new().declare("authorizer", Type::AUTHORIZER);
-    let ask = "authorizer.path('/a').check('get').allowed()";
+    let one_check = "authorizer.path('/a').check('get').allowed()";
     environment
-        .compile(&[ask, ask].join(" && "), ResultType::Bool)
+        .compile(&[one_check, one_check].join(" && "), ResultType::Bool)
         .unwrap();
     environment
-        .compile(&[ask, ask, ask].join(" && "), ResultType::Bool)
+        .compile(
+            &[one_check, one_check, one_check].join(" && "),
+            ResultType::Bool,
+        )
         .expect_err("three");
 }

@@ -78,13 +78,13 @@ impl Resolver for Variables<'_> {
     }
 
     fn authorize(&self, check: &AccessCheck, verb: &str) -> Result<Decision, EvaluationError> {
-        let asked = match check {
+        let request_line = match check {
             AccessCheck::Path { path, .. } => format!("{verb} {path}"),
             AccessCheck::Group { group, .. } => format!("{verb} {group}/"),
             AccessCheck::Resource(check) => format!("{verb} {}/{}", check.group, check.resource),
         };
         let allow = self.case.get("allow").and_then(Json::as_array);
-        let allowed = allow.is_some_and(|all| all.iter().any(|each| each == &asked));
+        let allowed = allow.is_some_and(|all| all.iter().any(|each| each == &request_line));
         Ok(Decision {
             allowed,
             ..Decision::default()

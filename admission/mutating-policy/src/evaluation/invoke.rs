@@ -1,5 +1,3 @@
-//! The invocation of a policy with a binding and a parameter.
-
 use std::sync::Arc;
 
 use super::{Abort, Evaluation, Invocation, denial};
@@ -55,7 +53,6 @@ impl Evaluation<'_> {
             self.reinvocable.insert(key);
         }
         let mut stop = Ok(());
-        // Some requests have no object.
         if !self.object.json.is_null() {
             for mutator in &policy.mutations {
                 stop = self.mutate(due, mutator, &mut invocation);
@@ -180,8 +177,7 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Refuses an object that has grown too large. Returns the cost units of the copy as
-    /// well.
+    /// Refuses an object that has grown too large. Returns the cost units, the copy's included.
     fn check_object_size(
         &self,
         result: Result<bool, MutationError>,

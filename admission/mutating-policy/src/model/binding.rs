@@ -1,5 +1,3 @@
-//! Parsing of bindings.
-
 use super::{Binding, ParamRef, ParamTarget, resources};
 use crate::manifest::{FieldRef, Findings, is_subdomain};
 

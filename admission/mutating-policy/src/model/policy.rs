@@ -1,4 +1,4 @@
-//! Parsing of policies, in the current layout or that of 2024.
+//! Policies in the current layout or that of 2024.
 
 use super::{
     ExpressionSource, FailurePolicy, Mutation, NamedExpression, ParamKind, PatchType, Policy,

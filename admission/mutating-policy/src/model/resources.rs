@@ -1,5 +1,3 @@
-//! Parsing of match resources.
-
 use tautline_core::selector::{Expression, Selector};
 
 use super::{MatchPolicy, MatchResources, Rule, ScopeType};
@@ -102,8 +100,7 @@ fn rule(place: &FieldRef<'_>, found: &mut Findings) -> Rule {
     }
 }
 
-/// Whether a wildcard makes other items redundant. `*` in resources does not include
-/// subresources.
+/// `*` makes other items redundant, except that `*` in resources includes no subresources.
 fn has_redundant_wildcard(name: &str, items: &[String]) -> bool {
     let has = |text: &str| items.iter().any(|i| i == text);
     if name == "resources" {
@@ -113,7 +110,6 @@ fn has_redundant_wildcard(name: &str, items: &[String]) -> bool {
     }
 }
 
-/// The label selector in the field `name`.
 pub(super) fn selector(place: &FieldRef<'_>, name: &str, found: &mut Findings) -> Option<Selector> {
     let place = place.field(name)?;
     place.object(&["matchExpressions", "matchLabels"], found)?;

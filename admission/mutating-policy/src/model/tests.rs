@@ -49,7 +49,7 @@ fn faults(mut manifest: Value, pointer: &str, value: Value) -> String {
 }
 
 #[test]
-fn the_layout_of_2024_reads_as_todays() {
+fn layout_of_2024_equals_the_current_one() {
     let manifests = documents(GPU_NONE);
     let read = policy(&manifests[0]);
     assert_eq!(read.reinvocation, Reinvocation::IfNeeded);
@@ -94,7 +94,7 @@ fn both_layouts_at_once_must_agree() {
 }
 
 #[test]
-fn a_missing_not_found_action_means_deny_and_is_told() {
+fn missing_not_found_action_denies_with_a_warning() {
     let manifests = documents(RDMA);
     let parsed = parse(&manifests[2]).unwrap();
     let Document::Binding(binding) = parsed.document else {
@@ -116,7 +116,7 @@ fn defaults_are_those_of_the_server() {
 }
 
 #[test]
-fn a_policy_at_fault_is_told_field_and_mend() {
+fn policy_faults_name_field_and_fix() {
     let bad = |pointer: &str, value: Value| faults(today(), pointer, value);
     let all = [
         bad("/metadata/name", json!("A b")),
@@ -168,7 +168,7 @@ fn a_policy_at_fault_is_told_field_and_mend() {
 }
 
 #[test]
-fn a_binding_at_fault_is_told_field_and_mend() {
+fn binding_faults_name_field_and_fix() {
     let bad = |pointer: &str, value: Value| faults(binding(), pointer, value);
     let all = [
         bad("/kind", json!("MutatingAdmissionPolicy")),

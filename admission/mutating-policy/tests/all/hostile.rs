@@ -59,7 +59,7 @@ fn is_good(outcome: &Outcome) -> bool {
 }
 
 #[test]
-fn policies_at_fault_are_left_out_alone() {
+fn only_invalid_policies_are_skipped() {
     let deep = format!("{}1{}", "(".repeat(6000), ")".repeat(6000));
     let long = format!(
         "Object{{}} == Object{{}} ? Object{{}} : {}",
@@ -102,7 +102,7 @@ fn policies_at_fault_are_left_out_alone() {
 }
 
 #[test]
-fn greedy_policies_run_out_of_budget_and_hurt_no_other() {
+fn greedy_policies_exhaust_only_their_own_budget() {
     let list = "[0,1,2,3,4,5,6,7,8,9]";
     let loops = format!(
         "{list}.map(a, {list}.map(b, {list}.map(c, {list}.map(d, {list}.map(e, {list}.map(f, 'x'))))))"
@@ -261,7 +261,7 @@ fn chains_of_variables_are_bounded_together() {
 }
 
 #[test]
-fn the_deepest_that_is_taken_fits_the_stack() {
+fn deepest_accepted_policy_fits_the_stack() {
     let lists = |n: usize| ["[".repeat(n), "'yes'".into(), "]".repeat(n)].concat();
     let nest = |v: &str| format!("[{v}][0]");
     let pairs = |v: &str| format!("[1].map(x, {v})[0]");
@@ -289,7 +289,7 @@ fn the_deepest_that_is_taken_fits_the_stack() {
 }
 
 #[test]
-fn patches_cannot_nest_an_object_without_end() {
+fn patches_cannot_nest_an_object_without_limit() {
     let lists = ["[".repeat(90), "1".into(), "]".repeat(90)].concat();
     let whence = "JSONPatch{op: 'add', path: '/x', value: {'a': 1}}";
     for more in [
@@ -320,7 +320,7 @@ fn patches_cannot_nest_an_object_without_end() {
 }
 
 #[test]
-fn a_deadline_that_is_over_ends_every_mutation() {
+fn passed_deadline_ends_every_mutation() {
     let settings = Settings {
         limits: Limits {
             deadline: Some(Instant::now()),
@@ -334,7 +334,7 @@ fn a_deadline_that_is_over_ends_every_mutation() {
 }
 
 #[test]
-fn unknown_fields_are_pointed_out() {
+fn unknown_fields_are_reported() {
     let misspelt = "true ? Object{} :\n Object{spec: Object.spec{contianers: []}}";
     let report = |manifests: &[Value]| Policies::load(manifests).1;
     let mut manifests = policy("a", "Fail", json!([]), apply(misspelt));

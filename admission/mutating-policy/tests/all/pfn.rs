@@ -23,7 +23,7 @@ fn documents(yaml: &str) -> Vec<Value> {
 }
 
 /// The same under our kinds.
-fn as_ours(mut manifests: Vec<Value>) -> Vec<Value> {
+fn as_tautline_kinds(mut manifests: Vec<Value>) -> Vec<Value> {
     for manifest in &mut manifests {
         let kind = match manifest["kind"].as_str() {
             Some("MutatingAdmissionPolicy") => "MutationPolicy",
@@ -71,7 +71,7 @@ fn outcome(manifests: &[Value], pod: Value) -> Outcome {
         policies.mutate(&request, &world, &settings)
     };
     let theirs = run(manifests);
-    let ours = run(&as_ours(manifests.to_vec()));
+    let ours = run(&as_tautline_kinds(manifests.to_vec()));
     assert_eq!(ours, theirs);
     ours
 }
@@ -108,9 +108,9 @@ fn no_gpu_is_visible_to_containers_without_one() {
     assert_eq!(env("/spec/containers/1/env"), Value::Null);
     assert_eq!(env("/spec/containers/2/env"), none);
     assert_eq!(env("/spec/containers/3/env"), none);
-    let kept =
+    let unchanged =
         json!([{"name": "X", "value": "1"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}]);
-    assert_eq!(env("/spec/containers/4/env"), kept);
+    assert_eq!(env("/spec/containers/4/env"), unchanged);
     assert_eq!(env("/spec/initContainers/0/env"), none);
     assert_eq!(env("/spec/initContainers/1/env"), Value::Null);
 
@@ -121,7 +121,7 @@ fn no_gpu_is_visible_to_containers_without_one() {
 }
 
 #[test]
-fn jobs_with_rdma_get_their_networks() {
+fn rdma_jobs_get_their_networks() {
     // The appendix is the policy alone.
     let mut appendix = documents(RDMA);
     appendix[0] = documents(RDMA_VARIABLES).remove(0);
@@ -132,8 +132,8 @@ fn jobs_with_rdma_get_their_networks() {
             container("b", rdma(0)),
             container("c", Value::Null)
         ]);
-        let asked = pod(containers, Value::Null);
-        let after = changed(&manifests, asked.clone());
+        let original = pod(containers, Value::Null);
+        let after = changed(&manifests, original.clone());
         let limits = json!({"preferred.jp/rdma": "1", "preferred.jp/net1": "1",
             "preferred.jp/net2": "1", "preferred.jp/net3": "1", "preferred.jp/net4": "1"});
         assert_eq!(
@@ -150,7 +150,7 @@ fn jobs_with_rdma_get_their_networks() {
         let annotation = "k8s.v1.cni.cncf.io/networks";
         assert_eq!(after["metadata"]["annotations"][annotation], networks);
 
-        let mut own = asked;
+        let mut own = original;
         own["metadata"]["annotations"] = json!({annotation: "mine"});
         let after = changed(&manifests, own);
         assert_eq!(after["metadata"]["annotations"][annotation], "mine");
@@ -173,9 +173,9 @@ fn extended_resources_become_labels() {
         container("c", Value::Null),
     ]);
     let init = json!([container("init", json!({"nvidia.com/gpu": 1}))]);
-    let asked = pod(containers, init);
+    let original = pod(containers, init);
     // As printed, the expression leaves the prefix of the wanted labels out.
-    let after = changed(&manifests, asked.clone());
+    let after = changed(&manifests, original.clone());
     let labels = json!({"preferred.jp--mncore": "", "preferred.jp--with-binarysi": "",
         "nvidia.com--gpu": ""});
     assert_eq!(after["metadata"]["labels"], labels);
@@ -184,7 +184,7 @@ fn extended_resources_become_labels() {
         "k.replace('/', '--', -1)",
         "'pod-resource.preferred.jp/' + k.replace('/', '--', -1)",
     );
-    let after = changed(&documents(&prefixed), asked);
+    let after = changed(&documents(&prefixed), original);
     let labels = json!({
         "pod-resource.preferred.jp/preferred.jp--mncore": "",
         "pod-resource.preferred.jp/preferred.jp--with-binarysi": "",

@@ -43,7 +43,7 @@ fn cluster_change_evaluates_bindings_when_the_provider_requires_tls() {
 }
 
 #[test]
-fn cluster_change_asks_no_provider_that_was_removed() {
+fn cluster_change_calls_no_provider_that_was_removed() {
     let mut world = World::with_bindings(1);
     world.index.delete(Kind::Service, "tautline-system/net");
     world.sync();
@@ -56,7 +56,7 @@ fn cluster_change_asks_no_provider_that_was_removed() {
 }
 
 #[test]
-fn cluster_change_asks_no_provider_whose_label_was_removed() {
+fn cluster_change_calls_no_provider_whose_label_was_removed() {
     let mut world = World::with_bindings(1);
     world.put(Object::Service(Service {
         rules: Vec::new(),
@@ -68,7 +68,7 @@ fn cluster_change_asks_no_provider_whose_label_was_removed() {
 }
 
 #[test]
-fn cluster_change_asks_the_provider_of_the_own_namespace_once_it_appears() {
+fn cluster_change_calls_the_provider_of_the_own_namespace_once_it_appears() {
     let mut world = World::with_bindings(1);
     world.put(Object::Service(service("shop", "own")));
     world.sync();

@@ -1,5 +1,3 @@
-//! Assembly of the agent.
-
 use std::{net::SocketAddr, sync::Arc, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -31,18 +29,14 @@ use crate::{
 /// Attempts to find a port that is free for both UDP and TCP, if any port will do.
 const TRIES: usize = 16;
 
-/// How an agent runs.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The node's name.
     pub node: String,
-    /// The ID of this boot of the machine.
     pub boot_id: String,
     /// The address for other agents, if it is not the listening address.
     pub advertise: Option<SocketAddr>,
     /// The listening address (UDP and TCP); port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The address of `/livez`, `/readyz` and `/metrics`.
     pub admin: SocketAddr,
     /// 0: unknown.
     pub nic_bits_per_second: u64,
@@ -52,7 +46,6 @@ pub struct Config {
     pub throughput_tests: bool,
 }
 
-/// An agent whose ports are bound.
 pub struct App {
     config: Config,
     shared: Arc<Shared>,
@@ -65,10 +58,7 @@ pub struct App {
 }
 
 impl App {
-    /// Binds the ports and reads the files.
-    ///
-    /// # Errors
-    /// A port that is taken, a file that does not load, no address to advertise.
+    /// Fails if a port is taken, a file does not load, or there is no address to advertise.
     pub async fn build(config: Config) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
@@ -99,31 +89,18 @@ impl App {
         })
     }
 
-    /// The listening address.
-    ///
-    /// # Errors
-    /// The socket is broken.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The admin address.
-    ///
-    /// # Errors
-    /// The socket is broken.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// Ready once the echo's thread runs.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Starts the tasks.
-    ///
-    /// # Errors
-    /// No thread can be started.
     pub fn spawn(self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let (replied, replies) = mpsc::unbounded_channel();
@@ -137,7 +114,6 @@ impl App {
             .name("echo".to_owned())
             .spawn(move || {
                 readiness.done("echo");
-                // The receiver may have stopped first.
                 let served = echo.serve(&until, |reply| _ = replied.send(reply));
                 _ = ended.send(served);
             })

@@ -1,6 +1,5 @@
-//! Two clocks. Durations are those of the monotonic clock. The kernel stamps packets by the
-//! real-time clock, which NTP sets; it only gives a packet's wait in the socket, and only if
-//! both clocks advanced by the same time.
+//! Durations are monotonic. The kernel stamps packets by the real-time clock, which NTP sets; it
+//! only gives a packet's wait in the socket, and only if both clocks advanced by the same time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -40,11 +39,8 @@ impl ClockSample {
         if first.apart > SLACK { once() } else { first }
     }
 
-    /// The wait of a packet with the kernel's stamp `stamp` (since the epoch). `before`: a time
-    /// at which the socket was empty.
-    ///
-    /// # Errors
-    /// The real-time clock was set since `before`, or the stamp is of another time.
+    /// The wait of a packet with the kernel's stamp `stamp` (since the epoch), unless the real-time
+    /// clock was set since `before`, a time at which the socket was empty.
     pub fn waited(&self, stamp: Duration, before: &Self) -> Result<Duration, Stepped> {
         let mono = self.mono.saturating_duration_since(before.mono);
         let slack = SLACK + self.apart + before.apart + mono / SLEW;
@@ -88,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_to_the_nanosecond_while_the_clocks_agree() {
+    fn wait_is_exact_while_the_clocks_agree() {
         proptest!(|(later in 1_u64..200_000_000, share in 0.0..1.0)| {
             let later = Duration::from_nanos(later);
             let wait = later.mul_f64(share);
@@ -105,7 +101,6 @@ mod tests {
             let stamp = EPOCH + Duration::from_millis(49);
             assert_eq!(now.waited(stamp, &before), Err(Stepped), "{step} us");
         }
-        // Slewed, not set.
         let (before, now) = pair(later, 25);
         assert!(now.waited(EPOCH + later, &before).is_ok());
     }

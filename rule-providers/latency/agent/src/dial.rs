@@ -16,7 +16,6 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The longest token; usual ones have one or two thousand bytes.
 const TOKEN_BYTES: usize = 64 << 10;
 
-/// `--provider`: http or https, a name or an address, a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     uri: Uri,
@@ -67,28 +66,21 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Sent to providers as a bearer token.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// Read again when it changes.
     pub file: PathBuf,
-    /// Sent over plain HTTP too, where others may read it.
     pub over_http: bool,
 }
 
-/// Connects with the current files.
 #[derive(Debug)]
 pub struct Dialer {
     tls: ClientFiles,
     token: Option<Token>,
-    /// Changes when a file has.
     pub changed: watch::Sender<u64>,
 }
 
 impl Dialer {
-    /// # Errors
-    /// A provider that cannot be reached as it is given, or a file that does not
-    /// load.
+    /// Fails if a provider's scheme, TLS and token do not go together, or a file does not load.
     pub fn new(providers: &[Provider], tls: ClientFiles, token: Option<Token>) -> Result<Self> {
         let dialer = Self {
             tls,
@@ -111,10 +103,6 @@ impl Dialer {
         Ok(dialer)
     }
 
-    /// A connection to one address of a provider.
-    ///
-    /// # Errors
-    /// A file does not load, the connection or the TLS handshake fails.
     pub async fn channel(&self, provider: &Provider, address: SocketAddr) -> Result<Channel> {
         let scheme = if provider.tls { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
@@ -135,10 +123,6 @@ impl Dialer {
             .context("no connection")
     }
 
-    /// The current token, for the header `authorization`.
-    ///
-    /// # Errors
-    /// It cannot be read, or is no token.
     pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
         let Some(Token { file: path, .. }) = &self.token else {
             return Ok(None);
@@ -153,7 +137,6 @@ impl Dialer {
         Ok(Some(value))
     }
 
-    /// Follows the files until stopped.
     pub async fn follow(&self, stop: CancellationToken) -> Result<()> {
         let mut paths: Vec<PathBuf> = {
             let token = self.token.as_ref().map(|t| &t.file);
@@ -216,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_said_at_the_start() {
+    fn impossible_settings_fail_at_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let token = dir.path().join("token");
         let dial = |url: &str, tls: ClientFiles, file: Option<PathBuf>| {

@@ -38,7 +38,6 @@ use crate::{
     metrics::Metrics,
 };
 
-/// The thread checks for the stop signal at least so often.
 const WAIT: Duration = Duration::from_millis(200);
 /// Longer samples are rejected.
 pub const LONGEST: Duration = Duration::from_secs(10);
@@ -48,10 +47,8 @@ const UNSURE: Duration = Duration::from_micros(300);
 /// The dwell that a responder sends if its clock was set while it held the packet.
 const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
 
-/// Why a reply gives no sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectedSample {
-    /// The real-time clock was set.
     Clock,
     /// The dwell exceeds the time, or nearly all of it.
     Dishonest,
@@ -61,7 +58,6 @@ pub enum RejectedSample {
     Unsure,
 }
 
-/// A reply to a request of this agent.
 #[derive(Debug)]
 pub struct Reply<T> {
     pub what: T,
@@ -69,7 +65,6 @@ pub struct Reply<T> {
     pub round_trip: Result<Duration, RejectedSample>,
 }
 
-/// A request could not be sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error("too many requests on their way")]
@@ -85,7 +80,6 @@ pub struct Echo<T> {
     /// An IPv6 socket: IPv4 addresses are mapped.
     wide: bool,
     session: u64,
-    /// The echo id; 0 until the provider has sent it.
     id: AtomicU64,
     keys: ArcSwap<Vec<hmac::Key>>,
     flights: Mutex<InFlight<T>>,
@@ -93,7 +87,6 @@ pub struct Echo<T> {
 }
 
 impl<T> Echo<T> {
-    /// Binds the socket, with the kernel's receive timestamps where it has them.
     pub fn bind(listen: SocketAddr, metrics: Metrics) -> io::Result<Self> {
         let socket = UdpSocket::bind(listen)?;
         socket.set_read_timeout(Some(WAIT))?;
@@ -129,7 +122,6 @@ impl<T> Echo<T> {
         self.keys.store(Arc::new(keys.collect()));
     }
 
-    /// The echo id; 0 until the provider has sent it.
     pub fn id(&self) -> u64 {
         self.id.load(Ordering::Relaxed)
     }
@@ -178,23 +170,17 @@ impl<T> Echo<T> {
         Ok(())
     }
 
-    /// Takes the requests that timed out.
     pub fn expire(&self, now: Instant) -> Vec<LostRequest<T>> {
         let lost = self.flights.lock().expire(now);
         self.metrics.lost.inc_by(lost.len() as u64);
         lost
     }
 
-    /// The next time-out.
     pub fn earliest(&self) -> Option<Instant> {
         self.flights.lock().earliest()
     }
 
-    /// Answers requests and passes replies to `take` until stopped. Blocking: needs its own
-    /// thread.
-    ///
-    /// # Errors
-    /// The socket is broken.
+    /// Answers requests and passes replies to `take` until stopped. Blocking: needs its own thread.
     pub fn serve(
         &self,
         stop: &CancellationToken,

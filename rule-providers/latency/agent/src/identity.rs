@@ -1,5 +1,3 @@
-//! The identity of this node.
-
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -8,12 +6,10 @@ use std::{
 use anyhow::{Context, Result};
 use tautline_proto::latency::Hello;
 
-/// The identity in every Hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub node: String,
     pub boot_id: String,
-    /// The echo's address for other agents.
     pub address: SocketAddr,
     /// 0: unknown.
     pub nic_bits_per_second: u64,
@@ -30,10 +26,6 @@ impl Identity {
     }
 }
 
-/// The kernel's name of this boot.
-///
-/// # Errors
-/// It cannot be read.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = std::fs::read_to_string(path).with_context(|| format!("{path} (or --boot-id)"))?;

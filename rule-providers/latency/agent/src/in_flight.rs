@@ -16,20 +16,16 @@ use tautline_latency_protocol::{Packet, PacketBytes, is_authentic};
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 /// A late reply is recognised for so long.
 const REMEMBERED: Duration = Duration::from_secs(10);
-/// Requests in flight.
 const MANY: usize = 16_384;
 
 #[derive(Debug)]
 struct InFlightRequest<T> {
     sent: Instant,
-    /// The duration of sending.
     unsure: Duration,
     key: Arc<hmac::Key>,
-    /// `None` once it is lost.
     what: Option<T>,
 }
 
-/// The result of matching a reply to its request.
 #[derive(Debug)]
 pub enum ReplyOutcome<T> {
     Reply {
@@ -37,15 +33,12 @@ pub enum ReplyOutcome<T> {
         sent: Instant,
         unsure: Duration,
     },
-    /// The request was already counted as lost.
     Late,
     /// No such request is in flight: a second reply, or a replay.
     Unknown,
-    /// Not signed by the responder.
     Forged,
 }
 
-/// A request that timed out.
 #[derive(Debug)]
 pub struct LostRequest<T> {
     pub what: T,
@@ -58,7 +51,6 @@ type Id = (SocketAddr, u64);
 pub struct InFlight<T> {
     session: u64,
     on_way: HashMap<Id, InFlightRequest<T>>,
-    /// In the order of sending.
     waiting: VecDeque<(Instant, Id)>,
     late: VecDeque<(Instant, Id)>,
     /// The last sequence number, of all targets.
@@ -87,7 +79,6 @@ impl<T> InFlight<T> {
         self.last
     }
 
-    /// Records a request, sent at `sent` with uncertainty `unsure`.
     pub fn add(
         &mut self,
         (to, sequence): Id,
@@ -106,7 +97,6 @@ impl<T> InFlight<T> {
         self.on_way.insert((to, sequence), flight);
     }
 
-    /// Matches a reply.
     pub fn match_reply(
         &mut self,
         from: SocketAddr,
@@ -131,7 +121,6 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// Takes the requests that timed out.
     pub fn expire(&mut self, now: Instant) -> Vec<LostRequest<T>> {
         let mut lost = Vec::new();
         let past = |queue: &VecDeque<(Instant, Id)>, after: Duration| {
@@ -154,7 +143,6 @@ impl<T> InFlight<T> {
         lost
     }
 
-    /// The next time-out.
     pub fn earliest(&self) -> Option<Instant> {
         self.waiting.front().map(|(sent, _)| *sent + TIMEOUT)
     }
@@ -181,7 +169,7 @@ mod tests {
     }
 
     impl World {
-        fn ask(&mut self, to: SocketAddr) -> u64 {
+        fn request(&mut self, to: SocketAddr) -> u64 {
             let sequence = self.flights.sequence();
             let key = Arc::clone(&self.key);
             self.flights
@@ -222,9 +210,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_counts_once_and_only_from_whom_was_asked() {
+    fn reply_counts_once_and_only_from_the_requested_address() {
         let mut w = world();
-        let sequence = w.ask(address(1));
+        let sequence = w.request(address(1));
         let other = hmac::Key::new(hmac::HMAC_SHA256, b"other");
         assert!(matches!(
             w.reply(address(2), 7, sequence),
@@ -256,7 +244,7 @@ mod tests {
     #[test]
     fn a_late_reply_is_neither_a_sample_nor_a_forgery() {
         let mut w = world();
-        let sequence = w.ask(address(1));
+        let sequence = w.request(address(1));
         assert_eq!(w.flights.earliest(), Some(w.now + TIMEOUT));
         assert!(w.flights.expire(w.now + TIMEOUT / 2).is_empty());
         assert_eq!(w.flights.expire(w.now + TIMEOUT).len(), 1);
@@ -269,7 +257,7 @@ mod tests {
             w.reply(address(1), 7, sequence),
             ReplyOutcome::Unknown
         ));
-        w.ask(address(1));
+        w.request(address(1));
         w.flights.expire(w.now + REMEMBERED);
         assert!(w.flights.on_way.is_empty() && w.flights.late.is_empty());
     }

@@ -1,14 +1,7 @@
-//! The agent measures the network from a node: it sends UDP echoes to the targets that the
-//! latency provider names, and reports changes on a stream.
-//!
-//! ```text
-//! echo      one socket and a thread: answers requests, times replies
-//!   limit, in_flight, clock
-//! measure   one task: visits targets when due, records samples and losses
-//!   schedule, targets, pairs, pair, tcp, fallback
-//! stream    one task for each replica of the provider: commands down, changes up
-//!   replicas, dial, report, probe, throughput
-//! ```
+//! The agent measures the network from a node: it sends UDP echoes to the targets that the latency
+//! provider names, and reports changes on a stream. One thread answers requests and times replies
+//! (`echo`), one task visits targets (`measure`), one task for each replica of the provider takes
+//! commands and reports changes (`stream`).
 
 mod app;
 mod clock;

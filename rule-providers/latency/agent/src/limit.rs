@@ -8,17 +8,13 @@ use hashbrown::{HashMap, hash_map::Entry};
 /// node probe many others within a second.
 const RATE: f64 = 20.0;
 const BURST: f64 = 400.0;
-/// The same for all sources together.
 const ALL_RATE: f64 = 5_000.0;
 const ALL_BURST: f64 = 20_000.0;
-/// Sources remembered.
 const SOURCES: usize = 16_384;
-/// A source is removed after this time without packets.
 const FORGET: Duration = Duration::from_secs(60);
 /// Processes of one source that are checked for replays: the old and the new one of a
 /// restart.
 const SESSIONS: usize = 2;
-/// Sequence numbers of a session that are remembered.
 const WINDOW: usize = 64;
 
 /// The low bits of a session's number, which are random; above them is when its
@@ -32,13 +28,10 @@ pub fn session(start: SystemTime, random: u64) -> u64 {
     (millis << RANDOM_BITS) | (random & ((1 << RANDOM_BITS) - 1))
 }
 
-/// The decision on an authentic request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestDecision {
     Answer,
-    /// Seen before, or too old to know.
     Replayed,
-    /// Its source, or all sources together, exceed the rate.
     Limited,
 }
 
@@ -62,7 +55,6 @@ impl Bucket {
         }
     }
 
-    /// Takes `count`, if there is so much.
     pub fn take(&mut self, count: f64, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.left = (self.left + elapsed * self.rate).min(self.burst);
@@ -80,9 +72,7 @@ impl Bucket {
 #[derive(Debug, Default)]
 struct Window {
     session: u64,
-    /// In order.
     seen: Vec<u64>,
-    /// None up to this passes.
     floor: u64,
 }
 
@@ -103,7 +93,6 @@ impl Window {
 #[derive(Debug)]
 struct Source {
     bucket: Bucket,
-    /// The latest first.
     windows: [Window; SESSIONS],
 }
 
@@ -130,7 +119,6 @@ impl Source {
     }
 }
 
-/// All sources.
 #[derive(Debug)]
 pub struct RequestLimiter {
     known: HashMap<u64, Source>,
@@ -220,7 +208,6 @@ mod tests {
         for session in 11..=14 {
             assert_eq!(sources.decide(1, session, 1, now), RequestDecision::Answer);
         }
-        // Captured before, and never seen here.
         for session in [10, 11, 12] {
             assert_eq!(
                 sources.decide(1, session, 2, now),
@@ -230,7 +217,6 @@ mod tests {
         for session in [13, 14] {
             assert_eq!(sources.decide(1, session, 2, now), RequestDecision::Answer);
         }
-        // What is replayed does not keep the rest in memory.
         let half = now + FORGET / 2;
         assert_eq!(sources.decide(1, 5, 3, half), RequestDecision::Replayed);
         let later = now + FORGET;
@@ -252,7 +238,6 @@ mod tests {
         let start = Instant::now();
         let mut sources = RequestLimiter::new(start);
         let mut answered = 0;
-        // 2,000 a second for 5 s.
         for n in 0..10_000 {
             let now = start + Duration::from_micros(500) * n;
             match sources.decide(1, 1, u64::from(n) + 1, now) {
@@ -261,7 +246,6 @@ mod tests {
             }
         }
         assert!((499..=501).contains(&answered), "{answered}");
-        // Another source is not held back by it.
         let later = start + Duration::from_secs(5);
         assert_eq!(sources.decide(2, 1, 1, later), RequestDecision::Answer);
     }
@@ -271,7 +255,6 @@ mod tests {
         let start = Instant::now();
         let mut sources = RequestLimiter::new(start);
         for source in 0..SOURCES as u64 {
-            // Within the rate of all together.
             let now = start + Duration::from_micros(250) * source as u32;
             assert_eq!(
                 sources.decide(source + 1, 1, 1, now),

@@ -1,5 +1,3 @@
-//! The task that visits targets and records the results.
-
 use std::{
     net::SocketAddr,
     sync::{
@@ -35,12 +33,9 @@ use crate::{
 
 /// Between a loss, its first and its second re-probe.
 const RETRIES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(500)];
-/// How often expired pairs are dropped.
 const TIDY: Duration = Duration::from_secs(15);
-/// The queue of TCP connects.
 pub const CONNECTS: usize = 256;
 
-/// The pair and visit that a request belongs to.
 #[derive(Debug)]
 pub struct ProbeContext {
     pub key: Key,
@@ -52,14 +47,12 @@ pub struct ProbeContext {
 /// A replica of the provider: which `--provider`, and which of its addresses.
 pub type Replica = (usize, SocketAddr);
 
-/// A command of a stream to the measuring task.
 #[derive(Debug)]
 pub enum Command {
     Measure(Replica, TargetList),
     Forget(Replica),
 }
 
-/// State that all parts of the agent share.
 pub struct Shared {
     pub echo: Arc<Echo<ProbeContext>>,
     pub pairs: Mutex<Pairs>,
@@ -80,15 +73,14 @@ impl Shared {
         }
     }
 
-    /// A new visit number, above 0.
     pub fn visit(&self) -> u64 {
         self.visits.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub fn ask(&self, target: &Target, errand: ProbeContext) {
+    pub fn request_sample(&self, target: &Target, context: ProbeContext) {
         let to: (SocketAddr, &Arc<hmac::Key>) = (target.address, &target.secret);
         // A full buffer, say: the next visit tries again.
-        if let Err(error) = self.echo.send_request(to.0, to.1, errand) {
+        if let Err(error) = self.echo.send_request(to.0, to.1, context) {
             tracing::debug!(?target, %error, "an echo request was not sent");
         }
     }
@@ -108,7 +100,6 @@ impl Shared {
     }
 }
 
-/// The result of a TCP connect.
 #[derive(Debug)]
 pub struct ConnectResult {
     key: Key,
@@ -117,7 +108,6 @@ pub struct ConnectResult {
     rtt: Option<Duration>,
 }
 
-/// The inputs of the task.
 pub struct Inbox {
     pub orders: Receiver<Command>,
     /// No more than there are requests on their way, which have a bound.
@@ -130,7 +120,6 @@ pub struct MeasureTask {
     schedule: Schedule<Key>,
     lists: ReplicaLists<Replica>,
     targets: HashMap<Key, Target>,
-    /// Re-probes to come.
     retries: Vec<(Instant, Key)>,
     connects: ConnectFallbacks,
     connected: Sender<ConnectResult>,
@@ -152,7 +141,6 @@ impl MeasureTask {
         }
     }
 
-    /// Measures until stopped.
     pub async fn run(mut self, mut inbox: Inbox, stop: CancellationToken) -> Result<()> {
         loop {
             let wake = tokio::time::Instant::from_std(self.wake());
@@ -178,7 +166,6 @@ impl MeasureTask {
         others.into_iter().flatten().fold(tidy, Instant::min)
     }
 
-    /// All that is due.
     fn run_due(&mut self, now: Instant) {
         for lost in self.shared.echo.expire(now) {
             self.lost(lost, now);
@@ -214,7 +201,8 @@ impl MeasureTask {
             self.connect(target, visit);
         }
         let ticket = None;
-        self.shared.ask(target, ProbeContext { key, visit, ticket });
+        self.shared
+            .request_sample(target, ProbeContext { key, visit, ticket });
     }
 
     fn connect(&self, target: &Target, visit: u64) {
@@ -228,13 +216,11 @@ impl MeasureTask {
                 sent,
                 rtt,
             };
-            // The task may have ended.
             _ = connected.send(end).await;
         });
     }
 
     fn replied(&mut self, reply: Reply<ProbeContext>) {
-        // The ticket is given back when the sample is noted.
         let ProbeContext {
             key,
             visit,

@@ -1,12 +1,10 @@
-//! Metrics of the agent.
-
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
 use tautline_proto::latency::Counts;
 
-/// Since the process started. Cheap to clone; all clones are one.
+/// Since the process started. Clones share all values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     pub sent: Counter,
@@ -107,7 +105,6 @@ impl Metrics {
         }
     }
 
-    /// As reported to the provider.
     pub fn counts(&self) -> Counts {
         Counts {
             sent: self.sent.get(),

@@ -1,5 +1,3 @@
-//! The samples and losses of one target.
-
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
@@ -21,7 +19,6 @@ pub const UNREACHABLE: u32 = 3;
 /// The assumed interval of pairs that are not visited in turn.
 const UNVISITED: Duration = Duration::from_secs(30);
 
-/// One target's samples.
 #[derive(Debug, Default)]
 pub struct Pair {
     /// Nanoseconds, the oldest first.
@@ -34,17 +31,13 @@ pub struct Pair {
     sampled: Option<(Instant, Instant)>,
     losses: u32,
     lost_visit: u64,
-    /// By TCP connect: UDP is lost.
     fallback: bool,
     /// The samples are times of TCP connects; they are never mixed with echoes'.
     connects: bool,
-    /// The target has a new address or key: earlier requests do not count.
     moved: Option<Instant>,
-    /// The visit interval; `None`: not in turn.
     pub refresh: Option<Duration>,
 }
 
-/// The figures of a pair at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     pub state: State,
@@ -56,7 +49,6 @@ pub struct Figures {
     pub age: Duration,
     pub refresh: Duration,
     pub losses: u32,
-    /// By TCP connect, not by echo.
     pub connect: bool,
 }
 
@@ -106,7 +98,6 @@ impl Pair {
         true
     }
 
-    /// The target has a new address or key.
     pub fn moved(&mut self, now: Instant) {
         self.answered();
         self.moved = Some(now);
@@ -122,7 +113,6 @@ impl Pair {
         self.fallback = false;
     }
 
-    /// UDP is lost: the time of a TCP connect is the sample.
     pub fn connected(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
         let taken = self.take(rtt, visit, (sent, now), true);
         self.fallback = taken;
@@ -144,12 +134,10 @@ impl Pair {
         self.losses
     }
 
-    /// Whether the last sample is a TCP connect's.
     pub fn is_fallback(&self) -> bool {
         self.fallback
     }
 
-    /// The time of the last sample.
     pub fn heard(&self) -> Option<Instant> {
         self.sampled.map(|(at, _)| at)
     }
@@ -165,7 +153,6 @@ impl Pair {
         }
     }
 
-    /// Whether the figures are of TCP connects.
     pub fn by_connect(&self) -> bool {
         self.connects
     }
@@ -241,7 +228,6 @@ mod tests {
             pair.sample(nanos(n), 1, now, now);
         }
         assert_eq!(pair.figures(now).windows, [3]);
-        // Another visit is one of its own only a second later.
         let later = now + 999 * MS;
         pair.sample(nanos(6), 2, now, later);
         assert_eq!(pair.figures(later).windows, [4]);
@@ -260,7 +246,6 @@ mod tests {
         assert_eq!(pair.state(start), State::Stale);
         pair.sample(MS, 1, at(1), at(1));
         assert_eq!((pair.lost(2, at(2)), pair.lost(3, at(3))), (1, 2));
-        // The same visit again, and a request from before the sample.
         assert_eq!((pair.lost(3, at(3)), pair.lost(9, at(0))), (2, 2));
         assert_eq!(pair.state(at(4)), State::Measured);
         assert_eq!(pair.lost(4, at(4)), 3);
@@ -312,7 +297,6 @@ mod tests {
         let figures = pair.figures(at(8));
         assert_eq!((figures.connect, figures.samples), (true, 2));
         assert_eq!((figures.windows.len(), figures.p50_nanos), (2, 5_000_000));
-        // An answer that makes no sample ends the fallback, not what the figures are.
         pair.answered();
         assert!(pair.figures(at(8)).connect && !pair.is_fallback());
         pair.sample(MS, 9, at(9), at(9));
@@ -334,15 +318,15 @@ mod tests {
                 prop_assert_eq!(pair.sample(nanos(sample), visit as u64 + 1, now, now), good);
                 taken.extend(good.then_some(sample));
             }
-            let kept = &taken[taken.len().saturating_sub(KEPT)..];
+            let last = &taken[taken.len().saturating_sub(KEPT)..];
             let figures = pair.figures(now);
-            prop_assert_eq!(figures.samples as usize, kept.len());
+            prop_assert_eq!(figures.samples as usize, last.len());
             prop_assert!(figures.windows.len() <= WINDOWS);
-            if !kept.is_empty() {
-                let below = kept.iter().filter(|s| **s <= figures.p95_nanos).count();
-                prop_assert!(below * 100 >= kept.len() * 95);
+            if !last.is_empty() {
+                let below = last.iter().filter(|s| **s <= figures.p95_nanos).count();
+                prop_assert!(below * 100 >= last.len() * 95);
                 prop_assert!(figures.p50_nanos <= figures.p95_nanos);
-                prop_assert!(kept.contains(&figures.p50_nanos));
+                prop_assert!(last.contains(&figures.p50_nanos));
             }
         });
     }

@@ -1,5 +1,3 @@
-//! All pairs of a node; bounded.
-
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
@@ -27,7 +25,6 @@ struct StoredPair {
 }
 
 impl Pairs {
-    /// The pair of a target, made if there is none.
     pub fn of(&mut self, key: &Key, now: Instant) -> &mut Pair {
         if self.by_key.len() >= MANY && !self.by_key.contains_key(key) {
             let unvisited = self.by_key.iter().filter(|(_, k)| k.pair.refresh.is_none());
@@ -38,19 +35,19 @@ impl Pairs {
                 self.by_key.remove(&oldest);
             }
         }
-        let kept = self
+        let entry = self
             .by_key
             .entry(key.clone())
             .or_insert_with(|| StoredPair {
                 pair: Pair::default(),
                 used: now,
             });
-        kept.used = now;
-        &mut kept.pair
+        entry.used = now;
+        &mut entry.pair
     }
 
     pub fn get(&self, key: &Key) -> Option<&Pair> {
-        self.by_key.get(key).map(|kept| &kept.pair)
+        self.by_key.get(key).map(|entry| &entry.pair)
     }
 
     /// Sets the visit intervals; drops pairs that are neither visited nor fresh.
@@ -59,24 +56,23 @@ impl Pairs {
         targets: impl Iterator<Item = (&'a Key, Option<Duration>)>,
         now: Instant,
     ) {
-        for kept in self.by_key.values_mut() {
-            kept.pair.refresh = None;
+        for entry in self.by_key.values_mut() {
+            entry.pair.refresh = None;
         }
         for (key, refresh) in targets {
             self.of(key, now).refresh = refresh;
         }
-        self.by_key.retain(|_, kept| {
-            let idle = now.saturating_duration_since(kept.used);
-            kept.pair.refresh.is_some() || idle < KEEP
+        self.by_key.retain(|_, entry| {
+            let idle = now.saturating_duration_since(entry.used);
+            entry.pair.refresh.is_some() || idle < KEEP
         });
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Pair)> {
-        self.by_key.iter().map(|(key, kept)| (key, &kept.pair))
+        self.by_key.iter().map(|(key, entry)| (key, &entry.pair))
     }
 }
 
-/// The report of a pair.
 pub fn to_report(key: &Key, figures: Figures) -> latency::Pair {
     let millis = |of: Duration| u32::try_from(of.as_millis()).unwrap_or(u32::MAX);
     latency::Pair {

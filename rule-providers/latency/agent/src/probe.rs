@@ -26,7 +26,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 const APART: Duration = Duration::from_millis(2);
 /// Requests a millisecond: a round to 1,024 targets takes 32 ms.
 const PACE: usize = 32;
-/// Probes under way at once, of all replicas.
 const AT_ONCE: usize = 8;
 /// Requests a second in the long run, and at once.
 const RATE: f64 = 1_000.0;
@@ -38,7 +37,6 @@ pub struct Ticket {
     _open: watch::Receiver<()>,
 }
 
-/// Runs probes, within bounds.
 pub struct Prober {
     shared: Arc<Shared>,
     places: Semaphore,
@@ -54,8 +52,7 @@ impl Prober {
         }
     }
 
-    /// Measures, and returns the targets' figures when all samples are complete, or at the
-    /// deadline.
+    /// Returns the targets' figures when all samples are complete, or at the deadline.
     pub async fn run(&self, mut probe: Probe) -> Probed {
         let deadline = Duration::from_millis(probe.deadline_millis.into()).min(LONGEST);
         let deadline = Tick::now() + deadline;
@@ -65,7 +62,6 @@ impl Prober {
         let requests = targets.len() as f64 * f64::from(samples);
         let place = self.places.try_acquire();
         if place.is_ok() && self.bucket.lock().take(requests, Instant::now()) {
-            // Requests after the deadline are of no use.
             _ = timeout_at(deadline, self.measure(&targets, samples)).await;
         } else {
             self.shared.metrics.probes_limited.inc();
@@ -88,14 +84,14 @@ impl Prober {
             for some in targets.chunks(PACE) {
                 sleep_until(step).await;
                 for target in some {
-                    let errand = ProbeContext {
+                    let context = ProbeContext {
                         key: target.key.clone(),
                         visit,
                         ticket: Some(Ticket {
                             _open: ticket.clone(),
                         }),
                     };
-                    self.shared.ask(target, errand);
+                    self.shared.request_sample(target, context);
                 }
                 step += Duration::from_millis(1);
             }

@@ -16,25 +16,19 @@ use crate::{
 
 const LOOK_UP: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(5);
-/// For all streams to end.
 const STREAMS_END: Duration = Duration::from_secs(3);
 /// Look-ups without an address until its stream ends: DNS answers vary.
 const MISSED: u32 = 3;
-/// Addresses of one provider that are followed.
 const MANY: usize = 16;
 
-/// An address that is followed.
 struct Replica {
     address: SocketAddr,
     missed: u32,
     stop: CancellationToken,
 }
 
-/// Looks the name up periodically, and keeps a stream to each of its addresses, until
-/// stopped. `index` identifies the provider.
-///
-/// # Errors
-/// A stream's task panicked.
+/// Looks the name up periodically, and keeps a stream to each of its addresses, until stopped.
+/// `index` identifies the provider.
 pub async fn follow(
     agent: Arc<StreamContext>,
     index: usize,
@@ -77,7 +71,6 @@ pub async fn follow(
     Ok(())
 }
 
-/// Stops streams of addresses that were missed too often; returns new addresses.
 fn changed(
     known: &mut Vec<Replica>,
     found: &[SocketAddr],

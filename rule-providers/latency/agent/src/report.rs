@@ -1,5 +1,4 @@
-//! Reports to a replica: only pairs that have changed, and only pairs in turn. Pairs of a
-//! probe are in its answer.
+//! Reports to a replica: changed pairs in turn. Pairs of a probe are in its answer.
 
 use std::time::{Duration, Instant};
 
@@ -32,12 +31,11 @@ struct ReportedPair {
 /// The last reports of one stream. A new stream reports all pairs.
 #[derive(Debug, Default)]
 pub struct DeltaReporter {
-    told: HashMap<Key, ReportedPair>,
+    reported: HashMap<Key, ReportedPair>,
 }
 
 impl DeltaReporter {
-    /// The pairs to report now, by message, at least one: an empty message confirms the last
-    /// reports.
+    /// At least one message: an empty one confirms the last reports.
     pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
         let (mut changes, mut messages) = (self.changes(pairs, now), Vec::new());
         while let Some(message) = split_message(&mut changes) {
@@ -49,27 +47,27 @@ impl DeltaReporter {
 
     fn changes(&mut self, pairs: &Pairs, now: Instant) -> Vec<latency::Pair> {
         let in_turn = |pair: &Pair| pair.refresh.is_some();
-        self.told
+        self.reported
             .retain(|key, _| pairs.get(key).is_some_and(in_turn));
         let mut changes = Vec::new();
         for (key, pair) in pairs.iter().filter(|(_, pair)| in_turn(pair)) {
             let state = pair.state(now);
-            let same = self.told.get(key).is_some_and(|told| {
-                told.state == state
-                    && told.refresh == pair.refresh
-                    && told.connect == pair.by_connect()
-                    && !moved(&told.windows, pair.windows())
-                    && now.saturating_duration_since(told.at) <= AGAIN
+            let same = self.reported.get(key).is_some_and(|reported| {
+                reported.state == state
+                    && reported.refresh == pair.refresh
+                    && reported.connect == pair.by_connect()
+                    && !moved(&reported.windows, pair.windows())
+                    && now.saturating_duration_since(reported.at) <= AGAIN
             });
             if !same {
-                let told = ReportedPair {
+                let reported = ReportedPair {
                     windows: pair.windows().collect(),
                     state,
                     refresh: pair.refresh,
                     connect: pair.by_connect(),
                     at: now,
                 };
-                self.told.insert(key.clone(), told);
+                self.reported.insert(key.clone(), reported);
                 changes.push(pairs::to_report(key, pair.figures(now)));
             }
         }
@@ -77,17 +75,16 @@ impl DeltaReporter {
     }
 }
 
-/// Splits a message off, if the pairs do not fit into one.
 pub fn split_message(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
     (pairs.len() > MESSAGE).then(|| pairs.split_off(pairs.len() - MESSAGE))
 }
 
-fn moved(told: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
-    told.len() != now.len()
-        || told
+fn moved(reported: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
+    reported.len() != now.len()
+        || reported
             .iter()
             .zip(now)
-            .any(|(told, now)| told.abs_diff(now) > told / 100 * MOVED)
+            .any(|(reported, now)| reported.abs_diff(now) > reported / 100 * MOVED)
 }
 
 #[cfg(test)]
@@ -97,8 +94,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn probed_pairs_are_not_told_and_no_message_has_more_than_500() {
-        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
+    fn probed_pairs_are_not_reported_and_messages_have_at_most_500() {
+        let (mut pairs, mut reporter) = (Pairs::default(), DeltaReporter::default());
         let now = Instant::now();
         let key = |n: usize| Key {
             node: format!("n{n}").into(),
@@ -109,46 +106,45 @@ mod tests {
         for n in 2_000..4_000 {
             pairs.of(&key(n), now).sample(MS, 1, now, now);
         }
-        let told = teller.messages(&pairs, now);
-        let sizes: Vec<_> = told.iter().map(Vec::len).collect();
+        let reported = reporter.messages(&pairs, now);
+        let sizes: Vec<_> = reported.iter().map(Vec::len).collect();
         assert_eq!(sizes, [500, 500, 56]);
-        assert!(told.iter().flatten().all(|p| p.refresh_millis == 2_000));
-        assert_eq!(teller.messages(&pairs, now), [vec![]]);
+        assert!(reported.iter().flatten().all(|p| p.refresh_millis == 2_000));
+        assert_eq!(reporter.messages(&pairs, now), [vec![]]);
         let seldom = visited.iter().map(|k| (k, Some(9_000 * MS)));
         pairs.visited(seldom, now);
-        let told = teller.messages(&pairs, now);
-        assert!(told.iter().flatten().all(|p| p.refresh_millis == 9_000));
-        assert_eq!(told.iter().flatten().count(), 1_056, "another refresh");
-        // In turn once more, it is told once more.
+        let reported = reporter.messages(&pairs, now);
+        assert!(reported.iter().flatten().all(|p| p.refresh_millis == 9_000));
+        assert_eq!(reported.iter().flatten().count(), 1_056, "another refresh");
         pairs.visited(std::iter::empty(), now);
-        assert_eq!(teller.messages(&pairs, now), [vec![]]);
+        assert_eq!(reporter.messages(&pairs, now), [vec![]]);
         pairs.visited([(&visited[0], Some(2_000 * MS))].into_iter(), now);
-        assert_eq!(teller.messages(&pairs, now)[0].len(), 1);
+        assert_eq!(reporter.messages(&pairs, now)[0].len(), 1);
     }
 
     #[test]
-    fn that_a_figure_is_a_connects_is_told_though_it_is_as_large() {
-        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
+    fn change_to_connects_is_reported_with_equal_figures() {
+        let (mut pairs, mut reporter) = (Pairs::default(), DeltaReporter::default());
         let now = Instant::now();
         let key = Key {
             node: "n".into(),
             instance: "i".into(),
         };
         pairs.visited([(&key, Some(2_000 * MS))].into_iter(), now);
-        let mut told = |pairs: &Pairs| {
-            let told = teller.messages(pairs, now).concat();
-            told.iter().map(|p| p.connect).collect::<Vec<_>>()
+        let mut reported = |pairs: &Pairs| {
+            let reported = reporter.messages(pairs, now).concat();
+            reported.iter().map(|p| p.connect).collect::<Vec<_>>()
         };
         pairs.of(&key, now).sample(MS, 1, now, now);
-        assert_eq!(told(&pairs), [false]);
+        assert_eq!(reported(&pairs), [false]);
         pairs.of(&key, now).connected(MS, 2, now, now);
-        assert_eq!(told(&pairs), [true]);
-        assert!(told(&pairs).is_empty());
+        assert_eq!(reported(&pairs), [true]);
+        assert!(reported(&pairs).is_empty());
     }
 
     #[test]
-    fn only_what_changed_is_told_and_all_again_after_30_s() {
-        let (mut pairs, mut teller) = (Pairs::default(), DeltaReporter::default());
+    fn changes_are_reported_and_everything_after_30_s() {
+        let (mut pairs, mut reporter) = (Pairs::default(), DeltaReporter::default());
         let start = Instant::now();
         let at = |visit: u64| start + 1_000 * MS * visit as u32;
         let mut now = start;
@@ -157,7 +153,7 @@ mod tests {
             instance: "i".into(),
         });
         let mut names = |pairs: &Pairs, now| {
-            let changes = teller.changes(pairs, now);
+            let changes = reporter.changes(pairs, now);
             let mut names: Vec<_> = changes.into_iter().map(|p| p.node).collect();
             names.sort();
             names.join(" ")
@@ -203,6 +199,6 @@ mod tests {
         assert_eq!(names(&pairs, now + 36_000 * MS), "a");
         pairs.visited(std::iter::empty(), now + 1_000_000 * MS);
         names(&pairs, now + 1_000_000 * MS);
-        assert!(teller.told.is_empty());
+        assert!(reporter.reported.is_empty());
     }
 }

@@ -21,7 +21,6 @@ const FAILING: Duration = Duration::from_secs(5);
 const FAILING_EVERY: u32 = 3;
 /// Targets in demand that can be visited every two seconds.
 const DEMAND_MOST: usize = 10;
-/// A new node's visits, and within how long.
 const BURST: u32 = 16;
 const BURST_STEP: Duration = Duration::from_millis(2_000 / 16);
 
@@ -30,23 +29,17 @@ struct Target {
     demand: bool,
     failing: bool,
     visited: Option<Instant>,
-    /// For a target in demand.
     due: Instant,
-    /// Orders targets that were never visited.
     turn: u64,
 }
 
-/// The targets of a node, by any key.
 #[derive(Debug)]
 pub struct Schedule<K> {
     targets: HashMap<K, Target>,
     rng: Rng,
     base_due: Instant,
-    /// Visits in turn since one of a failing target that came first.
     in_turn: u32,
-    /// `None` before the first target.
     burst: Option<(u32, Instant)>,
-    /// When a target in demand may be visited again.
     slot: Instant,
 }
 
@@ -62,14 +55,13 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// The targets from now on, each with whether an active rule names it. Known
-    /// ones keep their turn.
+    /// Each target with whether an active rule names it. Known ones keep their turn.
     pub fn set(&mut self, targets: impl IntoIterator<Item = (K, bool)>, now: Instant) {
         let mut before = std::mem::take(&mut self.targets);
         for (key, demand) in targets {
             let known = before.remove(&key);
-            let kept = known.filter(|t| t.demand == demand);
-            let target = kept.unwrap_or_else(|| Target {
+            let unchanged = known.filter(|t| t.demand == demand);
+            let target = unchanged.unwrap_or_else(|| Target {
                 demand,
                 failing: false,
                 visited: None,
@@ -83,7 +75,6 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Sets whether a target is unreachable.
     pub fn failing(&mut self, key: &K, failing: bool) {
         if let Some(target) = self.targets.get_mut(key) {
             target.failing = failing;
@@ -110,8 +101,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             self.visit(&key, now);
             return Some(key);
         }
-        // Strictly in turn: then none waits for longer than its own interval,
-        // unless there are more than the slots hold.
+        // Strictly in turn: none waits longer than its interval unless slots are short.
         let (key, due) = self.first_in_demand()?;
         if due > now {
             return None;
@@ -120,7 +110,6 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         Some(key)
     }
 
-    /// The time of the next visit, unless the targets change.
     pub fn next_visit_at(&self) -> Option<Instant> {
         if let Some((1.., due)) = self.burst {
             return Some(due);
@@ -131,7 +120,6 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         base.into_iter().chain(demand).min()
     }
 
-    /// The longest interval of a target's visits.
     pub fn refresh(&self, key: &K) -> Option<Duration> {
         let same = |demand| self.targets.values().filter(move |t| t.demand == demand);
         let count = |demand| u32::try_from(same(demand).count()).unwrap_or(u32::MAX);
@@ -142,8 +130,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         })
     }
 
-    /// How many are in turn, in demand, and in demand beyond what is visited
-    /// every two seconds.
+    /// In turn, in demand, and in demand beyond what is visited every two seconds.
     pub fn sizes(&self) -> (usize, usize, usize) {
         let demand = self.targets.values().filter(|t| t.demand).count();
         let excess = demand.saturating_sub(DEMAND_MOST);
@@ -153,7 +140,6 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     fn burst(&mut self, left: u32, now: Instant) -> Option<K> {
         let jitter = 1.0 - self.rng.f64() * 0.2;
         self.burst = Some((left - 1, now + BURST_STEP.mul_f64(jitter)));
-        // Targets in demand first.
         let unseen = self.oldest(|t| t.demand && t.visited.is_none());
         let key = unseen.or_else(|| self.oldest(|_| true))?;
         self.visit(&key, now);
@@ -206,7 +192,6 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// The visits within `span`, by when, in milliseconds; the time is never asked.
     fn run(schedule: &mut Schedule<u32>, start: Instant, span: Duration) -> Vec<(u64, u32)> {
         let (mut now, mut visits) = (start, Vec::new());
         while now < start + span {
@@ -246,7 +231,6 @@ mod tests {
             assert_eq!(keys.len(), 16.min((base + demand) as usize));
             let burst = visits.iter().filter(|v| v.0 < 2_000).count();
             assert!((16..=24).contains(&burst), "{visits:?}");
-            // Another list makes no other burst.
             schedule.set((0..32).map(|n| (n, false)), start + 10_000 * MS);
             let later = run(&mut schedule, start + 10_000 * MS, 2_000 * MS);
             assert!(later.len() <= 2, "{later:?}");
@@ -280,7 +264,6 @@ mod tests {
             prop_assert_eq!(all.len(), demand as usize);
             for gaps in all.values() {
                 prop_assert!(gaps.iter().all(|g| (1_490..=2_010).contains(g)), "{gaps:?}");
-                // Jittered: not the same again and again.
                 prop_assert!(demand > 5 || gaps.iter().min() != gaps.iter().max());
             }
             prop_assert_eq!(schedule.sizes().2, 0);
@@ -288,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_beyond_the_cap_is_slower_in_turn_and_told() {
+    fn excess_demand_is_slower_in_turn_and_counted() {
         proptest!(ProptestConfig::with_cases(16), |(demand in 11_u32..100, seed: u64)| {
             let (mut schedule, start) = schedule(8, demand, seed);
             run(&mut schedule, start, 60_000 * MS);
@@ -300,13 +283,12 @@ mod tests {
                 prop_assert!(gaps.iter().all(|g| *g <= fair + 1_500), "{gaps:?}");
             }
             prop_assert_eq!(schedule.sizes(), (8, demand as usize, demand as usize - 10));
-            // Those in turn lose nothing by it.
             prop_assert!(visits.len() - demanded.len() >= 218);
         });
     }
 
     #[test]
-    fn who_is_hurried_is_next_within_the_budget() {
+    fn prioritized_target_is_next_within_the_budget() {
         let (mut schedule, start) = schedule(32, 10, 3);
         run(&mut schedule, start, 60_000 * MS);
         let now = start + 60_000 * MS;
@@ -336,7 +318,6 @@ mod tests {
             assert_eq!(gaps.len(), 32);
             let most = |key: u32| gaps[&key].iter().copied().max().unwrap();
             assert!(failing > 1 || most(0) <= 6_200, "{gaps:?}");
-            // Stale would be twice their refresh time.
             assert!(
                 (0..32).all(|key| most(key) <= 32 * 1_100 * 3 / 2),
                 "{gaps:?}"

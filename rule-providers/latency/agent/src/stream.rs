@@ -1,5 +1,4 @@
-//! The stream to one replica of the provider: commands down, changes up. Streams are
-//! independent.
+//! The stream to one replica of the provider: commands down, changes up.
 
 use std::{
     sync::Arc,
@@ -34,15 +33,12 @@ const REPORT: Duration = Duration::from_secs(2);
 const URGENT: Duration = Duration::from_millis(500);
 /// For a replica to take a message, or to open a stream.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// The least time between two messages of a replica.
 const APART: Duration = Duration::from_millis(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A stream of this length resets the backoff.
 const GOOD: Duration = Duration::from_secs(30);
 /// All streams reconnect within this time after a file has changed.
 const RENEW: Duration = Duration::from_secs(5);
 
-/// State that all streams share.
 pub struct StreamContext {
     pub identity: Identity,
     pub shared: Arc<Shared>,
@@ -52,7 +48,6 @@ pub struct StreamContext {
     pub orders: Sender<Command>,
 }
 
-/// Keeps a stream to a replica until stopped, with exponential backoff.
 pub async fn follow(
     agent: Arc<StreamContext>,
     provider: Provider,
@@ -87,7 +82,6 @@ pub async fn follow(
     _ = agent.orders.send(Command::Forget(replica)).await;
 }
 
-/// Counts a replica while a stream to it is open.
 struct OpenStreamCount<'a>(&'a Shared);
 
 impl<'a> OpenStreamCount<'a> {
@@ -103,7 +97,6 @@ impl Drop for OpenStreamCount<'_> {
     }
 }
 
-/// Opens the stream; `outgoing` begins with a Hello.
 async fn open(
     agent: &StreamContext,
     channel: Channel,
@@ -124,10 +117,10 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
     let mut urgent = agent.shared.urgent.subscribe();
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
-    let mut teller = DeltaReporter::default();
+    let mut reporter = DeltaReporter::default();
     let hello = agent.identity.hello();
     send(&messages, from_agent::What::Hello(hello)).await?;
-    send_report(&messages, &agent.shared, &mut teller).await?;
+    send_report(&messages, &agent.shared, &mut reporter).await?;
     let mut incoming = open(agent, channel, outgoing).await?;
     let _open = OpenStreamCount::new(&agent.shared);
     tracing::info!(%provider, address = %replica.1, "stream open");
@@ -139,9 +132,9 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
     let mut next = tokio::time::Instant::now();
     let mut hurry = next;
     let mut renew = None;
-    // Ends what the replica asked for together with the stream.
-    let asked = CancellationToken::new();
-    let _asked = asked.clone().drop_guard();
+    // A closed stream ends what its replica requested.
+    let stream_end = CancellationToken::new();
+    let _stream_end = stream_end.clone().drop_guard();
     loop {
         let message = async {
             sleep_until(next).await;
@@ -155,18 +148,18 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
             message = message => {
                 next = tokio::time::Instant::now() + APART;
                 match message.map_err(refused)? {
-                    Some(message) => handle(agent, replica, message, &messages, &asked).await?,
+                    Some(message) => handle(agent, replica, message, &messages, &stream_end).await?,
                     None => return Ok(()),
                 }
             }
-            _ = ticks.tick() => send_report(&messages, &agent.shared, &mut teller).await?,
-            told = urged => {
-                told?;
+            _ = ticks.tick() => send_report(&messages, &agent.shared, &mut reporter).await?,
+            result = urged => {
+                result?;
                 hurry = tokio::time::Instant::now() + URGENT;
-                send_report(&messages, &agent.shared, &mut teller).await?;
+                send_report(&messages, &agent.shared, &mut reporter).await?;
             }
-            told = changed.changed(), if renew.is_none() => {
-                told?;
+            result = changed.changed(), if renew.is_none() => {
+                result?;
                 renew = Some(tokio::time::Instant::now() + RENEW.mul_f64(fastrand::f64()));
             }
             () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(()),
@@ -181,9 +174,9 @@ fn refused(status: tonic::Status) -> anyhow::Error {
 async fn send_report(
     messages: &Sender<FromAgent>,
     shared: &Shared,
-    teller: &mut DeltaReporter,
+    reporter: &mut DeltaReporter,
 ) -> Result<()> {
-    let reports = teller.messages(&shared.pairs.lock(), Instant::now());
+    let reports = reporter.messages(&shared.pairs.lock(), Instant::now());
     for pairs in reports {
         let counts = Some(shared.metrics.counts());
         send(messages, from_agent::What::Report(Report { pairs, counts })).await?;
@@ -205,11 +198,10 @@ async fn handle(
     replica: Replica,
     message: ToAgent,
     messages: &Sender<FromAgent>,
-    asked: &CancellationToken,
+    stream_end: &CancellationToken,
 ) -> Result<()> {
     let (agent, messages) = (Arc::clone(agent), messages.clone());
     let answer = async move |what| {
-        // A failed stream shows in its next read.
         _ = send(&messages, what).await;
     };
     match message.what {
@@ -225,11 +217,11 @@ async fn handle(
                     answer(message).await;
                 }
             };
-            tokio::spawn(asked.clone().run_until_cancelled_owned(probed));
+            tokio::spawn(stream_end.clone().run_until_cancelled_owned(probed));
         }
         Some(to_agent::What::Throughput(test)) => {
             let transferred = async move { answer(transferred(&agent, test).await).await };
-            tokio::spawn(asked.clone().run_until_cancelled_owned(transferred));
+            tokio::spawn(stream_end.clone().run_until_cancelled_owned(transferred));
         }
     }
     Ok(())

@@ -11,7 +11,6 @@ use tautline_proto::latency;
 pub const BASE: usize = 32;
 /// Rows of one list; those beyond are left out.
 const ROWS: usize = 1_024;
-/// Keys that a responder answers by.
 const KEYS: usize = 8;
 /// A key that is shorter protects nothing.
 const KEY_BYTES: usize = 16;
@@ -25,7 +24,6 @@ pub struct Key {
     pub instance: Arc<str>,
 }
 
-/// How to reach a target.
 #[derive(Clone)]
 pub struct Target {
     pub key: Key,
@@ -41,14 +39,12 @@ impl fmt::Debug for Target {
 }
 
 impl Target {
-    /// Whether address and key are the same.
     pub fn same_endpoint(&self, other: &Self) -> bool {
         let mark = |target: &Self| hmac::sign(&target.secret, b"same");
         self.address == other.address && mark(self).as_ref() == mark(other).as_ref()
     }
 }
 
-/// A row that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     #[error("a target without a name of 1 to 253 bytes")]
@@ -87,7 +83,6 @@ impl TryFrom<&latency::Target> for Target {
     }
 }
 
-/// The usable rows; the others are counted and the first is named.
 pub fn usable(rows: &[latency::Target]) -> (Vec<Target>, usize) {
     let rows_in = &rows[..rows.len().min(ROWS)];
     let mut targets = Vec::with_capacity(rows_in.len());
@@ -105,7 +100,6 @@ pub fn usable(rows: &[latency::Target]) -> (Vec<Target>, usize) {
     (targets, refused)
 }
 
-/// A list of one replica.
 #[derive(Debug, Default)]
 pub struct TargetList {
     pub targets: Vec<Target>,
@@ -129,11 +123,9 @@ impl From<latency::Targets> for TargetList {
     }
 }
 
-/// The lists of all replicas.
 #[derive(Debug)]
 pub struct ReplicaLists<R> {
     of: BTreeMap<R, TargetList>,
-    /// The last replica, disconnected; its list stays until another one comes.
     gone: Option<R>,
 }
 
@@ -146,18 +138,15 @@ impl<R> Default for ReplicaLists<R> {
     }
 }
 
-/// All lists as one.
 #[derive(Debug, Default)]
 pub struct MergedTargets {
     pub targets: Vec<Target>,
     /// Not measured: beyond the bounds, or not usable.
     pub refused: usize,
-    /// The agent's keys, the newest first.
     pub keys: Vec<Vec<u8>>,
 }
 
 impl<R: Ord> ReplicaLists<R> {
-    /// Takes a replica's list in place of its last one.
     pub fn set(&mut self, replica: R, list: TargetList) {
         if let Some(gone) = self.gone.take() {
             self.of.remove(&gone);

@@ -15,7 +15,6 @@ use crate::{in_flight::TIMEOUT, throughput::ThroughputResponder};
 /// Connections under way at once, where they are more than accepted and closed.
 const MANY: usize = 16;
 
-/// The time to connect; `None` if there is no connection within a second.
 pub async fn connect(to: SocketAddr) -> Option<Duration> {
     let start = Instant::now();
     let stream = timeout(TIMEOUT, TcpStream::connect(to)).await.ok()?.ok()?;
@@ -24,7 +23,6 @@ pub async fn connect(to: SocketAddr) -> Option<Duration> {
     Some(elapsed)
 }
 
-/// Accepts and closes; with a sink, takes throughput tests in between.
 pub async fn serve(
     listener: TcpListener,
     sink: Option<Arc<ThroughputResponder>>,

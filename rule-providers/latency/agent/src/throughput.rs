@@ -23,7 +23,6 @@ use tokio::{
 
 use crate::{echo::Echo, in_flight::TIMEOUT, measure::ProbeContext};
 
-/// Bounds of this agent.
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Duration = Duration::from_secs(5);
 /// Between two tests that this agent starts.
@@ -31,7 +30,6 @@ const APART: Duration = Duration::from_secs(60);
 const CHUNK: usize = 64 << 10;
 const TAG: usize = 32;
 
-/// Why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum ThroughputError {
     #[error("throughput tests are off; start the agent with --throughput-tests")]
@@ -48,7 +46,6 @@ pub enum ThroughputError {
     Io(#[from] std::io::Error),
 }
 
-/// Serves tests of other agents, one at a time.
 pub struct ThroughputResponder {
     echo: Arc<Echo<ProbeContext>>,
     busy: Mutex<()>,
@@ -75,9 +72,9 @@ impl ThroughputResponder {
         let head = timeout(TIMEOUT, hello)
             .await
             .map_err(|_| ThroughputError::Deadline)??;
-        let (said, tag) = head.split_at(16);
-        let (source, bytes) = (number(&said[..8]), number(&said[8..]));
-        let message = [&challenge[..], said].concat();
+        let (fields, tag) = head.split_at(16);
+        let (source, bytes) = (number(&fields[..8]), number(&fields[8..]));
+        let message = [&challenge[..], fields].concat();
         let proven = |key: &hmac::Key| hmac::verify(key, &message, tag).is_ok();
         let key = self
             .echo
@@ -110,13 +107,11 @@ impl ThroughputResponder {
     }
 }
 
-/// Starts tests, if they are allowed.
 pub struct ThroughputInitiator {
     allowed: bool,
     last: parking_lot::Mutex<Option<Instant>>,
 }
 
-/// A test to run.
 pub struct Test {
     pub to: SocketAddr,
     pub key: Arc<hmac::Key>,
@@ -133,10 +128,7 @@ impl ThroughputInitiator {
         }
     }
 
-    /// Bits a second.
-    ///
-    /// # Errors
-    /// Not allowed, too soon after the last, or the target fails.
+    /// The result is in bits per second.
     pub async fn run(&self, test: Test) -> Result<u64, ThroughputError> {
         if !self.allowed {
             return Err(ThroughputError::Off);
@@ -163,9 +155,9 @@ async fn send(test: Test, within: Duration) -> Result<u64, ThroughputError> {
     let heard = timeout(TIMEOUT, stream.read_exact(&mut challenge)).await;
     heard.map_err(|_| ThroughputError::Deadline)??;
     let bytes = test.max_bytes.min(MOST_BYTES);
-    let said = [test.echo_id.to_be_bytes(), bytes.to_be_bytes()].concat();
-    let tag = hmac::sign(&test.key, &[&challenge[..], &said].concat());
-    stream.write_all(&[&said, tag.as_ref()].concat()).await?;
+    let fields = [test.echo_id.to_be_bytes(), bytes.to_be_bytes()].concat();
+    let tag = hmac::sign(&test.key, &[&challenge[..], &fields].concat());
+    stream.write_all(&[&fields, tag.as_ref()].concat()).await?;
 
     let (deadline, mut left, mut chunk) = (Instant::now() + within, bytes, vec![0; CHUNK]);
     random(&mut chunk)?;
@@ -179,9 +171,9 @@ async fn send(test: Test, within: Duration) -> Result<u64, ThroughputError> {
     stream.shutdown().await?;
     let mut answer = [0; 16 + TAG];
     stream.read_exact(&mut answer).await?;
-    let (said, tag) = answer.split_at(16);
-    hmac::verify(&test.key, said, tag).map_err(|_| ThroughputError::Forged)?;
-    let (taken, nanos) = (number(&said[..8]), number(&said[8..]));
+    let (fields, tag) = answer.split_at(16);
+    hmac::verify(&test.key, fields, tag).map_err(|_| ThroughputError::Forged)?;
+    let (taken, nanos) = (number(&fields[..8]), number(&fields[8..]));
     if taken == 0 || nanos == 0 || taken > bytes {
         return Err(ThroughputError::Nothing);
     }
@@ -207,7 +199,6 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
-    /// A responder with the key "k...k", and a test by initiator 7.
     async fn responder() -> (SocketAddr, impl Fn(u64) -> Test, CancellationToken) {
         let secret = [b'k'; 32];
         let echo = Echo::bind(SocketAddr::from(([127, 0, 0, 1], 0)), Metrics::default()).unwrap();
@@ -246,7 +237,6 @@ mod tests {
     #[tokio::test]
     async fn without_the_key_or_leave_nothing_is_sent() {
         let (_, test, stop) = responder().await;
-        // Another's name: the responder closes without a word.
         let error = ThroughputInitiator::new(true)
             .run(test(8))
             .await

@@ -11,7 +11,6 @@
 
 use ring::{digest, hmac};
 
-/// A key of 32 bytes.
 #[derive(Clone, Copy)]
 pub struct DerivedKey(hmac::Tag);
 

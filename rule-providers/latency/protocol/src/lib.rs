@@ -1,6 +1,5 @@
-//! The probe protocol of latency agents: the UDP packets that they exchange, and the
-//! keys that sign them. Agents send and answer packets; the provider derives the keys
-//! from its secret and hands them out. No I/O, no clock.
+//! The probe protocol of latency agents: their UDP packets, and the keys that the provider derives
+//! from its secret to sign them. No I/O, no clock.
 
 mod keys;
 mod packet;

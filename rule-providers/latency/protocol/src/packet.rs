@@ -39,7 +39,6 @@ pub struct Packet {
     pub dwell: Duration,
 }
 
-/// Bytes that are not a packet of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     #[error("{0} bytes, expected 56")]
@@ -53,7 +52,6 @@ pub enum Malformed {
 }
 
 impl Packet {
-    /// The signed bytes.
     pub fn seal(&self, key: &hmac::Key) -> PacketBytes {
         let mut bytes = [0; PACKET_BYTES];
         bytes[..3].copy_from_slice(&HEAD);
@@ -72,9 +70,6 @@ impl Packet {
     }
 
     /// Parses a packet without checking its signature: see [`is_authentic`].
-    ///
-    /// # Errors
-    /// The bytes are not a packet.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &PacketBytes), Malformed> {
         let bytes: &PacketBytes = bytes
             .try_into()
@@ -103,7 +98,6 @@ impl Packet {
     }
 }
 
-/// Whether the packet was signed by `key`.
 pub fn is_authentic(bytes: &PacketBytes, key: &hmac::Key) -> bool {
     let tag = hmac::sign(key, &bytes[..SIGNED_BYTES]);
     // Constant time: all bytes are compared.
@@ -133,7 +127,6 @@ mod tests {
         proptest!(|(bytes in proptest::collection::vec(any::<u8>(), 0..130))| {
             prop_assert!(Packet::parse(&bytes).is_err());
         });
-        // With a valid head, so that the rest of the parser is reached.
         proptest!(|(mut bytes in any::<[u8; 32]>(), kind in 0_u8..5)| {
             let mut whole = [0; PACKET_BYTES];
             bytes[0] |= 1;

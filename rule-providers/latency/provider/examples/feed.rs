@@ -5,7 +5,6 @@
 //! cargo run --release -p tautline-latency --example feed -- agents 5000 127.0.0.1:5309 60
 //! ```
 
-// An example may end with a message.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -108,7 +107,6 @@ async fn serve(nodes: usize, listen: SocketAddr) {
         .unwrap();
 }
 
-/// Memory and processor time of this process.
 fn usage() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let memory = status
@@ -165,14 +163,12 @@ async fn agents(nodes: usize, at: SocketAddr, time: Duration) {
     }
 }
 
-/// A round-trip time that the numbers of two nodes stand for.
 fn nanos(a: usize, b: usize, now: u64) -> u64 {
     let zones = (a % 9).abs_diff(b % 9) as u64;
     let noise = (a * 7919 + b * 104_729) as u64 % 1000 + now % 10;
     50_000 + zones * 400_000 + noise * 20
 }
 
-/// Follows the provider until it ends the stream.
 async fn agent(
     i: usize,
     at: SocketAddr,
@@ -217,7 +213,7 @@ async fn agent(
             },
             _ = tick.tick() => {
                 frame += 1;
-                // At first all, then a fifteenth: each is told every 30 s.
+                // At first all, then a fifteenth: each is reported every 30 s.
                 let (skip, step) = if first { (0, 1) } else { (frame % 15, 15) };
                 first = false;
                 let told = targets.iter().skip(skip).step_by(step);

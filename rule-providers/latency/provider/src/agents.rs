@@ -1,5 +1,4 @@
-//! The gRPC service that agents connect to, one stream for each node, and what proves who
-//! an agent is.
+//! The gRPC service that agents connect to, one stream for each node, and proof of their identity.
 
 pub(crate) mod auth;
 mod context;

@@ -1,4 +1,2 @@
-//! Calls of the API server.
-
 pub(crate) mod echo_key;
 pub(crate) mod token_review;

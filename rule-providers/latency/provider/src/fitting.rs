@@ -1,5 +1,5 @@
-//! The background thread that fits the model. It takes the changes of the pair store, and
-//! publishes estimates and each node's targets. Requests read the last fit and never wait.
+//! The thread that fits the model to changes of the pair store, and publishes estimates and each
+//! node's targets. Requests read the last fit and never wait.
 
 mod background;
 mod context;

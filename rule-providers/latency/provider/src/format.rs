@@ -1,5 +1,3 @@
-//! Durations as text.
-
 use std::time::Duration;
 
 /// Whole microseconds, at least 1: only a node and itself are 0 apart.

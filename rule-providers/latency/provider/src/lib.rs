@@ -1,20 +1,6 @@
 //! The rule provider of `latency` (`{name: latency, request: 5ms, limit: 20ms}`), `jitter` and
-//! `bandwidth`.
-//!
-//! It answers from tables of pairs of nodes and zones, from measurements of agents on the
-//! nodes, and from estimates of the pairs that were not measured. A pair without data is
-//! unknown, and a node with an unknown pair cannot be used.
-//!
-//! ```text
-//! run           the process: configuration, watches, tasks
-//! provider      hands questions to rules
-//! rules         costs and evaluations; report: the same for people
-//! tables        configured values
-//! measuring     background tasks of the measured network
-//! agents        the service of agents
-//! fitting       the thread that fits the model
-//! network       measurements, and orders to agents
-//! ```
+//! `bandwidth`. It answers from tables of pairs of nodes and zones, from measurements of agents on
+//! the nodes, and from estimates of the other pairs. A node with an unknown pair cannot be used.
 
 mod agents;
 mod cluster_access;

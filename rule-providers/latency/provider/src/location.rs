@@ -1,9 +1,6 @@
-//! Where nodes are, and on which nodes the targets of a binding are.
-
 use tautline_core::Snapshot;
 use tautline_sdk::Reference;
 
-/// The label of a node's zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A node and its zone: a table has rows for either.

@@ -1,5 +1,3 @@
-//! Measured round-trip times of a pair of nodes.
-
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -9,10 +7,8 @@ use crate::format::micros;
 /// A p95 of fewer samples is the worst sample.
 const JITTER_SAMPLES: u32 = 20;
 
-/// The measurement of a pair of nodes, both directions combined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Measurement {
-    /// Measured, and current.
     Fresh(RttStats),
     /// Three or more echoes in a row were lost. `rarely_probed`: the pair is visited less
     /// than every five seconds, so a probe may find that it answers again.
@@ -37,7 +33,6 @@ pub struct RttStats {
     pub p95: Duration,
     /// At most 60.
     pub samples: u32,
-    /// Since the last sample.
     pub age: Duration,
     /// The p50 of the two directions differ by over 20 %; these are of the larger.
     pub asymmetric: bool,
@@ -61,7 +56,6 @@ impl RttStats {
 
 #[cfg(test)]
 impl RttStats {
-    /// Stats whose three windows are equal.
     pub(crate) fn of(median: Duration) -> Self {
         Self {
             median,

@@ -1,5 +1,3 @@
-//! The measuring side: the service of agents, and its background tasks.
-
 mod cleanup;
 mod key_rotation;
 mod sleep;
@@ -18,7 +16,6 @@ use crate::{
 };
 use sleep::sleep;
 
-/// The readiness condition of the agents.
 const AGENTS: &str = "agents";
 const READINESS_CHECK: Duration = Duration::from_secs(1);
 /// Agents reconnect within half a minute and their jitter.
@@ -30,15 +27,12 @@ pub struct Measuring {
     pub network: Network,
     pub auth: AgentAuth,
     pub keys: EchoKeys,
-    /// The file of the keys, to be followed.
     pub key_file: Option<PathBuf>,
     pub fit: FitSettings,
-    /// The longest wait for agents before the server is ready.
     pub agents_within: Duration,
 }
 
 impl Measuring {
-    /// Serves agents next to the provider.
     pub fn serve(self, server: &mut Server, tasks: &mut Tasks) {
         let Self {
             store,

@@ -1,17 +1,7 @@
-//! The measured network: what agents report, the estimates of the rest, and the orders to
-//! measure more. [`Network`] puts the parts together; each part knows only those above it:
-//!
-//! ```text
-//! pair_store            measurements by pair, synchronous
-//! measured_pairs        the store, shared, and its clock
-//! sessions              open streams of agents
-//! orders                orders to agents, and their answers
-//! probes, throughput    measuring at once
-//! demanded_pairs        pairs that rules name, synchronous
-//! demand                the same, shared
-//! target_lists          what each agent measures
-//! estimates, view       reads
-//! ```
+//! The measured network: reports of agents, estimates of the other pairs, and orders to measure
+//! more. [`Network`] puts the parts together, of which each knows only earlier ones: pair_store,
+//! measured_pairs, sessions, orders, probes and throughput, demanded_pairs, demand, target_lists,
+//! estimates and view.
 
 mod demand;
 pub(crate) mod demanded_pairs;
@@ -50,7 +40,6 @@ use throughput::ThroughputTests;
 use view::NetworkView;
 pub use view::PeerRow;
 
-/// Cheap to clone; clones share all state.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(crate) pairs: Arc<MeasuredPairs>,
@@ -74,7 +63,6 @@ impl Default for Network {
 }
 
 impl Network {
-    /// A network of the nodes in `store`. `transfers`: agents may be asked for transfers.
     pub fn new(store: ClusterStore, transfers: bool) -> Self {
         let (pairs, signals) = (Arc::<MeasuredPairs>::default(), Arc::<Signals>::default());
         let metrics = NetworkMetrics::default();
@@ -120,7 +108,6 @@ impl Network {
         self.pairs.measurement(a, b)
     }
 
-    /// For reads of many pairs.
     pub(crate) fn view(&self) -> NetworkView {
         NetworkView::new(
             Arc::clone(&self.pairs),
@@ -136,12 +123,10 @@ impl Network {
         self.view().row(peer)
     }
 
-    /// See [`Demand::add`].
     pub(crate) fn demand(&self, requester: Requester<'_>, a: &str, b: &str, keep: Duration) {
         self.demand.add(requester, a, b, keep);
     }
 
-    /// See [`MeasuredPairs::nic_bits_per_second`].
     pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
         #[cfg(test)]
         if let Some(fixed) = self.fixed.nic(node) {
@@ -150,7 +135,6 @@ impl Network {
         self.pairs.nic_bits_per_second(node)
     }
 
-    /// Whether an agent was connected in the last ten minutes.
     pub fn is_measuring(&self) -> bool {
         #[cfg(test)]
         if self.fixed.is_measuring() {
@@ -159,7 +143,6 @@ impl Network {
         self.sessions.is_measuring()
     }
 
-    /// See [`Probes::probe`].
     pub async fn probe(
         &self,
         peer: &str,
@@ -174,10 +157,7 @@ impl Network {
         self.probes.probe(peer, nodes, samples, within).await
     }
 
-    /// Measures bits per second by a transfer, if transfers are allowed and none was lately.
-    ///
-    /// # Errors
-    /// Why there is no result, for people.
+    /// Bits per second; errors are for people.
     pub async fn throughput(
         &self,
         from: &str,

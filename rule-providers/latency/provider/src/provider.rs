@@ -1,5 +1,3 @@
-//! The rule provider: hands each question to its rule.
-
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -26,7 +24,6 @@ use crate::{
     },
 };
 
-/// The provider. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub(crate) store: ClusterStore,
@@ -41,8 +38,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// A provider that knows nodes and pods from `store`, and for bandwidth offers and
-    /// policies. It has no measurements.
+    /// Nodes and pods come from `store`, and for bandwidth offers and policies. No measurements.
     pub fn new(store: ClusterStore) -> Self {
         let (network, metrics) = (Network::default(), AnswerMetrics::default());
         Self {
@@ -58,7 +54,6 @@ impl Latency {
         }
     }
 
-    /// Answers from measurements too.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.verifier = Verifier::new(network.clone(), self.metrics.clone());
@@ -87,23 +82,18 @@ impl Latency {
         &self.network
     }
 
-    /// Replaces the tables of round-trip times. A [`Table`](crate::Table) counts for all
-    /// namespaces.
     pub fn set_table(&self, tables: impl Into<Tables<RoundTrip>>) {
         let tables = tables.into();
         self.metrics.set_rows_left_out("latency", tables.left_out);
         self.tables.store(Arc::new(tables));
     }
 
-    /// Replaces the tables of bandwidth. A [`BandwidthTable`](crate::BandwidthTable) counts
-    /// for all namespaces.
     pub fn set_bandwidth_table(&self, tables: impl Into<Tables<Bandwidth>>) {
         let tables = tables.into();
         self.metrics.set_rows_left_out(BANDWIDTH, tables.left_out);
         self.bandwidth.set_tables(tables);
     }
 
-    /// The metrics of answers, to be registered.
     pub fn metrics(&self) -> &AnswerMetrics {
         &self.metrics
     }
@@ -120,33 +110,40 @@ impl Latency {
 
     pub(crate) async fn evaluate_rtt(
         &self,
-        ask: EvaluationRequest,
+        request: EvaluationRequest,
         quantity: Quantity,
     ) -> Result<Evaluation, ProviderError> {
-        evaluation::evaluate(self.context(), &self.verifier, &self.states, ask, quantity).await
+        evaluation::evaluate(
+            self.context(),
+            &self.verifier,
+            &self.states,
+            request,
+            quantity,
+        )
+        .await
     }
 }
 
 impl RuleProvider for Latency {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        match ask.rule.name.as_str() {
-            "jitter" => jitter_cost::cost(self.context(), ask),
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        match request.rule.name.as_str() {
+            "jitter" => jitter_cost::cost(self.context(), request),
             BANDWIDTH => {
-                self.pods.listed(&self.store, ask.deadline).await?;
-                self.bandwidth.cost(self.context(), ask)
+                self.pods.listed(&self.store, request.deadline).await?;
+                self.bandwidth.cost(self.context(), request)
             }
-            _ => latency_cost::cost(self.context(), &self.verifier, ask).await,
+            _ => latency_cost::cost(self.context(), &self.verifier, request).await,
         }
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        if ask.rule.name == BANDWIDTH || !names_all_pod_nodes(&ask) {
-            self.pods.listed(&self.store, ask.deadline).await?;
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        if request.rule.name == BANDWIDTH || !names_all_pod_nodes(&request) {
+            self.pods.listed(&self.store, request.deadline).await?;
         }
-        match ask.rule.name.as_str() {
-            "jitter" => self.evaluate_rtt(ask, Quantity::Jitter).await,
-            BANDWIDTH => self.bandwidth.evaluate(self.context(), ask),
-            _ => self.evaluate_rtt(ask, Quantity::Latency).await,
+        match request.rule.name.as_str() {
+            "jitter" => self.evaluate_rtt(request, Quantity::Jitter).await,
+            BANDWIDTH => self.bandwidth.evaluate(self.context(), request),
+            _ => self.evaluate_rtt(request, Quantity::Latency).await,
         }
     }
 }

@@ -1,9 +1,6 @@
-//! Reports of the network, as JSON on the admin port:
-//! `/latency/pair`, `/latency/matrix` and `/latency/top`.
-//!
-//! Names are in camelCase; durations are whole microseconds and their names end
-//! in `Micros`. Unknown values are absent. A wrong request gets a line of text: 400 with the
-//! fix, 404 with similar names.
+//! JSON reports on the admin port. Names are in camelCase; durations are whole microseconds and
+//! their names end in `Micros`; unknown values are absent. A wrong request gets a line of text: 400
+//! with the fix, 404 with similar names.
 
 mod error;
 mod facts;

@@ -1,5 +1,3 @@
-//! The rules `latency`, `jitter` and `bandwidth`: costs for placing, evaluations of bindings.
-
 pub(crate) mod answer_metrics;
 pub(crate) mod bandwidth;
 pub(crate) mod context;

@@ -1,5 +1,3 @@
-//! `tautline provider latency`: its parts, put together.
-
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
@@ -24,19 +22,15 @@ use crate::{
     tables::sources,
 };
 
-/// The source of the secret behind the echo keys.
 #[derive(Clone, Debug, Default)]
 pub enum EchoKeySource {
-    /// A secret of this process.
     #[default]
     Random,
     /// A Secret (namespace, name) that the replicas share; the first replica creates it.
     Secret(String, String),
-    /// A file, which is reloaded.
     File(PathBuf),
 }
 
-/// How the provider runs.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub server: tautline_sdk::Config,
@@ -44,24 +38,16 @@ pub struct Config {
     pub trusted: TrustedNamespaces,
     /// The table of round-trip times; without it tables come from ConfigMaps.
     pub table: Option<PathBuf>,
-    /// Accepts agents with a token of this ServiceAccount (namespace, name).
+    /// The namespace and name of a ServiceAccount, whose tokens prove an agent.
     pub agent_tokens: Option<(String, String)>,
-    /// Accepts agents with a client certificate that names their node.
     pub agent_certificates: bool,
-    /// Accepts every agent.
     pub trust_agents: bool,
     pub echo_key: EchoKeySource,
     pub fit: FitSettings,
-    /// The longest wait for agents before the provider is ready.
     pub agents_within: Duration,
-    /// Agents may be asked for transfers.
     pub allow_transfers: bool,
 }
 
-/// Runs the provider until the process is told to stop.
-///
-/// # Errors
-/// A port that is taken, a file that does not load, an API server that cannot be called.
 pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let client = cluster.client();
     let mut server = Server::bind(config.server).await?;
@@ -116,7 +102,6 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     tasks.run(tasks::shutdown_signal()).await
 }
 
-/// Watches nodes, policies and offers, and pods once they are requested.
 fn watch(
     cluster: &Cluster,
     pods: &PodDemand,

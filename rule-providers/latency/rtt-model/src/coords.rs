@@ -1,10 +1,7 @@
-//! Coordinates in twelve dimensions and a height: the fitted distance of two nodes
-//! is that of their points plus both heights (Dabek et al., "Vivaldi", SIGCOMM
-//! 2004), found for all measured pairs at once as GNP does (Ng & Zhang, INFOCOM
-//! 2002), by Adam on the Huber loss of log(fitted / measured), so that a bad
-//! sample pulls no harder than one that is off by [`CLIP`], or by [`NOISY_CLIP`]
-//! where all samples are bad: there the smaller one would follow the half of a
-//! node's samples that agree by chance, and pass over that it has near nodes.
+//! Coordinates in twelve dimensions and a height: the fitted distance of two nodes is that of their
+//! points plus both heights (Dabek et al., "Vivaldi", SIGCOMM 2004). All pairs are fitted at once
+//! as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the Huber loss of log(fitted / measured), which
+//! bounds the pull of a bad sample by [`CLIP`], or by [`NOISY_CLIP`] where all samples are bad.
 
 use crate::hash::Random;
 
@@ -39,7 +36,6 @@ pub(crate) struct Pace {
     pub last: f32,
     /// Far pairs count more, by their time.
     pub far_first: bool,
-    /// [`CLIP`] or [`NOISY_CLIP`].
     pub clip: f32,
 }
 
@@ -49,7 +45,7 @@ pub(crate) struct Coords {
     pub log_heights: Vec<f32>,
 }
 
-/// The same, an axis at a time and with heights as they are: made to be read.
+/// As points, an axis at a time and with heights as they are: for fast reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
     axes: Vec<Vec<f32>>,
@@ -65,7 +61,6 @@ impl Axes {
         }
     }
 
-    /// The distances from a node to all.
     pub fn distances(&self, from: usize, out: &mut [f32]) {
         self.squares(from, out);
         let height = self.heights[from];
@@ -84,9 +79,9 @@ impl Axes {
         }
     }
 
-    /// How far apart nodes' times to any third one could be: their places' distance
-    /// and how their heights differ. Two nodes behind one slow line are alike, though
-    /// far from each other.
+    /// The most that two nodes' times to a third one can differ: the distance of their points and
+    /// the difference of their heights. Two nodes behind one slow line are alike, though far from
+    /// each other.
     pub fn unlikeness(&self, from: usize, out: &mut [f32]) {
         self.squares(from, out);
         let height = self.heights[from];
@@ -118,7 +113,7 @@ impl Coords {
         coords
     }
 
-    /// Puts nodes without a place beside the nearest they measured that has one.
+    /// Puts nodes without a place next to the nearest placed node that they measured.
     pub fn settle(&mut self, pairs: &[Pair], placed: &[bool]) {
         let mut nearest = vec![(f32::INFINITY, u32::MAX); placed.len()];
         for pair in pairs {

@@ -1,5 +1,3 @@
-//! The immutable result of a fit.
-
 use crate::{
     Estimate, NodeId,
     coords::{Axes, Coords, Pair},
@@ -17,10 +15,8 @@ const MEASURED_BAR: f32 = 0.1;
 const FOLLOWED_BY_LABELS: f32 = 1.2;
 /// From so many measured pairs on, labels' errors are checked.
 const FEWEST_LABELLED: usize = 50;
-/// Rows looked at to find how wide bars are.
 const CALIBRATION_ROWS: usize = 256;
 
-/// A contradiction between a node and the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
     /// Its labels: it is treated as where its measurements place it.
@@ -83,9 +79,9 @@ impl Fit {
         fit
     }
 
-    /// All estimates from a peer: a measured pair's own time, else what coordinates
-    /// and labels say together. `None` where the fit knows nothing of the peer.
-    /// Takes some 100 us at 5,000 nodes: cache it while the fit is in use.
+    /// All estimates from a peer: the measured time, else coordinates and labels combined; `None`
+    /// if the fit does not know the peer. Takes some 100 us at 5,000 nodes: cache it while the fit
+    /// is in use.
     pub fn row(&self, peer: NodeId) -> Option<Row> {
         let from = peer.slot();
         let known = *self.measured.get(from)?;
@@ -124,47 +120,43 @@ impl Fit {
         labels.row(peer, &all, &mut guesses);
         for ((micros, bar), guess) in row.micros.iter_mut().zip(&mut row.bars).zip(guesses) {
             let Some(guess) = guess else { continue };
-            let said = (self.label_bar * guess.error).max(1e-3);
-            if *micros > 0.0 && 3.0 * *bar < said {
-                let part = bar.powi(-2) / (bar.powi(-2) + said.powi(-2));
+            let label_bar = (self.label_bar * guess.error).max(1e-3);
+            if *micros > 0.0 && 3.0 * *bar < label_bar {
+                let part = bar.powi(-2) / (bar.powi(-2) + label_bar.powi(-2));
                 *micros = guess.micros * (part * (*micros / guess.micros).ln()).exp();
-                // Both err alike in part: no surer together than the surer one.
-                *bar = bar.min(said);
+                // Both err alike in part: together no surer than the surer one.
+                *bar = bar.min(label_bar);
             } else {
-                (*micros, *bar) = (guess.micros, said);
+                (*micros, *bar) = (guess.micros, label_bar);
             }
         }
     }
 
-    /// Whether measured pairs predict their neighbours badly.
     pub(crate) fn noisy(&self) -> bool {
         self.shrink == smooth::WIDE
     }
 
-    /// Whether the fit has samples of a node.
     pub fn knows(&self, node: NodeId) -> bool {
         self.measured.get(node.slot()).copied().unwrap_or(false)
     }
 
-    /// Both directions' mean sample of a pair in microseconds, if it was measured.
+    /// The mean of both directions, in microseconds.
     pub fn measured(&self, a: NodeId, b: NodeId) -> Option<f32> {
         self.knows(a).then_some(())?;
         Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
-    /// The contradiction of a node, if there is one.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
         contradiction(self.labels.as_ref()?.status(node))
     }
 
-    /// The nodes whose measurements contradict their labels or reports, in order.
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
         let all = self.labels.iter().flat_map(LabelFit::contradicted);
         all.filter_map(|(node, standing)| Some((node, contradiction(standing)?)))
     }
 
-    /// How unlike a node every other one is: the mean over the nodes that both
-    /// measured of how their times' logarithms differ; 1 without such a node.
+    /// How unlike a node each other one is: the mean difference of their times' logarithms over the
+    /// nodes that both measured; 1 without such a node.
     pub(crate) fn unlikeness(&self, node: NodeId) -> impl Iterator<Item = f32> {
         let mut sums = vec![[0.0f32; 2]; self.measured.len()];
         neighbours::unlikeness(&self.samples, node.slot(), &mut sums);
@@ -194,7 +186,7 @@ impl Fit {
     /// The ratio of residuals to the errors that labels state; `None` for too few pairs.
     fn calibrate_labels(&self, rows: &[usize], degree: f32) -> Option<f32> {
         let labels = self.labels.as_ref()?;
-        let mut misses = Vec::new();
+        let mut residuals = Vec::new();
         let (mut targets, mut guesses) = (Vec::new(), Vec::new());
         for &from in rows {
             targets.clear();
@@ -202,31 +194,31 @@ impl Fit {
             targets.extend(self.samples.row(from).iter().map(|e| NodeId(e.0)));
             labels.row(NodeId(from as u32), &targets, &mut guesses);
             for ((_, sample), guess) in self.samples.row(from).iter().zip(&guesses) {
-                misses.extend(guess.map(|guess| {
+                residuals.extend(guess.map(|guess| {
                     let off = sample.log - (guess.micros / self.scale).ln();
                     off.abs() / guess.error.max(1e-3)
                 }));
             }
         }
-        let enough = misses.len() >= FEWEST_LABELLED;
-        let usual = enough.then(|| quantile(misses, 0.8)).flatten()?;
+        let enough = residuals.len() >= FEWEST_LABELLED;
+        let usual = enough.then(|| quantile(residuals, 0.8)).flatten()?;
         let usual = usual * inflation(FOLLOWED_BY_LABELS, degree);
         Some(usual.clamp(0.5 * FOUR_OF_FIVE, 2.0 * FOUR_OF_FIVE))
     }
 
     fn calibrate(&self, rows: &[usize], degree: f32) -> ErrorBars {
-        let mut misses = Vec::new();
+        let mut residuals = Vec::new();
         for &from in rows {
             let nodes = self.measured.len();
             let others =
                 smooth::without_own(&self.samples, &self.kernels, self.shrink, from, nodes);
-            misses.extend(others.map(|(to, sample, correction)| {
+            residuals.extend(others.map(|(to, sample, correction)| {
                 let predicted = self.axes.distance(from, to as usize) * correction.exp();
                 let log = (sample.log - predicted.ln()).abs();
                 Residual { predicted, log }
             }));
         }
-        ErrorBars::new(&mut misses, degree)
+        ErrorBars::new(&mut residuals, degree)
     }
 }
 
@@ -238,18 +230,16 @@ fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
     }
 }
 
-/// All estimates from one peer.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// 0 where there is no estimate.
     micros: Vec<f32>,
-    /// What to multiply or divide by for an end of the error bar.
+    /// The factor to an end of the error bar.
     bars: Vec<f32>,
 }
 
 impl Row {
-    /// The estimate between the row's peer and a node; `None` for the peer itself
-    /// and for nodes that the fit knows nothing of.
+    /// `None` for the peer itself and for nodes that the fit does not know.
     pub fn estimate(&self, node: NodeId) -> Option<Estimate> {
         let micros = *self.micros.get(node.slot())?;
         let bar = self.bars.get(node.slot())?.max(1.0);

@@ -21,7 +21,6 @@ pub(crate) fn text(scope: u64, text: &str) -> u64 {
     pair(scope, fnv).max(1)
 }
 
-/// SplitMix64.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -34,7 +33,6 @@ impl Random {
         mix(self.0)
     }
 
-    /// In 0..1.
     pub fn unit(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 24) as f32
     }

@@ -1,10 +1,7 @@
-//! Predictions from labels and sparse samples: the typical round-trip time of a pair's class
-//! (same rack, same zone, zone pair, region pair) plus an offset for each of its nodes.
-//!
-//! Labels may be wrong, and so may reports. Classes are medians, offsets are fitted with a
-//! redescending loss, a node whose samples fit another zone far better is treated as there,
-//! and reports of a node that all others contradict are left out. All tables are sparse: memory is
-//! O(nodes + samples). The order of the samples does not matter.
+//! Predictions from labels and sparse samples: the typical round-trip time of a pair's class (same
+//! rack, same zone, zone pair, region pair) plus an offset for each node. Labels and reports may be
+//! wrong: see `label_validator`. Memory is O(nodes + samples). The order of the samples does not
+//! matter.
 
 mod candidates;
 mod classes;
@@ -22,15 +19,13 @@ use placements::{NONE, NodePlacements};
 
 /// Rounds of validation, each by the fit after the last one.
 const VALIDATIONS: usize = 3;
-/// Sweeps of "classes, then offsets": before the first validation, and after.
 const FIRST_SWEEPS: usize = 3;
 const SWEEPS: usize = 2;
 /// Valid round-trip times, in microseconds.
 const CREDIBLE: std::ops::RangeInclusive<f32> = 1.0..=60e6;
 
-/// A node's labels, as numbers of names. A zone's number need only
-/// be unique in its region, a rack's in its zone. No part at all: the node is
-/// not estimated. No region: the nodes that name none count as one region.
+/// A node's labels, as numbers of names: a zone's is unique in its region, a rack's in its zone.
+/// Nodes without any label are not estimated; nodes without a region count as one region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub region: Option<u32>,
@@ -46,18 +41,15 @@ pub struct Sample {
     pub micros: f32,
 }
 
-/// The validity of a node's labels and reports, by the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelStatus {
     /// Without labels, or not a node of this fit.
     #[default]
     Unlabelled,
-    /// The samples agree.
     Fits,
     /// The samples contradict the labels and fit this place. Its rack is unknown, and so is its
     /// zone if several zones fit equally.
     Misplaced(Place),
-    /// Its reports contradict the reports of others, and are left out.
     Misreports,
 }
 
@@ -70,19 +62,18 @@ pub struct LabelEstimate {
     pub error: f32,
 }
 
-/// The fitted classes and offsets; immutable, for any number of readers.
 #[derive(Clone, Debug, Default)]
 pub struct LabelFit {
-    atlas: NodePlacements,
-    chart: PairClasses,
+    placements: NodePlacements,
+    classes: PairClasses,
     index: ClassIndex,
     offsets: Offsets,
     standings: Vec<LabelStatus>,
 }
 
 impl LabelFit {
-    /// Fits nodes `0..places.len()`. Samples of unknown nodes, of a node with
-    /// itself and of incredible times are passed over.
+    /// Fits nodes `0..places.len()`. Skips samples of unknown nodes, of a node with itself and of
+    /// incredible times.
     #[must_use]
     pub fn new(places: &[Place], samples: impl Iterator<Item = Sample>) -> Self {
         let mut samples: Vec<Sample> = samples
@@ -94,15 +85,15 @@ impl LabelFit {
         let links = NodeSamples::new(places.len(), &samples);
         let labels = NodePlacements::new(places);
         let mut standings: Vec<LabelStatus> = places.iter().map(at_first).collect();
-        let mut atlas = labels.clone();
+        let mut placements = labels.clone();
         let mut offsets = Offsets::new(places.len());
-        let mut chart = PairClasses::new(&atlas, &samples, counts(&standings));
-        offsets.fit(&mut chart, &samples, &links, FIRST_SWEEPS);
+        let mut classes = PairClasses::new(&placements, &samples, counts(&standings));
+        offsets.fit(&mut classes, &samples, &links, FIRST_SWEEPS);
         for _ in 0..VALIDATIONS {
             let validator = label_validator::LabelValidator {
                 labels: &labels,
-                atlas: &atlas,
-                chart: &chart,
+                placements: &placements,
+                classes: &classes,
                 offsets: &offsets,
                 samples: &samples,
                 links: &links,
@@ -111,49 +102,47 @@ impl LabelFit {
             let changed: Vec<NodeId> = (0u32..)
                 .zip(standings.iter().zip(&statuses))
                 .filter(|(n, (was, is))| {
-                    was != is || atlas.placement(NodeId(*n)) != next.placement(NodeId(*n))
+                    was != is || placements.placement(NodeId(*n)) != next.placement(NodeId(*n))
                 })
                 .map(|(n, _)| NodeId(n))
                 .collect();
             if changed.is_empty() {
                 break;
             }
-            (atlas, standings) = (next, statuses);
-            chart = PairClasses::new(&atlas, &samples, counts(&standings));
+            (placements, standings) = (next, statuses);
+            classes = PairClasses::new(&placements, &samples, counts(&standings));
             offsets.forget(&changed);
-            offsets.fit(&mut chart, &samples, &links, SWEEPS);
+            offsets.fit(&mut classes, &samples, &links, SWEEPS);
         }
-        offsets.fit(&mut chart, &samples, &links, SWEEPS);
-        chart.measure_errors(&samples, &offsets);
-        chart.forget_samples();
+        offsets.fit(&mut classes, &samples, &links, SWEEPS);
+        classes.measure_errors(&samples, &offsets);
+        classes.forget_samples();
         Self {
-            index: ClassIndex::new(&chart),
-            atlas,
-            chart,
+            index: ClassIndex::new(&classes),
+            placements,
+            classes,
             offsets,
             standings,
         }
     }
 
-    /// The pair's prediction; `None` without labels or samples, and for a node with itself.
     #[cfg(test)]
     pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<LabelEstimate> {
-        let (p, q) = (self.atlas.placement(a)?, self.atlas.placement(b)?);
-        let class = self.chart.class_of(&self.atlas, p, q)?;
+        let (p, q) = (self.placements.placement(a)?, self.placements.placement(b)?);
+        let class = self.classes.class_of(&self.placements, p, q)?;
         (a != b).then(|| self.guess(class, a, b))
     }
 
-    /// [`LabelFit::estimate`] of `peer` with each candidate, in their order,
-    /// appended to `out`; made for thousands of candidates.
+    /// [`LabelFit::estimate`] of `peer` with each candidate, in their order, appended to `out`.
     pub fn row(&self, peer: NodeId, candidates: &[NodeId], out: &mut Vec<Option<LabelEstimate>>) {
-        let Some(p) = self.atlas.placement(peer) else {
+        let Some(p) = self.placements.placement(peer) else {
             out.extend(candidates.iter().map(|_| None));
             return;
         };
-        let rack = self.chart.rack_class(p);
-        let classes = self.index.classes_from(&self.atlas, &self.chart, p);
+        let rack = self.classes.rack_class(p);
+        let classes = self.index.classes_from(&self.placements, &self.classes, p);
         out.extend(candidates.iter().map(|&c| {
-            let q = self.atlas.placement(c)?;
+            let q = self.placements.placement(c)?;
             let class = match rack {
                 Some(class) if p.rack == q.rack => class,
                 _ => *classes.get(q.place as usize)?,
@@ -162,7 +151,6 @@ impl LabelFit {
         }));
     }
 
-    /// The status of a node's labels and reports.
     #[must_use]
     pub fn status(&self, node: NodeId) -> LabelStatus {
         self.standings
@@ -171,7 +159,6 @@ impl LabelFit {
             .unwrap_or_default()
     }
 
-    /// The nodes that neither fit nor lack labels, in order.
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, LabelStatus)> + '_ {
         (0u32..)
             .zip(&self.standings)
@@ -180,7 +167,7 @@ impl LabelFit {
     }
 
     fn guess(&self, class: u32, a: NodeId, b: NodeId) -> LabelEstimate {
-        let class = self.chart.class(class);
+        let class = self.classes.class(class);
         let (a, b) = (self.offsets.of(a), self.offsets.of(b));
         let micros = classes::total(class.base, a.micros, b.micros);
         let error = (class.error.powi(2) + (a.variance + b.variance) / micros.powi(2)).sqrt();
@@ -202,7 +189,6 @@ fn at_first(place: &Place) -> LabelStatus {
     }
 }
 
-/// Whether a sample's reporter is not left out.
 fn counts(standings: &[LabelStatus]) -> impl Fn(&Sample) -> bool {
     |s| standings.get(s.from.0 as usize) != Some(&LabelStatus::Misreports)
 }

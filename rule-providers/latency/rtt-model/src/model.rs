@@ -1,5 +1,3 @@
-//! Nodes, their labels, and the samples between them.
-
 use std::collections::HashMap;
 
 use crate::{
@@ -12,7 +10,7 @@ use crate::{
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
-/// Stored samples of a node.
+/// The most samples stored of a node.
 const MOST_TARGETS: usize = 1_024;
 /// A fit starts from nothing when more than one measured node in so many is new.
 const FEW: usize = 5;
@@ -22,9 +20,7 @@ const FEW: usize = 5;
 pub struct Options {
     /// Replicas with the same seed choose the same targets.
     pub seed: u64,
-    /// Steps of a fit from nothing.
     pub cold_rounds: usize,
-    /// Steps of a fit that goes on from the last one.
     pub warm_rounds: usize,
 }
 
@@ -38,7 +34,7 @@ impl Default for Options {
     }
 }
 
-/// A node as it is labelled: hashes within their parents' scope, 0 for unknown.
+/// Labels as hashes within their parents' scope; 0: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
     /// The name's hash; 0 where no node has this number.
@@ -67,7 +63,6 @@ impl Node {
     }
 }
 
-/// The samples of all nodes; owned by the fitting thread.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(crate) options: Options,
@@ -81,14 +76,12 @@ pub struct Model {
     pub(crate) places: Option<Places>,
 }
 
-/// The coordinates of the last fit.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     /// Microseconds a unit.
     pub scale: f32,
     pub coords: Coords,
     pub placed: Vec<bool>,
-    /// Measured pairs predict their neighbours badly.
     pub noisy: bool,
 }
 
@@ -100,7 +93,7 @@ impl Model {
         }
     }
 
-    /// A model of these nodes without samples; `None` where two have one name.
+    /// A model without samples; `None` if two nodes have one name.
     pub(crate) fn rebuild(options: Options, nodes: Vec<Node>) -> Option<Self> {
         let mut model = Self::new(options);
         model.samples = vec![Vec::new(); nodes.len()];
@@ -115,8 +108,7 @@ impl Model {
         Some(model)
     }
 
-    /// Adds a node under a name that is its own for its life (a UID); a name that
-    /// is known keeps its number and takes the labels.
+    /// Adds a node under a unique name (a UID); a known name keeps its number and takes the labels.
     pub fn insert(&mut self, name: &str, labels: Labels<'_>) -> NodeId {
         let key = hash::text(0, name);
         let node = Node::new(key, labels);
@@ -134,13 +126,11 @@ impl Model {
         NodeId(slot)
     }
 
-    /// The number of the node inserted under this name.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         let slot = self.by_key.get(&hash::text(0, name))?;
         Some(NodeId(*slot))
     }
 
-    /// Nodes present.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
@@ -155,7 +145,6 @@ impl Model {
         }
     }
 
-    /// Removes the node, its samples, others' samples of it, and its coordinates.
     pub fn remove(&mut self, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) else {
             return;
@@ -176,10 +165,9 @@ impl Model {
         self.resting.push(node.0);
     }
 
-    /// Takes what `from` measured to `to` (its filtered figure) in place of the
-    /// last; under a microsecond counts as one. False, and nothing taken, where it is no number, not above 0, or over
-    /// ten seconds; where a node is unknown or both are the same; or where `from`
-    /// has too many targets already.
+    /// Replaces the sample from `from` to `to` (a filtered figure); under a microsecond counts as
+    /// one. False if it is no number, not above 0, or over ten seconds; if a node is unknown or
+    /// both are the same; or if `from` has too many targets.
     pub fn observe(&mut self, from: NodeId, to: NodeId, micros: f32) -> bool {
         let known = |node: NodeId| self.nodes.get(node.slot()).is_some_and(Node::present);
         let sane = micros > 0.0 && micros <= LONGEST_MICROS;
@@ -202,7 +190,6 @@ impl Model {
         true
     }
 
-    /// Forgets what `from` measured to `to`.
     pub fn forget(&mut self, from: NodeId, to: NodeId) {
         if let Some(samples) = self.samples.get_mut(from.slot())
             && let Ok(at) = samples.binary_search_by_key(&to.0, |s| s.0)
@@ -211,15 +198,15 @@ impl Model {
         }
     }
 
-    /// What `from` last measured to `to`, in microseconds.
+    /// In microseconds.
     pub fn sample(&self, from: NodeId, to: NodeId) -> Option<f32> {
         let samples = self.samples.get(from.slot())?;
         let at = samples.binary_search_by_key(&to.0, |s| s.0).ok()?;
         samples.get(at).map(|s| s.1)
     }
 
-    /// Fits all samples: from where the last fit ended, or from nothing where
-    /// there was none or too much is new. Removed nodes' numbers become free.
+    /// Fits all samples: from the last fit, or from nothing if there is none or too much is new.
+    /// Numbers of removed nodes become free.
     pub fn fit(&mut self) -> Fit {
         self.free.append(&mut self.resting);
         let n = self.nodes.len();
@@ -255,13 +242,12 @@ impl Model {
         fit
     }
 
-    /// The coordinates of these pairs.
     fn placed(&self, places: Option<Places>, pairs: &[Pair]) -> Coords {
         let keys = self.nodes.iter().map(|node| node.key);
         let seed = self.options.seed;
         let Some(known) = places else {
             let mut coords = Coords::scatter(keys, seed);
-            // At once, near pairs would hold each other where they happened to start.
+            // Together from the start, near pairs would hold each other at their random places.
             let far = Pace {
                 rounds: self.options.cold_rounds / 2,
                 first: 0.3,
@@ -301,7 +287,6 @@ impl Model {
         coords
     }
 
-    /// The next fit starts from nothing.
     pub fn forget_places(&mut self) {
         self.places = None;
     }
@@ -311,7 +296,6 @@ impl Model {
         self.fit()
     }
 
-    /// The fit of labels; `None` if no node has labels.
     fn label_fit(&self) -> Option<LabelFit> {
         let parts = |node: &Node| [node.region, node.zone, node.rack];
         let mut names: Vec<u64> = self.nodes.iter().flat_map(parts).collect();
@@ -338,9 +322,8 @@ impl Model {
         Some(LabelFit::new(&places, samples))
     }
 
-    /// The unit of the coordinates in microseconds: the mean sample, of which none
-    /// counts more than twice the 90th percentile. The median would be tiny where
-    /// most samples are of near nodes.
+    /// The unit of the coordinates in microseconds: the mean sample, each counted as at most twice
+    /// the 90th percentile. The median would be tiny where most samples are of near nodes.
     fn scale(&self) -> f32 {
         let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.1).collect();
         if all.is_empty() {
@@ -352,8 +335,7 @@ impl Model {
         (sum / all.len() as f64) as f32
     }
 
-    /// All measured pairs, lower number first, in order, without reports of nodes that others
-    /// contradict.
+    /// All measured pairs, lower number first, in order, without reports that others contradict.
     fn pairs(&self, scale: f32, labels: Option<&LabelFit>) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
         for (from, samples) in self.samples.iter().enumerate() {
@@ -368,7 +350,7 @@ impl Model {
                 weight: 1.0,
             }));
         }
-        // Stable, so that both directions are summed in the same order always.
+        // Stable, so that both directions are always summed in the same order.
         pairs.sort_by_key(|pair| (pair.a, pair.b));
         pairs.dedup_by(|next, first| {
             let same = (next.a, next.b) == (first.a, first.b);

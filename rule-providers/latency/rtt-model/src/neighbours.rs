@@ -2,7 +2,6 @@
 
 use crate::{coords::Axes, smooth::Sample, sparse::Sparse};
 
-/// Stored neighbours of a node.
 const NEIGHBOURS: usize = 32;
 /// A node's own scale is the distance to its neighbour of this rank.
 const SCALE_RANK: usize = 12;
@@ -19,8 +18,8 @@ struct Neighbour {
     unlike: [f32; 2],
 }
 
-/// Two kernels of two nodes, the wider first: symmetric, 1 for a node itself, each
-/// node's nearest alone. Nearness is a pair's measured time, else the fitted one.
+/// Two kernels of two nodes, the wider first: symmetric, 1 for a node itself, only for a node's
+/// nearest. Nearness is a pair's measured time, else the fitted one.
 pub(crate) fn kernels(
     axes: &Axes,
     samples: &Sparse<Sample>,
@@ -91,8 +90,8 @@ pub(crate) fn kernels(
     Sparse::new(n, cells.iter().copied())
 }
 
-/// How unlike a node every other one is: over the nodes that both measured, the
-/// sum of how far their times' logarithms differ, and how many there are.
+/// How unlike a node each other one is: over the nodes that both measured, the sum of the
+/// differences of their times' logarithms, and their number.
 pub(crate) fn unlikeness(samples: &Sparse<Sample>, node: usize, out: &mut [[f32; 2]]) {
     out.fill([0.0; 2]);
     for &(l, first) in samples.row(node) {

@@ -1,6 +1,6 @@
-//! Corrections of coordinates by measured pairs: a pair's correction is the mean residual of
-//! measured pairs with both ends near its ends (the Nadaraya-Watson estimate on both ends at
-//! once), first with a wide kernel, then with a narrow one on the rest.
+//! Corrections of coordinates by the mean residual of measured pairs with both ends near a pair's
+//! ends (the Nadaraya-Watson estimate on both ends at once), first with a wide kernel, then with a
+//! narrow one on the rest.
 
 use crate::sparse::Sparse;
 
@@ -12,15 +12,13 @@ pub(crate) const NARROW: Shrink = [0.03, 0.03];
 pub(crate) const WIDE: Shrink = [1.0, f32::INFINITY];
 const NONE: Shrink = [f32::INFINITY; 2];
 pub(crate) type Shrink = [f32; 2];
-/// The narrow one is left when it makes misses larger than this part of those
-/// without correction. Places follow the samples, so misses are too small without;
-/// once near targets are found PlanetLab's part is below 0.95, that of Seattle's
-/// noisy nodes above 1.04.
+/// The narrow one is left out when residuals exceed this part of those without correction.
+/// Coordinates follow the samples, so the latter are too small; once near targets are found
+/// PlanetLab's part is below 0.95, that of Seattle's noisy nodes above 1.04.
 const WORSE: f32 = 1.03;
-/// Misses count no more than this in that.
+/// The upper bound of a residual in that comparison.
 const MOST_MISSED: f32 = 0.5;
 
-/// A measured pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     /// Logarithm of measured over the fit's scale.
@@ -77,7 +75,6 @@ fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     sums
 }
 
-/// Computes the residuals after the first correction.
 pub(crate) fn second_step(
     samples: &mut Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -105,8 +102,9 @@ pub(crate) fn choose(
         let pairs = rows
             .iter()
             .flat_map(|&from| without_own(samples, kernels, shrink, from, nodes));
-        let misses = pairs.map(|(_, sample, said)| (sample.left[0] - said).abs().min(MOST_MISSED));
-        misses.sum()
+        let residuals =
+            pairs.map(|(_, sample, predicted)| (sample.left[0] - predicted).abs().min(MOST_MISSED));
+        residuals.sum()
     };
     match missed(NARROW) > WORSE * missed(NONE) {
         true => WIDE,
@@ -137,7 +135,7 @@ pub(crate) fn corrections(
     all.into_iter().map(move |sums| correction(&sums, shrink))
 }
 
-/// The same for a node's measured pairs, as if each were not measured.
+/// [`corrections`] of a node's measured pairs, each as if it were not measured.
 pub(crate) fn without_own<'a>(
     samples: &'a Sparse<Sample>,
     kernels: &'a Sparse<[f32; 2]>,
@@ -148,14 +146,14 @@ pub(crate) fn without_own<'a>(
     let mut sums = vec![Sums::default(); nodes];
     evidence_from(samples, kernels, from, &mut sums);
     samples.row(from).iter().map(move |&(to, sample)| {
-        let mut told = evidence_for(kernels, &sums, to as usize);
+        let mut evidence = evidence_for(kernels, &sums, to as usize);
         let near = kernels.get(from, to).unwrap_or_default();
         for step in 0..2 {
             // As (from, to), and as (to, from).
             let own = 1.0 + near[step] * near[step];
-            told[step][0] -= own * sample.left[step];
-            told[step][1] -= own;
+            evidence[step][0] -= own * sample.left[step];
+            evidence[step][1] -= own;
         }
-        (to, sample, correction(&told, shrink))
+        (to, sample, correction(&evidence, shrink))
     })
 }

@@ -1,5 +1,5 @@
-//! A model in bytes: a header, nodes, their samples by target (targets as
-//! differences, in LEB128), the coordinates, and a checksum. Little-endian.
+//! The bytes of a model: a header, nodes, their samples by target (targets as differences, in
+//! LEB128), the coordinates, and a checksum. Little-endian.
 
 use std::fmt;
 
@@ -19,12 +19,9 @@ const NOISY: u8 = 2;
 /// Coordinates are a few units.
 const FARTHEST: f32 = 1e6;
 
-/// Why bytes are no snapshot of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
-    /// Not a snapshot at all.
     Foreign,
-    /// A snapshot of another version.
     Version(u8),
     /// Cut short, or changed since it was written.
     Damaged,
@@ -48,8 +45,7 @@ impl fmt::Display for RestoreError {
 impl std::error::Error for RestoreError {}
 
 impl Model {
-    /// All that is known, to be read by [`Model::restore`]; some 1.5 MB at 5,000
-    /// nodes of 32 targets.
+    /// All state, for [`Model::restore`]; some 1.5 MB at 5,000 nodes of 32 targets.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
@@ -87,10 +83,8 @@ impl Model {
         out
     }
 
-    /// The model of a snapshot. Nodes keep their numbers; ask [`Model::node`].
-    ///
-    /// # Errors
-    /// Where the bytes are not a whole snapshot of this version.
+    /// The model of a whole snapshot of this version. Nodes keep their numbers: see
+    /// [`Model::node`].
     pub fn restore(options: Options, bytes: &[u8]) -> Result<Self, RestoreError> {
         let body = bytes.strip_prefix(&MAGIC).ok_or(RestoreError::Foreign)?;
         match body.first() {
@@ -232,7 +226,6 @@ impl Reader<'_> {
         None
     }
 
-    /// How many things follow, of which each takes so many bytes at least.
     fn count(&mut self, least: usize) -> Option<usize> {
         let count = self.varint()? as usize;
         (count <= self.0.len() / least).then_some(count)
@@ -245,7 +238,7 @@ mod tests {
     use crate::{Labels, NodeId};
 
     #[test]
-    fn that_samples_are_noisy_is_kept() {
+    fn noisy_flag_is_restored() {
         let mut model = Model::new(Options::default());
         for name in ["a", "b", "c"] {
             model.insert(name, Labels::default());

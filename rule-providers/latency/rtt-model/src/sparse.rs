@@ -1,5 +1,3 @@
-//! Symmetric sparse matrices.
-
 /// Rows of (column, value), by column; every value is in both its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse<T> {
@@ -8,8 +6,7 @@ pub(crate) struct Sparse<T> {
 }
 
 impl<T: Copy + Default> Sparse<T> {
-    /// From (row, column, value) by row, then column, where the row is the lower
-    /// number or the same.
+    /// Cells are (row, column, value) by row, then column; the row is not above the column.
     pub fn new(rows: usize, cells: impl Iterator<Item = (u32, u32, T)> + Clone) -> Self {
         let mut start = vec![0u32; rows + 1];
         for (a, b, _) in cells.clone() {

@@ -1,27 +1,21 @@
-//! The choice of a node's targets.
-//!
-//! Labels known: half of the targets in the same rack or zone, the rest at
-//! random. Unknown, or a zone that holds half of all nodes and so says little: an
-//! eighth (two at least) are landmarks, the same for all, half look nearest, by
-//! predicted time and by how alike both nodes' times to the nodes are that both
-//! measured, and the rest are at random. The near ones are picked a few at a time,
-//! each time from a fit that has seen the last. Random means ranked by a seeded hash
-//! of both names: every replica chooses alike, and a node that comes or goes moves
-//! few targets.
+//! The choice of a node's targets. With labels, half are in the same rack or zone, the rest random.
+//! Without, or if one zone holds half of all nodes: an eighth (at least two) are landmarks, the
+//! same for all; half look near, by predicted time and by how alike both nodes' times are to the
+//! nodes that both measured; the rest are random. Near ones are picked a few at a time, each time
+//! from a newer fit. Random means ranked by a seeded hash of both names: replicas agree, and a new
+//! or removed node moves few targets.
 
 use crate::{Fit, Model, NodeId, hash, model::Node};
 
 const LANDMARKS: f32 = 0.125;
 const FEWEST_LANDMARKS: usize = 2;
 const NEAR: f32 = 0.5;
-/// The number of steps to find near targets.
 const STEPS: usize = 6;
 /// The weight of unlikeness of measured times against distance.
 const UNLIKE: f32 = 16.0;
 /// A near target is replaced by one that is predicted nearer by this factor.
 const NEARER: f32 = 0.5;
 
-/// A node that could be near.
 struct NearCandidate {
     rank: f32,
     node: NodeId,
@@ -29,11 +23,10 @@ struct NearCandidate {
 }
 
 impl Model {
-    /// The nodes that `node` should measure, at most `k`, into `out`, which holds
-    /// its present targets when called (empty at first; leave out what cannot be
-    /// reached): those that look near are kept unless one much nearer is found.
-    /// Ask again after each fit: without one that knows the node, places are left
-    /// for near targets. The same names, samples, fit and seed give the same.
+    /// The nodes that `node` should measure, at most `k`, into `out`, which holds its present
+    /// targets (without unreachable ones): near ones stay unless one much nearer is found. Call it
+    /// again after each fit: places are left for near targets until a fit knows the node.
+    /// Deterministic.
     pub fn targets(&self, fit: Option<&Fit>, node: NodeId, k: usize, out: &mut Vec<NodeId>) {
         let present = std::mem::take(out);
         let Some(me) = self.nodes.get(node.slot()).filter(|n| n.present()) else {
@@ -55,19 +48,17 @@ impl Model {
         }
         lowest(self.ranked(node, me.key, 0xa5), k - out.len() - near, out);
         if let Some(fit) = fit.filter(|fit| near > 0 && fit.knows(node)) {
-            let kept = self.kept(node, near, &present, out);
-            out.extend(self.nearest(fit, node, near, kept, out));
+            let retained = self.retained(node, near, &present, out);
+            out.extend(self.nearest(fit, node, near, retained, out));
         }
     }
 
-    /// The other nodes of a node's zone.
     fn mates(&self, me: &Node, node: NodeId) -> Vec<usize> {
         let all = self.nodes.iter().enumerate();
         let mates = all.filter(|(i, n)| me.zone != 0 && n.zone == me.zone && *i != node.slot());
         mates.map(|(i, _)| i).collect()
     }
 
-    /// All other nodes, ranked within a scope.
     fn ranked(&self, node: NodeId, key: u64, scope: u64) -> impl Iterator<Item = (u64, usize)> {
         let all = (0..self.nodes.len()).filter(move |i| *i != node.slot());
         let all = all.filter(|i| self.nodes[*i].present());
@@ -78,61 +69,68 @@ impl Model {
         hash::pair(self.options.seed ^ scope ^ key, self.nodes[i].key)
     }
 
-    /// The near targets there are, nearest first: of those at present, or after a
-    /// restart of those measured of late.
-    fn kept(&self, node: NodeId, near: usize, present: &[NodeId], out: &[NodeId]) -> Vec<NodeId> {
+    /// The near targets to keep, nearest first: of the present ones, or after a restart of those
+    /// measured.
+    fn retained(
+        &self,
+        node: NodeId,
+        near: usize,
+        present: &[NodeId],
+        out: &[NodeId],
+    ) -> Vec<NodeId> {
         let own = self.samples[node.slot()].iter().map(|s| NodeId(s.0));
-        let mut kept: Vec<NodeId> = match present.is_empty() {
+        let mut retained: Vec<NodeId> = match present.is_empty() {
             true => own.collect(),
             false => present.to_vec(),
         };
-        kept.retain(|target| {
+        retained.retain(|target| {
             let known = self.nodes.get(target.slot()).is_some_and(Node::present);
             known && *target != node && !out.contains(target)
         });
         let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
-        kept.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
-        kept.dedup();
-        kept.truncate(near);
-        kept
+        retained.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
+        retained.dedup();
+        retained.truncate(near);
+        retained
     }
 
-    /// The near targets from now on.
     fn nearest(
         &self,
         fit: &Fit,
         node: NodeId,
         near: usize,
-        mut kept: Vec<NodeId>,
+        mut retained: Vec<NodeId>,
         out: &[NodeId],
     ) -> Vec<NodeId> {
-        let missing = near - kept.len();
-        let seen = kept.iter().filter(|t| fit.measured(node, **t).is_some());
-        if missing > 0 && 2 * seen.count() < kept.len() {
-            return kept;
+        let missing = near - retained.len();
+        let seen = retained
+            .iter()
+            .filter(|t| fit.measured(node, **t).is_some());
+        if missing > 0 && 2 * seen.count() < retained.len() {
+            return retained;
         }
-        let mut looks = self.near_candidates(fit, node, out, &kept);
-        looks.sort_unstable_by(|a, b| a.rank.total_cmp(&b.rank).then(a.node.cmp(&b.node)));
+        let mut candidates = self.near_candidates(fit, node, out, &retained);
+        candidates.sort_unstable_by(|a, b| a.rank.total_cmp(&b.rank).then(a.node.cmp(&b.node)));
         if missing > 0 {
             let step = near.div_ceil(STEPS).min(missing);
-            kept.extend(looks.iter().take(step).map(|look| look.node));
-        } else if let (Some(last), Some(look)) = (kept.last_mut(), looks.first())
+            retained.extend(candidates.iter().take(step).map(|candidate| candidate.node));
+        } else if let (Some(last), Some(candidate)) = (retained.last_mut(), candidates.first())
             && let Some(farthest) = self.sample(node, *last)
-            && look.micros < NEARER * farthest
+            && candidate.micros < NEARER * farthest
         {
-            *last = look.node;
+            *last = candidate.node;
         }
-        kept
+        retained
     }
 
-    /// The nodes that could be near and that neither side has measured. Of a pair,
-    /// one side alone looks at the other.
+    /// The nodes that could be near and that neither side has measured. One side alone of a pair
+    /// measures it.
     fn near_candidates(
         &self,
         fit: &Fit,
         node: NodeId,
         out: &[NodeId],
-        kept: &[NodeId],
+        retained: &[NodeId],
     ) -> Vec<NearCandidate> {
         let key = self.nodes[node.slot()].key;
         let mine = |other: u64| {
@@ -141,15 +139,15 @@ impl Model {
         };
         let predictions = fit.predictions(node.slot());
         let both = predictions.into_iter().zip(fit.unlikeness(node));
-        let looks = (0u32..)
+        let candidates = (0u32..)
             .zip(both)
             .map(|(i, (micros, unlike))| NearCandidate {
                 rank: micros * (UNLIKE * unlike).exp(),
                 node: NodeId(i),
                 micros,
             });
-        let open = looks.filter(|look| {
-            let other = look.node;
+        let open = candidates.filter(|candidate| {
+            let other = candidate.node;
             let known = self.nodes.get(other.slot()).filter(|n| n.present());
             known.is_some_and(|n| mine(n.key))
                 && other != node
@@ -157,7 +155,7 @@ impl Model {
                 && fit.measured(node, other).is_none()
                 && self.sample(other, node).is_none()
                 && !out.contains(&other)
-                && !kept.contains(&other)
+                && !retained.contains(&other)
         });
         open.collect()
     }

@@ -156,7 +156,7 @@ fn replays_and_forgeries_are_counted_and_not_answered() {
 }
 
 #[test]
-fn replies_count_once_and_from_whom_was_asked() {
+fn replies_count_once_and_from_the_requested_address() {
     let asker = Running::start(1);
     let (responder, other) = (raw(), raw());
     let key = key_of(b"new", 1);
@@ -188,7 +188,7 @@ fn replies_count_once_and_from_whom_was_asked() {
 }
 
 #[test]
-fn who_asks_100_times_too_often_is_limited_and_counted() {
+fn excess_requests_are_limited_and_counted() {
     let responder = Running::start(1);
     let (socket, key) = (raw(), key_of(b"new", 9));
     for sequence in 1..=2_000 {
@@ -207,7 +207,7 @@ fn who_asks_100_times_too_often_is_limited_and_counted() {
 }
 
 #[test]
-fn an_agent_without_a_name_asks_nobody() {
+fn agent_without_an_echo_id_sends_no_requests() {
     let asker = Running::start(0);
     let error = asker
         .echo

@@ -1,4 +1,4 @@
-//! What is told is what the network does.
+//! Reported figures against the network's.
 
 use std::time::{Duration, Instant};
 
@@ -83,8 +83,8 @@ async fn a_cut_link_in_demand_is_unreachable_within_seconds_and_comes_back() {
     let limit = Duration::from_secs(15);
     let gone = |p: &Pair| p.state() == State::Unreachable;
     let pair = world.until("it is unreachable", limit, (0, 1), gone).await;
-    let (_, told) = world.provider.heard("n0", |h| h.turned["n1"]);
-    eprintln!("unreachable was told {:?} after the cut", told - start);
+    let (_, turned_at) = world.provider.heard("n0", |h| h.turned["n1"]);
+    eprintln!("unreachable was told {:?} after the cut", turned_at - start);
     assert_eq!(pair.losses, 3);
     world.relay.cut(0, 1, false);
     let start = Instant::now();
@@ -144,7 +144,7 @@ async fn where_udp_is_lost_and_tcp_is_not_the_connect_is_the_sample() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_probe_answers_by_its_deadline_with_what_it_has() {
+async fn probe_answers_by_its_deadline_with_partial_results() {
     let world = World::start(3).await;
     world.relay.set_round_trip(0, 1, 2 * MS);
     world.relay.cut(0, 2, true);

@@ -17,7 +17,7 @@ use tonic::{
     transport::{Server, server::TcpIncoming},
 };
 
-/// What one agent has said.
+/// The messages of one agent.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub hello: Option<Hello>,
@@ -31,7 +31,7 @@ pub struct Heard {
     /// The pairs of the first report of the last stream.
     pub first: Vec<Pair>,
     pub pairs: BTreeMap<String, Pair>,
-    /// When each pair's state was last told to be another.
+    /// When each pair's state last changed.
     pub turned: BTreeMap<String, (State, Instant)>,
     pub counts: Counts,
     pub probed: BTreeMap<u64, Probed>,
@@ -43,7 +43,7 @@ pub struct Heard {
 pub struct Provider(Arc<Mutex<BTreeMap<String, Heard>>>);
 
 impl Provider {
-    /// Serves on a free port of loopback until told to stop.
+    /// Serves on a free port of loopback until stopped.
     pub async fn start(stop: CancellationToken) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,10 +90,10 @@ impl Provider {
         format!("{:#?}", self.0.lock())
     }
 
-    fn note(&self, node: &str, said: Said) {
+    fn note(&self, node: &str, inbound: Said) {
         let mut all = self.0.lock();
         let heard = all.entry(node.to_owned()).or_default();
-        match said {
+        match inbound {
             Said::Hello(_) => {}
             Said::Report(report) => {
                 heard.reports += 1;
@@ -129,8 +129,8 @@ impl Agents for Provider {
         let authorization = authorization
             .and_then(|a| a.to_str().ok())
             .map(str::to_owned);
-        let mut said = request.into_inner();
-        let Some(Said::Hello(hello)) = said.message().await?.and_then(|m| m.what) else {
+        let mut inbound = request.into_inner();
+        let Some(Said::Hello(hello)) = inbound.message().await?.and_then(|m| m.what) else {
             return Err(Status::invalid_argument("no hello"));
         };
         let (orders, outgoing) = mpsc::channel(16);
@@ -146,7 +146,7 @@ impl Agents for Provider {
         }
         let provider = self.clone();
         tokio::spawn(async move {
-            while let Ok(Some(message)) = said.message().await {
+            while let Ok(Some(message)) = inbound.message().await {
                 if let Some(what) = message.what {
                     provider.note(&node, what);
                 }

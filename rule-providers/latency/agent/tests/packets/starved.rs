@@ -71,7 +71,7 @@ async fn responder() {
     let providers = [provider.parse().unwrap()];
     let agent = launch(config(1, &providers, advertise.parse().unwrap())).await;
     println!("\nlistening {}", agent.real);
-    // Until whoever started it is gone.
+    // Until the process that started it is gone.
     let gone = || std::io::stdin().read_line(&mut String::new());
     _ = tokio::task::spawn_blocking(gone).await.unwrap();
 }
@@ -130,6 +130,6 @@ async fn a_starved_responder_looks_no_farther_away() {
         starved.p50_nanos / 1_000,
         starved.p95_nanos / 1_000,
     );
-    let told = Duration::from_nanos(starved.p50_nanos);
-    assert!(told <= did.mul_f64(1.1), "{did:?}: {starved:?}\n{fed:?}");
+    let p50 = Duration::from_nanos(starved.p50_nanos);
+    assert!(p50 <= did.mul_f64(1.1), "{did:?}: {starved:?}\n{fed:?}");
 }

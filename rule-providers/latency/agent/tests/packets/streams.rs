@@ -18,7 +18,7 @@ use crate::{
 const MS: Duration = Duration::from_millis(1);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_hang_or_talk_garbage_disturb_nobody_and_a_newcomer_is_told_all() {
+async fn broken_replicas_disturb_no_others_and_a_new_replica_gets_all_pairs() {
     let mut world = World::with(2, 1).await;
     let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let later = hung.local_addr().unwrap();
@@ -54,15 +54,15 @@ async fn replicas_that_hang_or_talk_garbage_disturb_nobody_and_a_newcomer_is_tol
     )
     .await;
     let newcomer = Provider::serve(listener, world.stop.clone());
-    let told = eventually(
+    let pair = eventually(
         "it is told",
         PATIENCE,
         async || newcomer.heard("n1", |h| h.first.first().cloned()),
         || newcomer.state(),
     )
     .await;
-    assert_eq!((told.node.as_str(), told.state()), ("n0", State::Measured));
-    assert!(told.samples > 0);
+    assert_eq!((pair.node.as_str(), pair.state()), ("n0", State::Measured));
+    assert!(pair.samples > 0);
 
     // In demand if either says so.
     let list = world.list(1, &[], &[0]);
@@ -76,7 +76,7 @@ async fn replicas_that_hang_or_talk_garbage_disturb_nobody_and_a_newcomer_is_tol
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_ends_is_opened_again_and_told_all() {
+async fn ended_stream_is_reopened_and_gets_all_pairs() {
     let world = World::start(2).await;
     world.targets(0, &[], &[1]).await;
     let measured = |p: &tautline_proto::latency::Pair| p.state() == State::Measured;
@@ -95,7 +95,7 @@ async fn a_stream_that_ends_is_opened_again_and_told_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn throughput_is_measured_when_asked_for() {
+async fn throughput_is_measured_on_request() {
     let world = World::start(2).await;
     // Then the other has its keys.
     world.targets(0, &[1], &[]).await;

@@ -198,7 +198,7 @@ impl World {
         (probed.pairs, start.elapsed())
     }
 
-    /// Waits until what is told of a pair suits; gives it.
+    /// Waits for a report of a pair that suits.
     pub async fn until(
         &self,
         what: &str,

@@ -7,18 +7,14 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::tokens::TokenReviewer;
 
-/// The accepted proofs; one suffices.
 #[derive(Clone, Debug, Default)]
 pub struct AgentAuth {
-    /// Accepts every agent, for networks that only agents can reach.
     pub trust_all: bool,
     /// Accepts client certificates that name the node. The server must ask for them.
     pub certificates: bool,
-    /// Accepts tokens that are bound to the node.
     pub tokens: Option<Arc<TokenReviewer>>,
 }
 
-/// The credentials of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Credentials {
     /// DER.
@@ -41,15 +37,10 @@ impl Credentials {
 }
 
 impl AgentAuth {
-    /// Whether any proof is accepted at all.
     pub fn is_configured(&self) -> bool {
         self.trust_all || self.certificates || self.tokens.is_some()
     }
 
-    /// Checks that the agent is on the node.
-    ///
-    /// # Errors
-    /// Why the credentials do not prove it, and the fix.
     pub(crate) async fn check(&self, credentials: &Credentials, node: &str) -> Result<(), Status> {
         if self.trust_all {
             return Ok(());
@@ -92,7 +83,6 @@ impl AgentAuth {
     }
 }
 
-/// The nodes that a certificate names.
 fn certified_nodes(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Vec::new();

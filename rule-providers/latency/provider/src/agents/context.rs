@@ -1,5 +1,3 @@
-//! What every stream needs.
-
 use std::sync::Arc;
 
 use tautline_proto::latency::ToAgent;
@@ -18,6 +16,5 @@ pub(super) struct StreamContext {
     pub network: Network,
     pub auth: Arc<AgentAuth>,
     pub keys: EchoKeys,
-    /// Ends the streams.
     pub stop: CancellationToken,
 }

@@ -57,7 +57,6 @@ impl HttpService<http::Request<Body>> for AgentService {
     }
 }
 
-/// The messages of an agent.
 fn decoded(request: http::Request<Body>) -> Result<Request<Streaming<FromAgent>>, Status> {
     let method = request.uri().path().rsplit('/').next();
     if method != Some(METHOD) {
@@ -90,7 +89,6 @@ impl Decoder for MessageDecoder {
     }
 }
 
-/// The messages to an agent, then the status.
 struct Messages(Option<mpsc::Receiver<Outgoing>>);
 
 impl http_body::Body for Messages {

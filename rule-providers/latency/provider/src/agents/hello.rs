@@ -1,5 +1,3 @@
-//! Checks of an agent's first message.
-
 use std::net::{IpAddr, SocketAddr};
 
 use tautline_proto::latency::Hello;

@@ -1,6 +1,3 @@
-//! The secret behind the keys of echoes, and its rotation. The derivation is in
-//! [`tautline_latency_protocol`].
-
 use std::{path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
@@ -15,21 +12,16 @@ pub(crate) const ROTATION_STEP: Duration = Duration::from_secs(10);
 const MIN_BYTES: usize = 16;
 const MAX_BYTES: usize = 4096;
 
-/// A secret that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file cannot be read.
     #[error("{0}: {1}")]
     File(Box<str>, std::io::Error),
-    /// Too short, or too long.
     #[error("{0}: {1} bytes; write {MIN_BYTES} to {MAX_BYTES} random bytes")]
     Length(Box<str>, usize),
-    /// The system gives no random numbers.
     #[error("the system gives no random numbers")]
     Random,
 }
 
-/// The secrets in use. Clones share them.
 #[derive(Clone)]
 pub struct EchoKeys(Arc<ArcSwap<Secrets>>);
 
@@ -56,10 +48,6 @@ impl EchoKeys {
         })))
     }
 
-    /// A random secret of this process.
-    ///
-    /// # Errors
-    /// The system gives no random numbers.
     pub fn random() -> Result<Self, KeyError> {
         let mut secret = [0; 32];
         let filled = SystemRandom::new().fill(&mut secret);
@@ -67,27 +55,17 @@ impl EchoKeys {
         Ok(Self::new(&secret))
     }
 
-    /// A shared secret; `source` names it in errors.
-    ///
-    /// # Errors
-    /// It is too short, or too long.
+    /// `source` names the secret in errors.
     pub fn from_bytes(secret: &[u8], source: &str) -> Result<Self, KeyError> {
         checked(secret, source).map(Self::new)
     }
 
-    /// A shared secret in a file.
-    ///
-    /// # Errors
-    /// The file cannot be read, or its length is wrong.
     pub fn from_file(path: &Path) -> Result<Self, KeyError> {
         read(path).map(|secret| Self::new(&secret))
     }
 
-    /// Starts a rotation to the file's secret: responders accept it and the last one;
-    /// initiators use it after [`EchoKeys::issue_newest`].
-    ///
-    /// # Errors
-    /// As [`EchoKeys::from_file`]; the old secret stays.
+    /// Starts a rotation to the file's secret: responders accept it and the last one; initiators
+    /// use it after [`EchoKeys::issue_newest`]. After an error the old secret stays.
     pub fn reload(&self, path: &Path) -> Result<(), KeyError> {
         self.accept(&read(path)?);
         Ok(())
@@ -100,7 +78,6 @@ impl EchoKeys {
         self.0.store(Arc::new(Secrets { issued, accepted }));
     }
 
-    /// Initiators receive keys of the newest secret.
     pub fn issue_newest(&self) {
         let accepted = self.0.load().accepted.clone();
         if let Some(issued) = accepted.first().cloned() {
@@ -108,20 +85,17 @@ impl EchoKeys {
         }
     }
 
-    /// Responders accept the newest secret alone.
     pub(crate) fn drop_previous(&self) {
         let issued = self.0.load().issued.clone();
         let accepted = vec![issued.clone()];
         self.0.store(Arc::new(Secrets { issued, accepted }));
     }
 
-    /// The key of the packets that initiator `from` and responder `to` exchange.
     pub(crate) fn pair_key(&self, from: &str, to: &str) -> Vec<u8> {
         let responder = responder_key(&self.0.load().issued, to).signing_key();
         pair_key(&responder, echo_id(from)).as_bytes().to_vec()
     }
 
-    /// A responder's keys, newest first.
     pub(crate) fn responder_keys(&self, instance: &str) -> Vec<Vec<u8>> {
         let secrets = self.0.load();
         let all = secrets.accepted.iter();
@@ -147,7 +121,6 @@ fn checked<'a>(secret: &'a [u8], source: &str) -> Result<&'a [u8], KeyError> {
 mod tests {
     use super::*;
 
-    /// The key that a responder derives for an initiator.
     fn derived(own: &[u8], initiator: &str) -> Vec<u8> {
         let key = pair_key(&signing_key(own), echo_id(initiator));
         key.as_bytes().to_vec()

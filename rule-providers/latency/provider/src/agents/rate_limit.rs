@@ -1,5 +1,3 @@
-//! The rate of an agent's messages.
-
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,7 +7,6 @@ const PER_SECOND: u32 = 5;
 /// Messages at once.
 const BURST: u32 = 20;
 
-/// A leaky bucket.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     empty_at: Instant,
@@ -38,7 +35,6 @@ fn bursts_pass_and_floods_wait() {
     let later = now + Duration::from_secs(10);
     assert!(limit.record(later).is_zero());
 
-    // One every two seconds never waits; fifty per second are held to five.
     let mut honest = RateLimit::new(now);
     assert!((0..1000).all(|i| honest.record(now + Duration::from_secs(2 * i)).is_zero()));
     let (mut flood, mut at, mut sent) = (RateLimit::new(now), now, 0);

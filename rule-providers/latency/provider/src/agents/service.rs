@@ -1,5 +1,3 @@
-//! The service: starts a task for each stream.
-
 use std::sync::Arc;
 
 use tautline_proto::latency::FromAgent;
@@ -17,7 +15,6 @@ use crate::network::Network;
 
 /// Streams whose agents have not proved yet who they are.
 const MAX_UNAUTHENTICATED: usize = 1024;
-/// Messages that an agent has not taken yet.
 const MAX_UNSENT: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -39,10 +36,7 @@ impl AgentService {
         }
     }
 
-    /// Starts a stream; returns the messages to its agent.
-    ///
-    /// # Errors
-    /// Too many streams are unauthenticated.
+    /// Starts a stream, unless too many are unauthenticated; returns the messages to its agent.
     pub(super) fn follow(
         &self,
         request: Request<Streaming<FromAgent>>,

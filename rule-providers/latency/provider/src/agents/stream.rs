@@ -27,21 +27,17 @@ use crate::network::{
 
 /// For the first message and the proof.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// A stream without messages for so long is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// An agent that takes no message for so long is disconnected.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Stream {
     pub context: StreamContext,
     pub inbound: Streaming<FromAgent>,
-    /// The address of the agent, if it is known.
     pub remote: Option<SocketAddr>,
     pub outbound: mpsc::Sender<Outgoing>,
 }
 
 impl Stream {
-    /// Serves the stream; returns why it ended.
     pub async fn run(mut self, credentials: Credentials, permit: OwnedSemaphorePermit) -> Status {
         // Boxed, to free the memory of the authentication.
         let hello = match Box::pin(self.authenticate(credentials)).await {
@@ -69,7 +65,6 @@ impl Stream {
         }
     }
 
-    /// The first message, of an agent that has proved who it is.
     async fn hello(&mut self, credentials: &Credentials) -> Result<Hello, Status> {
         let first = self.inbound.message().await?.and_then(|m| m.what);
         let Some(from_agent::What::Hello(hello)) = first else {
@@ -142,7 +137,6 @@ impl Stream {
         }));
         let sent = timeout(SEND_TIMEOUT, self.outbound.send(message)).await;
         let slow = |_| Status::deadline_exceeded("the agent takes no messages");
-        // A closed channel shows in the next read.
         sent.map(|_| ()).map_err(slow)
     }
 
@@ -153,7 +147,6 @@ impl Stream {
             Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
             Some(from_agent::What::Probed(Probed { id, pairs })) => (pairs, Some((id, None))),
             Some(from_agent::What::Transferred(done)) => (Vec::new(), Some((done.id, Some(done)))),
-            // Another Hello changes nothing.
             Some(from_agent::What::Hello(_)) | None => return true,
         };
         let now = network.pairs.now();
@@ -190,7 +183,6 @@ impl Stream {
         }))
     }
 
-    /// The message of an order. An order without targets is answered here.
     fn order(&self, session: &AgentSession, order: Order) -> Option<to_agent::What> {
         let orders = &self.context.network.orders;
         let own = self.instance_name(session)?;
@@ -246,7 +238,6 @@ impl Stream {
         Some(store.get(session.id)?.name.clone())
     }
 
-    /// Targets whose agents have gone are left out.
     fn targets_without_keys(
         &self,
         targets: impl Iterator<Item = (InstanceId, bool)>,

@@ -115,7 +115,7 @@ impl Running {
     }
 }
 
-/// An agent that says what it is told to.
+/// An agent that sends the messages of a test.
 struct Agent {
     send: mpsc::Sender<FromAgent>,
     stream: Streaming<ToAgent>,

@@ -1,5 +1,5 @@
-//! Tokens of the agents' ServiceAccount, reviewed by the API server. A token that
-//! is mounted into a pod is bound to the pod's node (KEP-4193).
+//! Reviews of agents' tokens by the API server. A token that is mounted into a pod is bound to the
+//! pod's node (KEP-4193).
 
 use std::{
     collections::HashMap,
@@ -16,11 +16,8 @@ use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-/// The audience of tokens.
 pub const AUDIENCE: &str = "tautline-latency";
-/// The extra field of a token review that names the node.
 pub const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
-/// For one call of the API server.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent reviews: all agents may reconnect at once.
 const MAX_REVIEWS: usize = 16;
@@ -30,23 +27,19 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 const CACHED_FOR: Duration = Duration::from_secs(600);
 const MAX_CACHED: usize = 20_000;
 
-/// The API server's review of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
     pub authenticated: bool,
     pub audiences: Vec<String>,
     /// "system:serviceaccount:NAMESPACE:NAME".
     pub user: String,
-    /// The node that the token is bound to.
     pub node: Option<String>,
 }
 
-/// Has the API server review a token; an error says why it could not.
 pub type Review = Arc<
     dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Reviewed, String>> + Send>> + Send + Sync,
 >;
 
-/// Checks tokens of one ServiceAccount.
 pub struct TokenReviewer {
     review: Review,
     user: String,
@@ -71,10 +64,6 @@ impl TokenReviewer {
         }
     }
 
-    /// Checks that the token is of the agent on this node.
-    ///
-    /// # Errors
-    /// Why it is not.
     pub(crate) async fn check(&self, token: &str, node: &str) -> Result<(), String> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is too long".to_owned());
@@ -112,7 +101,6 @@ impl TokenReviewer {
         }
     }
 
-    /// The node that the token is bound to.
     async fn review(&self, token: &str) -> Result<String, String> {
         let review = async {
             let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
@@ -169,14 +157,14 @@ mod tests {
     }
 
     fn tokens(reviewed: Reviewed) -> (TokenReviewer, Arc<AtomicUsize>) {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reviews);
         let review: Review = Arc::new(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             let reviewed = reviewed.clone();
             Box::pin(async { Ok(reviewed) })
         });
-        (TokenReviewer::new("ns", "agent", review), asked)
+        (TokenReviewer::new("ns", "agent", review), reviews)
     }
 
     fn good() -> Reviewed {
@@ -190,18 +178,18 @@ mod tests {
 
     #[tokio::test]
     async fn review_is_cached_until_near_expiry() {
-        let (tokens, asked) = tokens(good());
+        let (tokens, reviews) = tokens(good());
         let long = token(3600);
         tokens.check(&long, "a").await.unwrap();
         tokens.check(&long, "a").await.unwrap();
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(reviews.load(Ordering::Relaxed), 1);
         let error = tokens.check(&long, "b").await.unwrap_err();
         assert_eq!(error, "the token is of an agent on node a, not on b");
         for ending in [token(30), "opaque".to_owned()] {
-            let before = asked.load(Ordering::Relaxed);
+            let before = reviews.load(Ordering::Relaxed);
             tokens.check(&ending, "a").await.unwrap();
             tokens.check(&ending, "a").await.unwrap();
-            assert_eq!(asked.load(Ordering::Relaxed), before + 2, "{ending}");
+            assert_eq!(reviews.load(Ordering::Relaxed), before + 2, "{ending}");
         }
     }
 

@@ -9,16 +9,10 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::agents::keys::EchoKeys;
 
-/// The Secret's field.
 const FIELD: &str = "key";
 const BYTES: usize = 32;
-/// For one call.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The keys of the Secret `namespace/name`, which is created if it does not exist.
-///
-/// # Errors
-/// A call fails, or the Secret has no valid key.
 pub(crate) async fn shared(client: &Client, namespace: &str, name: &str) -> Result<EchoKeys> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let at = format!("Secret {namespace}/{name}");

@@ -1,5 +1,3 @@
-//! Reviews of agents' tokens by the API server.
-
 use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};

@@ -1,5 +1,3 @@
-//! The fitting thread.
-
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
@@ -9,13 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{context::FitContext, fitter::Fitter, state_file};
 
-/// Changes wait at most this long.
 const MAX_WAIT: Duration = Duration::from_millis(500);
-/// The pause after a panic.
 const RECOVERY: Duration = Duration::from_secs(5);
 
-/// Fits until stopped. After a panic it starts from the pair store; requests keep the last
-/// fit.
+/// After a panic the fit starts from the pair store; requests keep the last fit.
 pub(crate) fn run(context: FitContext, stop: &CancellationToken) {
     let mut fitter = match state_file::restore(&context) {
         Some(model) => Fitter::restored(context.clone(), model, Instant::now()),

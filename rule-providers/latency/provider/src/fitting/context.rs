@@ -1,5 +1,3 @@
-//! The inputs and outputs of fits.
-
 use std::{path::PathBuf, sync::Arc};
 
 use tautline_runtime::cluster_store::ClusterStore;
@@ -9,9 +7,7 @@ use crate::network::{
     signals::Signals, target_lists::TargetLists,
 };
 
-/// The label of a node's rack, by default.
 pub const RACK: &str = "topology.kubernetes.io/rack";
-/// Targets of each node, by default.
 pub const TARGETS: usize = 32;
 
 #[derive(Clone, Debug)]
@@ -19,7 +15,6 @@ pub struct FitSettings {
     pub rack_label: String,
     /// Targets of each node, besides the pairs that rules name.
     pub targets: usize,
-    /// Keeps the model over a restart.
     pub state_file: Option<PathBuf>,
 }
 

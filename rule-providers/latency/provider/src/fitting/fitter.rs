@@ -1,5 +1,3 @@
-//! The steps of the fitting thread.
-
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -23,7 +21,6 @@ const REGION: &str = "topology.kubernetes.io/region";
 /// Between two fits; the first pauses double from [`FIRST_FIT`].
 const FIT_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_FIT: Duration = Duration::from_secs(1);
-/// A fit is followed by a pause of at least so many times its duration.
 const PAUSE_FACTOR: u32 = 4;
 /// How often all targets are chosen again, if no node has changed.
 const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
@@ -35,9 +32,7 @@ pub(super) struct Fitter {
     ids: HashMap<InstanceId, ModelNode>,
     by_node: HashMap<NodeId, InstanceId>,
     fit: Option<Arc<Fit>>,
-    /// Samples have changed since the last fit.
     samples_changed: bool,
-    /// Nodes have changed since all targets were chosen.
     nodes_changed: bool,
     pause: Duration,
     next_fit: Option<Instant>,
@@ -58,7 +53,6 @@ impl Fitter {
         Self::with(context, Model::new(Options::default()))
     }
 
-    /// Continues with the model of an earlier process.
     pub fn restored(context: FitContext, model: Model, now: Instant) -> Self {
         let mut fitter = Self::with(context, model);
         fitter.drop_restored_at = Some(now + RETENTION);
@@ -116,7 +110,6 @@ impl Fitter {
         }
     }
 
-    /// Applies changes to the model; returns the new instances.
     fn apply(&mut self, changes: Changes) -> Vec<InstanceId> {
         self.nodes_changed |= !changes.joined.is_empty() || !changes.left.is_empty();
         let only_nodes = changes.samples.is_empty() && changes.dropped.is_empty();
@@ -151,7 +144,6 @@ impl Fitter {
         new
     }
 
-    /// Drops samples that are not in the pair store.
     fn drop_unmeasured(&mut self) {
         for (from, source) in &self.ids {
             let known = self.context.pairs.lock().targets(*from);
@@ -185,7 +177,6 @@ impl Fitter {
         self.context.estimates.store(Some(Arc::new(published)));
     }
 
-    /// Labels may change while a node lives.
     fn relabel(&mut self) {
         let snapshot = self.context.store.snapshot();
         let nodes: Vec<(NodeId, Arc<str>)> = {
@@ -222,7 +213,6 @@ impl Fitter {
         self.context.lists.set_chosen(all.collect());
     }
 
-    /// Counts the nodes that the fit contradicts, and logs the new ones.
     fn flag(&mut self, fit: &Fit) {
         let store = self.context.pairs.lock();
         let mut flagged = BTreeMap::new();
@@ -254,7 +244,6 @@ impl Fitter {
         self.flagged = flagged;
     }
 
-    /// Writes the state file, if one is configured.
     pub fn save(&self) {
         let Some(path) = &self.context.settings.state_file else {
             return;

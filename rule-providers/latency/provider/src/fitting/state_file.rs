@@ -16,7 +16,6 @@ const HEADER: &str = "tautline-latency-state 1";
 /// 10,000 nodes take some 10 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The line of an instance.
 struct Line<'a> {
     node: &'a str,
     uid: &'a str,
@@ -43,7 +42,6 @@ pub(super) fn write(path: &Path, pairs: &MeasuredPairs, model: &Model) -> io::Re
     fs::rename(new, path)
 }
 
-/// The model of the state file, if there is a valid one.
 pub(super) fn restore(context: &FitContext) -> Option<Model> {
     let path = context.settings.state_file.as_deref()?;
     match fs::metadata(path) {

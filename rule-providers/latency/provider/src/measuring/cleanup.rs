@@ -1,5 +1,3 @@
-//! Removal of expired pairs and of nodes that are gone.
-
 use std::time::Duration;
 
 use tautline_core::index::Kind;
@@ -10,12 +8,9 @@ use super::sleep::sleep;
 use crate::network::{Network, pair_store::PairCounts};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
-/// Instances swept under one lock.
 const BATCH: usize = 128;
-/// Between two checks of the nodes.
 const NODE_CHECK: Duration = Duration::from_secs(1);
 
-/// Sweeps the pair store, and sets the gauges of pairs and of the fit's age.
 pub(super) async fn sweep_pairs(network: Network, stop: CancellationToken) {
     while sleep(&stop, SWEEP_INTERVAL).await {
         sweep(&network);
@@ -40,7 +35,6 @@ fn sweep(network: &Network) {
     network.metrics.set_pairs(all);
 }
 
-/// Removes the instances of nodes that are gone.
 pub(super) async fn follow_nodes(network: Network, store: ClusterStore, stop: CancellationToken) {
     let mut changes = store.changes_except_pods();
     let mut last = None;

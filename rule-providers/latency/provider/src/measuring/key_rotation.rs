@@ -1,5 +1,3 @@
-//! Rotation of the echo key when its file changes.
-
 use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Result;

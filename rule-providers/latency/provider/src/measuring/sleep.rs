@@ -1,5 +1,3 @@
-//! Interruptible sleep.
-
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;

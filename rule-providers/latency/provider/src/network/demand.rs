@@ -1,5 +1,3 @@
-//! The pairs that active rules name, as requests add them.
-
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -42,7 +40,6 @@ impl Demand {
         }
     }
 
-    /// Drops pairs that no rule names any more; returns whether there were any.
     pub fn expire(&self) -> bool {
         self.pairs.lock().expire(self.clock.now())
     }

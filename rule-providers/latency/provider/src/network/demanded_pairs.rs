@@ -13,14 +13,11 @@ use tautline_core::planning::fnv1a_64;
 pub(crate) const NODE_SLOTS: usize = 10;
 /// Demanded pairs in all. A pair that several namespaces demand counts for each.
 const MAX_PAIRS: usize = 100_000;
-/// Demanded pairs of one untrusted namespace.
 const MAX_NAMESPACE_PAIRS: usize = MAX_PAIRS / 10;
 
-/// The namespace whose rule names a pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester<'a> {
     pub namespace: &'a str,
-    /// Not bound by [`MAX_NAMESPACE_PAIRS`].
     pub trusted: bool,
 }
 
@@ -32,7 +29,6 @@ impl Requester<'static> {
     };
 }
 
-/// The namespaces that demand a pair, and when each demand ends.
 type Requesters = Vec<(Arc<str>, Duration)>;
 
 #[derive(Debug, Default)]
@@ -46,13 +42,10 @@ pub(crate) struct DemandedPairs {
     refused: HashMap<u64, Duration>,
 }
 
-/// Which node measures which pairs.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Assignment<T> {
-    /// By the node that measures.
     pub targets: BTreeMap<T, Vec<T>>,
     pub pairs: usize,
-    /// Pairs for which neither node has a free slot.
     pub excess: usize,
 }
 
@@ -93,7 +86,6 @@ impl DemandedPairs {
         !is_known
     }
 
-    /// Drops demands that have ended; returns whether there were any.
     pub fn expire(&mut self, now: Duration) -> bool {
         let refused = self.refused.len();
         self.refused.retain(|_, until| *until > now);
@@ -112,7 +104,6 @@ impl DemandedPairs {
         std::mem::replace(&mut self.len, left) > left || self.refused.len() < refused
     }
 
-    /// The number of pairs above the bounds.
     pub fn refused(&self) -> usize {
         self.refused.len()
     }
@@ -137,7 +128,6 @@ impl DemandedPairs {
     }
 }
 
-/// How many pairs of a namespace at a node have had their turn.
 #[derive(Debug, Default)]
 struct Turns<'a>(HashMap<(&'a str, &'a str), usize>);
 
@@ -236,7 +226,6 @@ mod tests {
         );
         assert!(demand.add(Requester::TRUSTED, "a", "y", SECOND * 7));
         assert_eq!((demand.len, demand.refused()), (MAX_PAIRS, 2));
-        // One slot is free.
         assert!(demand.expire(SECOND * 5));
         assert!(demand.add(Requester::TRUSTED, "a", "x", SECOND * 9));
         assert_eq!((demand.len, demand.refused()), (MAX_PAIRS, 1));
@@ -271,7 +260,6 @@ mod tests {
             !demand.add(TENANT, "a", &last, SECOND * 9),
             "it is measured already"
         );
-        // A pair stays while another namespace demands it.
         assert!(!demand.add(other, "a", &name(0), SECOND * 9));
         assert!(demand.expire(SECOND * 5));
         assert_eq!((demand.len, demand.pairs(0).count()), (3, 3));
@@ -305,7 +293,6 @@ mod tests {
         assert_eq!(assignment.targets[&2], [1]);
         let assignment = assign([(1, 2)].into_iter(), NODE_SLOTS, |n| n == 2);
         assert_eq!(assignment.targets, BTreeMap::from([(2, vec![1])]));
-        // A hub of 40: the others measure it, and it measures ten of them.
         let assignment = assign((1..41).map(|i| (0, i)), NODE_SLOTS, |_| true);
         assert_eq!(
             (assignment.excess, assignment.targets[&0].len()),
@@ -331,21 +318,20 @@ mod tests {
                 let requester = Requester { namespace: &namespace, trusted: false };
                 demand.add(requester, &node(*a), &node(*b), SECOND);
             }
-            // The last namespace keeps to its share at each node.
-            let (mut count, mut kept) = ([0; 9], Vec::new());
+            let (mut count, mut accepted) = ([0; 9], Vec::new());
             for (a, b) in own {
                 let (a, b) = (a.min(b), a.max(b));
                 let full = [a, b].iter().any(|n| count[*n] >= slots / 4);
-                if a == b || full || kept.contains(&(a, b)) {
+                if a == b || full || accepted.contains(&(a, b)) {
                     continue;
                 }
                 demand.add(TENANT, &node(a), &node(b), SECOND);
-                kept.push((a, b));
+                accepted.push((a, b));
                 count[a] += 1;
                 count[b] += 1;
             }
             let assignment = assign(demand.pairs(minute), slots, |_| true);
-            for (a, b) in kept {
+            for (a, b) in accepted {
                 let (a, b) = (node(a), node(b));
                 let measured = |a: &str, b: &str| assignment.targets.get(a).is_some_and(|to| to.contains(&b));
                 prop_assert!(measured(&a, &b) || measured(&b, &a), "{} {}", a, b);

@@ -1,5 +1,3 @@
-//! The estimates of the last fit.
-
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -15,7 +13,6 @@ use super::pair_store::InstanceId;
 /// Cached rows of a fit; at 5,000 nodes each has 40 KB.
 const MAX_ROWS: usize = 32;
 
-/// The last fit, if there was one.
 pub(crate) type Estimates = ArcSwapOption<PublishedFit>;
 
 #[derive(Debug)]
@@ -41,7 +38,6 @@ impl PublishedFit {
         self.ids.get(&id).copied()
     }
 
-    /// All estimates from a peer.
     pub fn row(&self, peer: InstanceId) -> Option<Arc<Row>> {
         if let Some(row) = self.rows.lock().get(&peer) {
             return Some(Arc::clone(row));

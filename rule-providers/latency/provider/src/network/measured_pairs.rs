@@ -1,4 +1,4 @@
-//! The pair store as requests and tasks share it, and the clock of its times.
+//! The pair store as requests and tasks share it.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl MeasuredPairs {
         }
     }
 
-    /// The speed of the slowest interface that leads out of the node, as its agent reports.
+    /// Of the slowest interface that leads out of the node.
     pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
         let store = self.lock();
         store.get(store.id(node)?)?.nic_bits_per_second

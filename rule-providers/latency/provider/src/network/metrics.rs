@@ -1,5 +1,3 @@
-//! Metrics of agents, pairs and fits.
-
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::{
@@ -20,7 +18,6 @@ struct StateLabel {
     state: &'static str,
 }
 
-/// Clones share all values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetworkMetrics {
     pub agents: Gauge,

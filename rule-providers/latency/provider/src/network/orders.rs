@@ -1,5 +1,3 @@
-//! Orders to agents, and their answers.
-
 use std::{
     collections::HashMap,
     sync::{
@@ -18,7 +16,6 @@ use super::{
     sessions::{AgentSessions, Order},
 };
 
-/// Orders of all agents that wait for an answer.
 const MAX_PENDING: usize = 512;
 /// Time for the answer's way back.
 pub(super) const RETURN_TIME: Duration = Duration::from_millis(20);
@@ -30,11 +27,9 @@ type AnswerSender = oneshot::Sender<Option<Transferred>>;
 pub(crate) struct Orders {
     sessions: Arc<AgentSessions>,
     last_id: AtomicU64,
-    /// By the order's id: its agent, and the receiver of the answer.
     pending: Mutex<HashMap<u64, (InstanceId, AnswerSender)>>,
 }
 
-/// An order that was sent; removed when dropped.
 pub(crate) struct PendingOrder<'a> {
     orders: &'a Orders,
     id: u64,

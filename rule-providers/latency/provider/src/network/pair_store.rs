@@ -1,5 +1,4 @@
-//! What agents report, pair by pair. Synchronous; times are given, as durations since the
-//! store began. Sparse: only pairs that were measured.
+//! Reports of agents, by pair: sparse, synchronous. Times are durations since the store began.
 
 mod changes;
 mod pair;

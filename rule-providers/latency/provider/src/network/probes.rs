@@ -1,5 +1,3 @@
-//! Probes: samples that agents take at once, for a request that waits.
-
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +15,6 @@ use super::{
 };
 use crate::measurement::Measurement;
 
-/// Nodes of one probe.
 const MAX_NODES: usize = 512;
 /// A pair without an answer is not probed again for so long.
 const UNANSWERED_PAUSE: Duration = Duration::from_secs(15);

@@ -1,5 +1,3 @@
-//! The open streams of agents: one session for each node.
-
 use std::{
     collections::HashMap,
     sync::{
@@ -20,12 +18,9 @@ use super::{
     signals::Signals,
 };
 
-/// Orders that an agent has not been sent yet.
 pub(crate) const MAX_QUEUED_ORDERS: usize = 8;
-/// The network counts as measured for so long after the last frame.
 const MEASURING_FOR: Duration = Duration::from_secs(600);
 
-/// Work that an agent is to do now.
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
     Probe {
@@ -42,14 +37,12 @@ pub(crate) enum Order {
     },
 }
 
-/// The pairs that one agent is to measure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TargetList {
     /// Target, and whether an active rule names the pair.
     pub targets: Arc<[(InstanceId, bool)]>,
     /// Changes with the echo keys.
     pub key_epoch: u64,
-    /// False until the list has been made once.
     pub made: bool,
 }
 
@@ -69,7 +62,6 @@ pub(crate) struct AgentSession {
     pub stream: u64,
     pub targets: watch::Receiver<TargetList>,
     pub orders: mpsc::Receiver<Box<Order>>,
-    /// The agent closed the stream; else it fell silent.
     pub closed_by_agent: bool,
     /// The hash of the last list that was sent; 0: no list was sent.
     pub sent_list: u64,
@@ -103,10 +95,8 @@ impl AgentSessions {
         }
     }
 
-    /// Opens the session of an authenticated agent; an older session of the node ends.
-    ///
-    /// # Errors
-    /// The cluster has no such node.
+    /// Opens the session of an authenticated agent, if the cluster has its node; an older session
+    /// of the node ends.
     pub fn open(self: &Arc<Self>, hello: &Hello) -> Result<AgentSession, Status> {
         let snapshot = self.store.snapshot();
         let Some(node) = snapshot.node(&hello.node) else {
@@ -141,7 +131,6 @@ impl AgentSessions {
         })
     }
 
-    /// Ends the sessions of instances that are gone.
     pub fn close(&self, gone: &[InstanceId]) {
         if gone.is_empty() {
             return;
@@ -166,7 +155,6 @@ impl AgentSessions {
         self.last_frame.store(millis + 1, Ordering::Relaxed);
     }
 
-    /// Whether an agent was connected in the last ten minutes.
     pub fn is_measuring(&self) -> bool {
         match self.last_frame.load(Ordering::Relaxed) {
             0 => false,
@@ -174,7 +162,6 @@ impl AgentSessions {
         }
     }
 
-    /// Whether four fifths of the nodes have an agent.
     pub fn cover_cluster(&self) -> bool {
         let nodes = self.store.snapshot().node_count();
         self.open.lock().len().saturating_mul(5) >= nodes.saturating_mul(4)

@@ -1,5 +1,3 @@
-//! Wake-ups of background work.
-
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -7,9 +5,7 @@ use tokio::sync::Notify;
 
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// Samples or agents have changed.
     pub fit: FitTrigger,
-    /// Target lists may have changed.
     pub assign: Notify,
 }
 
@@ -20,7 +16,6 @@ impl Signals {
     }
 }
 
-/// Wakes the fitting thread.
 #[derive(Debug, Default)]
 pub(crate) struct FitTrigger {
     pending: Mutex<bool>,
@@ -33,7 +28,6 @@ impl FitTrigger {
         self.changed.notify_one();
     }
 
-    /// Waits for a notification, at most this long.
     pub fn wait(&self, most: Duration) {
         let mut pending = self.pending.lock();
         if !*pending {

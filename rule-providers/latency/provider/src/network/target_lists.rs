@@ -1,5 +1,4 @@
-//! The list of pairs that each agent measures: the targets that the model chose, and the
-//! pairs that rules name.
+//! The pairs that each agent measures: targets that the model chose, and pairs that rules name.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -25,7 +24,6 @@ use super::{
 
 /// Changes within this time are sent together.
 const BATCH: Duration = Duration::from_millis(200);
-/// How often expired demand is dropped, if nothing else happens.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
 /// The longest list: what a node can measure within its budget.
 const MAX_TARGETS: usize = 128;
@@ -39,7 +37,6 @@ pub(crate) struct TargetLists {
     sessions: Arc<AgentSessions>,
     signals: Arc<Signals>,
     metrics: NetworkMetrics,
-    /// The targets of each instance, as the model chose them.
     chosen: ArcSwap<ChosenTargets>,
     key_epoch: AtomicU64,
 }
@@ -78,7 +75,6 @@ impl TargetLists {
         self.signals.assign.notify_one();
     }
 
-    /// The echo keys have changed: all lists are sent again.
     pub fn keys_changed(&self) {
         self.key_epoch.fetch_add(1, Ordering::Relaxed);
         self.signals.assign.notify_one();
@@ -89,7 +85,6 @@ impl TargetLists {
         self.key_epoch.load(Ordering::Relaxed)
     }
 
-    /// Keeps the agents' lists up to date until stopped.
     pub async fn run(&self, stop: CancellationToken) {
         let (mut excess, mut last) = (0, minute());
         loop {
@@ -122,7 +117,6 @@ impl TargetLists {
         }
     }
 
-    /// Makes all lists, and sends those that have changed.
     fn update(&self, minute: u64) -> Assignment<InstanceId> {
         let key_epoch = self.key_epoch.load(Ordering::Relaxed);
         let (demanded, refused): (Vec<(InstanceId, InstanceId)>, usize) = {

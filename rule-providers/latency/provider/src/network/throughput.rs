@@ -1,5 +1,3 @@
-//! Throughput tests: one agent sends data to another.
-
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
@@ -11,9 +9,7 @@ use super::{
     sessions::Order,
 };
 
-/// Between two transfers anywhere.
 const TRANSFER_PAUSE: Duration = Duration::from_secs(10);
-/// Between two transfers from or to one node.
 const NODE_PAUSE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
@@ -21,7 +17,6 @@ pub(crate) struct ThroughputTests {
     allowed: bool,
     pairs: Arc<MeasuredPairs>,
     orders: Arc<Orders>,
-    /// When a node last had a transfer.
     last: Mutex<HashMap<Box<str>, Duration>>,
 }
 
@@ -35,10 +30,6 @@ impl ThroughputTests {
         }
     }
 
-    /// Bits per second.
-    ///
-    /// # Errors
-    /// Why there is no result, for people.
     pub async fn run(
         &self,
         from: &str,

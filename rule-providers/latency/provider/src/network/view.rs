@@ -14,7 +14,6 @@ use super::{
 };
 use crate::measurement::Measurement;
 
-/// The nodes and the fit at one moment.
 pub(crate) struct NetworkView {
     pairs: Arc<MeasuredPairs>,
     directory: Arc<Directory>,
@@ -23,14 +22,12 @@ pub(crate) struct NetworkView {
     fixed: Arc<TestMeasurements>,
 }
 
-/// A node as a view has looked it up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NodeRef {
     id: Option<InstanceId>,
     fitted: Option<NodeId>,
 }
 
-/// All measurements and estimates of one node's pairs, at one moment.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
     directory: Arc<Directory>,
@@ -88,12 +85,10 @@ fn find(directory: &Directory, fit: Option<&PublishedFit>, node: &str) -> NodeRe
 }
 
 impl PeerRow {
-    /// The measurement of the pair of the row's node and this one.
     pub fn measurement(&self, node: &str) -> Measurement {
         self.measurement_at(node, self.find(node)).into_owned()
     }
 
-    /// The estimate of the pair; `None` if a node is unknown.
     pub fn estimate(&self, node: &str) -> Option<Estimate> {
         self.estimate_at(node, self.find(node))
     }
@@ -102,7 +97,6 @@ impl PeerRow {
         find(&self.directory, self.fit.as_deref(), node)
     }
 
-    /// [`PeerRow::measurement`] of a node that was looked up.
     pub(crate) fn measurement_at(&self, _name: &str, node: NodeRef) -> Cow<'_, Measurement> {
         #[cfg(test)]
         if let Some(fixed) = self.fixed.0.measurement(&self.fixed.1, _name) {
@@ -113,7 +107,6 @@ impl PeerRow {
         Cow::Borrowed(measurement.unwrap_or(MISSING))
     }
 
-    /// [`PeerRow::estimate`] of a node that was looked up.
     pub(crate) fn estimate_at(&self, _name: &str, node: NodeRef) -> Option<Estimate> {
         #[cfg(test)]
         if let Some(fixed) = self.fixed.0.estimate(&self.fixed.1, _name) {

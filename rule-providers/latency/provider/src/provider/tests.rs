@@ -44,15 +44,15 @@ fn rule(request: &str, limit: &str) -> Rule {
 }
 
 async fn cost(peers: &[&str], limit: &str) -> Vec<(i64, String)> {
-    let ask = CostRequest {
+    let cost_request = CostRequest {
         rule: rule("5ms", limit),
         peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
         eligible_nodes: ["a1", "a2", "b1", "c1"].map(str::to_owned).to_vec(),
         ..CostRequest::default()
     };
-    let answer = provider().endpoint_cost(ask).await.unwrap();
-    let said = answer.nodes().into_iter();
-    said.map(|n| (n.cost, n.code.to_owned())).collect()
+    let answer = provider().endpoint_cost(cost_request).await.unwrap();
+    let nodes = answer.nodes().into_iter();
+    nodes.map(|n| (n.cost, n.code.to_owned())).collect()
 }
 
 #[tokio::test]
@@ -76,11 +76,15 @@ async fn the_worst_peer_decides_and_nodes_beat_zones() {
 
 #[tokio::test]
 async fn a_rule_that_is_no_duration_is_refused_with_the_fix() {
-    let ask = CostRequest {
+    let cost_request = CostRequest {
         rule: rule("fast", ""),
         ..CostRequest::default()
     };
-    let error = provider().endpoint_cost(ask).await.unwrap_err().to_string();
+    let error = provider()
+        .endpoint_cost(cost_request)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("rule \"latency\", request:") && error.contains("10m"),
         "{error}"
@@ -90,7 +94,7 @@ async fn a_rule_that_is_no_duration_is_refused_with_the_fix() {
 #[tokio::test]
 async fn compliance() {
     let check = async |targets: &[&str], request: &str, limit: &str| {
-        let ask = EvaluationRequest {
+        let evaluation_request = EvaluationRequest {
             targets: targets
                 .iter()
                 .map(|t| ((*t).to_owned(), Reference::pod("shop", t)))
@@ -98,7 +102,11 @@ async fn compliance() {
             rule: rule(request, limit),
             ..EvaluationRequest::default()
         };
-        provider().evaluate(ask).await.unwrap().compliance
+        provider()
+            .evaluate(evaluation_request)
+            .await
+            .unwrap()
+            .compliance
     };
     let pair = &["client", "server"];
     assert_eq!(check(pair, "15ms", "20ms").await, Compliance::Compliant);

@@ -1,8 +1,5 @@
-//! Errors of reports.
-
 use super::names;
 
-/// A request that has no answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
     #[error("there is no {what} {name}{}", names::near_text(near))]
@@ -23,7 +20,6 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// The HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Self::Unknown { .. } => 404,

@@ -15,7 +15,6 @@ use super::{
     query::Query,
 };
 
-/// The largest number of rows.
 pub(super) const MOST: usize = 200;
 /// Besides the measured pairs: so many nodes of each zone are sampled,
 const PEERS: usize = 8;
@@ -23,7 +22,6 @@ const PEERS: usize = 8;
 const ALL_PEERS: usize = 400;
 /// and for each of them the pairs with so many nodes of each zone.
 const FROM: usize = 8;
-/// The zone of nodes without a zone label.
 const NO_ZONE: &str = "(no zone)";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,12 +32,10 @@ pub enum By {
     Node,
 }
 
-/// Round-trip times between zones or nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MatrixReport {
     pub by: By,
-    /// The names of rows and columns.
     pub names: Vec<String>,
     /// Cells by row and column. A matrix of zones is symmetric; its diagonal is within a zone.
     pub cells: Vec<Vec<Cell>>,
@@ -59,10 +55,8 @@ pub struct Cell {
     /// A tenth of them is above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90_micros: Option<u64>,
-    /// Pairs of nodes behind this that are measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub measured_pairs: usize,
-    /// Pairs of nodes behind this that are unreachable.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreachable_pairs: usize,
 }
@@ -72,7 +66,7 @@ fn is_zero(n: &usize) -> bool {
 }
 
 impl MatrixReport {
-    pub(super) fn asked(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
+    pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["by", "zone", "nodes"])?;
         let error = |field: &str, what: &str| ReportError::Query {
             field: field.to_owned(),
@@ -97,10 +91,7 @@ impl MatrixReport {
         }
     }
 
-    /// Of the nodes named, of a zone, or of all.
-    ///
-    /// # Errors
-    /// A name that is not there, or more than 200 nodes.
+    /// Of the nodes named (at most 200), of a zone, or of all.
     pub fn by_node(
         facts: &impl ReportSource,
         zone: Option<&str>,
@@ -117,7 +108,7 @@ impl MatrixReport {
             let near = names::near(name, known.iter().copied());
             return Err(unknown("node", name, near));
         }
-        let asked: BTreeSet<&str> = nodes.iter().copied().collect();
+        let selected: BTreeSet<&str> = nodes.iter().copied().collect();
         let zones: BTreeSet<&str> = places.iter().map(zone_of).collect();
         if let Some(zone) = zone.filter(|z| !zones.contains(z)) {
             let near = names::near(zone, zones.iter().copied());
@@ -126,7 +117,7 @@ impl MatrixReport {
         let names: Vec<String> = places
             .iter()
             .filter(|p| zone.is_none_or(|z| zone_of(p) == z))
-            .filter(|p| asked.is_empty() || asked.contains(p.node.as_str()))
+            .filter(|p| selected.is_empty() || selected.contains(p.node.as_str()))
             .map(|p| p.node.clone())
             .collect();
         bounded(
@@ -152,10 +143,6 @@ impl MatrixReport {
         })
     }
 
-    /// Of all zones.
-    ///
-    /// # Errors
-    /// There are more than 200.
     pub fn by_zone(facts: &impl ReportSource) -> Result<Self, ReportError> {
         let places = facts.nodes();
         let mut members: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -167,7 +154,6 @@ impl MatrixReport {
             "zones",
             "look at some nodes with by=node&nodes=A,B,C",
         )?;
-        // Each node's number, and its zone's.
         let mut number: HashMap<&str, (usize, usize)> = HashMap::new();
         for (zone, nodes) in members.values().enumerate() {
             for node in nodes {
@@ -238,7 +224,6 @@ fn bounded(count: usize, what: &'static str, fix: &'static str) -> Result<(), Re
     })
 }
 
-/// The pairs of nodes of two zones.
 #[derive(Clone, Debug, Default)]
 struct ZonePairs {
     figures: Vec<(u64, Basis)>,
@@ -246,8 +231,8 @@ struct ZonePairs {
 }
 
 impl ZonePairs {
-    fn add(&mut self, told: EffectiveRtt) {
-        match (told.basis, told.rtt_micros) {
+    fn add(&mut self, rtt: EffectiveRtt) {
+        match (rtt.basis, rtt.rtt_micros) {
             (Basis::Unreachable, _) => self.unreachable += 1,
             (Basis::Nothing | Basis::Same, _) | (_, None) => {}
             (basis, Some(micros)) => self.figures.push((micros, basis)),

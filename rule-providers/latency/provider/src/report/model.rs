@@ -1,34 +1,23 @@
-//! Values that several reports share.
-
 use serde::{Deserialize, Serialize};
 
-/// The source of a figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Basis {
-    /// The same node twice: 0.
     Same,
-    /// Measured, and fresh.
     Measured,
-    /// From a table.
     Configured,
-    /// Predicted.
     Estimated,
     /// Measured, but not lately, and not predicted.
     Old,
-    /// Echoes are lost.
     Unreachable,
-    /// Nothing is known.
     #[default]
     Nothing,
 }
 
-/// The round-trip time that a rule uses for a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectiveRtt {
     pub basis: Basis,
-    /// Round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
@@ -42,24 +31,20 @@ impl EffectiveRtt {
     }
 }
 
-/// A node of a pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct End {
     pub node: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// The Node object's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
     /// The measured boot: figures of an earlier boot do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// Whether its agent is connected.
     pub agent: bool,
 }
 
-/// The state of one direction of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
@@ -68,12 +53,10 @@ pub enum State {
     Unreachable,
     /// No sample for twice the refresh time.
     Stale,
-    /// Not measured.
     #[default]
     Nothing,
 }
 
-/// The measurements of one agent on the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Direction {
@@ -92,16 +75,13 @@ pub struct Direction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_micros: Option<u64>,
     pub samples: u32,
-    /// Since the last sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_micros: Option<u64>,
-    /// How often the agent visits the pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_micros: Option<u64>,
-    /// The time for which it has been unreachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable_micros: Option<u64>,
-    /// The figures are times of TCP connects: UDP echoes are lost.
+    /// Times of TCP connects: UDP echoes are lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_connect: bool,
 }

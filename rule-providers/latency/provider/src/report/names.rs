@@ -1,11 +1,6 @@
-//! Names similar to an unknown one.
-
-/// The number of suggestions.
 const OFFERED: usize = 5;
-/// The largest edit distance.
 const FAR: usize = 3;
 
-/// Similar names, the nearest first.
 pub(super) fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted: Vec<char> = name.chars().take(253).collect();
     let mut found: Vec<(usize, &str)> = all

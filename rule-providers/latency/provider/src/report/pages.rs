@@ -1,5 +1,3 @@
-//! The pages of the admin port.
-
 use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
@@ -11,11 +9,9 @@ use super::{
     top::TopReport,
 };
 
-/// A request that waits longer for its turn gets a 503.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// The pages below `/latency/`. Reports run one at a time, to leave CPU to the answers to the
-/// scheduler.
+/// Reports run one at a time, to leave CPU to the answers to the scheduler.
 #[derive(Debug)]
 pub struct Pages<F> {
     facts: Arc<F>,
@@ -39,7 +35,6 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
         }
     }
 
-    /// The page of a path and query, if it exists. For `Server::pages`.
     pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
         if !path.starts_with("/latency/") {
             return None;
@@ -63,8 +58,8 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
 fn page(facts: &impl ReportSource, path: &str, query: &str) -> Option<AdminPage> {
     let page = match path {
         "/latency/pair" => json(pair(facts, query)),
-        "/latency/matrix" => json(MatrixReport::asked(facts, query)),
-        "/latency/top" => json(TopReport::asked(facts, query)),
+        "/latency/matrix" => json(MatrixReport::from_query(facts, query)),
+        "/latency/top" => json(TopReport::from_query(facts, query)),
         _ => return None,
     };
     Some(page)

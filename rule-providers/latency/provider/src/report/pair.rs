@@ -9,13 +9,11 @@ use super::{
     names,
 };
 
-/// All data on a pair of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PairReport {
     pub from: End,
     pub to: End,
-    /// The time that a rule uses now.
     #[serde(rename = "told")]
     pub effective: EffectiveRtt,
     /// As requested, then reversed.
@@ -28,14 +26,12 @@ pub struct PairReport {
     pub apart: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimated>,
-    /// From a table, of the nodes or of their zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_micros: Option<u64>,
     /// Active rules that name the pair, which is then visited every two seconds.
     pub named_by: Vec<ActiveRule>,
 }
 
-/// An active rule on the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRule {
@@ -47,8 +43,6 @@ pub struct ActiveRule {
 }
 
 impl PairReport {
-    /// # Errors
-    /// A node does not exist.
     pub fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {
@@ -88,7 +82,6 @@ fn names_pair(demand: &RuleOnPair, from: &str, to: &str) -> bool {
     names == (from, to) || names == (to, from)
 }
 
-/// The relative difference of the directions, if both are measured.
 pub(super) fn apart(directions: &[Direction]) -> Option<f64> {
     let [one, other] = directions else {
         return None;

@@ -1,5 +1,3 @@
-//! The facts of a running provider.
-
 use std::{sync::Arc, time::Instant};
 
 use tautline_sdk::Compliance;
@@ -48,11 +46,11 @@ impl ReportSource for Latency {
         })
     }
 
-    fn with_rtts_to(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
+    fn with_rtts_to(&self, to: &str, visit: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
         let (snapshot, tables) = (self.store.snapshot(), self.tables.load());
         let row = Some(self.network.row(to));
         let rtts = PeerRtts::new(location(&snapshot, to), tables.for_namespace(None), row);
-        ask(&|from| told(rtts.from(location(&snapshot, from))));
+        visit(&|from| effective(rtts.from(location(&snapshot, from))));
     }
 
     fn direction(&self, from: &str, to: &str) -> Direction {
@@ -129,7 +127,7 @@ impl ReportSource for Latency {
     }
 }
 
-fn told(rtt: PairRtt) -> EffectiveRtt {
+fn effective(rtt: PairRtt) -> EffectiveRtt {
     match rtt {
         PairRtt::SameNode => EffectiveRtt::new(Basis::Same, 0),
         PairRtt::Unreachable { .. } => EffectiveRtt {
@@ -277,7 +275,7 @@ mod tests {
                 };
                 (name.to_owned(), reference)
             };
-            let ask = EvaluationRequest {
+            let evaluation_request = EvaluationRequest {
                 targets: targets.into_iter().map(target).collect(),
                 rule: Rule {
                     name: "latency".to_owned(),
@@ -286,7 +284,7 @@ mod tests {
                 },
                 ..EvaluationRequest::default()
             };
-            provider.evaluate(ask).await.unwrap();
+            provider.evaluate(evaluation_request).await.unwrap();
         }
         let top = TopReport::of(&provider, 9);
         let rows: Vec<_> = top

@@ -1,13 +1,8 @@
-//! The query of a URL.
-
 use super::error::ReportError;
 
-/// The fields, each once.
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// # Errors
-    /// A field that is not `known`, is given twice, or does not decode.
     pub(super) fn parse(text: &str, known: &[&str]) -> Result<Self, ReportError> {
         let mut fields: Vec<(String, String)> = Vec::new();
         for part in text.split('&').filter(|p| !p.is_empty()) {
@@ -30,14 +25,11 @@ impl Query {
         Ok(Self(fields))
     }
 
-    /// A field, if it is not empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(n, _)| n == name)?;
         Some(value.as_str()).filter(|v| !v.is_empty())
     }
 
-    /// # Errors
-    /// It is missing.
     pub(super) fn need(&self, name: &str) -> Result<&str, ReportError> {
         self.get(name).ok_or_else(|| ReportError::Query {
             field: name.to_owned(),
@@ -96,7 +88,7 @@ mod tests {
         fn any_text_parses_or_errs(text in ".{0,60}") { _ = of(&text); }
 
         #[test]
-        fn what_was_encoded_comes_back(text in ".{1,20}") {
+        fn decode_reverses_encode(text in ".{1,20}") {
             let encoded: String = text.bytes().map(|b| format!("%{b:02x}")).collect();
             let query = of(&format!("to={encoded}")).unwrap();
             prop_assert_eq!(query.get("to"), Some(text.as_str()));

@@ -18,7 +18,7 @@ struct World {
     lost: BTreeSet<(String, String)>,
     estimates: Option<fn(&str, &str) -> u64>,
     demands: Vec<RuleOnPair>,
-    asked: AtomicUsize,
+    lookups: AtomicUsize,
     rows: AtomicUsize,
 }
 
@@ -82,10 +82,10 @@ impl ReportSource for World {
         })
     }
 
-    fn with_rtts_to(&self, to: &str, ask: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
+    fn with_rtts_to(&self, to: &str, visit: &mut dyn FnMut(&dyn Fn(&str) -> EffectiveRtt)) {
         self.rows.fetch_add(1, Ordering::Relaxed);
-        ask(&|from| {
-            self.asked.fetch_add(1, Ordering::Relaxed);
+        visit(&|from| {
+            self.lookups.fetch_add(1, Ordering::Relaxed);
             if from == to {
                 return EffectiveRtt::new(Basis::Same, 0);
             }
@@ -225,11 +225,11 @@ fn zones_of_thousands_of_nodes_ask_for_few_pairs() {
     let report = MatrixReport::by_zone(&world).unwrap();
     assert_eq!(report.names.len(), 10);
     // 8 nodes of each zone, and those two; 64 pairs of each pair of zones, and that one.
-    let (rows, asked) = (&world.rows, &world.asked);
-    let [rows, asked] = [rows, asked].map(|n| n.load(Ordering::Relaxed));
+    let (rows, lookups) = (&world.rows, &world.lookups);
+    let [rows, lookups] = [rows, lookups].map(|n| n.load(Ordering::Relaxed));
     assert!(
-        rows <= 10 * 8 + 2 && asked <= 55 * 64 + 1,
-        "{rows}, {asked}"
+        rows <= 10 * 8 + 2 && lookups <= 55 * 64 + 1,
+        "{rows}, {lookups}"
     );
     let cell = &report.cells[0][1];
     assert_eq!(
@@ -311,9 +311,9 @@ fn the_worst_pairs_come_first() {
         demands: vec![judged],
         ..World::of(&[]).measured("a", "b", 12_000, 15_000)
     };
-    let told = &TopReport::of(&steady, 1).pairs[0].compliance;
+    let compliance = &TopReport::of(&steady, 1).pairs[0].compliance;
     assert_eq!(
-        told, "Violation",
+        compliance, "Violation",
         "three visits in a row have not said otherwise"
     );
     assert_eq!(report.pairs[2].apart, Some(0.25));
@@ -323,20 +323,20 @@ fn the_worst_pairs_come_first() {
 }
 
 #[tokio::test]
-async fn questions_get_json_or_the_mend() {
-    let ask = async |path: &str, query: &str| answer(two_zones(), path, query).await;
-    let (status, body) = ask("/latency/matrix", "zone=a").await;
+async fn requests_get_json_or_the_fix() {
+    let get = async |path: &str, query: &str| answer(two_zones(), path, query).await;
+    let (status, body) = get("/latency/matrix", "zone=a").await;
     let matrix: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
         (status, &matrix["names"]),
         (200, &serde_json::json!(["a1", "a2"]))
     );
     assert_eq!(matrix["cells"][0][1]["rttMicros"], 210);
-    let (_, body) = ask("/latency/matrix", "by=node&nodes=b1,a1").await;
+    let (_, body) = get("/latency/matrix", "by=node&nodes=b1,a1").await;
     assert!(body.contains("[\"a1\",\"b1\"]"), "{body}");
-    let (_, body) = ask("/latency/top", "limit=1").await;
+    let (_, body) = get("/latency/top", "limit=1").await;
     assert!(body.contains("\"limitShare\":0.75"), "{body}");
-    for (path, query, status, mend) in [
+    for (path, query, status, fix) in [
         (
             "/latency/pair",
             "from=a1&to=b11",
@@ -356,16 +356,16 @@ async fn questions_get_json_or_the_mend() {
         ("/latency/top", "limit=0", 400, "from 1 to 1000"),
         ("/latency/top", "n=5", 400, "there are limit"),
     ] {
-        let (got, text) = ask(path, query).await;
+        let (got, text) = get(path, query).await;
         assert_eq!(got, status, "{path}?{query}: {text}");
-        assert!(text.contains(mend), "{path}?{query}: {text}");
+        assert!(text.contains(fix), "{path}?{query}: {text}");
     }
-    assert_eq!(ask("/latency/other", "").await.0, 0);
-    assert_eq!(ask("/other", "").await.0, 0);
+    assert_eq!(get("/latency/other", "").await.0, 0);
+    assert_eq!(get("/other", "").await.0, 0);
 }
 
 #[test]
-fn too_many_nodes_are_refused_with_what_narrows_them() {
+fn too_many_nodes_are_refused_with_the_fix() {
     let names: Vec<String> = (0..201).map(|i| format!("n{i}")).collect();
     let all: Vec<(&str, &str)> = names.iter().map(|n| (n.as_str(), n.as_str())).collect();
     let world = World::of(&all);

@@ -12,22 +12,17 @@ use super::{
     query::Query,
 };
 
-/// The only rule with such a list.
 const LATENCY: &str = "latency";
 const DEFAULT: usize = 20;
 const MOST: usize = 1000;
 
-/// The pairs that active rules of latency name, the worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopReport {
-    /// At most the requested number.
     pub pairs: Vec<TopPair>,
-    /// The number of all.
     pub named: usize,
 }
 
-/// A pair and a rule that names it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopPair {
@@ -40,13 +35,11 @@ pub struct TopPair {
     pub limit_micros: Option<u64>,
     #[serde(flatten)]
     pub effective: EffectiveRtt,
-    /// The figure over the limit, if both exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
     /// The level of the last evaluation, else that of the figure: `Compliant`, `Limit`,
     /// `Violation`, or `Error` where nothing is measured or configured.
     pub compliance: String,
-    /// The larger p50 over the smaller, less 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<f64>,
     /// Since the last sample of the direction that was measured last.
@@ -55,7 +48,7 @@ pub struct TopPair {
 }
 
 impl TopReport {
-    pub(super) fn asked(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
+    pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["limit"])?;
         let Some(text) = query.get("limit") else {
             return Ok(Self::of(facts, DEFAULT));
@@ -92,7 +85,7 @@ impl TopReport {
 }
 
 impl TopPair {
-    fn of(facts: &impl ReportSource, demand: &RuleOnPair, told: EffectiveRtt) -> Self {
+    fn of(facts: &impl ReportSource, demand: &RuleOnPair, rtt: EffectiveRtt) -> Self {
         let directions = [
             facts.direction(&demand.from, &demand.to),
             facts.direction(&demand.to, &demand.from),
@@ -100,11 +93,11 @@ impl TopPair {
         let measured = directions.iter().filter(|d| d.state != State::Nothing);
         let share = |(figure, limit): (u64, u64)| (limit > 0).then(|| figure as f64 / limit as f64);
         Self {
-            limit_share: told.rtt_micros.zip(demand.limit_micros).and_then(share),
-            compliance: compliance(told, demand).to_owned(),
+            limit_share: rtt.rtt_micros.zip(demand.limit_micros).and_then(share),
+            compliance: compliance(rtt, demand).to_owned(),
             apart: pair::apart(&directions),
             age_micros: measured.filter_map(|d| d.age_micros).min(),
-            effective: told,
+            effective: rtt,
             from: demand.from.clone(),
             to: demand.to.clone(),
             rule: demand.rule.clone(),
@@ -116,16 +109,16 @@ impl TopPair {
 
 /// Only measured and configured figures count. The level of the last evaluation counts while
 /// there is a figure.
-fn compliance(told: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
-    let figure = match told.basis {
+fn compliance(rtt: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
+    let figure = match rtt.basis {
         Basis::Unreachable => return "Violation",
         Basis::Estimated | Basis::Old | Basis::Nothing => return "Error",
-        Basis::Same | Basis::Measured | Basis::Configured => told.rtt_micros,
+        Basis::Same | Basis::Measured | Basis::Configured => rtt.rtt_micros,
     };
     let Some(micros) = figure else {
         return "Error";
     };
-    if let (Basis::Measured, Some(judged)) = (told.basis, demand.level) {
+    if let (Basis::Measured, Some(judged)) = (rtt.basis, demand.level) {
         return judged;
     }
     let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);

@@ -1,5 +1,3 @@
-//! Metrics of answers.
-
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -22,7 +20,6 @@ struct RuleLabel {
     rule: &'static str,
 }
 
-/// Clones share all values.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerMetrics {
     answers: Family<AnswerLabels, Counter>,
@@ -54,7 +51,6 @@ impl AnswerMetrics {
         gauge.set(i64::try_from(rows).unwrap_or(i64::MAX));
     }
 
-    /// Counts answers by the source of each.
     pub(crate) fn answered(
         &self,
         rule: &'static str,

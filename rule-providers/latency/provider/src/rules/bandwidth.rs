@@ -1,6 +1,6 @@
-//! The rule `bandwidth`, in which more is better: `request` is the wanted rate and `limit` the
-//! least that is accepted, in bits per second. A pair of nodes has left the least of its NICs
-//! and of the table's row, each less the reservations of other bindings.
+//! The rule `bandwidth`: `request` is the wanted rate and `limit` the least accepted, in bits per
+//! second. A pair of nodes has left the least of its NICs and of the table's row, each less the
+//! reservations of other bindings.
 
 mod capacity;
 mod quantity;

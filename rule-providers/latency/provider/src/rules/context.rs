@@ -1,5 +1,3 @@
-//! What all rules read.
-
 use std::collections::BTreeSet;
 
 use arc_swap::ArcSwap;
@@ -14,7 +12,6 @@ use crate::{
     tables::{namespaces::Tables, table::RoundTrip},
 };
 
-/// Nodes of one binding: every pair of them is evaluated.
 const MAX_NODES: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -34,12 +31,11 @@ impl RuleContext<'_> {
         }
     }
 
-    /// The nodes of the targets, each once; `Err` is the evaluation if there are no pairs
-    /// to evaluate.
-    pub fn nodes_of_targets(&self, ask: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
+    /// Each node once; `Err` is the evaluation if there are no pairs to evaluate.
+    pub fn nodes_of_targets(&self, request: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.store.snapshot();
-        let targets = ask.targets.iter();
-        let nodes = targets.map(|(name, target)| node_of_target(&snapshot, ask, name, target));
+        let targets = request.targets.iter();
+        let nodes = targets.map(|(name, target)| node_of_target(&snapshot, request, name, target));
         let Some(mut nodes) = nodes.collect::<Option<Vec<String>>>() else {
             let reason = "not every target is placed";
             return Err(Evaluation::new(Compliance::Pending, reason));
@@ -56,11 +52,10 @@ impl RuleContext<'_> {
         }
     }
 
-    /// The nodes of the targets that are pods.
-    pub fn nodes_of_pods(&self, ask: &EvaluationRequest) -> BTreeSet<String> {
+    pub fn nodes_of_pods(&self, request: &EvaluationRequest) -> BTreeSet<String> {
         let snapshot = self.store.snapshot();
-        let pods = ask.targets.iter().filter(|(_, target)| is_pod(target));
-        pods.filter_map(|(name, target)| node_of_target(&snapshot, ask, name, target))
+        let pods = request.targets.iter().filter(|(_, target)| is_pod(target));
+        pods.filter_map(|(name, target)| node_of_target(&snapshot, request, name, target))
             .collect()
     }
 }
@@ -68,11 +63,11 @@ impl RuleContext<'_> {
 /// The caller's word on a pod's node counts before the store's.
 fn node_of_target(
     snapshot: &Snapshot,
-    ask: &EvaluationRequest,
+    request: &EvaluationRequest,
     name: &str,
     target: &Reference,
 ) -> Option<String> {
-    match ask.target_nodes.get(name) {
+    match request.target_nodes.get(name) {
         Some(node) if is_pod(target) => node.clone(),
         _ => node_of(snapshot, target),
     }

@@ -1,5 +1,4 @@
-//! The candidates and peers of one cost question, the round-trip time of each pair, and the
-//! answer that follows for a limit.
+//! The candidates and peers of a cost question, the round-trip time of each pair, and the answer.
 
 use std::{fmt::Write, time::Duration};
 
@@ -14,18 +13,15 @@ pub(crate) struct CostMatrix {
     peers: Vec<String>,
     /// Row by row: the pairs of a node are adjacent.
     rtts: Vec<PairRtt>,
-    /// Pairs to verify.
     selected: Vec<bool>,
 }
 
-/// A pair by the indexes of its node and its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
     pub node: usize,
     pub peer: usize,
 }
 
-/// The cost of a node, and the index of the peer that decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CandidateCost {
     Usable { micros: u64, peer: usize },
@@ -106,7 +102,6 @@ impl CostMatrix {
         }
     }
 
-    /// The basis of each node's cost, for metrics.
     pub(crate) fn bases(&self, limit: Option<u64>) -> impl Iterator<Item = &'static str> {
         self.rows()
             .map(move |row| match candidate_cost(row, limit) {
@@ -121,7 +116,6 @@ impl CostMatrix {
             })
     }
 
-    /// The costs, each with a detail for people.
     pub(crate) fn into_answer(self, limit: Option<u64>, valid_for: Duration) -> CostAnswer {
         let Self {
             nodes,

@@ -1,8 +1,5 @@
-//! The part of a caller's time that may be used to measure.
-
 use std::time::{Duration, Instant};
 
-/// For callers without a deadline.
 const DEFAULT_TIME: Duration = Duration::from_millis(500);
 /// The scheduler waits: no more than this is used.
 const MAX_TIME: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Evaluate of `latency` and `jitter`: fresh measurements or a table, never an estimate. A
-//! pair without data is an Error, never Compliant.
+//! Evaluate of `latency` and `jitter`: fresh measurements or a table, never an estimate. A pair
+//! without data is an Error.
 
 use std::time::Instant;
 
@@ -22,30 +22,26 @@ use crate::{
 /// Samples of a probe: as many as a median takes.
 const SAMPLES: u32 = 5;
 
-/// The evaluation of one pair, ordered by severity.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PairEvaluation {
-    /// Level, microseconds, source.
     Level(Level, u64, &'static str),
     /// A Violation, worse than any time.
     Unreachable,
     Error(String),
 }
 
-/// A pair of a binding's nodes.
 struct BindingPair<'a> {
     a: &'a str,
     b: &'a str,
     /// From a table, in microseconds.
     configured: Option<u64>,
-    /// From a table that counts only for the binding's namespace.
     own_table: bool,
     measurement: Measurement,
 }
 
 /// The namespace of all targets; "" if they are of several.
-fn namespace_of_all(ask: &EvaluationRequest) -> &str {
-    let mut namespaces = ask.targets.values().map(|t| t.namespace.as_str());
+fn namespace_of_all(request: &EvaluationRequest) -> &str {
+    let mut namespaces = request.targets.values().map(|t| t.namespace.as_str());
     let first = namespaces.next().unwrap_or_default();
     match namespaces.all(|n| n == first) {
         true => first,
@@ -57,15 +53,15 @@ pub(crate) async fn evaluate(
     context: RuleContext<'_>,
     verifier: &Verifier,
     states: &PairStates,
-    ask: EvaluationRequest,
+    request: EvaluationRequest,
     quantity: Quantity,
 ) -> Result<Evaluation, ProviderError> {
-    let bounds = Bounds::of_rule(&ask.rule)?;
-    let nodes = match context.nodes_of_targets(&ask) {
+    let bounds = Bounds::of_rule(&request.rule)?;
+    let nodes = match context.nodes_of_targets(&request) {
         Ok(nodes) => nodes,
         Err(evaluation) => return Ok(evaluation),
     };
-    let mut pairs = pairs(context, &nodes, ask.namespace(), quantity);
+    let mut pairs = pairs(context, &nodes, request.namespace(), quantity);
     let now = Instant::now();
     let rule = |a, b| PairRule {
         a,
@@ -75,8 +71,8 @@ pub(crate) async fn evaluate(
     };
     // A tenant's tables, and names that a tenant gives to objects other than pods, must not
     // affect the state that all namespaces share.
-    let requester = context.requester(namespace_of_all(&ask));
-    let of_pods = context.nodes_of_pods(&ask);
+    let requester = context.requester(namespace_of_all(&request));
+    let of_pods = context.nodes_of_pods(&request);
     let counts = |node: &str| requester.trusted || of_pods.contains(node);
     for pair in pairs
         .iter()
@@ -90,7 +86,7 @@ pub(crate) async fn evaluate(
     // A few echoes give no jitter.
     if quantity == Quantity::Latency
         && context.network.is_measuring()
-        && let Some(until) = measuring_deadline(ask.deadline, now)
+        && let Some(until) = measuring_deadline(request.deadline, now)
     {
         probe(verifier, &mut pairs, until).await;
     }
@@ -172,7 +168,6 @@ fn pairs<'a>(
     pairs
 }
 
-/// Probes pairs that have no fresh measurement, or losses that may be over.
 async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instant) {
     let needs_probe = |p: &BindingPair<'_>| {
         let open = match p.measurement {

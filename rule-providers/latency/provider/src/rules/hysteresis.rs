@@ -12,14 +12,10 @@ pub(crate) struct Bounds {
     pub limit: Option<u64>,
 }
 
-/// From good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Level {
-    /// Up to the request.
     Compliant,
-    /// Above it, up to the limit.
     Limit,
-    /// Above the limit.
     Violation,
 }
 
@@ -34,7 +30,6 @@ impl From<Level> for Compliance {
 }
 
 impl Bounds {
-    /// The bounds of a rule whose values are durations.
     pub(crate) fn of_rule(rule: &Rule) -> Result<Self, ProviderError> {
         Ok(Self {
             request: rule.request_duration()?.map(micros),
@@ -42,12 +37,10 @@ impl Bounds {
         })
     }
 
-    /// The level of one time by itself.
     pub(crate) fn level(self, micros: u64) -> Level {
         self.scaled_level(micros, 10)
     }
 
-    /// The level by bounds of so many tenths.
     fn scaled_level(self, micros: u64, tenths: u64) -> Level {
         let above = |bound: Option<u64>| {
             bound.is_some_and(|b| micros.saturating_mul(10) > b.saturating_mul(tenths))
@@ -62,13 +55,11 @@ impl Bounds {
     }
 }
 
-/// The level after `before`, given the windows (the medians after the last visits), newest
-/// first; `None` without a window.
-///
+/// The level after `before`, given the windows (the medians after the last visits), newest first.
 /// Without `before`, or with fewer than three windows, the newest window decides, with two
-/// exceptions: Compliant needs all windows, and a new Violation needs three windows, until
-/// which it is Limit. Else the level gets worse if the last three windows are all worse, and
-/// better if they are all better by a tenth of the bound.
+/// exceptions: Compliant needs all windows, and a new Violation needs three windows, until which it
+/// is Limit. Else the level gets worse if the last three windows are all worse, and better if they
+/// are all better by a tenth of the bound.
 pub(crate) fn next_level(before: Option<Level>, windows: &[u64], bounds: Bounds) -> Option<Level> {
     let newest = *windows.first()?;
     let (Some(before), Some(last)) = (before, windows.get(..3)) else {

@@ -1,6 +1,5 @@
-//! EndpointCost of `jitter`: the largest p95 - p50 of a pair's last samples. Only measured:
-//! one half of a pair's samples hardly predicts the other half (correlation 0.5 to 0.66), so
-//! other pairs cannot be predicted.
+//! EndpointCost of `jitter`: the largest p95 - p50 of a pair's last samples. Never predicted: one
+//! half of a pair's samples hardly predicts the other half (correlation 0.5 to 0.66).
 
 use std::{collections::HashSet, fmt::Write, time::Duration};
 
@@ -27,7 +26,6 @@ const DEMANDED: usize = NODE_SLOTS;
 /// How long after a question: twice the time that the samples take at a visit every 2 s.
 const DEMAND_TIME: Duration = Duration::from_secs(80);
 
-/// The jitter of a node; the worst peer decides.
 enum CandidateJitter<'a> {
     Jitter {
         micros: u64,
@@ -72,8 +70,7 @@ fn candidate<'a>(name: &str, node: NodeRef, peers: &'a [(String, PeerRow)]) -> C
     worst
 }
 
-/// The nearest candidates of a peer, by measurement or estimate, among those that lack
-/// samples.
+/// By measurement or estimate, among those that lack samples.
 fn nearest_without_samples<'a>(
     (peer, row): &(String, PeerRow),
     nodes: impl Iterator<Item = (&'a str, NodeRef)>,
@@ -101,27 +98,27 @@ fn nearest_without_samples<'a>(
 
 /// Whether pairs with a peer's node are measured for the question. For an untrusted
 /// namespace a pod must be there: the author chooses the names of other peers.
-fn may_demand(ask: &CostRequest, trusted: bool) -> impl Fn(&str) -> bool + use<> {
-    let pods = ask.peers.iter().filter(|p| is_pod(&p.reference));
+fn may_demand(request: &CostRequest, trusted: bool) -> impl Fn(&str) -> bool + use<> {
+    let pods = request.peers.iter().filter(|p| is_pod(&p.reference));
     let of_pods: HashSet<String> = pods.filter_map(|p| p.node.clone()).collect();
     // Some callers send only the nodes.
-    let all = trusted || ask.peers.is_empty();
+    let all = trusted || request.peers.is_empty();
     move |node| all || of_pods.contains(node)
 }
 
 pub(crate) fn cost(
     context: RuleContext<'_>,
-    ask: CostRequest,
+    request: CostRequest,
 ) -> Result<CostAnswer, ProviderError> {
-    let limit = Bounds::of_rule(&ask.rule)?.limit;
-    check_size(&ask)?;
-    let requester = context.requester(&ask.source.namespace);
-    let may_demand = may_demand(&ask, requester.trusted);
+    let limit = Bounds::of_rule(&request.rule)?.limit;
+    check_size(&request)?;
+    let requester = context.requester(&request.source.namespace);
+    let may_demand = may_demand(&request, requester.trusted);
     let CostRequest {
         peer_nodes,
         eligible_nodes,
         ..
-    } = ask;
+    } = request;
     let view = context.network.view();
     let peers: Vec<(String, PeerRow)> = peer_nodes
         .into_iter()
@@ -142,7 +139,6 @@ pub(crate) fn cost(
                 .demand(requester, &peer.0, node, DEMAND_TIME);
         }
     }
-    // The pod cannot be placed yet.
     let no_samples = !candidates.is_empty()
         && candidates
             .iter()
@@ -231,7 +227,7 @@ mod tests {
     }
 
     fn costs(network: &Network, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
-        let ask = CostRequest {
+        let request = CostRequest {
             rule: Rule {
                 name: "jitter".into(),
                 request: "1ms".into(),
@@ -242,7 +238,7 @@ mod tests {
             ..CostRequest::default()
         };
         let provider = Latency::new(ClusterStore::default()).with_network(network.clone());
-        let answer = cost(provider.context(), ask).unwrap();
+        let answer = cost(provider.context(), request).unwrap();
         let row = |n: tautline_sdk::NodeCost<'_>| (n.cost, n.code.into(), n.detail.into());
         answer.nodes().into_iter().map(row).collect()
     }

@@ -17,14 +17,19 @@ use crate::{
 pub(crate) async fn cost(
     context: RuleContext<'_>,
     verifier: &Verifier,
-    ask: CostRequest,
+    request: CostRequest,
 ) -> Result<CostAnswer, ProviderError> {
-    ask.rule.request_duration()?;
-    let limit = ask.rule.limit_duration()?.map(micros);
-    check_size(&ask)?;
-    let namespace = &ask.source.namespace;
-    let mut matrix = matrix(context, namespace, ask.eligible_nodes, ask.peer_nodes);
-    verifier.verify(&mut matrix, limit, ask.deadline).await;
+    request.rule.request_duration()?;
+    let limit = request.rule.limit_duration()?.map(micros);
+    check_size(&request)?;
+    let namespace = &request.source.namespace;
+    let mut matrix = matrix(
+        context,
+        namespace,
+        request.eligible_nodes,
+        request.peer_nodes,
+    );
+    verifier.verify(&mut matrix, limit, request.deadline).await;
     context.metrics.answered("latency", matrix.bases(limit));
     Ok(matrix.into_answer(limit, VALID_FOR))
 }

@@ -1,24 +1,19 @@
-//! Bounds of cost questions.
-
 use std::time::Duration;
 
 use tautline_sdk::{CostRequest, ProviderError};
 
-/// Answers are valid for so long: measurements move, and a changed table must act within
-/// seconds.
+/// Short: measurements move, and a changed table must act within seconds.
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 /// Some 100 MB while a question is answered.
 const MAX_PAIRS: usize = 4_000_000;
 
-/// # Errors
-/// The question has too many pairs.
-pub(crate) fn check_size(ask: &CostRequest) -> Result<(), ProviderError> {
-    let (nodes, peers) = (ask.eligible_nodes.len(), ask.peer_nodes.len());
+pub(crate) fn check_size(request: &CostRequest) -> Result<(), ProviderError> {
+    let (nodes, peers) = (request.eligible_nodes.len(), request.peer_nodes.len());
     if nodes.saturating_mul(peers) <= MAX_PAIRS {
         return Ok(());
     }
     Err(ProviderError::BadRule(format!(
         "rule {:?}: {nodes} nodes by {peers} peers' nodes; at most {MAX_PAIRS} pairs are answered: give the offer fewer peers",
-        ask.rule.name
+        request.rule.name
     )))
 }

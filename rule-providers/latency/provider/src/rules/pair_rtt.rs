@@ -26,33 +26,27 @@ pub(crate) enum PairRtt {
     Unknown,
 }
 
-/// The source of a round-trip time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
     Configured,
     Measured,
-    /// Measured for this question.
     Verified,
-    /// Measured by TCP connect: echoes are lost.
     Connect,
     /// Predicted, with the 80 % interval in microseconds.
     Estimated {
         low: u32,
         high: u32,
     },
-    /// Measured, but not lately.
     Old {
         seconds: u32,
     },
 }
 
 impl Basis {
-    /// Whether a measurement would be better.
     pub(crate) fn is_guess(self) -> bool {
         matches!(self, Self::Estimated { .. } | Self::Old { .. })
     }
 
-    /// The label in metrics.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Configured => "configured",
@@ -75,7 +69,6 @@ impl PairRtt {
         }
     }
 
-    /// The result of a probe, if it has one.
     pub(crate) fn verified(measurement: &Measurement) -> Option<Self> {
         match measurement {
             Measurement::Fresh(stats) => Some(Self::fresh(stats, Basis::Verified)),
@@ -88,7 +81,6 @@ impl PairRtt {
     }
 }
 
-/// The round-trip times from many nodes to one peer's node.
 pub(crate) struct PeerRtts<'a> {
     to: Location<'a>,
     table: NamespaceRowsTo<'a>,
@@ -96,7 +88,6 @@ pub(crate) struct PeerRtts<'a> {
 }
 
 impl<'a> PeerRtts<'a> {
-    /// `row`: measurements and estimates, if there are any.
     pub(crate) fn new(to: Location<'a>, tables: NamespaceTables<'a>, row: Option<PeerRow>) -> Self {
         let table = tables.rows_to(to);
         Self { to, table, row }

@@ -8,12 +8,9 @@ use parking_lot::Mutex;
 use super::hysteresis::{Bounds, Level, next_level};
 
 const MAX_STATES: usize = 100_000;
-/// A state is dropped so long after its last evaluation.
 const RETENTION: Duration = Duration::from_secs(3_600);
-/// A pair is measured at least so long after an evaluation.
 const MIN_DEMAND: Duration = Duration::from_secs(300);
 
-/// The quantity that a rule bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Quantity {
     Latency,
@@ -21,7 +18,6 @@ pub(crate) enum Quantity {
 }
 
 impl Quantity {
-    /// The rule's name.
     pub(crate) fn rule(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -52,7 +48,6 @@ struct PairState {
 #[derive(Debug, Default)]
 pub(crate) struct PairStates(Mutex<HashMap<Key, PairState>>);
 
-/// A pair of nodes under a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PairRule<'a> {
     pub a: &'a str,
@@ -61,7 +56,6 @@ pub(crate) struct PairRule<'a> {
     pub bounds: Bounds,
 }
 
-/// A pair whose rule was evaluated lately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ActivePair {
     pub a: String,
@@ -84,7 +78,6 @@ impl PairRule<'_> {
 }
 
 impl PairState {
-    /// How long its pair is measured after an evaluation.
     fn demand_time(&self) -> Duration {
         let time = self.longest_gap.0.mul_f64(2.5);
         time.clamp(MIN_DEMAND, RETENTION)
@@ -136,14 +129,12 @@ impl PairStates {
         Some((level, state.reported))
     }
 
-    /// Drops the level: the pair was unreachable.
     pub(crate) fn reset(&self, pair: PairRule<'_>) {
         if let Some(state) = self.0.lock().get_mut(&pair.key()) {
             state.level = None;
         }
     }
 
-    /// The pairs that are measured for evaluations, in no order.
     pub(crate) fn active(&self, now: Instant) -> Vec<ActivePair> {
         let states = self.0.lock();
         let active = states
@@ -201,7 +192,6 @@ mod tests {
         assert_eq!(update(&[1_010, 1_005, 1_002]), Some((Level::Limit, 1_010)));
         states.reset(rule("a", "b"));
         assert_eq!(update(&[950]), Some((Level::Compliant, 950)));
-        // Other nodes are another pair.
         assert_eq!(
             states.update(rule("a", "c"), &[2_000]),
             Some((Level::Limit, 2_000))
@@ -223,7 +213,6 @@ mod tests {
             Level::Limit,
             "a tenth better it is not"
         );
-        // Asked every 5 minutes it is kept for 12.5.
         assert_eq!(level_after(MIN_DEMAND * 2), Level::Limit);
         assert_eq!(level_after(MIN_DEMAND * 10), Level::Compliant);
     }
@@ -252,8 +241,8 @@ mod tests {
             let later = now + Duration::from_millis(i as u64);
             states.evaluated(rule("a", &name), later);
         }
-        let kept = states.0.lock().len();
-        assert!(kept <= MAX_STATES && kept > MAX_STATES / 3, "{kept}");
+        let count = states.0.lock().len();
+        assert!(count <= MAX_STATES && count > MAX_STATES / 3, "{count}");
         let last = format!("n{}", MAX_STATES + 9);
         assert!(states.0.lock().contains_key(&rule("a", &last).key()));
     }

@@ -1,6 +1,6 @@
-//! Watches pods only when they are needed: for rules `bandwidth`, which count the
-//! reservations of all pods, and for callers of Evaluate that do not send the nodes of their
-//! targets. In a large cluster most objects and most changes are pods.
+//! Watches pods only when they are needed, as most objects and changes are pods: for rules
+//! `bandwidth`, which count the reservations of all pods, and for callers of Evaluate that do not
+//! send the nodes of their targets.
 
 use std::{sync::Arc, time::Instant};
 
@@ -16,13 +16,11 @@ use super::{bandwidth::RULE as BANDWIDTH, deadline::measuring_deadline};
 pub struct PodDemand(Option<Arc<watch::Sender<bool>>>);
 
 impl PodDemand {
-    /// The store has pods only after [`PodDemand::requested`] has ended.
     pub fn on_request() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// Ends when pods are needed. Calls `not_needed` when all policies are listed and none
-    /// needs pods.
+    /// Ends when pods are needed; calls `not_needed` when no listed policy needs pods.
     pub async fn requested(self, store: ClusterStore, not_needed: impl Fn()) {
         let Some(requested) = self.0 else { return };
         let (mut by_caller, mut changes) = (requested.subscribe(), store.changes_except_pods());
@@ -50,9 +48,6 @@ impl PodDemand {
     }
 
     /// Requests pods, and waits for them within four fifths of the caller's time.
-    ///
-    /// # Errors
-    /// They are not listed yet.
     pub(crate) async fn listed(
         &self,
         store: &ClusterStore,
@@ -77,10 +72,9 @@ impl PodDemand {
     }
 }
 
-/// Whether the caller sends the node of every pod.
-pub(crate) fn names_all_pod_nodes(ask: &EvaluationRequest) -> bool {
-    let mut pods = ask.targets.iter().filter(|(_, t)| t.kind == "Pod");
-    pods.all(|(name, _)| ask.target_nodes.contains_key(name))
+pub(crate) fn names_all_pod_nodes(request: &EvaluationRequest) -> bool {
+    let mut pods = request.targets.iter().filter(|(_, t)| t.kind == "Pod");
+    pods.all(|(name, _)| request.target_nodes.contains_key(name))
 }
 
 #[cfg(test)]

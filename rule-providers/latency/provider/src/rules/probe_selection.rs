@@ -1,13 +1,11 @@
-//! The pairs to probe before an answer. Estimates are good enough far from the limit; near
-//! it, and among the best candidates, they err too often. Losses of rarely visited pairs may
-//! be over.
+//! The pairs to probe before an answer. Estimates err too often near the limit and among the best
+//! candidates. Losses of rarely visited pairs may be over.
 
 use super::{
     cost_matrix::{CandidateCost, Cell, CostMatrix, candidate_cost},
     pair_rtt::PairRtt,
 };
 
-/// The number of best candidates that are verified.
 const BEST: usize = 16;
 
 /// The pairs to probe, most urgent first, each once: those of the best candidates, then
@@ -70,7 +68,6 @@ pub(crate) fn next_probes(matrix: &mut CostMatrix, limit: Option<u64>) -> Vec<Ce
     pairs
 }
 
-/// The first `most` pairs of each peer, and the number of the others.
 pub(crate) fn group_by_peer(
     pairs: Vec<Cell>,
     peers: usize,
@@ -87,7 +84,6 @@ pub(crate) fn group_by_peer(
     (lists, left_out)
 }
 
-/// A node that may be usable.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     node: usize,
@@ -95,7 +91,6 @@ struct Candidate {
     missing: usize,
     /// The longest time of its pairs, in microseconds.
     worst: u64,
-    /// A probe may change the times.
     open: bool,
 }
 
@@ -212,7 +207,6 @@ mod tests {
 
     #[test]
     fn best_come_first_then_the_closest_to_the_limit_then_the_unknown() {
-        // Sixteen good ones, every other one measured; then around a limit of 1000.
         let mut known: Vec<PairRtt> = (0..16u64)
             .map(|i| {
                 if i % 2 == 0 {
@@ -266,7 +260,6 @@ mod tests {
             ],
         );
         let got = named(&initial_probes(&mut matrix, None));
-        // Node 2 is decided by a measured pair; the other would have to err fourfold.
         assert_eq!(got, [(0, 0), (1, 1), (0, 1)]);
     }
 
@@ -316,9 +309,9 @@ mod tests {
                 });
                 for (peer, known) in row.iter().enumerate() {
                     let near = matches!(known, PairRtt::Rtt { micros, basis } if basis.is_guess() && micros * 2 >= limit);
-                    let asked = seen.contains(&Cell { node, peer });
-                    prop_assert!(!facts || !asked, "ruled out");
-                    prop_assert!(facts || !near || asked, "near the limit");
+                    let selected = seen.contains(&Cell { node, peer });
+                    prop_assert!(!facts || !selected, "ruled out");
+                    prop_assert!(facts || !near || selected, "near the limit");
                 }
             }
             let (lists, left_out) = group_by_peer(got.clone(), 3, 5);

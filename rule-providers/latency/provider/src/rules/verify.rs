@@ -1,5 +1,4 @@
-//! Probes before an answer, within the caller's deadline. Concurrent questions about a peer
-//! share their probes.
+//! Probes before an answer, within its deadline, shared by concurrent questions.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,7 +19,6 @@ use super::{
 use crate::{measurement::Measurement, network::Network};
 
 const SAMPLES: u32 = 3;
-/// Probed pairs of one question and peer.
 const MAX_PAIRS_OF_PEER: usize = 512;
 /// The best candidates change as estimates become measurements.
 const ROUNDS: usize = 3;
@@ -28,12 +26,10 @@ const ROUNDS: usize = 3;
 type ProbeResult = Arc<HashMap<String, Measurement>>;
 type Probe = Shared<BoxFuture<'static, ProbeResult>>;
 
-/// Clones share the probes in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Verifier {
     network: Network,
     metrics: AnswerMetrics,
-    /// By peer.
     in_flight: Arc<Mutex<HashMap<String, Vec<InFlightProbe>>>>,
 }
 
@@ -52,7 +48,6 @@ impl Verifier {
         }
     }
 
-    /// Replaces estimates that matter by measurements, as far as time allows.
     pub(crate) async fn verify(
         &self,
         matrix: &mut CostMatrix,
@@ -81,7 +76,6 @@ impl Verifier {
         }
     }
 
-    /// One round, of all peers at the same time.
     async fn round(&self, matrix: &mut CostMatrix, lists: &[Vec<Cell>], until: Instant) {
         let probed = lists.iter().zip(matrix.peers());
         let probed = probed.filter(|(list, _)| !list.is_empty());
@@ -104,8 +98,7 @@ impl Verifier {
         }
     }
 
-    /// Probes the pairs of `peer` and `nodes`, most urgent first; returns the results by
-    /// `until`.
+    /// Probes the most urgent first; returns the results by `until`.
     pub(crate) fn probe(
         &self,
         peer: &str,
@@ -188,7 +181,6 @@ mod tests {
     #[tokio::test]
     async fn rounds_continue_until_the_best_is_verified() {
         let network = Network::default();
-        // Estimates 10, 20, 30.. of which the first sixteen are far off.
         for i in 0..40 {
             let micros = if i < 16 { 900 } else { 10 * (i + 1) };
             let stats = RttStats::of(Duration::from_micros(micros));
@@ -254,13 +246,11 @@ mod tests {
         let both = start(&["b", "c"]);
         assert!(both[0].ptr_eq(&first[0]) && !both[1].ptr_eq(&first[0]));
         assert!(!verifier.join_or_start("q", &["b"], 3, until)[0].ptr_eq(&first[0]));
-        // After it has ended the next question probes again.
         let old = first[0].clone();
         for probe in first.into_iter().chain(same).chain(both) {
             probe.await;
         }
         assert!(!start(&["a"])[0].ptr_eq(&old));
-        // A probe without a waiting question has ended too.
         drop(old);
         assert_eq!(start(&["a", "b", "c"]).len(), 1);
     }

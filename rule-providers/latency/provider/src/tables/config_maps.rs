@@ -1,5 +1,5 @@
-//! The tables of ConfigMaps. Tables of untrusted namespaces are bounded, so that no tenant can
-//! fill the provider's memory.
+//! The tables of ConfigMaps, bounded for untrusted namespaces, so that no tenant can fill the
+//! memory.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,20 +13,15 @@ use super::{
     table::{PairTable, Row, TableError, Unit, rows},
 };
 
-/// Rows of one untrusted namespace.
 const MAX_ROWS: usize = 10_000;
-/// Rows of all untrusted namespaces.
 const MAX_ROWS_IN_ALL: usize = 50_000;
 
-/// The tables of one rule, by ConfigMap.
 #[derive(Clone, Debug)]
 pub struct ConfigMapTables<U> {
     trusted: TrustedNamespaces,
     namespaces: BTreeMap<String, Namespace>,
-    /// Namespaces that have changed since `tables` was built.
     changed: BTreeSet<String>,
     tables: Tables<U>,
-    /// Rows of all untrusted namespaces.
     rows: usize,
 }
 
@@ -36,14 +31,12 @@ struct Namespace {
     rows: usize,
 }
 
-/// The rows of one ConfigMap.
 #[derive(Clone, Debug, Default)]
 struct MapRows {
     rows: Vec<(Box<str>, Box<str>, u64)>,
     left_out: usize,
 }
 
-/// Why rows are left out.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     #[error("ConfigMap {namespace}/{name}, {key}: {error}; the rest of it is left out")]
@@ -78,7 +71,6 @@ impl<U: Unit> ConfigMapTables<U> {
         }
     }
 
-    /// Adds or replaces a ConfigMap. Returns why rows are left out.
     pub fn put<'a>(
         &mut self,
         namespace: &str,
@@ -122,7 +114,6 @@ impl<U: Unit> ConfigMapTables<U> {
         }
     }
 
-    /// Leaves out the tables of the untrusted namespace with most rows.
     fn drop_largest(&mut self) -> Option<MapError> {
         let bounded = self.namespaces.iter_mut();
         let bounded = bounded.filter(|(name, _)| !self.trusted.contains(name));
@@ -156,7 +147,6 @@ impl<U: Unit> ConfigMapTables<U> {
     }
 }
 
-/// The rows of one ConfigMap, up to `room`.
 fn read<'a, U: Unit>(
     namespace: &str,
     name: &str,

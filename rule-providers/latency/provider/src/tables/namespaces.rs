@@ -1,5 +1,4 @@
-//! Which tables apply to which workloads: a namespace's own table to its workloads, before
-//! the shared table, which applies to all.
+//! A namespace's own table applies to its workloads, before the shared table, which applies to all.
 
 use std::sync::Arc;
 
@@ -8,24 +7,19 @@ use hashbrown::HashMap;
 use super::table::{PairTable, Pairs, Row, RowsTo, Unit};
 use crate::location::Location;
 
-/// The tables of one rule. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Tables<U> {
     shared: Arc<PairTable<U>>,
     by_namespace: Arc<HashMap<String, Arc<PairTable<U>>>>,
-    /// The number of rows above the bounds.
     pub(crate) left_out: usize,
 }
 
-/// The tables that apply to one namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamespaceTables<'a> {
-    /// The namespace and its own table, if it has one.
     own: Option<(&'a str, &'a Pairs)>,
     shared: &'a Pairs,
 }
 
-/// The rows to one location that apply to one namespace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamespaceRowsTo<'a> {
     own: Option<RowsTo<'a>>,
@@ -37,7 +31,6 @@ impl<U: Unit> Tables<U> {
         self.shared = table;
     }
 
-    /// Sets the table of one namespace; an empty table removes it.
     pub(crate) fn set_own(&mut self, namespace: String, table: Arc<PairTable<U>>) {
         let by_namespace = Arc::make_mut(&mut self.by_namespace);
         match table.is_empty() {
@@ -67,7 +60,6 @@ impl<U: Unit> Tables<U> {
 }
 
 impl<U: Unit> From<PairTable<U>> for Tables<U> {
-    /// A table that counts for all namespaces.
     fn from(shared: PairTable<U>) -> Self {
         Self {
             shared: Arc::new(shared),
@@ -77,7 +69,6 @@ impl<U: Unit> From<PairTable<U>> for Tables<U> {
 }
 
 impl<'a> NamespaceTables<'a> {
-    /// The namespace, if it has its own table.
     pub(crate) fn owner(self) -> Option<&'a str> {
         self.own.map(|(namespace, _)| namespace)
     }
@@ -86,7 +77,6 @@ impl<'a> NamespaceTables<'a> {
         self.shared.is_empty() && self.own.is_none()
     }
 
-    /// For look-ups of many pairs with one destination.
     pub(crate) fn rows_to(self, to: Location<'a>) -> NamespaceRowsTo<'a> {
         NamespaceRowsTo {
             own: self.own.map(|(_, pairs)| pairs.rows_to(to)),
@@ -101,7 +91,6 @@ impl<'a> NamespaceRowsTo<'a> {
         self.own_from(from).or_else(|| self.shared.from(from))
     }
 
-    /// The most specific row of the namespace's own table.
     pub(crate) fn own_from(&self, from: Location<'a>) -> Option<Row<'a>> {
         self.own.and_then(|own| own.from(from))
     }

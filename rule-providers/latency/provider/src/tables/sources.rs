@@ -1,5 +1,3 @@
-//! The sources of tables: a file, or labelled ConfigMaps.
-
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -26,10 +24,6 @@ pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 /// ConfigMaps in a page of a list: at most some MiB.
 const PAGE_SIZE: u32 = 16;
 
-/// Reads the table of round-trip times from a file, and follows it.
-///
-/// # Errors
-/// The file cannot be read, or a line is malformed.
 pub(crate) fn follow_file(provider: &Latency, path: PathBuf, tasks: &mut Tasks) -> Result<()> {
     provider.set_table(read(&path)?);
     let follow = reload(provider.clone(), path, tasks.stop_token());
@@ -56,7 +50,6 @@ async fn reload(provider: Latency, path: PathBuf, stop: CancellationToken) -> Re
     Ok(())
 }
 
-/// Follows the ConfigMaps with tables of round-trip times and of bandwidth.
 pub(crate) fn follow_config_maps(
     client: &Client,
     provider: &Latency,
@@ -103,7 +96,6 @@ fn follow_labelled<U: Unit>(
     });
 }
 
-/// Sets the tables after each change, and after each list.
 async fn apply_events<U: Unit>(
     events: impl Stream<Item = watcher::Result<watcher::Event<ConfigMap>>>,
     empty: ConfigMapTables<U>,
@@ -138,7 +130,6 @@ async fn apply_events<U: Unit>(
     }
 }
 
-/// The tables of some ConfigMaps.
 pub fn tables_of<'a, U: Unit>(
     trusted: TrustedNamespaces,
     maps: impl Iterator<Item = &'a ConfigMap>,
@@ -184,7 +175,6 @@ mod tests {
         }
     }
 
-    /// The cost of node a with a peer on b for a pod of this namespace, after these events.
     async fn cost(events: Vec<Event<ConfigMap>>, namespace: &str) -> i64 {
         let provider = Latency::new(tautline_runtime::cluster_store::ClusterStore::default());
         let trusted = TrustedNamespaces::from_iter(["system"]);
@@ -193,7 +183,7 @@ mod tests {
             provider.set_table(t)
         })
         .await;
-        let ask = CostRequest {
+        let request = CostRequest {
             source: Reference::pod(namespace, "p"),
             rule: Rule {
                 name: "latency".to_owned(),
@@ -203,7 +193,7 @@ mod tests {
             eligible_nodes: vec!["a".to_owned()],
             ..CostRequest::default()
         };
-        provider.endpoint_cost(ask).await.unwrap().nodes()[0].cost
+        provider.endpoint_cost(request).await.unwrap().nodes()[0].cost
     }
 
     #[tokio::test]
@@ -223,7 +213,6 @@ mod tests {
         assert_eq!(cost(changed(), "shop").await, 6);
         let deleted = || after(vec![Event::Delete(map("tenant", "mine", ""))]);
         assert_eq!(cost(deleted(), "tenant").await, 5);
-        // A new list holds all that there is.
         let again = || after(vec![Event::Init, Event::InitDone]);
         assert_eq!(cost(again(), "shop").await, -1);
         let unfinished = || after(vec![Event::Init]);

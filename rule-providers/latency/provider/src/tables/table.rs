@@ -1,10 +1,4 @@
-//! A table of values between nodes and zones:
-//!
-//! ```csv
-//! from,to,rtt
-//! zone-a,zone-b,12ms
-//! node-1,node-2,180us
-//! ```
+//! A table of values between nodes and zones, in CSV: `from,to,rtt`, then `node-1,node-2,180us`.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -16,23 +10,18 @@ use crate::location::Location;
 /// Two names of up to 253 bytes each, and a value.
 const MAX_LINE_BYTES: usize = 600;
 
-/// The values of a table, and how people write them.
 pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
-    /// The optional first line.
     const HEADER: &'static str;
-    /// The form of a row.
     const FORM: &'static str;
 
-    /// # Errors
-    /// The text is not a value of this unit.
     fn parse(text: &str) -> Result<u64, String>;
 }
 
-/// Microseconds of a round trip.
+/// In microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrip;
 
-/// Bits per second.
+/// In bits per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth;
 
@@ -56,17 +45,13 @@ impl Unit for Bandwidth {
     }
 }
 
-/// Values of pairs of nodes and zones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairTable<U>(Pairs, PhantomData<U>);
 
-/// Round-trip times of pairs, in microseconds.
 pub type Table = PairTable<RoundTrip>;
 
-/// Bandwidths of pairs, in bits per second.
 pub type BandwidthTable = PairTable<Bandwidth>;
 
-/// A line of a table that cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}; write it as {form}")]
 pub struct TableError {
@@ -75,7 +60,6 @@ pub struct TableError {
     form: &'static str,
 }
 
-/// Values by destination, then by source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pairs(HashMap<String, HashMap<String, Cell>>);
 
@@ -86,7 +70,6 @@ struct Cell {
     own: bool,
 }
 
-/// The rows to one location.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowsTo<'a> {
     to: Location<'a>,
@@ -136,9 +119,6 @@ fn row<U: Unit>(number: usize, line: &str) -> Result<Row<'_>, TableError> {
 
 impl<U: Unit> PairTable<U> {
     /// Adds the rows of a CSV text. Empty lines, comments (`#`) and the header are skipped.
-    ///
-    /// # Errors
-    /// The first line that is malformed.
     pub fn add(&mut self, csv: &str) -> Result<(), TableError> {
         for row in rows::<U>(csv) {
             self.insert(row?);
@@ -150,7 +130,6 @@ impl<U: Unit> PairTable<U> {
         self.0.insert(row.from, row.to, row.value);
     }
 
-    /// The number of rows.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -191,7 +170,6 @@ impl Pairs {
         self.0.is_empty()
     }
 
-    /// For look-ups of many pairs with one destination.
     pub(crate) fn rows_to<'a>(&'a self, to: Location<'a>) -> RowsTo<'a> {
         RowsTo {
             to,

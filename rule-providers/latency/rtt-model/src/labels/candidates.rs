@@ -8,17 +8,16 @@ const CANDIDATES: usize = 256;
 pub(super) const CUT: f32 = 3.0;
 
 /// The loss of a residual; `scale` is half the inverse of the variance.
-pub(super) fn loss(miss: f32, scale: f32) -> f32 {
-    (miss * miss * scale).min(CUT)
+pub(super) fn loss(residual: f32, scale: f32) -> f32 {
+    (residual * residual * scale).min(CUT)
 }
 
-/// The logarithms of the usual times between candidate places (all zones, or
-/// whole regions where zones are many) and any other; made when first asked for.
+/// The logarithms of the usual times between candidate places (all zones, or whole regions where
+/// zones are many) and any other; computed on demand.
 #[derive(Default)]
 pub(super) struct CandidateTables {
     made: bool,
     candidates: Vec<u32>,
-    /// Whether a row is for a region rather than for a place.
     pub by_region: bool,
     /// A row of candidates for each other, `f32::MAX` where nothing is known.
     logs: Vec<f32>,
@@ -26,12 +25,12 @@ pub(super) struct CandidateTables {
 }
 
 impl CandidateTables {
-    pub fn of(&mut self, court: &LabelValidator<'_>) -> &mut Self {
+    pub fn of(&mut self, validator: &LabelValidator<'_>) -> &mut Self {
         if !std::mem::replace(&mut self.made, true) {
-            let atlas = court.atlas;
-            let all = || 0..atlas.places();
-            let regions = || all().filter(|p| atlas.whole_region(*p) == *p);
-            let zones = || all().filter(|p| atlas.is_zone(*p));
+            let placements = validator.placements;
+            let all = || 0..placements.places();
+            let regions = || all().filter(|p| placements.whole_region(*p) == *p);
+            let zones = || all().filter(|p| placements.is_zone(*p));
             self.by_region = zones().count() > CANDIDATES;
             self.candidates = if self.by_region {
                 regions().collect()
@@ -49,7 +48,8 @@ impl CandidateTables {
             let pairs = others
                 .iter()
                 .flat_map(|other| self.candidates.iter().map(move |place| (*place, *other)));
-            let base = |(a, b)| court.base(atlas.placement_in(a), atlas.placement_in(b));
+            let base =
+                |(a, b)| validator.base(placements.placement_in(a), placements.placement_in(b));
             self.logs = pairs
                 .map(|pair| base(pair).map_or(f32::MAX, f32::ln))
                 .collect();
@@ -57,7 +57,6 @@ impl CandidateTables {
         self
     }
 
-    /// The best candidate and its loss.
     pub fn best(&mut self, seen: &[Observation], scale: f32) -> Option<(u32, f32)> {
         let candidates = self.candidates.len();
         self.losses.clear();
@@ -79,7 +78,6 @@ impl CandidateTables {
             .min_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// The candidates with at most this loss in the last call.
     pub fn within(&self, most: f32) -> impl Iterator<Item = u32> + '_ {
         let losses = self.candidates.iter().zip(&self.losses);
         losses

@@ -10,7 +10,7 @@ const CHUNK: usize = 4_096;
 const ENOUGH: usize = 8;
 const ENOUGH_FOR_SPREAD: usize = 16;
 const ENOUGH_FOR_ERROR: usize = 30;
-/// A class's median is taken of at most so many.
+/// The most samples that a class's median is taken of.
 const PLENTY: usize = 1000;
 /// A rack's median counts as this many samples of its zone's racks.
 const RACK_PRIOR: f32 = 20.0;
@@ -28,7 +28,6 @@ pub(super) enum Kind {
     Zones,
     /// Two nodes of one rack, whichever rack of the zone.
     Racks,
-    /// One rack.
     Rack,
 }
 
@@ -46,7 +45,6 @@ fn key(kind: Kind, a: u32, b: u32) -> u64 {
 /// A class's typical time without offsets, and its spread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
-    /// Microseconds.
     pub base: f32,
     /// Standard deviation of a sample around base and offsets, microseconds.
     pub sigma: f32,
@@ -55,7 +53,6 @@ pub(super) struct Class {
     parent: u32,
 }
 
-/// All classes that have samples, by key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PairClasses {
     pub keys: Vec<u64>,
@@ -73,16 +70,21 @@ pub(super) fn total(base: f32, a: f32, b: f32) -> f32 {
 }
 
 impl PairClasses {
-    /// The classes of the samples that count.
     pub fn new(
-        atlas: &NodePlacements,
+        placements: &NodePlacements,
         samples: &[Sample],
         counts: impl Fn(&Sample) -> bool,
     ) -> Self {
         // Computed twice rather than stored: there are many samples.
         let pair = |s: &Sample| -> Option<(u64, Option<u64>)> {
             counts(s)
-                .then(|| leaf(atlas, atlas.placement(s.from)?, atlas.placement(s.to)?))
+                .then(|| {
+                    leaf(
+                        placements,
+                        placements.placement(s.from)?,
+                        placements.placement(s.to)?,
+                    )
+                })
                 .flatten()
         };
         let mut keys: Vec<u64> = Vec::new();
@@ -96,7 +98,7 @@ impl PairClasses {
             keys.sort_unstable();
             keys.dedup();
         }
-        let mut chart = Self {
+        let mut table = Self {
             keys,
             ..Self::default()
         };
@@ -106,9 +108,9 @@ impl PairClasses {
             error: 0.0,
             parent: NONE,
         };
-        chart.classes = vec![none; chart.keys.len()];
-        chart.starts = vec![0; chart.keys.len() + 1];
-        let find = |k: Option<u64>| k.and_then(|k| chart.find(k)).unwrap_or(NONE);
+        table.classes = vec![none; table.keys.len()];
+        table.starts = vec![0; table.keys.len() + 1];
+        let find = |k: Option<u64>| k.and_then(|k| table.find(k)).unwrap_or(NONE);
         let ids: Vec<[u32; 2]> = samples
             .iter()
             .map(|s| {
@@ -118,7 +120,7 @@ impl PairClasses {
             .collect();
         for (ids, pair) in ids.iter().zip(samples.iter().map(&pair)) {
             let [leaf, parent] = *ids;
-            let Some(class) = chart.classes.get_mut(leaf as usize) else {
+            let Some(class) = table.classes.get_mut(leaf as usize) else {
                 continue;
             };
             class.parent = parent;
@@ -126,16 +128,15 @@ impl PairClasses {
             if let Some((_, Some(racks))) = pair.filter(|p| p.0 >> KIND_SHIFT == Kind::Rack as u64)
             {
                 let place = (racks & ((1 << HIGH_SHIFT) - 1)) as u32;
-                let zone = chart.keys.binary_search(&key(Kind::Zones, place, place));
-                chart.classes[parent as usize].parent = zone.map_or(NONE, |at| at as u32);
+                let zone = table.keys.binary_search(&key(Kind::Zones, place, place));
+                table.classes[parent as usize].parent = zone.map_or(NONE, |at| at as u32);
             }
         }
-        chart.gather(&ids);
-        chart.leaves = ids.into_iter().map(|[leaf, _]| leaf).collect();
-        chart
+        table.gather(&ids);
+        table.leaves = ids.into_iter().map(|[leaf, _]| leaf).collect();
+        table
     }
 
-    /// Frees what only fitting needs.
     pub fn forget_samples(&mut self) {
         self.leaves = Vec::new();
         self.members = Vec::new();
@@ -168,7 +169,6 @@ impl PairClasses {
         self.classes[id as usize]
     }
 
-    /// The most specific class of a sample that counts.
     pub fn leaf(&self, sample: u32) -> Option<Class> {
         self.classes
             .get(self.leaves[sample as usize] as usize)
@@ -176,17 +176,16 @@ impl PairClasses {
     }
 
     /// The most specific class with samples for two placements.
-    pub fn class_of(&self, atlas: &NodePlacements, a: Placement, b: Placement) -> Option<u32> {
+    pub fn class_of(&self, placements: &NodePlacements, a: Placement, b: Placement) -> Option<u32> {
         let rack = (a.rack == b.rack).then(|| self.rack_class(a)).flatten();
         let zones = || {
-            let zoned = atlas.is_zone(a.place) && atlas.is_zone(b.place);
+            let zoned = placements.is_zone(a.place) && placements.is_zone(b.place);
             zoned.then(|| self.zones_class(a.place, b.place)).flatten()
         };
         rack.or_else(zones)
             .or_else(|| self.find(key(Kind::Regions, a.region, b.region)))
     }
 
-    /// The class of two nodes in this placement's rack.
     pub fn rack_class(&self, spot: Placement) -> Option<u32> {
         let rack = || self.find(key(Kind::Rack, spot.rack, spot.rack));
         let racks = || self.find(key(Kind::Racks, spot.place, spot.place));
@@ -239,8 +238,8 @@ impl PairClasses {
             let precision = self.classes[id].sigma.powi(-2);
             values.clear();
             values.extend(self.some_of(id).map(|s| {
-                let miss = rest[s as usize] - base;
-                miss.abs() / offsets.unfitted(&samples[s as usize], precision)
+                let residual = rest[s as usize] - base;
+                residual.abs() / offsets.unfitted(&samples[s as usize], precision)
             }));
             let floor = 1.0 + 0.005 * base;
             let sigma = match parent {
@@ -255,13 +254,13 @@ impl PairClasses {
     /// Each class's error, from the residuals of its own samples. A class with few samples uses
     /// its kind's error, and the more of its parent's the fewer it has.
     pub fn measure_errors(&mut self, samples: &[Sample], offsets: &Offsets) {
-        let misses = |chart: &Self, class: usize, out: &mut Vec<f32>| {
-            let base = chart.classes[class].base;
-            out.extend(chart.samples_of(class).iter().map(|s| {
+        let residuals = |table: &Self, class: usize, out: &mut Vec<f32>| {
+            let base = table.classes[class].base;
+            out.extend(table.samples_of(class).iter().map(|s| {
                 let s = &samples[*s as usize];
-                let told = total(base, offsets.of(s.from).micros, offsets.of(s.to).micros);
-                (s.micros / told).ln().abs()
-                    / offsets.unfitted(s, chart.classes[class].sigma.powi(-2))
+                let predicted = total(base, offsets.of(s.from).micros, offsets.of(s.to).micros);
+                (s.micros / predicted).ln().abs()
+                    / offsets.unfitted(s, table.classes[class].sigma.powi(-2))
             }));
         };
         let (mut own, mut kindred, mut kind) = (Vec::new(), Vec::new(), u64::MAX);
@@ -272,11 +271,11 @@ impl PairClasses {
                 kindred.clear();
                 let alike =
                     (id..self.keys.len()).take_while(|c| self.keys[*c] >> KIND_SHIFT == kind);
-                alike.for_each(|class| misses(self, class, &mut kindred));
+                alike.for_each(|class| residuals(self, class, &mut kindred));
                 usual = four_of_five(&mut kindred);
             }
             own.clear();
-            misses(self, id, &mut own);
+            residuals(self, id, &mut own);
             let parent = self
                 .classes
                 .get(self.classes[id].parent as usize)
@@ -291,9 +290,9 @@ impl PairClasses {
 }
 
 /// The most specific class of a pair by labels, and its parent.
-fn leaf(atlas: &NodePlacements, a: Placement, b: Placement) -> Option<(u64, Option<u64>)> {
+fn leaf(placements: &NodePlacements, a: Placement, b: Placement) -> Option<(u64, Option<u64>)> {
     let regions = key(Kind::Regions, a.region, b.region);
-    let zoned = atlas.is_zone(a.place) && atlas.is_zone(b.place);
+    let zoned = placements.is_zone(a.place) && placements.is_zone(b.place);
     Some(if a.rack != NONE && a.rack == b.rack {
         (
             key(Kind::Rack, a.rack, a.rack),

@@ -1,7 +1,5 @@
-//! Validation of labels and reports by the samples.
-//!
-//! Losses are negative log likelihoods with an upper bound, so that the size of a gross error
-//! does not matter.
+//! Validation of labels and reports by the samples. Losses are negative log likelihoods with an
+//! upper bound, so that the size of a gross error does not matter.
 
 use super::candidates::{CUT, CandidateTables, loss};
 use super::classes::{PairClasses, total};
@@ -32,8 +30,8 @@ const FEWEST: usize = 3;
 pub(super) struct LabelValidator<'a> {
     /// Placements by label, and current placements.
     pub labels: &'a NodePlacements,
-    pub atlas: &'a NodePlacements,
-    pub chart: &'a PairClasses,
+    pub placements: &'a NodePlacements,
+    pub classes: &'a PairClasses,
     pub offsets: &'a Offsets,
     pub samples: &'a [Sample],
     pub links: &'a NodeSamples,
@@ -49,16 +47,16 @@ pub(super) struct Observation {
 }
 
 impl LabelValidator<'_> {
-    /// The better placements, and each node's status.
     pub fn validate(&self, before: &[LabelStatus]) -> (NodePlacements, Vec<LabelStatus>) {
         let usual = self.typical_residual();
         let mut tables = CandidateTables::default();
-        let mut atlas = self.labels.clone();
+        let mut placements = self.labels.clone();
         let mut standings = before.to_vec();
         let mut seen = Vec::new();
         for (node, standing) in standings.iter_mut().enumerate() {
             let id = NodeId(node as u32);
-            let (Some(label), Some(now)) = (self.labels.placement(id), self.atlas.placement(id))
+            let (Some(label), Some(now)) =
+                (self.labels.placement(id), self.placements.placement(id))
             else {
                 continue;
             };
@@ -83,7 +81,7 @@ impl LabelValidator<'_> {
                     place.filter(|place| misreports || !self.is_slow_line(label, *place, &seen));
             }
             if let Some(place) = place {
-                atlas.put(id, place);
+                placements.put(id, place);
             }
             *standing = match place {
                 _ if misreports => LabelStatus::Misreports,
@@ -93,11 +91,11 @@ impl LabelValidator<'_> {
                 {
                     LabelStatus::Misplaced(self.labels.labels(place))
                 }
-                // Only a region was named, and the zone in it is found.
+                // Only a region was named, and its zone is now found.
                 _ => LabelStatus::Fits,
             };
         }
-        (atlas, standings)
+        (placements, standings)
     }
 
     /// `None` for a report that is left out, unless it is the node's own.
@@ -109,42 +107,39 @@ impl LabelValidator<'_> {
         let rest = s.micros - self.offsets.of(other).micros;
         let seen = Observation {
             id,
-            other: self.atlas.placement(other)?,
+            other: self.placements.placement(other)?,
             reported,
             micros: rest.max(0.3 * s.micros),
         };
         (!left_out).then_some(seen)
     }
 
-    /// The typical residual of a sample, as a standard deviation of its logarithm.
     fn typical_residual(&self) -> f32 {
-        let mut misses: Vec<f32> = (0u32..)
+        let mut residuals: Vec<f32> = (0u32..)
             .zip(self.samples)
             .filter_map(|(id, s)| {
                 let (a, b) = (self.offsets.of(s.from).micros, self.offsets.of(s.to).micros);
                 Some(
-                    (s.micros / total(self.chart.leaf(id)?.base, a, b))
+                    (s.micros / total(self.classes.leaf(id)?.base, a, b))
                         .ln()
                         .abs(),
                 )
             })
             .collect();
-        (1.5 * spread(&mut misses)).max(MIN_RESIDUAL)
+        (1.5 * spread(&mut residuals)).max(MIN_RESIDUAL)
     }
 
-    /// The class's typical time for a node with this placement, microseconds.
     pub fn base(&self, spot: Placement, other: Placement) -> Option<f32> {
-        let class = self.chart.class_of(self.atlas, spot, other)?;
-        Some(self.chart.class(class).base)
+        let class = self.classes.class_of(self.placements, spot, other)?;
+        Some(self.classes.class(class).base)
     }
 
     fn base_now(&self, spot: Placement, now: Placement, seen: &Observation) -> Option<f32> {
-        let leaf = (spot == now).then(|| self.chart.leaf(seen.id)).flatten();
+        let leaf = (spot == now).then(|| self.classes.leaf(seen.id)).flatten();
         leaf.map(|c| c.base).or_else(|| self.base(spot, seen.other))
     }
 
-    /// Whether its reports are wrong and the others' reports on it are not, by the offset from
-    /// the others' reports.
+    /// By the offset from the others' reports: only its own are wrong.
     fn misreports(&self, now: Placement, seen: &[Observation]) -> bool {
         let rests = |reported: bool| -> Vec<(f32, f32)> {
             let side = seen.iter().filter(|s| s.reported == reported);
@@ -201,7 +196,7 @@ impl LabelValidator<'_> {
         if best > most {
             return None;
         }
-        let whole = self.atlas.whole_region(place);
+        let whole = self.placements.whole_region(place);
         let zone = if tables.by_region {
             self.nearest_zone(whole, seen, scale)
         } else {
@@ -213,17 +208,17 @@ impl LabelValidator<'_> {
     /// Whether a node is in its labelled zone, on a slow line: as far from its own zone as a
     /// node of the next zone, but not from the others.
     fn is_slow_line(&self, label: Placement, place: u32, seen: &[Observation]) -> bool {
-        let zones = self.labels.is_zone(label.place) && self.atlas.is_zone(place);
-        let near = zones && self.atlas.region(place) == label.region;
+        let zones = self.labels.is_zone(label.place) && self.placements.is_zone(place);
+        let near = zones && self.placements.region(place) == label.region;
         near && self.class_loss(label, seen)
-            < self.class_loss(self.atlas.placement_in(place), seen) + GAIN
+            < self.class_loss(self.placements.placement_in(place), seen) + GAIN
     }
 
     /// The loss of a placement by each class's own spread, with the best offset.
     fn class_loss(&self, spot: Placement, seen: &[Observation]) -> f32 {
         let weighed = |s: &Observation| {
-            let class = self.chart.class_of(self.atlas, spot, s.other)?;
-            let class = self.chart.class(class);
+            let class = self.classes.class_of(self.placements, spot, s.other)?;
+            let class = self.classes.class(class);
             Some(Weighed {
                 micros: s.micros - class.base,
                 precision: class.sigma.powi(-2),
@@ -240,12 +235,12 @@ impl LabelValidator<'_> {
     fn best_zone(&self, zones: impl Iterator<Item = u32>, seen: &[Observation]) -> Option<u32> {
         let (mut best, mut least, mut second) = (None, f32::INFINITY, f32::INFINITY);
         for zone in zones {
-            let spot = self.atlas.placement_in(zone);
+            let spot = self.placements.placement_in(zone);
             let against = |s: &Observation| {
                 let class = self
-                    .chart
-                    .class_of(self.atlas, spot, s.other)
-                    .map(|c| self.chart.class(c));
+                    .classes
+                    .class_of(self.placements, spot, s.other)
+                    .map(|c| self.classes.class(c));
                 class.map_or(CUT, |c| loss(s.micros - c.base, 0.5 * c.sigma.powi(-2)))
             };
             let sum: f32 = seen.iter().map(against).sum();
@@ -264,14 +259,14 @@ impl LabelValidator<'_> {
         nearest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let mut zones: Vec<u32> = Vec::with_capacity(NEAREST);
         for zone in nearest.into_iter().map(|(_, place)| place) {
-            let here =
-                self.atlas.is_zone(zone) && self.atlas.region(zone) == self.atlas.region(region);
+            let here = self.placements.is_zone(zone)
+                && self.placements.region(zone) == self.placements.region(region);
             if zones.len() < NEAREST && here && !zones.contains(&zone) {
                 zones.push(zone);
             }
         }
         let against = |place| -> f32 {
-            let spot = self.atlas.placement_in(place);
+            let spot = self.placements.placement_in(place);
             let one = |s: &Observation| {
                 self.base(spot, s.other)
                     .map_or(CUT, |base| loss((s.micros / base).ln(), scale))

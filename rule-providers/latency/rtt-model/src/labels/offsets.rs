@@ -7,12 +7,11 @@ use super::{NodeId, Sample};
 /// Residuals of this many standard deviations count half.
 const HALF_AT: f32 = 2.0;
 const REWEIGHTINGS: usize = 2;
-/// One less a sample's leverage is taken to be at least this.
+/// The lower bound of one less a sample's leverage.
 const LEAST_UNFITTED: f32 = 0.1;
-/// Offsets are taken to spread by at least this, in microseconds.
+/// The lower bound of the spread of offsets, in microseconds.
 const LEAST_SPREAD: f32 = 1.0;
 
-/// The samples of each node, as either end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeSamples {
     starts: Vec<u32>,
@@ -20,7 +19,6 @@ pub(super) struct NodeSamples {
 }
 
 impl NodeSamples {
-    /// Of samples whose nodes are all below `nodes`.
     pub fn new(nodes: usize, samples: &[Sample]) -> Self {
         let mut starts = vec![0u32; nodes + 1];
         for s in samples {
@@ -49,14 +47,13 @@ impl NodeSamples {
     }
 }
 
-/// A node's offset and how unsure it is, in microseconds and their square.
+/// A node's offset in microseconds, and its variance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Offset {
     pub micros: f32,
     pub variance: f32,
 }
 
-/// Not fitted yet.
 const UNKNOWN: Offset = Offset {
     micros: 0.0,
     variance: f32::INFINITY,
@@ -80,8 +77,8 @@ impl Offsets {
         self.nodes.get(node.0 as usize).copied().unwrap_or_default()
     }
 
-    /// How much smaller a sample's miss is for its own weight in its nodes'
-    /// offsets: the root of one less its leverage.
+    /// The factor by which a sample's residual is smaller for its own weight in its nodes' offsets:
+    /// the root of one less its leverage.
     pub fn unfitted(&self, s: &Sample, precision: f32) -> f32 {
         let drawn = (self.of(s.from).variance + self.of(s.to).variance) * precision;
         if drawn.is_finite() {
@@ -91,12 +88,12 @@ impl Offsets {
         }
     }
 
-    /// How offsets usually spread, as a standard deviation in microseconds.
+    /// The standard deviation of offsets, in microseconds.
     pub fn spread(&self) -> f32 {
         self.spread
     }
 
-    /// These nodes' offsets are found anew by the next fit.
+    /// The next fit finds these nodes' offsets from nothing.
     pub fn forget(&mut self, nodes: &[NodeId]) {
         for node in nodes {
             if let Some(offset) = self.nodes.get_mut(node.0 as usize) {
@@ -108,28 +105,28 @@ impl Offsets {
     /// Classes and offsets in turns, ending with the classes.
     pub fn fit(
         &mut self,
-        chart: &mut PairClasses,
+        classes: &mut PairClasses,
         samples: &[Sample],
         links: &NodeSamples,
         sweeps: usize,
     ) {
         for _ in 0..sweeps {
-            chart.fit(samples, self);
-            self.sweep(chart, samples, links);
+            classes.fit(samples, self);
+            self.sweep(classes, samples, links);
         }
-        chart.fit(samples, self);
+        classes.fit(samples, self);
     }
 
-    /// Every node's offset given the classes and the others' offsets. Anew: a
-    /// median, so that a slow node is found however slow it is; else by weights
-    /// that fall with the residual, drawn towards 0.
-    fn sweep(&mut self, chart: &PairClasses, samples: &[Sample], links: &NodeSamples) {
+    /// Every node's offset given the classes and the others' offsets. From nothing: a median, so
+    /// that a slow node is found however slow it is; else by weights that fall with the residual,
+    /// drawn towards 0.
+    fn sweep(&mut self, classes: &PairClasses, samples: &[Sample], links: &NodeSamples) {
         let mut near: Vec<Weighed> = Vec::new();
-        let mut anew: Vec<usize> = Vec::new();
+        let mut new_nodes: Vec<usize> = Vec::new();
         for node in 0..self.nodes.len() {
             near.clear();
             near.extend(links.of(node).iter().filter_map(|&id| {
-                let (s, class) = (&samples[id as usize], chart.leaf(id)?);
+                let (s, class) = (&samples[id as usize], classes.leaf(id)?);
                 let other = if s.from.0 as usize == node {
                     s.to
                 } else {
@@ -156,7 +153,7 @@ impl Offsets {
             } else if before.variance.is_finite() {
                 self.reweighed(&near, before)
             } else {
-                anew.push(node);
+                new_nodes.push(node);
                 let precision: f32 = near.iter().map(|w| w.precision).sum();
                 Offset {
                     micros: weighted_median(&mut near),
@@ -166,7 +163,7 @@ impl Offsets {
         }
         self.measure_spread(links);
         let spread = self.spread.powi(2);
-        for node in anew {
+        for node in new_nodes {
             let offset = &mut self.nodes[node];
             offset.micros *= spread / (spread + offset.variance);
         }
@@ -174,7 +171,7 @@ impl Offsets {
 
     fn reweighed(&self, near: &[Weighed], mut offset: Offset) -> Offset {
         for _ in 0..REWEIGHTINGS {
-            // A node far off already is not drawn back as one near 0 is.
+            // A node that is far off is drawn back less than one near 0.
             let mut total = (self.spread.powi(2) + offset.micros.powi(2)).recip();
             let mut sum = 0.0;
             for w in near {

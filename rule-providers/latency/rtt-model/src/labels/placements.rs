@@ -1,5 +1,3 @@
-//! Placements of nodes: labels as small numbers.
-
 use super::{NodeId, Place};
 
 /// No place, rack or class.
@@ -14,7 +12,6 @@ pub(super) struct Placement {
     pub rack: u32,
 }
 
-/// Each node's placement, and each place's region and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodePlacements {
     spots: Vec<Placement>,
@@ -69,7 +66,6 @@ impl NodePlacements {
             .filter(|s| s.place != NONE)
     }
 
-    /// Places the node, rack unknown.
     pub fn put(&mut self, node: NodeId, place: u32) {
         let there = self.placement_in(place);
         if let Some(spot) = self.spots.get_mut(node.0 as usize) {
@@ -86,7 +82,6 @@ impl NodePlacements {
         }
     }
 
-    /// How many places there are.
     pub fn places(&self) -> u32 {
         self.places.len() as u32
     }
@@ -108,7 +103,6 @@ impl NodePlacements {
         number(&self.places, &region)
     }
 
-    /// Whether the place is a zone, not merely a region.
     pub fn is_zone(&self, place: u32) -> bool {
         self.labels(place).zone.is_some()
     }

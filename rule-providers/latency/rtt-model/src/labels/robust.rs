@@ -2,7 +2,7 @@
 
 /// Median absolute deviation to standard deviation, for normal errors.
 const MAD: f32 = 1.4826;
-/// The standard deviations within which four of five normal errors lie.
+/// Four of five normal errors lie within so many standard deviations.
 pub(super) const FOUR_OF_FIVE: f32 = 1.2816;
 
 /// 0 for nothing; the mean of the two in the middle of an even number.
@@ -20,21 +20,21 @@ pub(super) fn median(values: &mut [f32]) -> f32 {
     }
 }
 
-/// The standard deviation that the sizes of some misses speak of.
-pub(super) fn spread(misses: &mut [f32]) -> f32 {
-    MAD * median(misses)
+/// The standard deviation, by the median of the residuals' sizes.
+pub(super) fn spread(residuals: &mut [f32]) -> f32 {
+    MAD * median(residuals)
 }
 
-/// The standard deviation within 1.28 of which four of five misses are.
-pub(super) fn four_of_five(misses: &mut [f32]) -> f32 {
-    let at = misses.len() * 4 / 5;
-    if misses.is_empty() {
+/// The standard deviation, by the range of four in five residuals.
+pub(super) fn four_of_five(residuals: &mut [f32]) -> f32 {
+    let at = residuals.len() * 4 / 5;
+    if residuals.is_empty() {
         return 0.0;
     }
-    *misses.select_nth_unstable_by(at, f32::total_cmp).1 / FOUR_OF_FIVE
+    *residuals.select_nth_unstable_by(at, f32::total_cmp).1 / FOUR_OF_FIVE
 }
 
-/// The median of few values, where what is usual counts as one and a half.
+/// The median of few values, in which `usual` counts as one and a half.
 pub(super) fn median_with_prior(values: &mut Vec<f32>, usual: f32) -> f32 {
     let count = values.len();
     values.extend_from_within(..count);
@@ -42,7 +42,6 @@ pub(super) fn median_with_prior(values: &mut Vec<f32>, usual: f32) -> f32 {
     median(values)
 }
 
-/// A value and the inverse of its variance.
 #[derive(Clone, Copy)]
 pub(super) struct Weighed {
     pub micros: f32,

@@ -82,22 +82,22 @@ impl World {
     }
 
     /// |ln(estimate / truth)|, sorted, over pairs that `keep` picks.
-    fn misses(&self, fit: &LabelFit, keep: impl Fn(u32, u32) -> bool) -> Vec<f32> {
+    fn residuals(&self, fit: &LabelFit, keep: impl Fn(u32, u32) -> bool) -> Vec<f32> {
         let pairs = (0..self.len()).flat_map(|a| (0..a).map(move |b| (a, b)));
-        let mut misses: Vec<f32> = pairs
+        let mut residuals: Vec<f32> = pairs
             .filter(|(a, b)| keep(*a, *b))
             .map(|(a, b)| {
                 let guess = fit.estimate(NodeId(a), NodeId(b)).unwrap();
                 (guess.micros / self.truth(a, b)).ln().abs()
             })
             .collect();
-        misses.sort_by(f32::total_cmp);
-        misses
+        residuals.sort_by(f32::total_cmp);
+        residuals
     }
 }
 
-fn at(misses: &[f32], part: f32) -> f32 {
-    misses[((misses.len() - 1) as f32 * part) as usize]
+fn at(residuals: &[f32], part: f32) -> f32 {
+    residuals[((residuals.len() - 1) as f32 * part) as usize]
 }
 
 fn same_zone(a: u32, b: u32) -> bool {
@@ -109,10 +109,10 @@ fn unmeasured_pairs_are_predicted() {
     let world = World::new(240);
     let fit = LabelFit::new(&world.places, world.samples().into_iter());
     assert_eq!(fit.contradicted().count(), 0);
-    let near = world.misses(&fit, same_zone);
+    let near = world.residuals(&fit, same_zone);
     assert!(at(&near, 0.5) < 0.06, "near pairs: {}", at(&near, 0.5));
     assert!(at(&near, 0.95) < 0.2, "near pairs: {}", at(&near, 0.95));
-    let far = world.misses(&fit, |a, b| !same_zone(a, b));
+    let far = world.residuals(&fit, |a, b| !same_zone(a, b));
     assert!(at(&far, 0.5) < 0.06, "far pairs: {}", at(&far, 0.5));
 }
 
@@ -124,8 +124,8 @@ fn four_of_five_truths_are_within_the_error() {
     let (mut within, mut all) = (0.0, 0.0);
     for (a, b) in pairs.filter(|(a, b)| same_zone(*a, *b)) {
         let guess = fit.estimate(NodeId(a), NodeId(b)).unwrap();
-        let miss = (guess.micros / world.truth(a, b)).ln().abs();
-        within += f32::from(u8::from(miss <= robust::FOUR_OF_FIVE * guess.error));
+        let residual = (guess.micros / world.truth(a, b)).ln().abs();
+        within += f32::from(u8::from(residual <= robust::FOUR_OF_FIVE * guess.error));
         all += 1.0;
     }
     assert!((0.7..0.95).contains(&(within / all)), "{}", within / all);
@@ -135,7 +135,7 @@ fn four_of_five_truths_are_within_the_error() {
 fn a_slow_node_has_its_offset_and_fits() {
     let world = World::new(240);
     let fit = LabelFit::new(&world.places, world.samples().into_iter());
-    let slow = world.misses(&fit, |a, b| b == 0 && same_zone(a, b));
+    let slow = world.residuals(&fit, |a, b| b == 0 && same_zone(a, b));
     assert!(at(&slow, 0.5) < 0.1, "{slow:?}");
     assert_eq!(fit.status(NodeId(0)), LabelStatus::Fits);
 }
@@ -161,15 +161,15 @@ fn wrong_labels_are_found_and_the_right_place_too() {
         };
         assert_eq!(fit.status(NodeId(node)), expected, "node {node}");
     }
-    let near = world.misses(&fit, |a, b| same_zone(a, b) && !wrong(a) && !wrong(b));
+    let near = world.residuals(&fit, |a, b| same_zone(a, b) && !wrong(a) && !wrong(b));
     assert!(at(&near, 0.5) < 0.07, "{}", at(&near, 0.5));
     // Their racks are not known, so those of one rack come out too far.
-    let moved = world.misses(&fit, |a, b| same_zone(a, b) && (wrong(a) || wrong(b)));
+    let moved = world.residuals(&fit, |a, b| same_zone(a, b) && (wrong(a) || wrong(b)));
     assert!(at(&moved, 0.5) < 0.2, "{}", at(&moved, 0.5));
 }
 
 #[test]
-fn liars_are_found_and_left_out() {
+fn misreporting_nodes_are_found_and_left_out() {
     let world = World::new(240);
     let lies = |n: u32| n % 20 == 3;
     let mut samples = world.samples();
@@ -185,7 +185,7 @@ fn liars_are_found_and_left_out() {
         };
         assert_eq!(fit.status(NodeId(node)), expected, "node {node}");
     }
-    let near = world.misses(&fit, same_zone);
+    let near = world.residuals(&fit, same_zone);
     assert!(at(&near, 0.5) < 0.07, "{}", at(&near, 0.5));
 }
 
@@ -208,7 +208,7 @@ fn a_slow_line_is_not_taken_for_the_next_zone() {
 }
 
 #[test]
-fn a_liar_with_wrong_labels_is_found_out_in_both() {
+fn misreporting_node_with_wrong_labels_is_found_in_both() {
     let mut world = World::new(240);
     let mut samples = world.samples();
     world.places[50] = place(51);
@@ -220,12 +220,12 @@ fn a_liar_with_wrong_labels_is_found_out_in_both() {
         fit.contradicted().collect::<Vec<_>>(),
         [(NodeId(50), LabelStatus::Misreports)]
     );
-    let near = world.misses(&fit, |a, b| same_zone(a, b) && (a == 50 || b == 50));
+    let near = world.residuals(&fit, |a, b| same_zone(a, b) && (a == 50 || b == 50));
     assert!(at(&near, 0.5) < 0.2, "{near:?}");
 }
 
 #[test]
-fn a_node_without_labels_is_not_estimated_and_harms_nobody() {
+fn node_without_labels_is_not_estimated_and_harms_no_others() {
     let mut world = World::new(240);
     let samples = world.samples();
     world.places[9] = Place::default();
@@ -233,7 +233,7 @@ fn a_node_without_labels_is_not_estimated_and_harms_nobody() {
     assert_eq!(fit.estimate(NodeId(9), NodeId(15)), None);
     assert_eq!(fit.estimate(NodeId(15), NodeId(9)), None);
     assert_eq!(fit.status(NodeId(9)), LabelStatus::Unlabelled);
-    let near = world.misses(&fit, |a, b| same_zone(a, b) && a != 9 && b != 9);
+    let near = world.residuals(&fit, |a, b| same_zone(a, b) && a != 9 && b != 9);
     assert!(at(&near, 0.5) < 0.06);
 }
 
@@ -267,21 +267,21 @@ fn with_little_measured_the_wider_class_answers() {
         sample(0, 3, 80_000.0),
     ];
     let fit = LabelFit::new(&places, samples.iter().copied());
-    let told = |a, b| fit.estimate(NodeId(a), NodeId(b)).map(|g| g.micros.round());
-    assert_eq!(told(0, 1), Some(1_050.0));
-    assert_eq!(told(1, 2), Some(1_050.0), "by the region");
-    assert_eq!(told(2, 3), Some(80_000.0), "by the regions");
+    let estimate = |a, b| fit.estimate(NodeId(a), NodeId(b)).map(|g| g.micros.round());
+    assert_eq!(estimate(0, 1), Some(1_050.0));
+    assert_eq!(estimate(1, 2), Some(1_050.0), "by the region");
+    assert_eq!(estimate(2, 3), Some(80_000.0), "by the regions");
     assert_eq!(
-        told(0, 5),
+        estimate(0, 5),
         Some(1_050.0),
         "no two of one zone were measured"
     );
-    assert_eq!(told(0, 4), None);
-    assert_eq!(told(0, 0), None);
+    assert_eq!(estimate(0, 4), None);
+    assert_eq!(estimate(0, 0), None);
 }
 
 #[test]
-fn a_zone_says_what_its_unmeasured_rack_is_like() {
+fn unmeasured_rack_is_estimated_from_its_zone() {
     let world = World::new(240);
     let new = Place {
         rack: Some(99),
@@ -303,7 +303,7 @@ fn the_zone_of_a_node_that_names_only_its_region_is_found() {
     world.places[10].rack = None;
     let fit = LabelFit::new(&world.places, samples.iter().copied());
     assert_eq!(fit.status(NodeId(10)), LabelStatus::Fits);
-    let near = world.misses(&fit, |a, b| same_zone(a, b) && (a == 10 || b == 10));
+    let near = world.residuals(&fit, |a, b| same_zone(a, b) && (a == 10 || b == 10));
     assert!(at(&near, 0.5) < 0.25, "{near:?}");
 }
 
@@ -337,12 +337,12 @@ fn racks_alone_are_labels_too() {
         })
         .collect();
     let fit = LabelFit::new(&places, world.samples().into_iter());
-    let told = |a, b| fit.estimate(NodeId(a), NodeId(b)).unwrap().micros;
+    let estimate = |a, b| fit.estimate(NodeId(a), NodeId(b)).unwrap().micros;
     assert!(
-        told(1, 7) < 150.0 && told(1, 2) > 500.0,
+        estimate(1, 7) < 150.0 && estimate(1, 2) > 500.0,
         "{} {}",
-        told(1, 7),
-        told(1, 2)
+        estimate(1, 7),
+        estimate(1, 2)
     );
 }
 
@@ -388,9 +388,9 @@ proptest! {
             let mut row = Vec::new();
             fit.row(a, &all, &mut row);
             prop_assert_eq!(row.len(), all.len());
-            for (&b, told) in all.iter().zip(row) {
+            for (&b, estimate) in all.iter().zip(row) {
                 let guess = fit.estimate(a, b);
-                prop_assert_eq!(guess, told);
+                prop_assert_eq!(guess, estimate);
                 let known = |n: NodeId| places.get(n.0 as usize).is_some_and(|p| *p != Place::default());
                 prop_assert!(guess.is_none() || a != b && known(a) && known(b));
                 prop_assert_eq!(guess, fit.estimate(b, a));
@@ -418,7 +418,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_liar_moves_others_little(liar in 1u32..240, lies in prop::collection::vec(1.0f32..1e7, 16)) {
+    fn one_misreporting_node_moves_others_little(liar in 1u32..240, lies in prop::collection::vec(1.0f32..1e7, 16)) {
         let world = World::new(240);
         let honest = world.samples();
         let mut samples = honest.clone();
@@ -428,8 +428,8 @@ proptest! {
         let after = LabelFit::new(&world.places, samples.iter().copied());
         for (a, b) in (0..240).flat_map(|a| (0..a).map(move |b| (a, b))) {
             if a != liar && b != liar {
-                let told = |fit: &LabelFit| fit.estimate(NodeId(a), NodeId(b)).unwrap().micros;
-                let moved = (told(&after) / told(&before)).ln().abs();
+                let estimate = |fit: &LabelFit| fit.estimate(NodeId(a), NodeId(b)).unwrap().micros;
+                let moved = (estimate(&after) / estimate(&before)).ln().abs();
                 prop_assert!(moved < 0.1, "{a} {b} moved by {moved}");
             }
         }

@@ -1,4 +1,4 @@
-//! What nodes are told to measure.
+//! The choice of targets.
 
 use crate::world::{Replay, World, insert, quick};
 use tautline_rtt_model::{Model, NodeId, Options};
@@ -40,8 +40,8 @@ fn a_node_that_comes_moves_few_targets() {
     insert(&mut model, 60, None);
     for (n, before) in before.iter().enumerate() {
         let after = names(&model, n, 16, 61);
-        let kept = before.iter().filter(|t| after.contains(t)).count();
-        assert!(kept + 2 >= before.len(), "{n}: {before:?} {after:?}");
+        let unchanged = before.iter().filter(|t| after.contains(t)).count();
+        assert!(unchanged + 2 >= before.len(), "{n}: {before:?} {after:?}");
     }
 }
 
@@ -63,7 +63,7 @@ fn half_of_a_labelled_nodes_targets_are_in_its_zone() {
 }
 
 #[test]
-fn near_targets_are_found_and_then_kept() {
+fn near_targets_are_found_and_retained() {
     let world = World::new(200, 2);
     let (mut model, fit) = Replay::new(&world, 16).run(quick(0));
     let near = |targets: &[NodeId], from: usize| {

@@ -1,4 +1,4 @@
-//! What is kept and forgotten, and what survives a restart.
+//! Samples over removals and restarts.
 
 use crate::world::{Replay, World, insert, quick};
 use proptest::prelude::*;
@@ -72,7 +72,7 @@ fn a_snapshot_gives_the_same_model() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused() {
+fn invalid_snapshots_are_refused() {
     let world = World::new(12, 4);
     let bytes = Replay::new(&world, 4).run(quick(0)).0.snapshot();
     let restore = |bytes: &[u8]| Model::restore(quick(0), bytes).map(|_| ()).unwrap_err();

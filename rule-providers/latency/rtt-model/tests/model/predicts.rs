@@ -29,7 +29,7 @@ fn pairs_that_were_not_measured_are_predicted() {
 #[test]
 fn four_in_five_error_bars_hold_the_truth() {
     for labelled in [false, true] {
-        let (mut held, mut all) = (0, 0);
+        let (mut inside, mut all) = (0, 0);
         for seed in 0..3 {
             let world = World::new(120, seed);
             let mut replay = Replay::new(&world, 12);
@@ -40,11 +40,11 @@ fn four_in_five_error_bars_hold_the_truth() {
             let (_, fit) = replay.run(quick(seed));
             for (a, b, e) in unmeasured(&world, &fit) {
                 let truth = world.truth(a, b);
-                held += usize::from(e.low <= truth && truth <= e.high);
+                inside += usize::from(e.low <= truth && truth <= e.high);
                 all += 1;
             }
         }
-        let part = held as f32 / all as f32;
+        let part = inside as f32 / all as f32;
         assert!((0.75..=0.90).contains(&part), "labelled {labelled}: {part}");
     }
 }
@@ -87,7 +87,7 @@ fn a_measured_pair_is_answered_with_its_own_time() {
 }
 
 #[test]
-fn a_liar_moves_the_others_little() {
+fn misreporting_node_moves_the_others_little() {
     let world = World::new(100, 4);
     let (_, honest) = Replay::new(&world, 12).run(quick(0));
     for lie in [1.0, 9e6] {
@@ -131,8 +131,8 @@ fn a_wrong_label_is_found_and_moves_the_others_little() {
     assert!(median < 0.02 && p99 < 0.3, "{median} {p99}");
     let row = after.row(NodeId(7)).unwrap();
     let off = (0..120).filter(|n| *n != 7).map(|n| {
-        let said = row.estimate(NodeId(n)).unwrap().micros;
-        (said / world.truth(7, n as usize) - 1.0).abs()
+        let estimate = row.estimate(NodeId(n)).unwrap().micros;
+        (estimate / world.truth(7, n as usize) - 1.0).abs()
     });
     assert!(quantile(off.collect(), 0.5) < 0.2);
 }
@@ -158,15 +158,15 @@ fn a_node_that_comes_is_placed_by_the_next_fit() {
     }
     let row = model.fit().row(new).unwrap();
     let off = (0..100).map(|n| {
-        let said = row.estimate(NodeId(n)).unwrap().micros;
-        (said / world.truth(100, n as usize) - 1.0).abs()
+        let estimate = row.estimate(NodeId(n)).unwrap().micros;
+        (estimate / world.truth(100, n as usize) - 1.0).abs()
     });
     let median = quantile(off.collect(), 0.5);
     assert!(median < 0.15, "{median}");
 }
 
 #[test]
-fn labels_alone_say_something_of_a_node_that_nobody_measured() {
+fn unmeasured_node_is_estimated_from_labels() {
     let world = World::new(100, 8);
     let site = |node| Some(world.site(node));
     let (mut model, fit) = Replay {

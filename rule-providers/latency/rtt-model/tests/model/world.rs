@@ -90,8 +90,8 @@ impl<'a> Replay<'a> {
                 model.targets(Some(&fit), node, self.k, targets);
                 for to in targets.iter() {
                     let micros = self.world.sample(from, to.0 as usize, round as u64);
-                    let said = (self.report)(from, to.0 as usize, micros);
-                    assert!(model.observe(node, *to, said));
+                    let reported = (self.report)(from, to.0 as usize, micros);
+                    assert!(model.observe(node, *to, reported));
                 }
             }
             fit = model.fit();

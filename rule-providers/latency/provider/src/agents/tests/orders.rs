@@ -1,4 +1,4 @@
-//! What agents are told to measure.
+//! Orders to agents.
 
 use super::*;
 
@@ -74,7 +74,7 @@ async fn probes_go_to_the_peer_or_else_to_the_nodes() {
     let probe = running.network.probe("a", &["b"], 3, within);
     let ((), found) = tokio::join!(answer(&mut b, "a"), probe);
     assert_eq!(found.len(), 1);
-    // Nobody answers: no longer than said.
+    // No agent answers: the probe ends at its deadline.
     drop(b);
     until("none", || running.network.metrics.agents.get() == 0).await;
     assert!(
@@ -98,12 +98,12 @@ async fn order_without_targets_is_answered_and_not_sent() {
         .pairs
         .lock()
         .instance("b", "uid-b", "boot", Duration::ZERO);
-    let asked = running.network.order_probe("a", vec![b], DEADLINE);
-    let answered = timeout(DEADLINE, asked).await;
+    let probe_order = running.network.order_probe("a", vec![b], DEADLINE);
+    let answered = timeout(DEADLINE, probe_order).await;
     assert_eq!(answered, Ok(true));
     drop(running);
-    while let Ok(told) = a.hear().await {
-        assert!(!matches!(told, Told::Probe(_)), "{told:?}");
+    while let Ok(order) = a.hear().await {
+        assert!(!matches!(order, Told::Probe(_)), "{order:?}");
     }
 }
 

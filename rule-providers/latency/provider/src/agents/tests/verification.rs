@@ -40,7 +40,7 @@ async fn predicted() -> (Running, Agent, [Agent; 3]) {
 }
 
 impl Running {
-    /// What the nodes b, c and d cost beside a peer on a.
+    /// The costs of the nodes b, c and d with a peer on a.
     async fn costs(&self, limit: &str, timeout: Duration) -> Vec<(i64, String)> {
         let mut client = RuleProviderClient::new(self.endpoint().connect().await.unwrap());
         let mut request = Request::new(EndpointCostRequest {
@@ -51,8 +51,8 @@ impl Running {
         });
         request.set_timeout(timeout);
         let answer = client.endpoint_cost(request).await.unwrap().into_inner();
-        let said = answer.node_and_cost.into_iter();
-        said.map(|n| (n.cost, n.detail)).collect()
+        let costs = answer.node_and_cost.into_iter();
+        costs.map(|n| (n.cost, n.detail)).collect()
     }
 }
 
@@ -66,8 +66,8 @@ fn answer_probes(mut agent: Agent, micros: impl Fn(&str) -> u64 + Send + 'static
     let (probes, may) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (count, wait) = (Arc::clone(&probes), Arc::clone(&may));
     tokio::spawn(async move {
-        while let Ok(told) = agent.hear().await {
-            let Told::Probe(probe) = told else { continue };
+        while let Ok(order) = agent.hear().await {
+            let Told::Probe(probe) = order else { continue };
             count.fetch_add(1, Ordering::SeqCst);
             let targets = probe.targets.iter();
             let pairs = targets.map(|t| pair(&t.node, micros(&t.node) * 1_000));
@@ -110,11 +110,15 @@ async fn the_best_are_verified_once_for_questions_at_the_same_time_and_later() {
         first[1].1 == "700us to a, verified" || second[1].1 == "700us to a, verified",
         "{first:?} {second:?}"
     );
-    let asked = answers.probes.load(Ordering::SeqCst);
+    let before = answers.probes.load(Ordering::SeqCst);
     let third = running.costs("4ms", PATIENCE).await;
     assert_eq!(third[1].1, "700us to a, measured");
     assert_eq!(third[2].1, "5ms to a > 4ms, measured");
-    assert_eq!(answers.probes.load(Ordering::SeqCst), asked, "known by now");
+    assert_eq!(
+        answers.probes.load(Ordering::SeqCst),
+        before,
+        "known by now"
+    );
 }
 
 #[tokio::test]
@@ -158,11 +162,11 @@ async fn a_pair_without_a_figure_is_measured_before_it_is_judged() {
     });
     request.set_timeout(PATIENCE);
     let mut client = RuleProviderClient::new(running.endpoint().connect().await.unwrap());
-    let said = client.evaluate(request).await.unwrap().into_inner();
+    let evaluation = client.evaluate(request).await.unwrap().into_inner();
     assert_eq!(
-        said.reason,
+        evaluation.reason,
         "3ms between a and c, measured, one window so far"
     );
-    assert_eq!(said.compliance, 2, "Limit, until three windows agree");
+    assert_eq!(evaluation.compliance, 2, "Limit, until three windows agree");
     assert_eq!(answers.probes.load(Ordering::SeqCst), 1);
 }

@@ -1,5 +1,3 @@
-//! Changes since the last fit.
-
 use std::sync::Arc;
 
 use super::store::{InstanceId, PairStore};
@@ -15,7 +13,6 @@ pub(crate) struct Changes {
 }
 
 impl PairStore {
-    /// Takes the changes since the last call.
     pub fn take_changes(&mut self) -> Changes {
         let mut changes = Changes {
             left: std::mem::take(&mut self.left),
@@ -42,7 +39,6 @@ impl PairStore {
         changes
     }
 
-    /// Marks everything as changed, for a fit that starts from nothing.
     pub fn mark_all_changed(&mut self) {
         (self.left, self.dropped) = (Vec::new(), Vec::new());
         self.joined = self.ids();

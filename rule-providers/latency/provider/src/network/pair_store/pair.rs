@@ -6,7 +6,6 @@ use tautline_proto::latency::{Pair, State};
 
 use crate::measurement::{Measurement, RttStats};
 
-/// Longer samples are malformed.
 const MAX_RTT: Duration = Duration::from_secs(10);
 /// The first losses of a session may be from before the network was repaired, and an agent
 /// that has just connected could not answer before.
@@ -23,7 +22,6 @@ const PROBED_INTERVAL: Duration = Duration::from_secs(15);
 const PROBED_RETENTION: Duration = Duration::from_secs(60);
 /// Agents with far too many targets have longer intervals.
 const MAX_INTERVAL: Duration = Duration::from_secs(120);
-/// A pair is kept for so long after its last sample.
 pub(crate) const RETENTION: Duration = Duration::from_secs(600);
 /// A ratio of the directions' p50 above this is flagged.
 const ASYMMETRY: f64 = 1.2;
@@ -35,7 +33,6 @@ struct CompactRtt(u32);
 impl CompactRtt {
     const UNIT_NANOS: u64 = 10;
 
-    /// `None` for 0, and above ten seconds.
     fn new(nanos: u64) -> Option<Self> {
         if nanos == 0 || u128::from(nanos) > MAX_RTT.as_nanos() {
             return None;
@@ -76,22 +73,15 @@ pub(super) struct DirectedPair {
     p95: CompactRtt,
     samples: u16,
     interval_millis: u32,
-    /// The last sample.
     sampled: CompactTime,
-    /// The last report.
     pub reported: CompactTime,
-    /// The last change of `state`.
     since: CompactTime,
-    /// Already among the store's changes.
     pub changed: bool,
-    /// The times are of TCP connects.
     connect: bool,
 }
 
-/// The session of the agent that measures a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reporter {
-    /// Its start.
     pub since: Duration,
     pub last_frame: Duration,
     /// It was open at the last frame, and the agent has not closed it.
@@ -148,7 +138,6 @@ impl DirectedPair {
         (valid && (age <= RETENTION || state != State::Measured)).then_some(pair)
     }
 
-    /// The median of the windows, in microseconds: the sample of a fit.
     pub fn sample_micros(&self) -> Option<f32> {
         let mut known: Vec<CompactRtt> = self.windows.into_iter().filter(|w| w.0 > 0).collect();
         known.sort_unstable();
@@ -156,12 +145,10 @@ impl DirectedPair {
         Some(middle.0 as f32 * CompactRtt::UNIT_NANOS as f32 / 1e3)
     }
 
-    /// Whether it was measured for a probe, and is not visited in turn.
     pub fn is_probed(&self) -> bool {
         self.interval_millis == 0
     }
 
-    /// Whether it has neither times nor losses.
     pub fn is_empty(&self) -> bool {
         self.windows[0].0 == 0 && self.state != State::Unreachable
     }
@@ -181,7 +168,6 @@ impl DirectedPair {
         }
     }
 
-    /// The end of its freshness, if no report comes before.
     fn fresh_until(&self, reporter: Reporter) -> Duration {
         let tried = match self.state {
             State::Unreachable => self.reported,
@@ -252,7 +238,6 @@ impl DirectedPair {
             && (!new_in_session || now >= reporter.since + SETTLING_TIME)
     }
 
-    /// Whether its last sample is from after the losses of the other direction.
     pub fn sampled_after(&self, lost: &Self) -> bool {
         self.sampled > lost.since
     }

@@ -1,5 +1,3 @@
-//! Reads of measurements.
-
 use std::{sync::Arc, time::Duration};
 
 use super::{
@@ -15,13 +13,11 @@ impl PairStore {
         targets.get(at).map(|t| &t.1)
     }
 
-    /// The targets that an instance has reported, sorted.
     pub fn targets(&self, from: InstanceId) -> Vec<InstanceId> {
         let targets = self.instances.get(&from).map(|i| i.targets.as_slice());
         targets.unwrap_or_default().iter().map(|t| t.0).collect()
     }
 
-    /// What the agent of `from` measured, and how often it visits the pair.
     pub fn direction(
         &self,
         from: InstanceId,
@@ -44,7 +40,6 @@ impl PairStore {
         }
     }
 
-    /// Both directions combined.
     pub fn measurement(&self, a: InstanceId, b: InstanceId, now: Duration) -> Measurement {
         let (there, back) = (self.one_way(a, b, now), self.one_way(b, a, now));
         match (&there, &back) {
@@ -63,7 +58,6 @@ impl PairStore {
         pairs.is_some_and(|(fresh, lost)| fresh.sampled_after(lost))
     }
 
-    /// The measurements of an instance's pairs.
     pub fn row(&self, of: InstanceId, now: Duration) -> Vec<(InstanceId, Measurement)> {
         let Some(instance) = self.instances.get(&of) else {
             return Vec::new();
@@ -76,7 +70,6 @@ impl PairStore {
         others.into_iter().map(measured).collect()
     }
 
-    /// Whether either agent has reported the pair since then.
     pub fn reported_since(&self, a: InstanceId, b: InstanceId, since: Duration) -> bool {
         let reported = |from, to| {
             self.pair(from, to)
@@ -85,7 +78,6 @@ impl PairStore {
         reported(a, b) || reported(b, a)
     }
 
-    /// The nodes that an instance has measured, or that have measured it.
     pub fn measured_nodes(&self, of: InstanceId) -> Vec<Arc<str>> {
         let Some(instance) = self.instances.get(&of) else {
             return Vec::new();

@@ -1,5 +1,3 @@
-//! Instances of nodes, their agents' sessions, and the pairs that they report.
-
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use hashbrown::HashMap;
@@ -18,16 +16,11 @@ pub(super) const GROWTH: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct InstanceId(u32);
 
-/// Why a reported pair was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Refusal {
-    /// The cluster has no such instance (any more).
     UnknownInstance,
-    /// A pair of a node and itself.
     SameNode,
-    /// Times or state out of range.
     Malformed,
-    /// More targets than the provider gives to an agent.
     TooMany,
 }
 
@@ -38,19 +31,15 @@ pub(crate) struct Instance {
     pub name: Arc<str>,
     pub uid: Box<str>,
     pub boot: Box<str>,
-    /// Where it answers echoes; `None` until its agent has connected.
     pub address: Option<SocketAddr>,
     pub nic_bits_per_second: Option<u64>,
     /// The current session; 0: not connected.
     pub(super) stream: u64,
     pub(super) reporter: Reporter,
-    /// What it measured, sorted by target.
     pub(super) targets: Vec<(InstanceId, DirectedPair)>,
-    /// The instances that measured it, sorted.
     pub(super) sources: Vec<InstanceId>,
 }
 
-/// Instances by the names of their nodes.
 pub(crate) type Directory = HashMap<Arc<str>, InstanceId>;
 
 #[derive(Debug, Default)]
@@ -59,7 +48,6 @@ pub(crate) struct PairStore {
     streams: u64,
     pub(super) instances: HashMap<InstanceId, Instance>,
     names: HashMap<Arc<str>, InstanceId>,
-    /// A copy of `names` for readers, until that changes.
     directory: Option<Arc<Directory>>,
     pub(super) joined: Vec<InstanceId>,
     pub(super) left: Vec<InstanceId>,
@@ -110,7 +98,6 @@ impl PairStore {
         (id, stream)
     }
 
-    /// The instance of a node; a new one for another boot or another node of the name.
     pub fn instance(&mut self, node: &str, uid: &str, boot: &str, now: Duration) -> InstanceId {
         if let Some(id) = self.names.get(node).copied() {
             match self.instances.get(&id) {
@@ -196,8 +183,7 @@ impl PairStore {
         }
     }
 
-    /// Takes a frame of an agent. Pairs that are not in it stay as they are. Returns the
-    /// refusals.
+    /// Pairs that are not in the frame stay as they are. Returns the refusals.
     pub fn report(&mut self, from: InstanceId, pairs: &[Pair], now: Duration) -> Vec<Refusal> {
         if let Some(instance) = self.instances.get_mut(&from) {
             instance.reporter.last_frame = now;
@@ -276,7 +262,6 @@ impl PairStore {
 }
 
 impl Instance {
-    /// Whether its agent is connected.
     pub fn has_agent(&self) -> bool {
         self.stream != 0
     }

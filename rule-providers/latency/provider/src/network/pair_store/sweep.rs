@@ -1,5 +1,3 @@
-//! Removal of expired pairs, and counts of the rest.
-
 use std::time::Duration;
 
 use super::{

@@ -85,8 +85,8 @@ proptest! {
                     store.sweep(&ids, now);
                 }
                 _ => {
-                    let told = Pair { state: (state % 3) as i32, refresh_millis: state * 2000, ..pair(names[to], MILLI) };
-                    store.report(id, &[told], now);
+                    let report = Pair { state: (state % 3) as i32, refresh_millis: state * 2000, ..pair(names[to], MILLI) };
+                    store.report(id, &[report], now);
                 }
             }
             for a in store.ids() {

@@ -33,7 +33,7 @@ fn with(names: &[&str]) -> (Network, Vec<AgentSession>) {
 }
 
 /// The targets of an agent's next probe.
-fn asked(session: &mut AgentSession) -> Option<Vec<InstanceId>> {
+fn ordered_nodes(session: &mut AgentSession) -> Option<Vec<InstanceId>> {
     match *session.orders.try_recv().ok()? {
         Order::Probe { targets, .. } => Some(targets),
         Order::Transfer { .. } => None,
@@ -46,10 +46,10 @@ async fn nodes_without_agents_are_not_probed() {
     let (c, b) = (sessions.pop().unwrap(), sessions[1].id);
     drop(c);
     network.probe("a", &["b", "c"], 1, SHORT).await;
-    assert_eq!(asked(&mut sessions[0]), Some(vec![b]));
+    assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![b]));
     // No agent is left to probe: no order is sent.
     assert!(network.probe("a", &["c"], 1, SHORT).await.is_empty());
-    assert_eq!(asked(&mut sessions[0]), None);
+    assert_eq!(ordered_nodes(&mut sessions[0]), None);
 }
 
 #[tokio::test]
@@ -57,12 +57,15 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
     let (network, mut sessions) = with(&["a", "b"]);
     let b = sessions[1].id;
     network.probe("a", &["b"], 1, SHORT).await;
-    assert_eq!(asked(&mut sessions[0]), Some(vec![b]));
+    assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![b]));
     let at = network.pairs.now();
     network.probe("a", &["b"], 1, SHORT).await;
     network.probe("b", &["a"], 1, SHORT).await;
     assert_eq!(
-        (asked(&mut sessions[0]), asked(&mut sessions[1])),
+        (
+            ordered_nodes(&mut sessions[0]),
+            ordered_nodes(&mut sessions[1])
+        ),
         (None, None)
     );
     let paused = |now| {
@@ -86,7 +89,7 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
         .report(sessions[0].id, &[late], network.pairs.now());
     assert_eq!((refused.len(), paused(network.pairs.now())), (0, false));
     network.probe("a", &["b"], 1, SHORT).await;
-    assert_eq!(asked(&mut sessions[0]), Some(vec![b]));
+    assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![b]));
 }
 
 #[tokio::test]
@@ -101,11 +104,15 @@ async fn nodes_probe_only_for_a_peer_without_an_agent() {
         .collect();
     assert!(busy.iter().all(Option::is_some));
     network.probe("a", &["b"], 1, SHORT).await;
-    assert_eq!(asked(&mut sessions[1]), None, "a is there, and busy");
+    assert_eq!(
+        ordered_nodes(&mut sessions[1]),
+        None,
+        "a is there, and busy"
+    );
     drop(busy);
     let a = sessions.remove(0).id;
     network.probe("a", &["b"], 1, SHORT).await;
-    assert_eq!(asked(&mut sessions[0]), Some(vec![a]));
+    assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![a]));
 }
 
 impl Network {
@@ -124,7 +131,7 @@ impl Network {
             within,
         };
         match of.and_then(|of| self.orders.send(of, order)) {
-            Some(mut asked) => (&mut asked.answer).await.is_ok(),
+            Some(mut pending) => (&mut pending.answer).await.is_ok(),
             None => false,
         }
     }

@@ -103,14 +103,14 @@ async fn answers_for_others(provider: &Latency) -> Vec<String> {
     };
     let mut all = Vec::new();
     for namespace in ["shop", "bank"] {
-        let ask = CostRequest {
+        let cost_request = CostRequest {
             source: Reference::pod(namespace, "new"),
             rule: rule.clone(),
             peer_nodes: vec!["n1".to_owned()],
             eligible_nodes: NODES.map(str::to_owned).to_vec(),
             ..CostRequest::default()
         };
-        let answer = provider.endpoint_cost(ask).await.unwrap();
+        let answer = provider.endpoint_cost(cost_request).await.unwrap();
         let nodes = answer.nodes();
         all.extend(
             nodes
@@ -119,13 +119,13 @@ async fn answers_for_others(provider: &Latency) -> Vec<String> {
         );
     }
     let targets = ["web", "db"].map(|t| (t.to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluationRequest {
+    let evaluation_request = EvaluationRequest {
         targets: targets.into_iter().collect(),
         rule,
         ..EvaluationRequest::default()
     };
-    let said = provider.evaluate(ask).await.unwrap();
-    all.push(format!("{:?} {}", said.compliance, said.reason));
+    let evaluation = provider.evaluate(evaluation_request).await.unwrap();
+    all.push(format!("{:?} {}", evaluation.compliance, evaluation.reason));
     all
 }
 
@@ -165,12 +165,12 @@ async fn bound_pods_and_services_of_trusted_namespaces_reserve() {
     put_offer(&bound, TargetKind::Pod, "4G");
     put_pod(&bound, "p0", "n2");
     put_pod(&bound, "p1", "n3");
-    let said = answers_for_others(&bound).await;
-    assert!(said[2].contains(" 1 Gbit/s left to n1"), "{said:?}");
+    let answers = answers_for_others(&bound).await;
+    assert!(answers[2].contains(" 1 Gbit/s left to n1"), "{answers:?}");
 
     let trusting = provider(&["evil"]);
     put_services(&trusting, &["n2", "n3"], "4G");
-    assert_eq!(answers_for_others(&trusting).await, said);
+    assert_eq!(answers_for_others(&trusting).await, answers);
 }
 
 /// Evaluates a binding of two objects of `namespace`.
@@ -183,7 +183,7 @@ async fn evaluate(provider: &Latency, namespace: &str, kind: &str, objects: [(&s
         (name.to_owned(), reference)
     };
     let node = |(name, node): (&str, &str)| (name.to_owned(), Some(node.to_owned()));
-    let ask = EvaluationRequest {
+    let evaluation_request = EvaluationRequest {
         targets: objects.into_iter().map(target).collect(),
         target_nodes: objects.into_iter().map(node).collect::<BTreeMap<_, _>>(),
         rule: Rule {
@@ -193,7 +193,7 @@ async fn evaluate(provider: &Latency, namespace: &str, kind: &str, objects: [(&s
         },
         ..EvaluationRequest::default()
     };
-    provider.evaluate(ask).await.unwrap();
+    provider.evaluate(evaluation_request).await.unwrap();
 }
 
 fn demanded(provider: &Latency) -> usize {
@@ -226,7 +226,7 @@ async fn peers_named_like_nodes_have_no_candidates_measured() {
     };
     for (kind, pairs) in [("Endpoints", 0), ("Pod", 3)] {
         let provider = provider(&["system"]);
-        let ask = CostRequest {
+        let cost_request = CostRequest {
             source: Reference::pod("evil", "new"),
             rule: Rule {
                 name: "jitter".into(),
@@ -238,7 +238,7 @@ async fn peers_named_like_nodes_have_no_candidates_measured() {
             eligible_nodes: NODES.map(str::to_owned).to_vec(),
             ..CostRequest::default()
         };
-        provider.endpoint_cost(ask).await.unwrap();
+        provider.endpoint_cost(cost_request).await.unwrap();
         assert_eq!(demanded(&provider), pairs, "{kind}");
     }
 }

@@ -68,16 +68,16 @@ fn rule(name: &str) -> Rule {
 }
 
 async fn costs(provider: &Latency, namespace: &str, name: &str) -> Vec<String> {
-    let ask = CostRequest {
+    let cost_request = CostRequest {
         source: Reference::pod(namespace, "new"),
         rule: rule(name),
         peer_nodes: vec!["b1".to_owned()],
         eligible_nodes: NODES.map(str::to_owned).to_vec(),
         ..CostRequest::default()
     };
-    let answer = provider.endpoint_cost(ask).await.unwrap();
-    let said = |n: tautline_sdk::NodeCost<'_>| format!("{} {} {}", n.cost, n.code, n.detail);
-    answer.nodes().into_iter().map(said).collect()
+    let answer = provider.endpoint_cost(cost_request).await.unwrap();
+    let text = |n: tautline_sdk::NodeCost<'_>| format!("{} {} {}", n.cost, n.code, n.detail);
+    answer.nodes().into_iter().map(text).collect()
 }
 
 /// Judges the binding of `web` and `db` in these namespaces.
@@ -86,14 +86,14 @@ async fn judged(provider: &Latency, namespaces: [&str; 2], name: &str) -> (Compl
     let targets = [("web", web), ("db", db)];
     let target = |(name, ns): (&str, &str)| (name.to_owned(), Reference::pod(ns, name));
     let node = |name: &str| Some(if name == "web" { "a1" } else { "b1" }.to_owned());
-    let ask = EvaluationRequest {
+    let evaluation_request = EvaluationRequest {
         targets: targets.into_iter().map(target).collect(),
         target_nodes: BTreeMap::from(["web", "db"].map(|t| (t.to_owned(), node(t)))),
         rule: rule(name),
         ..EvaluationRequest::default()
     };
-    let said = provider.evaluate(ask).await.unwrap();
-    (said.compliance, said.reason)
+    let evaluation = provider.evaluate(evaluation_request).await.unwrap();
+    (evaluation.compliance, evaluation.reason)
 }
 
 /// Everything that is answered for others than the tenant `evil`.
@@ -126,8 +126,8 @@ async fn a_table_counts_for_its_own_namespace_only() {
     assert_eq!(own[0], "1  1us to b1, configured");
     assert_eq!(own[3], "-1 OverLimit 900ms to b1 > 20ms");
     let own = judged(&provider, ["evil"; 2], "latency").await;
-    let said = "1us between a1 and b1, configured".to_owned();
-    assert_eq!(own, (Compliance::Compliant, said));
+    let reason = "1us between a1 and b1, configured".to_owned();
+    assert_eq!(own, (Compliance::Compliant, reason));
     let own = costs(&provider, "evil", "bandwidth").await;
     assert!(own[0].starts_with("-1 TooLittle 0 bit/s left to b1, by the table"));
     let own = judged(&provider, ["evil"; 2], "bandwidth").await;
@@ -173,7 +173,7 @@ async fn a_namespace_sees_its_own_rows_before_the_shared_ones() {
 /// A tenant that configures a pair for itself neither has it measured, nor keeps
 /// others from having it measured, nor gets it into reports.
 #[tokio::test]
-async fn a_tenants_table_leaves_measuring_to_those_who_ask() {
+async fn tenant_table_does_not_stop_measurements_for_others() {
     let provider = cluster();
     set(&provider, &["system"], &[("evil", "a1,b1,1us")], &[]);
     judged(&provider, ["evil"; 2], "latency").await;
@@ -194,7 +194,7 @@ async fn reserved_rows_are_those_of_the_asking_namespace() {
     let provider = cluster();
     let tables = [("system", "a,b,3G"), ("bank", "a,b,5G")];
     set(&provider, &["system"], &[], &tables);
-    // The binding of `shop` holds 1G of the way, whoever looks.
+    // The binding of `shop` reserves 1G of the path for all namespaces.
     let shop = costs(&provider, "evil", "bandwidth").await;
     assert_eq!(shop[0], "0  2 Gbit/s left to b1, by the table");
     let bank = costs(&provider, "bank", "bandwidth").await;

@@ -1,5 +1,3 @@
-//! The rate that a pair of nodes has left, and what limits it.
-
 use hashbrown::HashMap;
 
 use super::{
@@ -8,7 +6,6 @@ use super::{
 };
 use crate::tables::table::Row;
 
-/// What limits a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bottleneck {
     NodeNic,
@@ -26,7 +23,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The rate left for one pair if the question's other pairs have the wanted rate.
     fn left(self, wanted: u64) -> u64 {
         let others = wanted.saturating_mul(self.own_pairs.saturating_sub(1));
         self.bits
@@ -56,7 +52,6 @@ pub(super) fn left(
     .min_by_key(|(left, _)| *left)
 }
 
-/// Reservations, less those of the question's own bindings.
 pub(super) struct OthersReservations<'a> {
     reserved: &'a ReservedView,
     own_nodes: HashMap<&'a str, u64>,
@@ -94,7 +89,6 @@ impl Bottleneck {
     }
 }
 
-/// `row_of`: the row of a pair of nodes.
 pub(super) fn others_reservations<'a>(
     reserved: &'a ReservedView,
     own: impl Iterator<Item = &'a Reservation>,

@@ -1,14 +1,10 @@
-//! Rates as text, and the rates of a rule.
-
 use std::fmt::Write;
 
 use tautline_core::quantity;
 use tautline_sdk::{ProviderError, Rule};
 
-/// The rule's name.
 pub(crate) const RULE: &str = "bandwidth";
 
-/// The rates of a rule, in bits per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestedRates {
     pub wanted: u64,

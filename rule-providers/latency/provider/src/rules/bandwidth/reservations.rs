@@ -1,7 +1,6 @@
-//! Reservations of bindings with a rule `bandwidth`: each reserves its request between every
-//! two nodes of its objects. For offers of untrusted namespaces only pods on nodes of the
-//! cluster count, so a tenant reserves nothing by the name of a Service, or by a made-up node
-//! name.
+//! Bindings reserve the request of their rule `bandwidth` between every two nodes of their objects.
+//! For untrusted namespaces only pods on nodes of the cluster count: a tenant reserves nothing by
+//! the name of a Service, or by a made-up node name.
 
 use std::sync::Arc;
 
@@ -24,19 +23,15 @@ use crate::{
 
 /// Bindings of an offer that count: as many as the controller makes.
 const MAX_BINDINGS: usize = 10_000;
-/// Cached views of namespaces with tables of their own.
 const MAX_VIEWS: usize = 64;
 
-/// The reservation of one binding.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reservation {
     targets: Vec<Reference>,
     pub bits: u64,
-    /// Two nodes each.
     pub pairs: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// The two names of a table's row, in order.
 pub(crate) type RowKey<'a> = (&'a str, &'a str);
 
 /// A row counts for both directions together.
@@ -51,12 +46,10 @@ pub(crate) struct ReservedView {
     by_row: HashMap<String, HashMap<String, u64>>,
 }
 
-/// Reservations without regard to tables.
 #[derive(Debug, Default)]
 struct ReservationTotals {
     all: Vec<Arc<Reservation>>,
     by_node: HashMap<String, u64>,
-    /// Indexes into `all`, by `namespace/name` of an object.
     by_object: HashMap<String, Vec<usize>>,
 }
 
@@ -109,7 +102,6 @@ impl ReservedView {
         from_x.and_then(|f| f.get(row.1)).copied().unwrap_or(0)
     }
 
-    /// The reservations of an object's bindings.
     pub(crate) fn by_object(
         &self,
         namespace: &str,
@@ -123,7 +115,6 @@ impl ReservedView {
         reservations.map(Arc::as_ref)
     }
 
-    /// The reservation of the binding of exactly these objects under such a request.
     pub(crate) fn of_binding(&self, targets: &[&Reference], bits: u64) -> Option<&Reservation> {
         let same = |a: &Reference, b: &Reference| {
             a.kind == b.kind && a.namespace == b.namespace && a.name == b.name
@@ -142,7 +133,6 @@ impl ReservedView {
     }
 }
 
-/// Follows the cluster; reads only offers that changed.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations(Mutex<State>);
 
@@ -151,25 +141,21 @@ struct State {
     trusted: TrustedNamespaces,
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
-    /// By `namespace/name`.
     offers: HashMap<String, OfferReservations>,
     totals: Arc<ReservationTotals>,
     /// By the namespace whose own table is in the view; "" is the shared tables alone.
     views: HashMap<String, Arc<ReservedView>>,
 }
 
-/// The reservations of one offer's bindings.
 #[derive(Debug)]
 struct OfferReservations {
-    /// The request of the offer's rule.
     wanted: u64,
     trusted: bool,
     all: Vec<Arc<Reservation>>,
 }
 
 impl OfferReservations {
-    /// The reservations that count now: on nodes of the cluster, unless the offer's
-    /// namespace is trusted.
+    /// Without pairs on unknown nodes, unless the offer's namespace is trusted.
     fn counted(&self, snapshot: &Snapshot) -> impl Iterator<Item = Arc<Reservation>> {
         let counted = |reservation: &Arc<Reservation>| match self.trusted {
             true => Some(Arc::clone(reservation)),
@@ -197,7 +183,6 @@ fn on_known_nodes(snapshot: &Snapshot, reservation: &Arc<Reservation>) -> Option
 }
 
 impl Reservations {
-    /// Bindings of `trusted` namespaces reserve for objects of any kind.
     pub(crate) fn new(trusted: TrustedNamespaces) -> Self {
         Self(Mutex::new(State {
             trusted,
@@ -205,7 +190,6 @@ impl Reservations {
         }))
     }
 
-    /// The reservations in `snapshot`, by the tables of `namespace`.
     pub(crate) fn at(
         &self,
         snapshot: &Arc<Snapshot>,

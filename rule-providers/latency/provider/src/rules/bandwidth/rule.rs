@@ -1,5 +1,3 @@
-//! EndpointCost and Evaluate of `bandwidth`.
-
 use std::fmt::Write;
 
 use std::sync::Arc;
@@ -33,17 +31,20 @@ pub(crate) struct Bandwidth {
     transfers: Transfers,
 }
 
-/// A node with peers, and their number.
 struct PeerNode<'a> {
     node: &'a str,
     count: u64,
 }
 
-fn peers(ask: &CostRequest) -> Vec<PeerNode<'_>> {
+fn peers(request: &CostRequest) -> Vec<PeerNode<'_>> {
     let mut counts: Vec<PeerNode<'_>> = Vec::new();
-    let one_by_one: Vec<&str> = ask.peers.iter().filter_map(|p| p.node.as_deref()).collect();
+    let one_by_one: Vec<&str> = request
+        .peers
+        .iter()
+        .filter_map(|p| p.node.as_deref())
+        .collect();
     let mut nodes: Vec<&str> = match one_by_one.is_empty() {
-        true => ask.peer_nodes.iter().map(String::as_str).collect(),
+        true => request.peer_nodes.iter().map(String::as_str).collect(),
         false => one_by_one,
     };
     nodes.sort_unstable();
@@ -57,7 +58,6 @@ fn peers(ask: &CostRequest) -> Vec<PeerNode<'_>> {
 }
 
 impl Bandwidth {
-    /// Bindings of `trusted` namespaces reserve for objects of any kind.
     pub(crate) fn trusting(trusted: TrustedNamespaces) -> Self {
         Self {
             reservations: Reservations::new(trusted),
@@ -72,12 +72,12 @@ impl Bandwidth {
     pub(crate) fn cost(
         &self,
         context: RuleContext<'_>,
-        ask: CostRequest,
+        request: CostRequest,
     ) -> Result<CostAnswer, ProviderError> {
-        let rates = requested_rates(&ask.rule)?;
-        check_size(&ask)?;
+        let rates = requested_rates(&request.rule)?;
+        check_size(&request)?;
         let (snapshot, tables) = (context.store.snapshot(), self.tables.load_full());
-        let namespace = Some(ask.source.namespace.as_str());
+        let namespace = Some(request.source.namespace.as_str());
         let reserved = self.reservations.at(&snapshot, &tables, namespace);
         let rows = tables.for_namespace(namespace);
         let at = |node| match rows.is_empty() {
@@ -86,9 +86,9 @@ impl Bandwidth {
         };
         let row_of = |a, b| rows.rows_to(at(b)).from(at(a));
         // A pod that is already placed is placed again: its own reservations are free.
-        let own = reserved.by_object(&ask.source.namespace, &ask.source.name);
+        let own = reserved.by_object(&request.source.namespace, &request.source.name);
         let others = others_reservations(&reserved, own, row_of);
-        let peers = peers(&ask);
+        let peers = peers(&request);
         let links: Vec<_> = peers
             .iter()
             .map(|peer| {
@@ -104,14 +104,14 @@ impl Bandwidth {
             })
             .collect();
         let total: u64 = peers.iter().map(|p| p.count).sum();
-        let nodes = ask.eligible_nodes.len();
+        let nodes = request.eligible_nodes.len();
         // Not valid for other questions: reservations change with each pod, and each pod's own
         // reservations are free to it.
         let mut answer = CostAnswer::with_capacity(nodes);
         let mut detail = String::new();
-        let mut bases = Vec::with_capacity(ask.eligible_nodes.len());
+        let mut bases = Vec::with_capacity(request.eligible_nodes.len());
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
-        for node in &ask.eligible_nodes {
+        for node in &request.eligible_nodes {
             let here = at(node);
             let on_node: u64 = peers
                 .iter()
@@ -189,21 +189,23 @@ impl Bandwidth {
     pub(crate) fn evaluate(
         &self,
         context: RuleContext<'_>,
-        ask: EvaluationRequest,
+        request: EvaluationRequest,
     ) -> Result<Evaluation, ProviderError> {
-        let rates = requested_rates(&ask.rule)?;
-        let nodes = match context.nodes_of_targets(&ask) {
+        let rates = requested_rates(&request.rule)?;
+        let nodes = match context.nodes_of_targets(&request) {
             Ok(nodes) => nodes,
             Err(evaluation) => return Ok(evaluation),
         };
         let (snapshot, tables) = (context.store.snapshot(), self.tables.load_full());
-        let reserved = self.reservations.at(&snapshot, &tables, ask.namespace());
-        let rows = tables.for_namespace(ask.namespace());
+        let reserved = self
+            .reservations
+            .at(&snapshot, &tables, request.namespace());
+        let rows = tables.for_namespace(request.namespace());
         let row_of = |a, b| {
             rows.rows_to(location(&snapshot, b))
                 .from(location(&snapshot, a))
         };
-        let targets: Vec<_> = ask.targets.values().collect();
+        let targets: Vec<_> = request.targets.values().collect();
         let own = reserved.of_binding(&targets, rates.wanted);
         let others = others_reservations(&reserved, own.into_iter(), row_of);
         let each = nodes.len() as u64 - 1;

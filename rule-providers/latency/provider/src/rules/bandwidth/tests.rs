@@ -44,7 +44,7 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         node: Some((*node).to_owned()),
         ..Peer::default()
     };
-    let ask = CostRequest {
+    let cost_request = CostRequest {
         source: Reference::pod("shop", source),
         rule,
         peer_nodes: peers.iter().map(|p| (*p).to_owned()).collect(),
@@ -52,27 +52,30 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         eligible_nodes: ["a1", "a2", "b1", "b2"].map(str::to_owned).to_vec(),
         ..CostRequest::default()
     };
-    let answer = provider.bandwidth.cost(provider.context(), ask).unwrap();
+    let answer = provider
+        .bandwidth
+        .cost(provider.context(), cost_request)
+        .unwrap();
     // It depends on who asks, so it holds for no other question.
     assert_eq!((answer.valid_for, answer.version), (Duration::ZERO, 0));
-    let said = |n: tautline_sdk::NodeCost<'_>| format!("{} {}: {}", n.cost, n.code, n.detail);
-    answer.nodes().into_iter().map(said).collect()
+    let text = |n: tautline_sdk::NodeCost<'_>| format!("{} {}: {}", n.cost, n.code, n.detail);
+    answer.nodes().into_iter().map(text).collect()
 }
 
 fn check(provider: &Latency, targets: &[&str], rule: Rule) -> (Compliance, String) {
     let targets = targets
         .iter()
         .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluationRequest {
+    let evaluation_request = EvaluationRequest {
         targets: targets.collect(),
         rule,
         ..EvaluationRequest::default()
     };
-    let said = provider
+    let evaluation = provider
         .bandwidth
-        .evaluate(provider.context(), ask)
+        .evaluate(provider.context(), evaluation_request)
         .unwrap();
-    (said.compliance, said.reason)
+    (evaluation.compliance, evaluation.reason)
 }
 
 fn apply(provider: &Latency, objects: impl IntoIterator<Item = Object>) {
@@ -185,8 +188,8 @@ async fn slow_transfer_gives_limit() {
     loop {
         let got = check(&provider, &["x", "y"], rule("1G", "1G"));
         if got.0 == Compliance::Limit {
-            let told = "a transfer carried 400 Mbit/s between a1 and b1, next to other traffic";
-            assert_eq!(got.1, told);
+            let reason = "a transfer carried 400 Mbit/s between a1 and b1, next to other traffic";
+            assert_eq!(got.1, reason);
             break;
         }
         assert_eq!(got.0, Compliance::Compliant);

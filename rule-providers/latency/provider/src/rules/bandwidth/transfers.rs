@@ -1,5 +1,5 @@
-//! The rates that transfers between nodes reached. They cost bandwidth, so they run rarely,
-//! one at a time, in the background, and only if they are allowed.
+//! Rates that transfers reached. Transfers cost bandwidth, so they run rarely, one at a time, in
+//! the background, and only if they are allowed.
 
 use std::{
     sync::Arc,
@@ -12,9 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::network::Network;
 
-/// Between two transfers of a pair.
 const INTERVAL: Duration = Duration::from_secs(3_600);
-/// After a transfer that failed or was not allowed.
 const RETRY: Duration = Duration::from_secs(300);
 const MAX_PAIRS: usize = 10_000;
 /// 54 ms at 10 Gbit/s.
@@ -25,13 +23,10 @@ type Pair = (String, String);
 
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
-    /// The next transfer starts no earlier.
     next: Instant,
-    /// The last result in bits per second, and its time.
     result: Option<(u64, Instant)>,
 }
 
-/// Clones share all state.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfers {
     pairs: Arc<Mutex<HashMap<Pair, Transfer>>>,
@@ -113,7 +108,6 @@ mod tests {
             assert!(Instant::now() < deadline, "{transfers:?}");
             tokio::task::yield_now().await;
         }
-        // The next transfer is due in an hour.
         network.fixed.set_throughput("a", "b", Ok(8));
         assert_eq!(transfers.result(&network, "a", "b"), Some(7));
         assert_eq!(transfers.permit.available_permits(), 1);
@@ -123,7 +117,6 @@ mod tests {
     async fn failed_transfer_is_retried_sooner() {
         let (network, transfers) = (Network::default(), Transfers::default());
         assert_eq!(transfers.result(&network, "a", "b"), None);
-        // The permit is released after the result is recorded.
         drop(transfers.permit.acquire().await.unwrap());
         let known: Vec<Transfer> = transfers.pairs.lock().values().copied().collect();
         let next = known[0].next.saturating_duration_since(Instant::now());

@@ -38,7 +38,7 @@ async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance,
     let targets = targets
         .iter()
         .map(|t| ((*t).to_owned(), Reference::pod("shop", t)));
-    let ask = EvaluationRequest {
+    let request = EvaluationRequest {
         targets: targets.collect::<BTreeMap<_, _>>(),
         rule: Rule {
             name: rule.into(),
@@ -51,11 +51,11 @@ async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance,
         "jitter" => Quantity::Jitter,
         _ => Quantity::Latency,
     };
-    let said = provider.evaluate_rtt(ask, quantity).await.unwrap();
-    (said.compliance, said.reason)
+    let evaluation = provider.evaluate_rtt(request, quantity).await.unwrap();
+    (evaluation.compliance, evaluation.reason)
 }
 
-fn said(compliance: Compliance, reason: &str) -> (Compliance, String) {
+fn result(compliance: Compliance, reason: &str) -> (Compliance, String) {
     (compliance, reason.to_owned())
 }
 
@@ -76,12 +76,12 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
     network.fixed.set("a", "c", fresh([2_000; 3]));
     assert_eq!(
         check(&provider, "latency", &all).await,
-        said(Compliance::Error, &format!("between b and c: {NOT}"))
+        result(Compliance::Error, &format!("between b and c: {NOT}"))
     );
     network.fixed.set("b", "c", fresh([1_500; 3]));
     assert_eq!(
         check(&provider, "latency", &all).await,
-        said(Compliance::Limit, "2ms between a and c, measured")
+        result(Compliance::Limit, "2ms between a and c, measured")
     );
     let since = Duration::from_secs(9);
     network.fixed.set(
@@ -94,14 +94,14 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
     );
     assert_eq!(
         check(&provider, "latency", &all).await,
-        said(
+        result(
             Compliance::Violation,
             "no way between b and c: echoes are lost"
         )
     );
     assert_eq!(
         check(&provider, "latency", &["x", "beside"]).await,
-        said(Compliance::Compliant, "all on the same node")
+        result(Compliance::Compliant, "all on the same node")
     );
 }
 
@@ -121,7 +121,7 @@ async fn estimates_do_not_count_and_probes_do() {
     network.fixed.set("a", "b", Measurement::Stale(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(
+        result(
             Compliance::Error,
             "between a and b: the last measurement is too old"
         )
@@ -129,7 +129,7 @@ async fn estimates_do_not_count_and_probes_do() {
     network.fixed.set_probe("a", "b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(Compliance::Violation, "5ms between a and b, measured")
+        result(Compliance::Violation, "5ms between a and b, measured")
     );
 }
 
@@ -174,7 +174,7 @@ async fn level_is_stable_and_a_moved_pod_starts_without_one() {
     provider.store.apply(pod("y", "c"));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(Compliance::Compliant, "950us between a and c, measured")
+        result(Compliance::Compliant, "950us between a and c, measured")
     );
     provider.store.apply(pod("y", "b"));
     assert_eq!(level([900; 3]).await, Compliance::Compliant);
@@ -205,7 +205,7 @@ async fn reason_names_tcp_connects() {
     network.fixed.set("a", "b", Measurement::Fresh(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(
+        result(
             Compliance::Compliant,
             "900us between a and b, measured by TCP connect"
         )
@@ -224,7 +224,7 @@ async fn one_window_gives_no_violation() {
     network.fixed.set("a", "b", Measurement::Fresh(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(
+        result(
             Compliance::Limit,
             "5ms between a and b, measured, one window so far"
         )
@@ -232,7 +232,7 @@ async fn one_window_gives_no_violation() {
     network.fixed.set("a", "b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(Compliance::Violation, "5ms between a and b, measured")
+        result(Compliance::Violation, "5ms between a and b, measured")
     );
 }
 
@@ -246,7 +246,7 @@ async fn table_comes_before_measurements() {
     provider.set_table(table);
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
-        said(Compliance::Limit, "3ms between a and b, configured")
+        result(Compliance::Limit, "3ms between a and b, configured")
     );
 }
 
@@ -263,7 +263,7 @@ async fn jitter_needs_samples() {
     network.fixed.set("a", "b", Measurement::Fresh(figure(19)));
     assert_eq!(
         check(&provider, "jitter", &["x", "y"]).await,
-        said(
+        result(
             Compliance::Error,
             "between a and b: jitter needs 20 samples, there are 19"
         )
@@ -271,7 +271,7 @@ async fn jitter_needs_samples() {
     network.fixed.set("a", "b", Measurement::Fresh(figure(20)));
     assert_eq!(
         check(&provider, "jitter", &["x", "y"]).await,
-        said(
+        result(
             Compliance::Limit,
             "1.5ms between a and b, measured, the directions differ by over 20 %"
         )
@@ -288,7 +288,7 @@ async fn binding_with_too_many_nodes_is_an_error() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(
         check(&provider, "latency", &names).await,
-        said(
+        result(
             Compliance::Error,
             "33 nodes in one binding; at most 32 are judged"
         )

@@ -61,10 +61,10 @@ impl LazyPods {
 
 fn of(rule: &str, request: &str, nodes: &[(&str, Option<&str>)]) -> EvaluationRequest {
     let target = |name: &str| (name.to_owned(), Reference::pod("shop", name));
-    let told = |(name, node): &(&str, Option<&str>)| ((*name).to_owned(), node.map(str::to_owned));
+    let entry = |(name, node): &(&str, Option<&str>)| ((*name).to_owned(), node.map(str::to_owned));
     EvaluationRequest {
         targets: ["x", "y"].map(target).into(),
-        target_nodes: nodes.iter().map(told).collect(),
+        target_nodes: nodes.iter().map(entry).collect(),
         rule: Rule {
             name: rule.into(),
             request: request.into(),
@@ -90,8 +90,8 @@ fn policy(rule: &str) -> Object {
 async fn nodes_sent_by_the_caller_need_no_pods() {
     let lazy = LazyPods::new();
     let judge = async |nodes: &[_]| {
-        let said = lazy.provider.evaluate(of("latency", "15ms", nodes)).await;
-        said.unwrap().compliance
+        let evaluation = lazy.provider.evaluate(of("latency", "15ms", nodes)).await;
+        evaluation.unwrap().compliance
     };
     let both = [("x", Some("a")), ("y", Some("b"))];
     assert_eq!(judge(&both).await, Compliance::Compliant);
@@ -115,25 +115,31 @@ async fn nodes_sent_by_the_caller_need_no_pods() {
 #[tokio::test]
 async fn missing_nodes_wait_for_pods() {
     let lazy = LazyPods::new();
-    let asked = lazy.provider.clone();
-    let said = tokio::spawn(async move { asked.evaluate(of("latency", "15ms", &[])).await });
+    let waiting = lazy.provider.clone();
+    let evaluation =
+        tokio::spawn(async move { waiting.evaluate(of("latency", "15ms", &[])).await });
     let (_, provider) = lazy.pods_come().await;
     assert_eq!(
-        said.await.unwrap().unwrap().compliance,
+        evaluation.await.unwrap().unwrap().compliance,
         Compliance::Compliant
     );
     // What the caller says counts before what is known here.
     let moved = of("latency", "15ms", &[("x", Some("b")), ("y", Some("b"))]);
-    let said = provider.evaluate(moved).await.unwrap();
-    assert_eq!(said.reason, "all on the same node");
+    let evaluation = provider.evaluate(moved).await.unwrap();
+    assert_eq!(evaluation.reason, "all on the same node");
 }
 
 #[tokio::test]
 async fn short_deadline_is_not_ready() {
     let lazy = LazyPods::new();
-    let mut ask = of("latency", "15ms", &[("x", Some("a"))]);
-    ask.deadline = Some(Instant::now());
-    let error = lazy.provider.evaluate(ask).await.unwrap_err().to_string();
+    let mut request = of("latency", "15ms", &[("x", Some("a"))]);
+    request.deadline = Some(Instant::now());
+    let error = lazy
+        .provider
+        .evaluate(request)
+        .await
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "not ready: pods are being listed; ask again");
     let hurried = CostRequest {
         deadline: Some(Instant::now()),
@@ -166,8 +172,8 @@ async fn new_bandwidth_policy_requests_pods() {
     let answer = provider.endpoint_cost(bandwidth()).await.unwrap();
     assert_eq!(answer.nodes()[0].cost, 0);
     let both = [("x", Some("a")), ("y", Some("b"))];
-    let said = provider.evaluate(of("bandwidth", "1M", &both)).await;
-    assert_eq!(said.unwrap().compliance, Compliance::Compliant);
+    let evaluation = provider.evaluate(of("bandwidth", "1M", &both)).await;
+    assert_eq!(evaluation.unwrap().compliance, Compliance::Compliant);
 }
 
 fn bandwidth() -> CostRequest {

@@ -139,7 +139,7 @@ fn probed_pairs_never_crowd_out_targets_and_are_bounded() {
         MAX_TARGETS,
         "answered long ago"
     );
-    // What is told stale without figures takes no place.
+    // A stale pair without figures takes no place.
     let stale = Pair {
         state: State::Stale.into(),
         window_nanos: vec![],
@@ -150,7 +150,7 @@ fn probed_pairs_never_crowd_out_targets_and_are_bounded() {
 }
 
 #[test]
-fn a_sweep_drops_what_is_too_old_and_whoever_has_gone() {
+fn sweep_drops_expired_pairs_and_removed_nodes() {
     let (mut store, of) = with(&["a", "b"]);
     store.report(of[0].0, &[pair("b", MILLI)], SECOND);
     store.leave(of[0].0, of[0].1, true, SECOND);
@@ -185,7 +185,7 @@ fn a_tenth_gone_leaves_the_others() {
     }
     for seconds in (30..=600).step_by(30) {
         for (i, (id, _)) in of.iter().enumerate().skip(4) {
-            let told = |(j, p): (usize, &Pair)| match j {
+            let reported = |(j, p): (usize, &Pair)| match j {
                 j if j == i => None,
                 0..4 => Some(Pair {
                     node: p.node.clone(),
@@ -194,7 +194,7 @@ fn a_tenth_gone_leaves_the_others() {
                 }),
                 _ => Some(p.clone()),
             };
-            let others: Vec<Pair> = all.iter().enumerate().filter_map(told).collect();
+            let others: Vec<Pair> = all.iter().enumerate().filter_map(reported).collect();
             assert!(store.report(*id, &others, SECOND * seconds).is_empty());
         }
     }

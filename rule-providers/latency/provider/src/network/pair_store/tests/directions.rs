@@ -71,7 +71,7 @@ fn another_uid_or_boot_is_another_machine() {
             "fresh"
         );
         assert!(!store.is_current(of[1].0, of[1].1), "the old stream is out");
-        // What is told of the old one, or by it, is refused.
+        // Reports of the old one, or by it, are refused.
         let refused = store.report(of[0].0, &[pair("b", MILLI)], SECOND * 3);
         assert_eq!(refused, [Refusal::UnknownInstance]);
         let refused = store.report(of[1].0, &[pair("a", MILLI)], SECOND * 3);

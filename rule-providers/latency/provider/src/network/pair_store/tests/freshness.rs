@@ -26,14 +26,14 @@ fn from_fresh_to_old_to_nothing() {
         (at(&store, 59).as_str(), at(&store, 60).as_str()),
         ("fresh", "stale")
     );
-    // Frames say that it still holds, and what is told again is as new.
+    // Frames confirm the pair, and a repeated report makes it new.
     for seconds in (2..=100).step_by(2) {
-        let told = if seconds % 30 == 0 {
+        let frame = if seconds % 30 == 0 {
             vec![pair("b", MILLI)]
         } else {
             vec![]
         };
-        store.report(a, &told, SECOND * seconds);
+        store.report(a, &frame, SECOND * seconds);
     }
     assert_eq!(at(&store, 101), "fresh");
     let Measurement::Fresh(figure) = store.measurement(a, b, SECOND * 101) else {
@@ -53,7 +53,7 @@ fn from_fresh_to_old_to_nothing() {
 }
 
 #[test]
-fn a_pair_that_is_not_told_of_any_more_grows_old_while_its_agent_lives() {
+fn unreported_pair_ages_while_its_agent_is_connected() {
     let (mut store, of) = with(&["a", "b"]);
     store.report(of[0].0, &[pair("b", MILLI)], Duration::ZERO);
     for seconds in (0..=90).step_by(2) {

@@ -26,7 +26,7 @@ fn losses_count_while_someone_is_there_to_answer() {
     // Closed: only the agent has gone; what it measured itself still holds.
     store.leave(b, of[1].1, true, SECOND * 44);
     assert_eq!(state(&store.measurement(a, b, SECOND * 44)), "fresh");
-    // Come again: what was lost meanwhile does not count, nor what is told before
+    // Come again: what was lost meanwhile does not count, nor reports before
     // there was time for a visit; what is lost then does.
     store.join("uid-b", &hello("b", "boot"), SECOND * 110);
     store.report(a, &[], SECOND * 110);
@@ -39,7 +39,7 @@ fn losses_count_while_someone_is_there_to_answer() {
 }
 
 #[test]
-fn a_cut_link_that_a_rule_names_is_unreachable_as_soon_as_it_is_told() {
+fn cut_link_of_a_rule_is_unreachable_with_its_report() {
     let (mut store, of) = with(&["a", "b"]);
     let named = |p: Pair| Pair {
         refresh_millis: 2_000,
@@ -93,7 +93,7 @@ fn an_echo_since_the_other_direction_was_lost_shows_that_nothing_is_cut() {
     assert_eq!(read(&store, 51), "unreachable", "sampled before");
     store.report(b, &[pair("a", MILLI)], SECOND * 52);
     assert_eq!(read(&store, 52), "fresh");
-    // It does not flap when the losses are told again.
+    // It does not flap when the losses are reported again.
     store.report(a, &[lost("b")], SECOND * 80);
     assert_eq!(read(&store, 80), "fresh");
 }

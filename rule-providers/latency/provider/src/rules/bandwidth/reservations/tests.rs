@@ -74,8 +74,8 @@ const ZONES: RowKey<'_> = ("za", "zb");
 
 #[test]
 fn bindings_reserve_on_nics_and_on_the_way() {
-    let (store, kept, caps) = (ClusterStore::default(), Reservations::default(), caps());
-    let now = || kept.at(&store.snapshot(), &caps, None);
+    let (store, reservations, caps) = (ClusterStore::default(), Reservations::default(), caps());
+    let now = || reservations.at(&store.snapshot(), &caps, None);
     for (name, zone) in [("a1", "za"), ("a2", "za"), ("b1", "zb"), ("b2", "zb")] {
         store.apply(node(name, zone));
     }
@@ -100,8 +100,8 @@ fn bindings_reserve_on_nics_and_on_the_way() {
         Reference::pod("shop", "web-1"),
     ];
     let targets: Vec<&Reference> = targets.iter().collect();
-    let held = reserved.of_binding(&targets, 1_000_000_000).unwrap();
-    assert_eq!(held.pairs, [("a1".into(), "b1".into())]);
+    let found = reserved.of_binding(&targets, 1_000_000_000).unwrap();
+    assert_eq!(found.pairs, [("a1".into(), "b1".into())]);
     assert_eq!(reserved.of_binding(&targets, 1), None);
     assert!(Arc::ptr_eq(&now(), &reserved), "nothing changed");
 
@@ -142,8 +142,8 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn in_step_it_is_what_a_fresh_one_reads(events in proptest::collection::vec(any_event(), 0..40)) {
-        let (store, kept, caps) = (ClusterStore::default(), Reservations::default(), caps());
+    fn incremental_reservations_equal_fresh_ones(events in proptest::collection::vec(any_event(), 0..40)) {
+        let (store, reservations, caps) = (ClusterStore::default(), Reservations::default(), caps());
         let nodes = ["a1", "a2", "b1", "b2"];
         for name in nodes {
             store.apply(node(name, &format!("z{}", &name[..1])));
@@ -158,12 +158,12 @@ proptest! {
                 Event::Offer(i, false) => store.delete(Kind::Offer, &format!("shop/o{i}")),
             }
             let snapshot = store.snapshot();
-            let (old, fresh) = (kept.at(&snapshot, &caps, None), Reservations::default().at(&snapshot, &caps, None));
+            let (old, fresh) = (reservations.at(&snapshot, &caps, None), Reservations::default().at(&snapshot, &caps, None));
             prop_assert_eq!(&old.totals.by_node, &fresh.totals.by_node);
             prop_assert_eq!(&old.by_row, &fresh.by_row);
             // Each pair counts at both of its ends.
-            let held: u64 = old.totals.all.iter().map(|h| h.bits * h.pairs.len() as u64).sum();
-            prop_assert_eq!(old.totals.by_node.values().sum::<u64>(), 2 * held);
+            let found: u64 = old.totals.all.iter().map(|h| h.bits * h.pairs.len() as u64).sum();
+            prop_assert_eq!(old.totals.by_node.values().sum::<u64>(), 2 * found);
         }
     }
 }
