@@ -1,5 +1,4 @@
-//! Encodes and decodes `EndpointCost` without a message per node: an answer has thousands of lines,
-//! and kube-scheduler waits for it.
+//! `EndpointCost` without a message per node: an answer has thousands, and kube-scheduler waits.
 
 use prost::{
     DecodeError,
@@ -37,8 +36,8 @@ pub struct NodeCost<'a> {
     pub detail: &'a str,
     /// The node could be used if pods on it were removed.
     pub freeable: bool,
-    /// The part of the cost, from 0 to all of it, that only orders equally good nodes: it counts
-    /// where all rules together call nodes equal, and where this rule decides alone.
+    /// The part of the cost that only orders equally good nodes: it counts where all rules together
+    /// call nodes equal, and where this rule decides alone.
     pub tie_break: i64,
 }
 
@@ -169,7 +168,6 @@ pub fn read_eligible_nodes<'a>(
     Ok(others)
 }
 
-/// Skips empty fields, like prost.
 fn put_text(tag: u32, text: &str, out: &mut Vec<u8>) {
     if !text.is_empty() {
         encode_key(tag, WireType::LengthDelimited, out);

@@ -15,7 +15,6 @@ fn line(node: &wire::NodeCost) -> NodeCost<'_> {
     }
 }
 
-/// Most are 0 or small.
 fn number() -> impl Strategy<Value = i64> {
     any::<i64>().prop_map(|n| if n % 3 == 0 { n } else { n % 200 })
 }
@@ -35,7 +34,6 @@ fn any_node() -> impl Strategy<Value = wire::NodeCost> {
     )
 }
 
-/// A field that the message does not know.
 fn unknown() -> impl Strategy<Value = Vec<u8>> {
     (20u32..9_000, vec(any::<u8>(), 0..9)).prop_map(|(tag, bytes)| {
         let mut out = Vec::new();
@@ -94,7 +92,6 @@ fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostRe
     }
 }
 
-/// As the SDK reads a request.
 fn read(data: &[u8]) -> Result<EndpointCostRequest, MalformedMessage> {
     let mut nodes = Vec::new();
     let rest = read_eligible_nodes(data, |node| nodes.push(node.to_owned()))?;
@@ -138,7 +135,6 @@ proptest! {
         prop_assert_eq!(ours, request.encode_to_vec());
     }
 
-    /// What prost takes is taken and means the same, and the rest is an error.
     #[test]
     fn garbage_is_an_error(
         bytes in vec(any::<u8>(), 0..60),

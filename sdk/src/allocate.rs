@@ -27,8 +27,7 @@ pub struct ReservationRequest {
     pub rule: Rule,
     /// The pod's metadata and requests; `None` from callers that do not send them.
     pub details: Option<Workload>,
-    /// How long to hold the reservation for a Confirm. The SDK's server limits it to
-    /// [`MAX_HOLD`], also the default.
+    /// How long to hold the reservation: by default, and at most, [`MAX_HOLD`].
     pub hold: Duration,
     /// Another replica forwarded the call: do not forward it again.
     pub forwarded: bool,
@@ -222,14 +221,14 @@ mod tests {
 
     #[test]
     fn hold_is_limited_to_max_hold() {
-        for (asked, granted) in [
+        for (requested, granted) in [
             (1, Duration::from_millis(1)),
             (0, MAX_HOLD),
             (-5, MAX_HOLD),
             (30_000, MAX_HOLD),
             (i64::MAX, MAX_HOLD),
         ] {
-            let hold_millis = asked;
+            let hold_millis = requested;
             let request = wire::ReserveRequest {
                 hold_millis,
                 ..wire::ReserveRequest::default()
@@ -237,7 +236,7 @@ mod tests {
             assert_eq!(
                 ReservationRequest::from(Request::new(request)).hold,
                 granted,
-                "{asked}"
+                "{requested}"
             );
         }
     }

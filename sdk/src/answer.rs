@@ -1,5 +1,4 @@
-//! The answer with the costs of nodes, encoded as it is built: it has thousands of nodes, and
-//! kube-scheduler waits for it.
+//! The costs of nodes, encoded as they are added: kube-scheduler waits for thousands.
 
 use std::{fmt, time::Duration};
 
@@ -24,22 +23,18 @@ use crate::AnswerCache;
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CostAnswer {
-    /// `nodeAndCost` of an `EndpointCostResponse`.
     lines: Vec<u8>,
-    /// How long each line is the answer to the same request, for every pod with the same
-    /// labels, annotations and requests (all with ResourceClaims, or all without), regardless of
-    /// the other nodes. Zero: for this call only. With a `version`: how long no later version
-    /// will exist. Callers renew the answer before it ends.
+    /// How long each line is valid for every pod with the same labels, annotations and requests
+    /// (all with ResourceClaims, or all without); zero: for this call only. With a `version`: how
+    /// long no later version will exist. Callers renew the answer before it ends.
     pub valid_for: Duration,
-    /// The version of the lines: [`ChangeLog::version`](crate::ChangeLog::version). Zero for
-    /// unversioned lines.
+    /// The [`ChangeLog::version`](crate::ChangeLog::version) of the lines; zero without one.
     pub version: u64,
-    /// The request's `known_version` if the lines are those of all nodes that changed since,
-    /// eligible or not. Zero if they are those of the eligible nodes.
+    /// The request's `known_version` if the lines are all that changed since, eligible or not. Zero
+    /// if they are those of the eligible nodes.
     pub changed_since: u64,
-    /// Costs that differ by at most this are equally good: measurement noise, or a difference
-    /// that no workload would notice. With other rules only the excess counts. Zero: every
-    /// difference counts.
+    /// Costs that differ by at most this are equally good (measurement noise, for example). With
+    /// other rules only the excess counts. Zero: every difference counts.
     pub resolution: i64,
 }
 
@@ -70,8 +65,7 @@ impl CostAnswer {
         });
     }
 
-    /// Adds an unusable node with a code (`OverLimit`) and a detail; `freeable` if it could be
-    /// used without pods that are on it.
+    /// Adds an unusable node; `freeable` if it could be used without pods that are on it.
     pub fn unusable(
         &mut self,
         node: impl AsRef<str>,
@@ -109,12 +103,10 @@ impl CostAnswer {
     /// All lines, in the order of their addition.
     pub fn nodes(&self) -> Vec<NodeCost<'_>> {
         let mut nodes = Vec::new();
-        // `push` wrote them, so they are valid.
         _ = read_answer(&self.lines, |node| nodes.push(node));
         nodes
     }
 
-    /// Encodes an `EndpointCostResponse`.
     pub(crate) fn into_wire(mut self) -> Bytes {
         let valid = Validity {
             millis: i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX),
@@ -176,16 +168,16 @@ mod tests {
             freeable,
             tie_break: 0,
         };
-        let said = [
+        let lines_added = [
             line("a", 7, "", "", false),
             line("b", i64::MAX, "", "near", false),
             line("c", -1, "OverLimit", "31ms", true),
             ordered,
         ];
-        assert_eq!(answer.nodes(), said);
+        assert_eq!(answer.nodes(), lines_added);
         (answer.version, answer.changed_since, answer.resolution) = (9, 7, 5);
         let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
-        let nodes = said.map(|n| wire::NodeCost {
+        let nodes = lines_added.map(|n| wire::NodeCost {
             node: n.node.into(),
             cost: n.cost,
             reason: n.code.into(),

@@ -1,5 +1,4 @@
-//! Caches encoded lines. kube-scheduler requests hundreds of nodes for each pod, of which the
-//! previous pod changed one; it keeps their order, so cached lines are read sequentially.
+//! Caches encoded lines: of the nodes of a request the previous pod changed one.
 
 use std::{fmt, ops::Range};
 
@@ -30,10 +29,9 @@ use tautline_proto::endpoint_cost::NodeCost;
 #[derive(Clone, Default)]
 pub struct AnswerCache {
     nodes: NodeSet,
-    /// By the nodes' positions; empty for a node without a line.
+    /// By position; empty for a node without a line.
     at: Vec<Range<usize>>,
     bytes: Vec<u8>,
-    /// Bytes of dropped lines.
     dead: usize,
     /// The position of the next node, if the order stays the same.
     next: usize,
@@ -75,7 +73,6 @@ impl AnswerCache {
         &self.bytes[line]
     }
 
-    /// Drops unused bytes and the names of nodes without a line.
     fn pack(&mut self) {
         let mut packed = Self::default();
         for (name, line) in self.nodes.iter().zip(&self.at) {
@@ -118,7 +115,6 @@ mod tests {
     }
 
     proptest! {
-        /// Cached lines equal new ones, in any order, and the cache is bounded.
         #[test]
         fn push_cached_gives_the_last_line(
             steps in prop::collection::vec((0..8_usize, 0..4_u8, 0..1000_i64), 0..200)

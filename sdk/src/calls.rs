@@ -26,10 +26,8 @@ use tonic::{
     transport::server::{Connected, TcpConnectInfo, TlsConnectInfo},
 };
 
-/// An accepted connection, for tonic.
 pub(crate) struct Socket(pub Stream);
 
-/// The connection of a call.
 #[derive(Clone)]
 pub(crate) struct ConnectionInfo {
     connection: Arc<Connection>,
@@ -92,7 +90,6 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// A call in progress, from its headers to the end of its response.
 struct CallInProgress(Option<Arc<Connection>>);
 
 impl CallInProgress {
@@ -110,7 +107,6 @@ impl Drop for CallInProgress {
     }
 }
 
-/// The services; marks each call's connection as busy.
 #[derive(Clone)]
 pub(crate) struct TrackedRoutes(pub Routes);
 
@@ -137,8 +133,8 @@ impl Service<Request<Body>> for TrackedRoutes {
                     Some(tls) => _ = known.insert(tls),
                     None => _ = known.insert(tcp),
                 }
-                // Every client may watch health and reflection indefinitely: such a connection
-                // counts as idle.
+                // Every client may watch health and reflection indefinitely: such a connection is
+                // idle.
                 match request.uri().path().starts_with("/grpc.") {
                     true => CallInProgress(None),
                     false => CallInProgress::begin(connection),
@@ -153,7 +149,7 @@ impl Service<Request<Body>> for TrackedRoutes {
     }
 }
 
-/// A response body; ends its call when dropped.
+/// Ends its call when dropped.
 pub(crate) struct TrackedBody {
     body: Body,
     _call: CallInProgress,

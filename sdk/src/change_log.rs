@@ -1,5 +1,3 @@
-//! The changes since a caller's last request: of thousands of nodes a placed pod changes one.
-
 use std::{
     collections::{BTreeSet, VecDeque},
     sync::Arc,
@@ -13,11 +11,9 @@ const MOST: usize = 4096;
 ///
 /// Record each change once lines show it. Answer a request with a
 /// [`known_version`](crate::CostRequest::known_version) with the lines of the eligible nodes and
-/// of those [changed since](Self::since), and set
-/// [`changed_since`](crate::CostAnswer::changed_since) to that version. A node that no longer has
-/// a cost gets a negative one. Read version and changes before the lines; one lock around all of
-/// it is enough. Leave an answer unversioned that is valid for the requesting pod only (one with
-/// a reservation, for example).
+/// of those [changed since](Self::since); a node that lost its cost gets a negative one. Set
+/// [`changed_since`](crate::CostAnswer::changed_since) to that version. Read version and changes
+/// before the lines. An answer for the requesting pod only has no version.
 ///
 /// ```
 /// use tautline_sdk::{ChangeLog, CostAnswer, CostRequest};
@@ -44,9 +40,8 @@ const MOST: usize = 4096;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ChangeLog {
-    /// Counts changes, from a start that is unique to the process.
+    /// From a start that is unique to the process.
     version: u64,
-    /// The nodes of the last changes.
     log: VecDeque<Arc<str>>,
 }
 
@@ -97,12 +92,11 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// `since` gives every change, or `None`.
         #[test]
         fn since_gives_every_change(steps in prop::collection::vec(0..40_usize, 0..60)) {
             let mut changes = ChangeLog::default();
             let start = changes.version();
-            // Each version with the nodes changed since; `None` if all may have.
+            // The nodes changed since each version; `None` if all may have.
             let mut since: Vec<(u64, Option<BTreeSet<String>>)> = Vec::new();
             for step in steps {
                 since.push((changes.version(), Some(BTreeSet::new())));
@@ -124,9 +118,9 @@ mod tests {
                 prop_assert_eq!(changes.since(other), None);
             }
             for (version, nodes) in &since {
-                let told = changes.since(*version);
-                let told = told.map(|t| t.into_iter().map(str::to_owned).collect());
-                prop_assert_eq!(&told, nodes);
+                let changed = changes.since(*version);
+                let changed = changed.map(|t| t.into_iter().map(str::to_owned).collect());
+                prop_assert_eq!(&changed, nodes);
             }
         }
     }

@@ -15,7 +15,6 @@ use tonic::{
 
 use crate::{CostAnswer, CostRequest};
 
-/// The server's codec.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostCodec;
 

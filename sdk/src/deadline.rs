@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use tonic::metadata::MetadataMap;
 
-/// The deadline of a request that has just arrived.
 pub(crate) fn from_metadata(metadata: &MetadataMap) -> Option<Instant> {
     let timeout = parse(metadata.get("grpc-timeout")?.to_str().ok()?)?;
     Instant::now().checked_add(timeout)

@@ -108,9 +108,8 @@ pub trait RuleProvider: Send + Sync + 'static {
 }
 
 /// Hands out countable things, such as devices, as pods are bound: the extender reserves, writes
-/// the Binding, and confirms; it releases the reservation of a pod that was not bound.
-/// [`Server::spawn_with_allocator`] serves it together with a [`RuleProvider`];
-/// [`Reservations`](reservations::Reservations) stores the reservations.
+/// the Binding, and confirms, or releases. [`Reservations`](reservations::Reservations) stores the
+/// reservations, and [`Server::spawn_with_allocator`] serves it with a [`RuleProvider`].
 ///
 /// ```
 /// use std::{sync::Mutex, time::Instant};

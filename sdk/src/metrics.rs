@@ -1,5 +1,3 @@
-//! Metrics of the server.
-
 use std::{future::Future, time::Instant};
 
 use prometheus_client::{
@@ -50,7 +48,6 @@ impl Metrics {
         metrics
     }
 
-    /// Counts and times a call.
     pub(crate) async fn observed<T: From<A>, A>(
         &self,
         rpc: &'static str,

@@ -1,5 +1,3 @@
-//! A provider's own pages on the admin port.
-
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use tautline_runtime::http::{self, HttpResponse};
@@ -43,7 +41,6 @@ impl From<AdminPage> for HttpResponse {
 
 type Answering = Pin<Box<dyn Future<Output = Option<AdminPage>> + Send>>;
 
-/// Serves paths other than the standard ones.
 #[derive(Clone)]
 pub(crate) struct Pages(Arc<dyn Fn(String, String) -> Answering + Send + Sync>);
 

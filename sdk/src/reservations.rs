@@ -2,11 +2,8 @@
 //! passes the time, and defines what a grant is.
 //!
 //! A reservation is held for a limited time. Once confirmed it lasts until the watch shows the
-//! pod bound (from then on the pod's own record counts) or gone. Without a Confirm it expires.
-//!
-//! A pod may have reservations on several nodes: a Binding to node A whose response was lost may
-//! still be written while kube-scheduler tries node B. Both last until the watch shows the pod,
-//! or until they expire.
+//! pod bound (then the pod's own record counts) or gone. A pod may have several: a Binding to node
+//! A whose response was lost may still be written while kube-scheduler tries node B.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -52,8 +49,7 @@ pub struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Expires at `until` unless confirmed. `attempts` calls of Reserve were not released: the
-    /// pod may be bound by any of them.
+    /// Expires at `until` unless confirmed; any of `attempts` calls of Reserve may bind the pod.
     Held { until: Instant, attempts: u32 },
     /// The caller reported the pod bound.
     Confirmed { since: Instant },
@@ -113,8 +109,7 @@ pub struct Reservations<G> {
 }
 
 impl<G: Clone> Reservations<G> {
-    /// No reservations. Every id starts with `prefix`: choose one that no other process has or
-    /// ever had, so that their ids are unknown here.
+    /// No reservations. Every id starts with `prefix`, which no other process must ever have.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -125,9 +120,8 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// Reserves the result of `grant`, which may read the other reservations, for the time
-    /// `hold`. An existing reservation of the key is returned instead; if it is not confirmed, it
-    /// is extended to `hold` from now.
+    /// Reserves the result of `grant`, which may read the other reservations, for `hold` from now.
+    /// An existing reservation of the key is returned, and extended unless confirmed.
     ///
     /// # Errors
     /// The error of `grant`; nothing has changed.
@@ -190,9 +184,9 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// This attempt did not bind the pod; returns the node if that frees the grant. After several
-    /// calls of Reserve, the grant is free once each was released, or at its end: the pod may
-    /// still be bound by another. Confirmed reservations stay, and unknown ids are ignored.
+    /// This attempt did not bind the pod; returns the node if the grant is free: another call of
+    /// Reserve that was not released may still bind it. Ignores confirmed reservations and unknown
+    /// ids.
     pub fn release(&mut self, now: Instant, id: &str) -> Option<String> {
         let i = self.parse_id(id)?;
         let entry = self.entries.get_mut(&i)?;
@@ -208,9 +202,8 @@ impl<G: Clone> Reservations<G> {
     }
 
     /// The watch shows the pod bound to a node, or (`None`) gone; returns the nodes with changed
-    /// grants. A bound pod is never bound to another node, so its other reservations end. Call
-    /// this after the new state is visible to readers: then the grant counts twice for a moment,
-    /// and never not at all. A pod that the watch has not shown yet is not gone.
+    /// grants. A bound pod never moves, so its other reservations end. Call this after readers see
+    /// the new state: the grant then counts twice for a moment, and never not at all.
     pub fn observe_pod(
         &mut self,
         now: Instant,
@@ -286,9 +279,8 @@ impl<G: Clone> Reservations<G> {
         counts
     }
 
-    /// UIDs of pods whose reservations were confirmed at least `age` ago and that the watch never
-    /// showed: a pod may come and go between two lists. Call
-    /// [`observe_pod`](Self::observe_pod) with `None` for those that do not exist.
+    /// UIDs of pods confirmed at least `age` ago that the watch never showed: a pod may come and go
+    /// between two lists. Call [`observe_pod`](Self::observe_pod) with `None` for the absent ones.
     pub fn unobserved(&self, now: Instant, age: Duration) -> BTreeSet<String> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);
         let unseen = self.entries.values().filter(|e| old(e.state));

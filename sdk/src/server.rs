@@ -1,5 +1,4 @@
-//! A provider's server: gRPC with health and reflection, TLS, metrics, and a shutdown that
-//! finishes calls in progress.
+//! A provider's server: gRPC with health and reflection, TLS, metrics, and a graceful shutdown.
 
 use std::{
     convert::Infallible,
@@ -57,8 +56,8 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     /// TLS files, reloaded within 2 s of a change. Default: `None`, no TLS.
     pub tls: Option<ServerFiles>,
-    /// Maximum number of open connections. Beyond it, the idlest connection of the address with
-    /// the most is closed, but none with a call in progress. Default: 1,024.
+    /// Maximum number of connections, 1,024 by default. Beyond it, the address with the most loses
+    /// its idlest one, but none with a call in progress.
     pub connections: usize,
 }
 
@@ -153,12 +152,10 @@ pub struct Server {
     drain: Option<CancellationToken>,
     pages: Pages,
     routes: RoutesBuilder,
-    /// Names of the services, for the health service.
     names: Vec<&'static str>,
     /// The server's metrics; a provider may add its own, which get the prefix `tautline_`.
     pub registry: Registry,
-    /// The conditions for readiness. Until all are met, health reports NOT_SERVING and calls
-    /// return UNAVAILABLE.
+    /// Until all conditions are met, health reports NOT_SERVING and calls return UNAVAILABLE.
     pub readiness: Readiness,
 }
 
@@ -199,8 +196,8 @@ impl Server {
         self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// Serves more paths on the admin port. `answer` gets the path and the query (without `?`,
-    /// both undecoded); `None` gives 404.
+    /// Serves more paths on the admin port. `answer` gets path and query, undecoded; `None` gives
+    /// 404.
     pub fn admin_pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Option<AdminPage>> + Send + 'static,
@@ -208,8 +205,8 @@ impl Server {
         self.pages = Pages::new(answer);
     }
 
-    /// Serves gRPC after the stop until this token is cancelled too, for callers that still have
-    /// to confirm or release. The process waits at most 20 s for its tasks.
+    /// Serves gRPC after the stop until this token is cancelled too, for callers that still confirm
+    /// or release. The process waits at most 20 s for its tasks.
     pub fn drain_until(&mut self, until: CancellationToken) {
         self.drain = Some(until);
     }

@@ -29,7 +29,6 @@ use crate::{
 /// Fits 100,000 node names of 63 bytes.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// Rejects calls until the server is ready, and counts them.
 #[derive(Clone)]
 pub(crate) struct ReadinessGate {
     pub(crate) readiness: Readiness,
@@ -38,7 +37,7 @@ pub(crate) struct ReadinessGate {
 
 impl ReadinessGate {
     /// A restarted container keeps its address and gets calls at once. It must not answer from
-    /// incomplete lists (all devices free, no rule known): callers try another replica.
+    /// incomplete lists; callers try another replica.
     async fn pass<T, A, E>(
         &self,
         rpc: &'static str,
@@ -61,8 +60,7 @@ impl ReadinessGate {
     }
 }
 
-/// Serves a provider. tonic's generated code makes a message of each node's line; this reads
-/// and writes the lines of EndpointCost in place.
+/// Reads and writes the lines of EndpointCost in place, without a message per node.
 pub(crate) struct RuleService<P> {
     provider: Arc<P>,
     gate: ReadinessGate,

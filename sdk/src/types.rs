@@ -86,8 +86,8 @@ pub struct Peer {
 /// The request for the cost of each eligible node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// The pod to place. Its name and the workload's UID are empty in a request that renews an
-    /// answer [valid for a time](crate::CostAnswer::valid_for): the answer is for any pod.
+    /// The pod to place. Its name and the workload's UID are empty if the request renews an answer
+    /// [valid for a time](crate::CostAnswer::valid_for).
     pub source: Reference,
     /// The rule.
     pub rule: Rule,
@@ -99,9 +99,8 @@ pub struct CostRequest {
     pub workload: Option<Workload>,
     /// The peers; empty from callers that send `peer_nodes` only.
     pub peers: Vec<Peer>,
-    /// The version of the caller's cached answer to the same request; 0 without one. A provider
-    /// with a [`ChangeLog`](crate::ChangeLog) may answer with the changes since that version;
-    /// others ignore it.
+    /// The version of the caller's cached answer to the same request, or 0. A provider with a
+    /// [`ChangeLog`](crate::ChangeLog) may answer with the changes since; others ignore it.
     pub known_version: u64,
     /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
@@ -112,9 +111,8 @@ pub struct CostRequest {
 pub struct EvaluationRequest {
     /// The objects of one binding, by target name.
     pub targets: BTreeMap<String, Reference>,
-    /// The node of each target that is a pod, by target name; `None` if the pod has no node.
-    /// Tautline's controller sends it, so that providers need not watch pods; other callers
-    /// send no entries.
+    /// The nodes of targets that are pods, by target name; `None` if the pod has none. Only
+    /// Tautline's controller sends it, so that providers need not watch pods.
     pub target_nodes: BTreeMap<String, Option<String>>,
     /// The rule.
     pub rule: Rule,
@@ -123,8 +121,7 @@ pub struct EvaluationRequest {
 }
 
 impl EvaluationRequest {
-    /// The namespace of the targets that are pods; `None` without pods, or with pods of several
-    /// namespaces.
+    /// The namespace of the targets that are pods; `None` without or with several.
     pub fn namespace(&self) -> Option<&str> {
         let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
         let namespace = pods.next()?.namespace.as_str();

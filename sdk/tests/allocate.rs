@@ -1,7 +1,6 @@
-//! An allocator beside a provider, over real gRPC: the shape of one that keeps a
-//! book, its errors, its health.
+//! An allocator with reservations and a provider over real gRPC: errors and health.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -38,7 +37,7 @@ impl RuleProvider for Costs {
     }
 }
 
-/// One device a node.
+/// One device per node.
 struct Devices(Mutex<Reservations<String>>);
 
 impl Devices {
@@ -48,14 +47,14 @@ impl Devices {
 }
 
 impl Allocator for Devices {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        let (now, node) = (Instant::now(), ask.node.clone());
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        let (now, node) = (Instant::now(), request.node.clone());
         let key = Key {
-            uid: ask.uid,
-            node: ask.node,
-            rule: ask.rule,
+            uid: request.uid,
+            node: request.node,
+            rule: request.rule,
         };
-        let granted = self.book().reserve(now, key, ask.hold, |book| {
+        let granted = self.book().reserve(now, key, request.hold, |book| {
             match book.grants_on_node(now, &node).next() {
                 None => Ok(format!("dev-0@{node}")),
                 Some((other, _)) => {
@@ -71,19 +70,19 @@ impl Allocator for Devices {
         })
     }
 
-    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         self.book()
-            .confirm(Instant::now(), &ask.id)
+            .confirm(Instant::now(), &request.id)
             .map_err(|e| AllocatorError::Expired(e.to_string()))
     }
 
-    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
-        self.book().release(Instant::now(), &ask.id);
+    async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
+        self.book().release(Instant::now(), &request.id);
         Ok(())
     }
 }
 
-fn ask(uid: &str, node: &str) -> ReserveRequest {
+fn reservation(uid: &str, node: &str) -> ReserveRequest {
     ReserveRequest {
         uid: uid.into(),
         node: node.into(),
@@ -97,32 +96,32 @@ async fn allocator_reserves_confirms_and_rejects() {
     let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Reservations::new("t"))))
         .await
         .unwrap();
-    let first = running.reserve(ask("u1", "n1")).await.unwrap();
+    let first = running.reserve(reservation("u1", "n1")).await.unwrap();
     assert_eq!(first.annotations["tautline.io/device"], "dev-0@n1");
     let left = SystemTime::try_from(first.expires.unwrap()).unwrap();
     assert!(left > SystemTime::now() && left < SystemTime::now() + Duration::from_secs(6));
-    let again = running.reserve(ask("u1", "n1")).await.unwrap();
+    let again = running.reserve(reservation("u1", "n1")).await.unwrap();
     assert_eq!(
         (&again.id, &again.annotations),
         (&first.id, &first.annotations)
     );
 
-    let refused = running.reserve(ask("u2", "n1")).await.unwrap_err();
+    let refused = running.reserve(reservation("u2", "n1")).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(refused.message(), "the device of n1 is held for u1");
-    let nobody = running.reserve(ask("", "n1")).await.unwrap_err();
-    assert_eq!(nobody.code(), Code::InvalidArgument);
-    assert!(nobody.message().contains("uid: empty"), "{nobody}");
+    let unnamed = running.reserve(reservation("", "n1")).await.unwrap_err();
+    assert_eq!(unnamed.code(), Code::InvalidArgument);
+    assert!(unnamed.message().contains("uid: empty"), "{unnamed}");
 
     running.confirm(&first.id).await.unwrap();
     assert_eq!(
         running.confirm("t-99").await.unwrap_err().code(),
         Code::NotFound
     );
-    let other = running.reserve(ask("u2", "n2")).await.unwrap();
+    let other = running.reserve(reservation("u2", "n2")).await.unwrap();
     running.release(&other.id).await.unwrap();
     running.release(&other.id).await.unwrap();
-    running.reserve(ask("u3", "n2")).await.unwrap();
+    running.reserve(reservation("u3", "n2")).await.unwrap();
     running.stop().await;
 }
 
@@ -142,10 +141,10 @@ async fn health_of_both_services() {
         "tautline.allocator.v1.Allocator",
     ] {
         loop {
-            let ask = tonic_health::pb::HealthCheckRequest {
+            let check = tonic_health::pb::HealthCheckRequest {
                 service: service.into(),
             };
-            let status = health.check(ask).await.map(|a| a.into_inner().status());
+            let status = health.check(check).await.map(|a| a.into_inner().status());
             if status.as_ref().is_ok_and(|s| {
                 *s == tonic_health::pb::health_check_response::ServingStatus::Serving
             }) {
@@ -158,7 +157,6 @@ async fn health_of_both_services() {
     running.stop().await;
 }
 
-/// What each question gets: how it ends, and what is said.
 async fn all_questions(channel: Channel) -> Vec<Result<(), Status>> {
     let mut rules = RuleProviderClient::new(channel.clone());
     let mut devices = AllocatorClient::new(channel);
@@ -168,7 +166,7 @@ async fn all_questions(channel: Channel) -> Vec<Result<(), Status>> {
             .await
             .map(drop),
         rules.evaluate(EvaluateRequest::default()).await.map(drop),
-        devices.reserve(ask("u1", "n1")).await.map(drop),
+        devices.reserve(reservation("u1", "n1")).await.map(drop),
         devices
             .confirm(ConfirmRequest { id: "t-1".into() })
             .await
@@ -202,18 +200,17 @@ async fn calls_are_rejected_until_ready() {
     ] {
         for answer in all_questions(channel.clone()).await {
             let refused = answer.unwrap_err();
-            let said = (refused.code(), refused.message());
-            assert_eq!(said, (Code::Unavailable, text));
+            let status = (refused.code(), refused.message());
+            assert_eq!(status, (Code::Unavailable, text));
         }
         readiness.done(ready);
     }
-    // The allocator itself says so of what it does not hold.
-    let said = all_questions(channel).await;
-    let said: Vec<_> = said
+    let codes = all_questions(channel).await;
+    let codes: Vec<_> = codes
         .iter()
         .map(|a| a.as_ref().err().map(Status::code))
         .collect();
-    assert_eq!(said, [None, None, None, Some(Code::NotFound), None]);
+    assert_eq!(codes, [None, None, None, Some(Code::NotFound), None]);
     stop.cancel();
     done.await.unwrap().unwrap();
 }

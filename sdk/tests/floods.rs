@@ -1,6 +1,6 @@
 //! A provider's port under a flood of connections.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{sync::Arc, time::Duration};
@@ -22,17 +22,17 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Holds questions that name nodes back until it is let go.
+/// Blocks requests with nodes until `go`.
 #[derive(Clone, Default)]
 struct Held {
-    asked: Arc<Notify>,
+    called: Arc<Notify>,
     go: Arc<Notify>,
 }
 
 impl RuleProvider for Held {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        if !ask.eligible_nodes.is_empty() {
-            self.asked.notify_one();
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        if !request.eligible_nodes.is_empty() {
+            self.called.notify_one();
             self.go.notified().await;
         }
         Ok(CostAnswer::default())
@@ -59,17 +59,17 @@ async fn server_survives_floods() {
         let channel = Channel::from_shared(format!("http://{address}")).unwrap();
         in_time(channel.connect()).await.unwrap()
     };
-    let ask = |nodes: &[&str]| EndpointCostRequest {
+    let cost_request = |nodes: &[&str]| EndpointCostRequest {
         rule: Some(PolicyRule::default()),
         eligible_nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
         ..EndpointCostRequest::default()
     };
 
-    // A call under way, and a stream that every client may hold for ever.
-    let mut held = RuleProviderClient::new(connect().await);
-    let question = ask(&["n1"]);
-    let held = tokio::spawn(async move { held.endpoint_cost(question).await });
-    in_time(provider.asked.notified()).await;
+    // A call in progress, and a stream that every client may hold for ever.
+    let mut blocked = RuleProviderClient::new(connect().await);
+    let question = cost_request(&["n1"]);
+    let blocked = tokio::spawn(async move { blocked.endpoint_cost(question).await });
+    in_time(provider.called.notified()).await;
     let mut health = HealthClient::new(connect().await);
     let watch = in_time(health.watch(HealthCheckRequest::default())).await;
     let mut watch = watch.unwrap().into_inner();
@@ -84,13 +84,15 @@ async fn server_survives_floods() {
         }
         open.push(silent);
     }
-    // Beyond the bound the idlest has gone; a reset is an end too.
+    // Beyond the bound the idlest is closed; a reset is an end too.
     _ = in_time(open[1].read_to_end(&mut Vec::new())).await;
     let ended = in_time(watch.message()).await;
     assert!(!matches!(ended, Ok(Some(_))), "{ended:?}");
 
     let mut newcomer = RuleProviderClient::new(connect().await);
-    in_time(newcomer.endpoint_cost(ask(&[]))).await.unwrap();
+    in_time(newcomer.endpoint_cost(cost_request(&[])))
+        .await
+        .unwrap();
     provider.go.notify_one();
-    in_time(held).await.unwrap().unwrap();
+    in_time(blocked).await.unwrap().unwrap();
 }

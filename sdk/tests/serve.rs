@@ -1,6 +1,6 @@
-//! A provider over real gRPC: questions, errors, health, TLS.
+//! A provider over real gRPC: requests, errors, health, TLS.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -21,10 +21,10 @@ use tonic::{
 struct Sample;
 
 impl RuleProvider for Sample {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        ask.rule.limit_duration()?;
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        request.rule.limit_duration()?;
         let mut answer = CostAnswer::default().valid_for(Duration::from_secs(3));
-        for (i, node) in ask.eligible_nodes.iter().enumerate() {
+        for (i, node) in request.eligible_nodes.iter().enumerate() {
             match i {
                 0 => answer.unusable(node, "OverLimit", "9ms > 5ms", true),
                 _ => answer.usable(node, i as i64, ""),
@@ -33,8 +33,8 @@ impl RuleProvider for Sample {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        match ask.targets.is_empty() {
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        match request.targets.is_empty() {
             true => Err(ProviderError::NotReady("no targets".into())),
             false => Ok(Evaluation {
                 compliance: Compliance::Limit,
@@ -44,7 +44,7 @@ impl RuleProvider for Sample {
     }
 }
 
-fn ask(limit: &str) -> EndpointCostRequest {
+fn limited(limit: &str) -> EndpointCostRequest {
     EndpointCostRequest {
         rule: Some(PolicyRule {
             name: "latency".into(),
@@ -59,7 +59,7 @@ fn ask(limit: &str) -> EndpointCostRequest {
 #[tokio::test]
 async fn questions_and_errors() {
     let running = testkit::start(Sample).await.unwrap();
-    let answer = running.endpoint_cost(ask("5ms")).await.unwrap();
+    let answer = running.endpoint_cost(limited("5ms")).await.unwrap();
     assert_eq!(answer.valid_for_millis, 3000);
     let [a, b] = &answer.node_and_cost[..] else {
         panic!("{answer:?}")
@@ -70,7 +70,10 @@ async fn questions_and_errors() {
     );
     assert_eq!((b.cost, b.reason.as_str()), (1, ""));
 
-    let refused = running.endpoint_cost(ask("5 parsecs")).await.unwrap_err();
+    let refused = running
+        .endpoint_cost(limited("5 parsecs"))
+        .await
+        .unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     assert!(
         refused.message().contains("rule \"latency\", limit:"),
@@ -85,20 +88,20 @@ async fn questions_and_errors() {
     running.stop().await;
 }
 
-/// Asks by a message of another shape, or a method that is not there.
+/// Calls with a message of another shape, or an unknown method.
 async fn misused(address: std::net::SocketAddr, method: &'static str) -> tonic::Status {
     let channel = Channel::from_shared(format!("http://{address}"));
     let channel = channel.unwrap().connect().await.unwrap();
     let mut client = tonic::client::Grpc::new(channel);
     client.ready().await.unwrap();
-    // Its first field is a text where a question has a message.
+    // Its first field is a text instead of a message.
     let rule = PolicyRule {
         name: "latency".into(),
         ..PolicyRule::default()
     };
     let codec = tonic_prost::ProstCodec::<PolicyRule, PolicyRule>::default();
-    let asked = client.unary(Request::new(rule), PathAndQuery::from_static(method), codec);
-    asked.await.unwrap_err()
+    let call = client.unary(Request::new(rule), PathAndQuery::from_static(method), codec);
+    call.await.unwrap_err()
 }
 
 #[tokio::test]
@@ -112,7 +115,7 @@ async fn server_rejects_malformed_requests() {
         let status = misused(running.address, method).await;
         assert_eq!(status.code(), code, "{method}: {status}");
     }
-    running.endpoint_cost(ask("5ms")).await.unwrap();
+    running.endpoint_cost(limited("5ms")).await.unwrap();
     running.stop().await;
 }
 
@@ -127,10 +130,10 @@ async fn health_says_serving() {
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
     let deadline = std::time::Instant::now() + Duration::from_secs(10);
     loop {
-        let ask = tonic_health::pb::HealthCheckRequest {
+        let check = tonic_health::pb::HealthCheckRequest {
             service: "ruleprovider.RuleProvider".into(),
         };
-        let status = health.check(ask).await.unwrap().into_inner().status();
+        let status = health.check(check).await.unwrap().into_inner().status();
         if status == tonic_health::pb::health_check_response::ServingStatus::Serving {
             return;
         }
@@ -181,8 +184,11 @@ async fn mutual_tls_accepts_clients_of_the_ca() {
     };
     let known = Identity::from_pem(client.pem(), client_key.serialize_pem());
     connect(Some(known))
-        .endpoint_cost(ask("5ms"))
+        .endpoint_cost(limited("5ms"))
         .await
         .unwrap();
-    connect(None).endpoint_cost(ask("5ms")).await.unwrap_err();
+    connect(None)
+        .endpoint_cost(limited("5ms"))
+        .await
+        .unwrap_err();
 }

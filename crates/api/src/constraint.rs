@@ -1,7 +1,6 @@
-//! The kinds of `constraint.ciena.com/v1alpha1`, compatible with
-//! ciena/turnbuckle; fields that are Tautline's own are optional and say so.
+//! The kinds of `constraint.ciena.com/v1alpha1`, compatible with ciena/turnbuckle.
 
-// Several printer columns are several equal-looking attributes.
+// Printer columns are equal-looking attributes.
 #![allow(clippy::duplicated_attributes)]
 
 use std::{collections::BTreeMap, fmt};
@@ -115,7 +114,7 @@ impl JsonSchema for RuleValue {
         true
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // No single schema type takes `true`, `2048` and `5ms`.
+        // No schema type allows `true`, `2048` and `5ms`.
         json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
     }
 }

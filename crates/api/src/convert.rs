@@ -1,5 +1,4 @@
-//! Conversion of API objects to the model of planning. Errors name the field and the fix; the caller
-//! adds the object.
+//! Conversion of API objects to the model. Errors name the field and the fix; callers the object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,7 +34,6 @@ mod pod_claims;
 /// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 
-/// Kubernetes' limit for names.
 const MAX_NAME_CHARS: usize = 253;
 
 /// An invalid field.
@@ -132,8 +130,8 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
     })
 }
 
-/// An EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines. Names
-/// instead of addresses (`addressType: FQDN`) are left out: they could resolve to any host.
+/// An EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines. FQDNs
+/// are left out: they could resolve to any host.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
         slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
@@ -268,7 +266,7 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
     })
 }
 
-/// Sanitizes a policy's name, because reasons and events name missing policies.
+/// Reasons and events name missing policies.
 fn policy_name(name: &str) -> Arc<str> {
     text::sanitize(name, MAX_NAME_CHARS).into()
 }
@@ -285,7 +283,6 @@ fn namespace(meta: &ObjectMeta) -> Arc<str> {
     meta.namespace.as_deref().unwrap_or("default").into()
 }
 
-/// The labels as a list of names and values; used for nodes, pods and slices.
 fn labels_from(map: Option<&std::collections::BTreeMap<String, String>>) -> Labels {
     map.into_iter().flatten().collect()
 }

@@ -1,5 +1,4 @@
-//! Tautline's custom resources as Rust types, their CRDs, manifest files, and the conversion of API
-//! objects to [`tautline_core`]'s model.
+//! Custom resources, CRDs, manifest files, and the conversion of API objects to [`tautline_core`].
 
 #![warn(missing_docs)]
 

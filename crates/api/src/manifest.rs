@@ -45,8 +45,7 @@ pub struct Workload {
     kind: String,
     namespace: Option<String>,
     name: String,
-    /// Whether it would have pods now: not if it is scaled to 0, suspended, complete, or owned by
-    /// another workload.
+    /// Not if it is scaled to 0, suspended, complete, or owned by another workload.
     has_pods: bool,
     pod_labels: BTreeMap<String, String>,
 }
@@ -155,8 +154,7 @@ pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
     }
 }
 
-// Strict booleans: YAML 1.1 reads a node named `n` as false; kubectl does not. Large budget: a file
-// may hold a whole cluster.
+// Strict booleans, as in kubectl: YAML 1.1 reads `n` as false. A file may hold a whole cluster.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -276,7 +274,6 @@ fn item_of(
     })
 }
 
-/// Decodes an object as its kind, and collects what is lost by that.
 struct Decoder<'a> {
     place: Location,
     object: String,
@@ -369,7 +366,6 @@ mod tests {
         assert!(message("a: 1").contains("document 1: apiVersion and kind are missing"));
     }
 
-    /// Each finding with its line.
     fn found(text: &str) -> Vec<String> {
         let manifest = read(text).unwrap();
         let references = check_references(&manifest.objects);

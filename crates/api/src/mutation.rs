@@ -1,10 +1,8 @@
-//! The kinds of `tautline.io/v1alpha1`: `MutatingAdmissionPolicy` and its binding
-//! (`admissionregistration.k8s.io/v1`, Kubernetes 1.36) under other names. Fields
-//! that the schema does not know are kept, and refused by the webhook with what to
-//! write instead; what is left out is set as Kubernetes sets it when it is read.
+//! The kinds of `tautline.io/v1alpha1`: Kubernetes 1.36 `MutatingAdmissionPolicy` and its binding.
+//! Unknown fields pass the schema, and the webhook rejects them with the fix.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>
 
-// Several printer columns are several equal-looking attributes.
+// Printer columns are equal-looking attributes.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::api::admissionregistration::v1::{

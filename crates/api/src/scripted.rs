@@ -1,7 +1,6 @@
-//! The kinds of `constraint.ciena.com/v1` from which the scripted rule provider
-//! answers, in the form that Turnbuckle's mock reads.
+//! The kinds of `constraint.ciena.com/v1` of the scripted rule provider, as in Turnbuckle's mock.
 
-// Several printer columns are several equal-looking attributes.
+// Printer columns are equal-looking attributes.
 #![allow(clippy::duplicated_attributes)]
 
 use kube::{CustomResource, KubeSchema};

@@ -1,10 +1,6 @@
-//! Pods and nodes in the API server's protobuf, decoded only as far as planning needs. A large
-//! cluster changes thousands of pods a second; most of a pod (managed fields, environments, probes,
-//! volumes, container statuses) does not affect its placement. Kubernetes' own components read
-//! protobuf, so the API server would have to encode JSON for Tautline only.
-//!
-//! Field numbers are those of the generated.proto of `k8s.io/api` and
-//! `k8s.io/apimachinery`.
+//! Pods and nodes in protobuf, as Kubernetes' own components read them, decoded only as far as
+//! planning needs: a large cluster changes thousands of pods a second. Field numbers are those of
+//! the generated.proto of `k8s.io/api` and `k8s.io/apimachinery`.
 
 mod envelope;
 mod node;
@@ -28,7 +24,6 @@ pub use envelope::{Event, PROTOBUF, PROTOBUF_WATCH, Status, event, list, status}
 
 /// A kind that is watched in protobuf.
 pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
-    /// The decoded part.
     type Decoded: Message + Default + Into<Self>;
 }
 
@@ -71,7 +66,6 @@ pub fn object<K: Watchable>(raw: Bytes) -> Result<K, MalformedObject> {
         })
 }
 
-/// Only what names an object.
 #[derive(Clone, PartialEq, Message)]
 struct Named {
     #[prost(message, optional, tag = "1")]

@@ -1,5 +1,4 @@
-//! The bindings of an offer: one for each tuple of one object from each target, with the names
-//! of ciena/turnbuckle.
+//! The bindings of an offer, named as in ciena/turnbuckle: one per tuple of its targets' objects.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,8 +17,7 @@ pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 pub struct DesiredBindings {
     /// The number of tuples, without the cap.
     pub count: u128,
-    /// By binding name: the objects by target name. At most `cap` tuples, in the order of
-    /// their objects' names.
+    /// At most `cap` tuples by binding name, in the order of their objects' names.
     pub bindings: BTreeMap<String, BTreeMap<Arc<str>, Reference>>,
 }
 
@@ -70,8 +68,7 @@ pub fn is_countable(member: &Member) -> bool {
     !matches!(member, Member::Pod(pod) if pod.finished)
 }
 
-/// The name of the binding of `offer` to `tuple`: the offer's name, a dash, and
-/// the safely encoded decimal of the tuple's FNV-1a hash of 32 bits.
+/// `OFFER-HASH`: the safely encoded decimal of the tuple's FNV-1a hash of 32 bits.
 pub fn binding_name(offer: &str, tuple: &BTreeMap<Arc<str>, Reference>) -> String {
     let mut hash: u32 = 0x811c_9dc5;
     for reference in tuple.values() {
@@ -140,8 +137,7 @@ mod tests {
             .clone()
     }
 
-    /// The case of ciena/turnbuckle's controllers/constraint/offer_test.go; the
-    /// hash by hand: FNV-1a 32 of both references, one behind the other.
+    /// ciena/turnbuckle's controllers/constraint/offer_test.go; the hash computed by hand.
     #[test]
     fn desired_bindings_match_turnbuckle() {
         let pods = vec![
@@ -174,7 +170,7 @@ mod tests {
 
     #[test]
     fn desired_bindings_survive_name_collisions() {
-        // Found by trying numbers: both hash alike.
+        // Both hash alike.
         let pods = vec![pod("p695191", "a"), pod("p1006000", "a")];
         let called = desired_bindings(&entry(&[("x", "a")], pods), 10);
         let names: Vec<&String> = called.bindings.keys().collect();
@@ -197,7 +193,6 @@ mod tests {
             prop_assert_eq!(called.bindings.len(), all.min(cap));
             let tuples: BTreeSet<_> = called.bindings.values().cloned().collect();
             prop_assert_eq!(tuples.len(), all.min(cap), "each tuple once");
-            // A smaller cap keeps a part of what a larger one makes.
             let more = desired_bindings(&e, cap + 5);
             prop_assert!(called.bindings.keys().all(|n| more.bindings.contains_key(n)));
         }

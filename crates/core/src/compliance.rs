@@ -39,8 +39,7 @@ impl Compliance {
         }
     }
 
-    /// The state of a whole: its worst part, except that Pending outweighs Compliant. Pending
-    /// without parts.
+    /// The worst part, except that Pending outweighs Compliant; Pending without parts.
     pub fn aggregate(parts: impl IntoIterator<Item = Self>) -> Self {
         let (mut worst, mut pending) = (None, false);
         for part in parts {

@@ -1,5 +1,4 @@
-//! The compliance of a binding over time: a violation is reported after the grace time, which
-//! continues across errors and restarts.
+//! The compliance of a binding over time: the grace time continues across errors and restarts.
 
 use std::time::Duration;
 
@@ -20,10 +19,8 @@ pub struct ComplianceState {
 }
 
 impl ComplianceState {
-    /// The state after an evaluation at `now` returned `found`.
-    ///
-    /// Out of range is reported as Limit for the time `grace`, then as Violation. An Error
-    /// pauses that time; every other result ends it.
+    /// The state after the evaluation `found`. Out of range is Limit for `grace`, then Violation;
+    /// an Error pauses that time, every other result ends it.
     pub fn next(self, found: Compliance, grace: Duration, now: UnixTime) -> Self {
         match found {
             Compliance::Error => Self {
@@ -68,13 +65,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn play(grace: u64, steps: &[(u64, Compliance)]) -> Vec<Compliance> {
-        let mut standing = ComplianceState::default();
+        let mut state = ComplianceState::default();
         steps
             .iter()
             .map(|(at, found)| {
-                standing =
-                    standing.next(*found, Duration::from_secs(grace), Duration::from_secs(*at));
-                standing.compliance
+                state = state.next(*found, Duration::from_secs(grace), Duration::from_secs(*at));
+                state.compliance
             })
             .collect()
     }
@@ -97,7 +93,6 @@ mod tests {
             .map(|i| (i * 10, if i % 2 == 0 { Violation } else { Compliant }))
             .collect();
         assert!(!play(15, &steps).contains(&Violation));
-        // The provider's own Limit ends the count, too.
         let steps = [
             (0, Violation),
             (10, Limit),
@@ -124,11 +119,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes: a violation is reported only if the rule was broken at
-        /// every evaluation of the last `grace`, errors left out.
+        /// Every evaluation of the last `grace`, errors left out, found the violation.
         #[test]
         fn next_reports_no_violation_without_grace(grace in 0u64..40, found in proptest::collection::vec(0usize..5, 1..40)) {
-            let (mut standing, mut broken_for, mut last) = (ComplianceState::default(), None::<u64>, None::<Compliance>);
+            let (mut state, mut broken_for, mut last) = (ComplianceState::default(), None::<u64>, None::<Compliance>);
             for (i, found) in found.iter().enumerate() {
                 let found = Compliance::ALL[*found];
                 // Ten seconds between two evaluations.
@@ -140,12 +134,11 @@ mod tests {
                     }
                     _ => broken_for = None,
                 }
-                // The step into the error counts until the error was seen.
                 if found == Error && last == Some(Violation) {
                     broken_for = broken_for.map(|b| b + 10);
                 }
-                standing = standing.next(found, Duration::from_secs(grace), Duration::from_secs(i as u64 * 10));
-                let reported = standing.compliance == Violation;
+                state = state.next(found, Duration::from_secs(grace), Duration::from_secs(i as u64 * 10));
+                let reported = state.compliance == Violation;
                 prop_assert_eq!(reported, found == Violation && broken_for.is_some_and(|b| b >= grace));
                 last = Some(found);
             }

@@ -120,8 +120,7 @@ fn governing_targets<'a>(
         .map(|(i, _)| i)
 }
 
-/// The rules of an offer (of several with one name the first), and the names of its policies
-/// that do not exist.
+/// The rules of an offer (of several with one name the first), and its missing policies.
 pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
     let (mut rules, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for name in &offer.policies {

@@ -2,19 +2,16 @@
 
 use crate::nodes::NodeSet;
 
-/// The answer does not name the node.
 const NO_COST: i64 = i64::MIN;
 /// Bytes of unused texts that do not justify a copy.
 const SLACK: usize = 1024;
 
-/// One provider's answer for the nodes of a request, by their positions; in a few allocations,
-/// regardless of the number of nodes.
+/// One provider's answer for the nodes of a request, in few allocations for any number of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     cost: Vec<i64>,
     /// By position; empty until a line has a detail.
     details: Vec<StoredDetail>,
-    /// The texts of all details.
     text: String,
     /// The last code: most lines repeat it.
     code: Span,
@@ -22,11 +19,10 @@ pub struct Costs {
     pub unknown_nodes: usize,
     /// Nodes that the answer names more than once; the worst line counts.
     pub duplicate_nodes: usize,
-    /// A line had a tie-break.
     tie_breaks: bool,
     /// Costs that differ by at most this are equally good; below 1 every difference counts.
     pub resolution: i64,
-    /// The position of the next line's node if the answer keeps the request's order.
+    /// The next line's node if the answer keeps the request's order.
     next: usize,
     /// The length of the texts when all were in use.
     packed: usize,
@@ -45,14 +41,12 @@ pub struct CostDetail<'a> {
     pub tie_break: i64,
 }
 
-/// A range of the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     start: u32,
     end: u32,
 }
 
-/// A [`CostDetail`] with ranges for its texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StoredDetail {
     code: Span,
@@ -70,8 +64,7 @@ impl Costs {
         }
     }
 
-    /// Adds one line of a provider's answer. Of several lines for a node the worst counts,
-    /// regardless of their order.
+    /// Adds a line of a provider's answer; of several for a node the worst counts.
     pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, detail: CostDetail<'_>) {
         let at = nodes.position_from(self.next, node);
         let Some(at) = at.filter(|at| *at < self.cost.len()) else {
@@ -126,7 +119,6 @@ impl Costs {
         if !self.details.is_empty() {
             picked.details = vec![StoredDetail::default(); at.len()];
         }
-        // The previous line's code: most lines repeat it.
         let mut before = Span::default();
         for (to, at) in at.enumerate() {
             let Some((at, cost)) = at.and_then(|at| Some((at, *self.cost.get(at)?))) else {
@@ -193,7 +185,6 @@ impl Costs {
         };
     }
 
-    /// Makes `self.code` the range of that text.
     fn intern_code(&mut self, code: &str) {
         if self.slice(self.code) != code {
             self.code = self.write(code);
@@ -242,12 +233,10 @@ impl Costs {
         self.cost.get(at).is_some_and(|c| *c >= 0)
     }
 
-    /// By position; a node without a line is below every cost.
     pub(crate) fn by_position(&self) -> &[i64] {
         &self.cost
     }
 
-    /// The tie-break at a position.
     pub(crate) fn tie_break(&self, at: usize) -> i64 {
         self.details.get(at).map_or(0, |detail| detail.tie_break)
     }
@@ -265,8 +254,7 @@ fn sanitized(detail: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     }
 }
 
-/// Events are counted by their exact text, so codes have letters only: a figure would make each
-/// node's reason a new one.
+/// Letters only: events are counted by exact text, so a figure would make each node's reason new.
 fn clean_code(code: &str) -> &str {
     let fit = code.len() <= 40
         && code.starts_with(|c: char| c.is_ascii_uppercase())
@@ -290,8 +278,7 @@ mod tests {
     }
 
     proptest! {
-        /// The last line of a node counts, in any order of nodes, and memory is bounded by the
-        /// texts in use.
+        /// The last line of a node counts, and memory is bounded by the texts in use.
         #[test]
         fn replace_and_select_give_the_last_lines(
             lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>(), -2..12_i64), 0..400),

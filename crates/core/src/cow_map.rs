@@ -7,16 +7,14 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-/// Entries per shard at which the number of shards grows by the factor [`GROWTH`], up to
-/// [`MOST_SHARDS`].
+/// Entries per shard at which the number of shards grows by [`GROWTH`], up to [`MOST_SHARDS`].
 const FULL: usize = 16;
 const GROWTH: usize = 4;
 const MOST_SHARDS: usize = 256;
 type Shard<V> = Arc<HashMap<Arc<str>, V>>;
 
-/// A copy-on-write map from names to values. A clone is one reference count; the
-/// first write to a shard after a clone copies that shard alone: some sixteen
-/// entries, or of a large map 1/256th.
+/// A copy-on-write map. A clone is one reference count; the first write to a shard after it copies
+/// some sixteen entries, or of a large map 1/256th.
 #[derive(Clone, Debug)]
 pub struct CowMap<V> {
     shards: Arc<[Shard<V>]>,
@@ -42,7 +40,6 @@ impl<V: Clone> CowMap<V> {
         (hasher.finish() >> 32) as usize % self.shards.len()
     }
 
-    /// Spreads the entries over more shards once those are full.
     fn grow(&mut self) {
         let count = self.shards.len();
         if self.len < FULL * count || count >= MOST_SHARDS {
@@ -88,7 +85,7 @@ impl<V: Clone> CowMap<V> {
     /// Removes `key`; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<V> {
         let i = self.shard(key);
-        // Look first: removing what is not there must not copy.
+        // Removing an absent key must not copy.
         self.shards[i].get(key)?;
         let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
         let old = shard.remove(key);
@@ -114,9 +111,8 @@ impl<V: Clone> CowMap<V> {
             .map(|(k, v)| (&**k, v))
     }
 
-    /// The entries that differ from `earlier`: key, old value, new value. If this map derives from
-    /// `earlier`, the cost is that of the writes in between (of the whole map, if the number of
-    /// shards has grown).
+    /// The entries that differ from `earlier`: key, old value, new value. From an ancestor this
+    /// costs the writes in between, or the whole map if the number of shards has grown.
     pub fn diff<'a>(
         &'a self,
         earlier: &'a Self,
@@ -165,16 +161,16 @@ mod tests {
         #[test]
         fn cow_map_behaves_like_a_map(ops in proptest::collection::vec((any::<bool>(), "[a-j]{1,2}", 0..9u8), 0..200)) {
             let (mut cow, mut map) = (CowMap::default(), BTreeMap::new());
-            let mut kept: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
+            let mut copies: Vec<(CowMap<u8>, BTreeMap<String, u8>)> = Vec::new();
             for (insert, key, value) in ops {
                 if insert {
                     prop_assert_eq!(cow.insert(&key, value), map.insert(key, value));
                 } else {
                     prop_assert_eq!(cow.remove(&key), map.remove(&key));
                 }
-                kept.push((cow.clone(), map.clone()));
+                copies.push((cow.clone(), map.clone()));
             }
-            for pair in kept.windows(2) {
+            for pair in copies.windows(2) {
                 let [(before, was), (after, is)] = pair else { continue };
                 let mut patched = was.clone();
                 for (key, old, new) in after.diff(before) {
@@ -186,7 +182,7 @@ mod tests {
                 }
                 prop_assert_eq!(&patched, is);
             }
-            for (cow, map) in kept {
+            for (cow, map) in copies {
                 let seen: BTreeMap<String, u8> = cow.iter().map(|(k, v)| (k.to_owned(), *v)).collect();
                 prop_assert_eq!(cow.len(), map.len());
                 prop_assert_eq!(seen, map);

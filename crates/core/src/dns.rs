@@ -1,8 +1,6 @@
 //! Checks names of Kubernetes objects before they become part of a URL.
 
-/// The longest label of a DNS name, in bytes.
 const LONGEST_LABEL: usize = 63;
-/// The longest DNS name, in bytes.
 const LONGEST_NAME: usize = 253;
 
 /// An RFC 1123 label: the name of a namespace.
@@ -10,8 +8,7 @@ pub fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
 }
 
-/// An RFC 1123 subdomain: the name of a pod or a node. As in Kubernetes its parts are
-/// bounded only together.
+/// An RFC 1123 subdomain (a pod's or node's name); its parts are bounded only together.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_NAME && text.split('.').all(is_part)
 }

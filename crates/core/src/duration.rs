@@ -1,5 +1,4 @@
-//! Go's duration texts ("1h30m", "500us"), the form of `period`, `grace` and of
-//! the latency rules' values. <https://pkg.go.dev/time#ParseDuration>
+//! Go's duration texts ("1h30m", "500us"). <https://pkg.go.dev/time#ParseDuration>
 
 use std::time::Duration;
 
@@ -92,8 +91,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     ))
 }
 
-/// `0.<digits>` of a unit in nanoseconds, rounded down; digits past the
-/// eighteenth are below any nanosecond of an hour.
+/// `0.<digits>` of a unit, rounded down; later digits than the 18th are below 1 ns of an hour.
 fn fraction_nanos(digits: &str, scale: u128) -> u128 {
     let digits = &digits[..digits.len().min(18)];
     match digits.parse::<u128>() {
@@ -102,8 +100,7 @@ fn fraction_nanos(digits: &str, scale: u128) -> u128 {
     }
 }
 
-/// Formats a duration with the largest units and without zero parts: "1h30m", where Go writes
-/// "1h30m0s".
+/// Formats a duration without zero parts: "1h30m", where Go writes "1h30m0s".
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos == 0 {

@@ -2,7 +2,6 @@
 
 use crate::{Reference, duration, quantity};
 
-/// Parses `data` with every parser; each accepted text must survive formatting and parsing.
 pub(crate) fn texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;

@@ -1,5 +1,4 @@
-//! The cluster's objects: a synchronous index that one writer changes (apply, delete, reset)
-//! and many readers take immutable snapshots of.
+//! The cluster's objects: one writer changes the index, many readers take snapshots of it.
 
 mod interner;
 mod members;
@@ -72,8 +71,7 @@ impl Object {
         }
     }
 
-    /// The key for [`Index::delete`]: `namespace/name`; a node's name;
-    /// `apiVersion:Kind:namespace/name` of a dynamic object.
+    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or a node's name.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -87,7 +85,6 @@ impl Object {
     }
 }
 
-/// `apiVersion:Kind:namespace/name`.
 fn dynamic_key(o: &WatchedObject) -> String {
     [
         &*o.api_version,
@@ -133,8 +130,7 @@ impl Index {
         }
     }
 
-    /// Replaces a pod with `new`, if it is still the one that was read; returns whether the
-    /// index changed.
+    /// Replaces a pod if it is still the one that was read; returns whether the index changed.
     pub fn replace(&mut self, read: &Arc<Pod>, new: Pod) -> bool {
         let now = self.current.pod(&read.namespace, &read.name);
         now.is_some_and(|now| Arc::ptr_eq(now, read)) && self.apply(Object::Pod(new))
@@ -153,8 +149,7 @@ impl Index {
         }
     }
 
-    /// Replaces all objects of `kind`; ignores objects of other kinds. Returns whether the index
-    /// changed.
+    /// Replaces all objects of `kind`, ignores others; returns whether the index changed.
     pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
         let mut gone: HashSet<Arc<str>> = self.keys(kind).collect();
         let mut changed = false;
@@ -244,7 +239,7 @@ impl Index {
         let Some(offers) = self.current.offers.get(&either.namespace) else {
             return true;
         };
-        // Look before writing: most pods match no offer.
+        // Most pods match no offer.
         let mut touched = Vec::new();
         for pod in [&old, &new].into_iter().flatten() {
             touched.extend(offers.candidates(&pod.labels).into_iter().filter(|at| {
@@ -328,13 +323,13 @@ impl Index {
         let Some(either) = new.or(old) else {
             return true;
         };
-        let wanted = self.current.offers_in(&either.namespace).iter().any(|e| {
+        let selected = self.current.offers_in(&either.namespace).iter().any(|e| {
             e.offer
                 .targets
                 .iter()
                 .any(|t| t.kind == TargetKind::Endpoint)
         });
-        if !wanted {
+        if !selected {
             return true;
         }
         // Slices are few compared to pods: reselect the namespace's Endpoint targets.
@@ -364,7 +359,6 @@ impl Index {
         true
     }
 
-    /// Recomputes the members of the targets in a namespace that `which` accepts.
     fn reselect(&mut self, namespace: &str, which: impl Fn(&Target) -> bool) {
         let before = self.current.clone();
         if let Some(offers) = self.current.offers.get_mut(namespace) {
@@ -462,7 +456,6 @@ fn edit<T: Clone>(map: &mut CowMap<Arc<Vec<T>>>, key: &str, change: impl FnOnce(
     }
 }
 
-/// Keeps `map` in step with one entry.
 fn keep<V: Clone>(map: &mut CowMap<Arc<V>>, key: &str, value: Option<&Arc<V>>) {
     match value {
         Some(value) => _ = map.insert(key, Arc::clone(value)),

@@ -1,7 +1,5 @@
-//! The domain of Tautline, without I/O: the offers that govern a pod, the pod's peers, the
-//! provider of each rule, and, from the providers' costs, the usable nodes and their scores.
-//!
-//! This crate has no async code, and knows no Kubernetes client, gRPC or HTTP.
+//! The domain of Tautline, without I/O and async code: the offers that govern a pod, its peers,
+//! each rule's provider, and from the providers' costs the usable nodes and their scores.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,4 @@
-//! Cluster objects, reduced to the fields that planning needs: 150,000 pods must fit in
-//! 150 MB.
+//! Cluster objects, reduced to what planning needs: 150,000 pods must fit in 150 MB.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +14,6 @@ pub fn key(namespace: &str, name: &str) -> String {
 pub struct Resources(Arc<[(Box<str>, i64)]>);
 
 impl Resources {
-    /// Lets the index share equal amounts.
     pub(crate) fn amounts_mut(&mut self) -> &mut Arc<[(Box<str>, i64)]> {
         &mut self.0
     }

@@ -1,5 +1,4 @@
-//! Kubernetes' own hard rules for a node: cordon, taints, node selector and required affinity,
-//! resources. For plans that no kube-scheduler checks.
+//! Kubernetes' hard rules for a node, for plans that no kube-scheduler checks.
 
 use crate::{
     index::Snapshot,
@@ -80,12 +79,12 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
     }
     pod.requests
         .iter()
-        .filter(|(resource, wanted)| *wanted > 0 && *resource != GATE_RESOURCE)
-        .find_map(|(resource, wanted)| {
+        .filter(|(resource, requested)| *requested > 0 && *resource != GATE_RESOURCE)
+        .find_map(|(resource, requested)| {
             let used: i64 = others
                 .iter()
                 .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
-            (used.saturating_add(wanted) > node.allocatable.milli(resource))
+            (used.saturating_add(requested) > node.allocatable.milli(resource))
                 .then(|| UnschedulableReason::Insufficient(resource.to_owned()))
         })
 }
@@ -173,7 +172,6 @@ mod tests {
             check(&full, &pod("p", 1, NodeConstraints::default())).unwrap(),
             "insufficient pods"
         );
-        // No node has what makes the scheduler ask about a pod.
         let gated = Pod {
             requests: [("cpu", 10), (GATE_RESOURCE, 1_000)].into_iter().collect(),
             ..pod("p", 0, NodeConstraints::default())

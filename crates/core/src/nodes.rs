@@ -52,8 +52,7 @@ impl NodeSet {
         self.find(self.hash(name), name)
     }
 
-    /// The position of `name`, without a lookup if that is `next`: lists of nodes mostly arrive
-    /// in the same order.
+    /// The position of `name`, without a lookup if it is `next`: lists mostly keep their order.
     pub fn position_from(&self, next: usize, name: &str) -> Option<usize> {
         match next < self.len() && self.name(next) == name {
             true => Some(next),

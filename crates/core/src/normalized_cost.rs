@@ -1,43 +1,34 @@
 //! The normalized cost of each node: one mean over the costs of several rules.
 //!
-//! All arithmetic is on integers, so neither the order of rules and nodes nor
-//! the unit of a rule changes a result: costs become fixed-point fractions
-//! `floor((cost - lowest) x 2^62 / (highest - lowest))`, which a common factor
-//! leaves as they are.
+//! Integer arithmetic makes results independent of order and units: costs become fractions
+//! `floor((cost - lowest) x 2^62 / (highest - lowest))`.
 //!
-//! A provider may declare differences insignificant: those up to its resolution, and the
-//! tie-breaks of its lines. Scaled like a cost, either would weigh as much as a whole rule
-//! between equally good nodes, so both count only where the mean leaves nodes equal.
+//! Differences up to a provider's resolution, and tie-breaks, count only where the mean leaves
+//! nodes equal: scaled like a cost they would weigh as much as a whole rule.
 
 use crate::{
     costs::Costs,
     rule_answer::{RuleAnswer, RuleOutcome},
 };
 
-/// The fixed-point 1.
 pub(crate) const ONE: u64 = 1 << 62;
 
-/// Scales the costs of one rule to 0..1.
 struct Scale<'a> {
     offer: usize,
     rule: &'a str,
     weight: u128,
     costs: &'a Costs,
-    /// Subtract tie-breaks from the costs.
     net: bool,
     low: i64,
     span: u64,
-    /// The part of the span above the provider's resolution.
     significant: u64,
 }
 
 impl<'a> Scale<'a> {
-    /// The costs as given.
     fn raw(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         Self::new(answer, usable, false, 0)
     }
 
-    /// The costs without insignificant differences.
     fn net(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
         let resolution = match answer.outcome {
             RuleOutcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
@@ -46,7 +37,6 @@ impl<'a> Scale<'a> {
         Self::new(answer, usable, true, resolution)
     }
 
-    /// `None` without costs or usable nodes.
     fn new(answer: &RuleAnswer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
         let RuleOutcome::Costs(costs) = answer.outcome else {
             return None;
@@ -82,7 +72,6 @@ impl<'a> Scale<'a> {
         self.significant > 0 && self.weight > 0
     }
 
-    /// The cost of a usable node, 0 to [`ONE`].
     fn scaled(&self, at: usize) -> u128 {
         let above = u128::from(self.cost(at).abs_diff(self.low));
         let (span, significant) = (u128::from(self.span), u128::from(self.significant));
@@ -105,8 +94,7 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u6
         return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
     }
     let raw = || answers.iter().filter_map(|a| Scale::raw(a, usable));
-    // The tie-breaks of a rule that decides alone overrule no other rule, and its provider has
-    // weighed them against its other costs.
+    // A rule that decides alone keeps its tie-breaks: its provider weighed them against its costs.
     let mut deciding = net.iter().filter(|s| s.decides()).map(|s| s.rule);
     let alone = deciding
         .next()
@@ -121,9 +109,7 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u6
     means.zip(mean(usable, &raw)).collect()
 }
 
-/// The mean over offers of the weighted mean over rules, for each usable node.
 fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
-    // Per offer: the sum of the weights, and each node's weighted sum.
     let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
     for scale in scales {
         let at = offers
@@ -144,7 +130,7 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
             }
         }
     }
-    // An offer of weight 0 only excludes nodes: the mean leaves it out.
+    // An offer of weight 0 only excludes nodes.
     offers.retain(|(_, weights, _)| *weights > 0);
     let count = offers.len().max(1) as u128;
     let mean = |at: usize| -> u64 {

@@ -137,9 +137,8 @@ impl Plan {
             .map(|(at, _)| at)
     }
 
-    /// Positions of the `most` best usable nodes, ascending; 0 means all. At the cut, `seed`
-    /// (the pod's UID) chooses among equal nodes, so that pods spread and the order of the
-    /// request has no effect.
+    /// Positions of the `most` best usable nodes, ascending; 0 means all. `seed` (the pod's UID)
+    /// chooses among equal nodes at the cut, so that pods spread.
     pub fn shortlist(&self, nodes: &NodeSet, most: usize, seed: &str) -> Vec<usize> {
         let mut list: Vec<usize> = self.usable().collect();
         if most == 0 || list.len() <= most {
@@ -162,8 +161,7 @@ fn score(badness: u64) -> u8 {
     (good / u128::from(ONE)) as u8
 }
 
-/// The verdict on an excluded node. Of several rules, one that preemption cannot satisfy gives
-/// the reason, then the first by name: independent of their order.
+/// Of several rules one that preemption cannot satisfy gives the reason, then the first by name.
 fn unusable_verdict<'a>(
     at: usize,
     answers: &[RuleAnswer<'a>],

@@ -4,7 +4,7 @@ use super::*;
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
-/// A provider's answer as a test writes it: node, cost, tie-break.
+/// Node, cost, tie-break.
 type Lines = Vec<(usize, i64, i64)>;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,6 @@ fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> RuleOutcome {
     }
 }
 
-/// Verdicts by node name.
 fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, NodeVerdict)> {
     let nodes: NodeSet = order.iter().copied().collect();
     let outcomes: Vec<RuleOutcome> = cases
@@ -79,7 +78,6 @@ fn ones(cases: &[Case]) -> Vec<i64> {
     vec![1; cases.len()]
 }
 
-/// The means by node name.
 fn means(cases: &[Case]) -> Vec<(String, u64)> {
     let verdicts = plan(&NAMES, cases, &ones(cases)).into_iter();
     verdicts.map(|(node, v)| (node, v.rank().0)).collect()
@@ -133,8 +131,7 @@ fn resolution_reduces_the_rule_weight() {
         ..case("gpu", &[(0, 8), (1, 0), (2, 4), (3, 0)])
     };
     assert_eq!(scores(&[near.clone(), noisy(0)]), named([5, 10, 6, 5]));
-    // Half of the difference counts: the means of three nodes are equal. Then all of it
-    // orders these.
+    // Half of the difference counts: equal means of three nodes, which all of it orders.
     assert_eq!(scores(&[near.clone(), noisy(4)]), named([7, 10, 7, 5]));
     assert_eq!(scores(&[near.clone(), noisy(8)]), named([10, 7, 8, 5]));
     // The nearest are equal: the rest decides.
@@ -194,7 +191,7 @@ fn plan_reasons_have_rule_and_code() {
     assert_eq!(reason(&[gpu], 0), ("gpu/Full".into(), true));
     assert_eq!(reason(&[gpu], 1), ("gpu/Unusable".into(), false));
     assert_eq!(reason(&[gpu], 2), ("gpu/NoCost".into(), false));
-    // What preemption cannot help is said before what it can.
+    // Reasons that preemption cannot fix come first.
     let both = [
         gpu,
         RuleAnswer {
@@ -242,9 +239,9 @@ fn costs_add_keeps_the_worst_line() {
     costs.add(&nodes, "n0", 9, CostDetail::default());
     costs.add(&nodes, "n1", -2, note("Far", ""));
     costs.add(&nodes, "n2", 7, note("", "well"));
-    let said = [0, 1, 2].map(|at| (costs.get(at), costs.detail(at)));
+    let actual = [0, 1, 2].map(|at| (costs.get(at), costs.detail(at)));
     assert_eq!(
-        said,
+        actual,
         [
             (Some(9), None),
             (Some(-2), Some(note("Far", ""))),
@@ -307,7 +304,6 @@ fn noise() -> impl Strategy<Value = i64> {
     ]
 }
 
-/// A cost of every node: what counts, and a tie-break.
 fn all_nodes(cost: std::ops::Range<i64>) -> impl Strategy<Value = Vec<(i64, i64)>> {
     prop::collection::vec((cost, 0..2_000_000i64), NAMES.len())
 }
@@ -340,7 +336,6 @@ fn cases(cost: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Case>> {
 }
 
 proptest! {
-    /// Neither the order of rules, of nodes nor of a provider's lines matters.
     #[test]
     fn plan_is_independent_of_order(
         (all, shuffled) in cases(cost()).prop_flat_map(|c| (Just(c.clone()), Just(c).prop_shuffle())),
@@ -368,8 +363,7 @@ proptest! {
         prop_assert_eq!(short(&NAMES, &all), short(&order, &shuffled));
     }
 
-    /// A node with a negative or missing cost is never usable; scores are 0..=10
-    /// and some usable node has 10.
+    /// Scores are 0..=10, and some usable node has 10.
     #[test]
     fn plan_requires_a_cost_from_every_rule(all in cases(cost())) {
         let verdicts = plan(&NAMES, &all, &ones(&all));
@@ -390,8 +384,7 @@ proptest! {
         prop_assert!(best.is_none_or(|b| b == MAX_SCORE));
     }
 
-    /// No resolution and no tie-breaks: the weighted mean of the costs between the lowest
-    /// and the highest, and nothing else orders nodes.
+    /// Without resolution and tie-breaks nothing but the weighted mean orders nodes.
     #[test]
     fn plan_without_resolution_counts_every_difference(
         rules in prop::collection::vec((1..4u32, prop::collection::vec(0..99i64, 6), -5..=0i64), 1..4),
@@ -419,7 +412,6 @@ proptest! {
         equal in any::<bool>(),
     ) {
         let mut all = vec![case_of("gpu", 2, &costs, resolution)];
-        // Another one that calls all nodes equal changes nothing.
         let others: Vec<(i64, i64)> = costs.iter().map(|_| (7, 0)).collect();
         all.extend(equal.then(|| case_of("latency", 1, &others, 0)));
         let ranks: Vec<(u64, u64)> =
@@ -431,8 +423,6 @@ proptest! {
         }
     }
 
-    /// A rule whose costs differ by no more than its resolution is one whose costs are
-    /// equal, whatever its weight and its tie-breaks.
     #[test]
     fn resolution_hides_small_differences(
         other in cases(-1..1_000i64),
@@ -447,7 +437,6 @@ proptest! {
         prop_assert_eq!(means(&noisy), means(&equal));
     }
 
-    /// Beside another rule a tie-break never counts in the mean.
     #[test]
     fn tie_break_overrules_no_other_rule(
         costs in all_nodes(0..20),
@@ -467,7 +456,6 @@ proptest! {
         prop_assert_eq!(means(&with(&costs)), means(&with(&net)));
     }
 
-    /// Milliseconds or microseconds: a rule's unit changes no decision.
     #[test]
     fn plan_is_independent_of_units(
         mut all in cases(-1..1_000_000i64),

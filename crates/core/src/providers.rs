@@ -24,8 +24,7 @@ pub const ALLOCATOR_ANNOTATION: &str = "constraint.ciena.com/allocator";
 /// A Service with this label, whatever its value, is an underlay controller.
 pub const UNDERLAY_LABEL: &str = "constraint.ciena.com/underlay-controller";
 
-/// How to choose the gRPC port of a Service: by this name or `grpc`, by this number, or the
-/// only port.
+/// The gRPC port of a Service: of this name or `grpc`, of this number, or the only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortPreference {
     /// The preferred port name.
@@ -62,8 +61,7 @@ pub fn provided_rules<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> V
     rules
 }
 
-/// The provider of `rule` for an offer in `namespace`: the namespace's own before that of a
-/// trusted namespace, then by highest priority, age and name.
+/// The provider of `rule` for `namespace`: its own before a trusted one, then priority, age, name.
 pub fn choose_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
@@ -124,8 +122,7 @@ pub fn ambiguous_provider<'a>(
     })
 }
 
-/// Allowed hosts of Services of type ExternalName. The author of such a Service chooses the
-/// host that Tautline connects to.
+/// Allowed hosts of ExternalName Services: their author chooses the host that Tautline calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExternalNames {
     /// No host: such Services are not called.
@@ -137,8 +134,7 @@ pub enum ExternalNames {
     Any,
 }
 
-/// Whether an address is loopback, unspecified or link-local: for instance a cloud's metadata
-/// service.
+/// Whether an address is loopback, unspecified or link-local (a cloud's metadata service).
 pub fn is_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,

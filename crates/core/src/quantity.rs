@@ -6,8 +6,7 @@
 #[error("quantity {0:?} is not understood; write it as 2, 500m, 1.5 or 20Gi")]
 pub struct QuantityError(String);
 
-/// Parses a non-negative quantity into thousandths of its unit, rounding up as
-/// Kubernetes does below a thousandth. More than `i64::MAX` is capped there.
+/// Parses a non-negative quantity into thousandths, rounded up and capped at `i64::MAX`.
 pub fn parse_milli(text: &str) -> Result<i64, QuantityError> {
     milli(text).ok_or_else(|| QuantityError(text.to_owned()))
 }

@@ -51,11 +51,9 @@ pub struct ApiVersionError(String);
 
 /// The longest API version.
 pub const MAX_API_VERSION_BYTES: usize = 253;
-/// Errors quote no more of a text.
 const QUOTED_CHARS: usize = 80;
 
-/// Checks that a text is `VERSION` or `GROUP/VERSION`: it becomes part of a URL that the
-/// process requests with its own rights.
+/// Checks `VERSION` or `GROUP/VERSION`: it becomes part of a URL, requested with Tautline's rights.
 ///
 /// # Errors
 /// The quoted text, and the expected form.
@@ -124,8 +122,7 @@ impl FromStr for Reference {
     }
 }
 
-/// Cluster and namespace are left out when empty, from the left; a cluster
-/// without a namespace keeps the empty part.
+/// Empty parts are left out from the left; a cluster without a namespace keeps the empty part.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.cluster.is_empty() {
@@ -211,7 +208,6 @@ mod tests {
     }
 
     proptest! {
-        /// What is taken adds nothing to a URL's path but its own parts.
         #[test]
         fn reference_rejects_api_versions_with_separators(text in "([a-z0-9./?#%A-Z -]|\\.\\./){0,20}") {
             if check_api_version(&text).is_ok() {

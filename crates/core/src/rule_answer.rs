@@ -1,5 +1,3 @@
-//! The result of one rule.
-
 use crate::costs::Costs;
 
 /// The result of one rule.

@@ -7,7 +7,6 @@ use std::{fmt, sync::Arc};
 pub struct Labels(Arc<str>);
 
 impl Labels {
-    /// Lets the index share equal labels.
     pub(crate) fn packed_mut(&mut self) -> &mut Arc<str> {
         &mut self.0
     }
@@ -27,8 +26,7 @@ impl Labels {
         }
     }
 
-    /// One pair in the form of [`packed`](Self::packed); `None` for a pair that no object can
-    /// have.
+    /// One pair of [`packed`](Self::packed); `None` for a pair that no object can have.
     pub(crate) fn pack(key: &str, value: &str) -> Option<Box<str>> {
         let sound = !key.contains('\0') && !value.contains('\0');
         sound.then(|| [key, "\0", value].concat().into())
@@ -58,15 +56,14 @@ impl Labels {
     }
 }
 
-/// Position of the first NUL, eight bytes at a time: tables look up a label of every node, and
-/// the library's search starts too slowly for such short texts.
+/// Position of the first NUL, eight bytes at a time: called for every node, on short texts.
 fn nul(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest bit that is left belongs to the first byte that is 0.
+        // The lowest bit belongs to the first NUL.
         let zeros = word.wrapping_sub(ONES) & !word & TOPS;
         if zeros != 0 {
             return Some(i * 8 + zeros.trailing_zeros() as usize / 8);
@@ -77,7 +74,6 @@ fn nul(bytes: &[u8]) -> Option<usize> {
 }
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
-    /// Leaves out pairs that contain a NUL, which Kubernetes does not allow in labels.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut packed = String::new();
         for (k, v) in pairs {
@@ -145,10 +141,10 @@ pub enum SelectorError {
 }
 
 impl Expression {
-    /// An expression, with the checks of the API server.
+    /// An expression.
     ///
     /// # Errors
-    /// An unknown operator, or values that do not fit it.
+    /// An unknown operator, or values that do not fit it: the API server's checks.
     pub fn new(key: &str, operator: &str, values: Vec<String>) -> Result<Self, SelectorError> {
         let (operator, wants_values, name) = match operator {
             "In" => (Operator::In, true, "In"),

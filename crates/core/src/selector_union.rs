@@ -1,5 +1,4 @@
-//! One label selector for many: it selects at least the objects of each, and is short enough
-//! for a request to the API server.
+//! One label selector for many, short enough for a request to the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +9,7 @@ const LONGEST: usize = 16 << 10;
 
 type Clauses<T> = BTreeMap<T, BTreeSet<T>>;
 
-/// The label keys that each of many selectors requires, with the values that any of them allows.
-/// The selection never shrinks.
+/// The label keys that all of several selectors require, with the values that any allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectorUnion {
     /// `None` selects nothing; no clauses select everything.
@@ -69,8 +67,7 @@ impl SelectorUnion {
         }
     }
 
-    /// The objects that `later`, a later state of this union, selects in addition. `None` unless
-    /// both require the same keys and one key has more values.
+    /// The objects that `later` selects in addition; `None` unless it only adds values to one key.
     pub fn difference(&self, later: &Self) -> Option<Self> {
         let (mine, mut clauses) = (self.clauses.as_ref()?, later.clauses.clone()?);
         if !mine.keys().eq(clauses.keys()) {
@@ -118,8 +115,8 @@ fn clause_length(key: &str, values: &BTreeSet<String>) -> usize {
     key.len() + " in (),".len() + values.iter().map(|v| v.len() + 1).sum::<usize>()
 }
 
-/// The labels that every selected object has, with their possible values; `None` if no object
-/// can have such labels. Empty values are left out: in a list they are easily overlooked.
+/// The labels that every selected object has, with their possible values except the empty one;
+/// `None` if no object can have them.
 fn required(selector: &Selector) -> Option<Clauses<&str>> {
     let equal = selector.match_labels.iter();
     let equal = equal.map(|(key, value)| (key, std::slice::from_ref(value)));
@@ -144,7 +141,7 @@ fn required(selector: &Selector) -> Option<Clauses<&str>> {
     Some(clauses)
 }
 
-/// Whether it is a valid label value, or name part of a label key
+/// A valid label value, or name part of a label key
 /// ([labels](https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/)).
 fn is_value(text: &str) -> bool {
     let ends = [text.bytes().next(), text.bytes().next_back()];
@@ -300,8 +297,8 @@ mod tests {
                 for earlier in &selectors {
                     prop_assert!(!before.covers(earlier) || union.covers(earlier));
                 }
-                if let Some(beside) = before.difference(&union) {
-                    let parts = [&before, &beside].map(|part| selects(part, &pairs));
+                if let Some(added) = before.difference(&union) {
+                    let parts = [&before, &added].map(|part| selects(part, &pairs));
                     prop_assert_eq!(selects(&union, &pairs), parts.contains(&true));
                     prop_assert_ne!(parts, [true, true]);
                 }

@@ -1,13 +1,10 @@
-//! Sanitizes untrusted texts (of providers, agents, tenants) for terminals, logs, events and
-//! statuses.
+//! Sanitizes untrusted texts for terminals, logs, events and statuses.
 
 use std::borrow::Cow;
 
-/// Replaces a character that is not shown.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Invisible characters that affect others: Unicode's category Cf (bidi controls, joiners,
-/// tags), and the separators of lines and paragraphs.
+/// Unicode's category Cf (bidi controls, joiners, tags), and line and paragraph separators.
 const INVISIBLE: [(char, char); 19] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -30,8 +27,7 @@ const INVISIBLE: [(char, char); 19] = [
     ('\u{e0000}', '\u{e007f}'),
 ];
 
-/// The text on one line, without control and format characters, cut to `max_chars`. Whitespace
-/// becomes a space, other such characters U+FFFD. A clean text is not copied.
+/// One line, cut to `max_chars`: whitespace becomes a space, control and format characters U+FFFD.
 pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     let text = clip(text, max_chars);
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_unsafe) {
@@ -81,7 +77,6 @@ mod tests {
         assert_eq!(sanitize("日本語", 2), "日本");
     }
 
-    /// Any text, with many of the characters that matter.
     fn texts() -> impl Strategy<Value = String> {
         let unsafe_char = (0..INVISIBLE.len()).prop_map(|at| INVISIBLE[at].1);
         let c = prop_oneof![

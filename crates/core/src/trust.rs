@@ -1,13 +1,11 @@
-//! Trusted namespaces, and allowed annotation keys: both limit the effect of one tenant's
-//! Services on the pods of others.
+//! Trusted namespaces and annotation keys: limits of one tenant's effect on other tenants' pods.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
 /// The default namespace of Tautline.
 pub const OWN_NAMESPACE: &str = "tautline-system";
 
-/// Namespaces whose Services and configuration apply to every namespace. Those of any other
-/// namespace apply to that namespace only.
+/// Namespaces whose Services and configuration apply to every namespace, not only to their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustedNamespaces {
     all: bool,
@@ -37,8 +35,7 @@ impl TrustedNamespaces {
         self.all || self.names.contains(namespace)
     }
 
-    /// Whether an object of the namespace `object` applies to workloads of the namespace
-    /// `workload`; `None` if that is unknown.
+    /// Whether an object of `object` applies to workloads of `workload` (`None` if unknown).
     pub fn allows(&self, object: &str, workload: Option<&str>) -> bool {
         self.contains(object) || workload == Some(object)
     }
@@ -119,7 +116,6 @@ impl AllocatorKeys {
     }
 }
 
-/// `KEYS`, or `RULE=KEYS`.
 impl From<&str> for AllocatorKeys {
     fn from(text: &str) -> Self {
         let (rule, keys) = match text.split_once('=') {

@@ -1,4 +1,4 @@
-//! The order in which rejected pods are checked, and the back-off of each.
+//! The order and the back-off of checks of rejected pods.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,9 +9,7 @@ use std::{
 use tautline_core::model::Pod;
 use tokio::time::Instant;
 
-/// Minimum time between two requeues of a pod.
 const MIN_INTERVAL: Duration = Duration::from_secs(3);
-/// Maximum number of pods planned in one batch.
 const BATCH: usize = 32;
 /// The wait after the first requeue; doubled each time.
 const MIN_BACKOFF: Duration = Duration::from_secs(10);
@@ -20,19 +18,17 @@ const MAX_BACKOFF: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 struct RejectedPod {
     checked: Instant,
-    /// The fingerprint of the usable nodes at the last requeue (`None`: there were none
-    /// since), and its time.
+    /// The fingerprint of the usable nodes at the last requeue (`None`: none since), and its time.
     last_requeue: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
-/// Rejected pods by UID.
+/// By UID.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedPods(HashMap<Box<str>, RejectedPod>);
 
 impl RejectedPods {
-    /// The next pods to check, those least recently checked first. Pods missing from `all`
-    /// are dropped.
+    /// The least recently checked pods. Drops pods missing from `all`.
     pub(crate) fn next_batch<'a>(
         &mut self,
         all: impl Iterator<Item = &'a Arc<Pod>>,
@@ -60,8 +56,7 @@ impl RejectedPods {
         batch
     }
 
-    /// Notes that a pod has no usable node. A node usable later then counts as new, even if
-    /// it is that of the last requeue.
+    /// A node usable later counts as new, even if it is that of the last requeue.
     pub(crate) fn no_usable_node(&mut self, uid: &str) {
         let pod = self.0.get_mut(uid);
         if let Some((usable, _)) = pod.and_then(|p| p.last_requeue.as_mut()) {
@@ -69,7 +64,6 @@ impl RejectedPods {
         }
     }
 
-    /// True if the pod is due for a requeue with these usable nodes.
     pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
         let Some(pod) = self.0.get_mut(uid) else {
             return false;
@@ -79,7 +73,7 @@ impl RejectedPods {
             let wait = if last_usable == Some(usable) {
                 pod.backoff
             } else {
-                // Jittering costs change the usable nodes each time, so this wait grows too.
+                // Jittering costs change the usable nodes, so this wait grows too.
                 MIN_INTERVAL.max(pod.backoff / 4)
             };
             if now.duration_since(at) < wait {
@@ -112,7 +106,6 @@ mod tests {
         let pods = pods(0..1);
         rejected.next_batch(pods.iter());
         assert!(rejected.should_requeue("0", 7));
-        // Rejected again for another reason.
         rejected.next_batch(pods.iter());
         assert!(!rejected.should_requeue("0", 7));
         tokio::time::advance(MIN_BACKOFF).await;

@@ -1,10 +1,6 @@
-//! Requeue of rejected pods. kube-scheduler retries a pod that an extender rejected when a
-//! Node or Pod changes, or after 5 minutes, but not when a rule provider's costs change. So
-//! pods that wait with Tautline's reason codes are planned again here. Once a pod has a usable
-//! node it gets an annotation, and this update makes kube-scheduler retry it.
-//!
-//! Back-off prevents loops: the wait doubles after each requeue of a pod, and is shorter for
-//! other usable nodes.
+//! Requeue of rejected pods. kube-scheduler retries a pod that an extender rejected when a Node or
+//! Pod changes, or after 5 minutes, but not when a provider's costs change. Here rejected pods are
+//! planned again; once a pod has a usable node, an annotation makes kube-scheduler retry it.
 
 mod backoff;
 
@@ -33,11 +29,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::RejectedPods;
 
-/// Providers do not report changed costs, so pods are planned again at this interval.
+/// Providers do not report changed costs.
 const TICK: Duration = Duration::from_secs(2);
 /// Wait after a change in the cluster, for related changes.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// Maximum duration of one write of the annotation.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Changes that may make a node usable, by cause. Pods change too often; the tick covers them.
@@ -52,7 +47,7 @@ struct Cause {
     cause: &'static str,
 }
 
-/// Metrics of the requeue. Clones share their values.
+/// Clones share their values.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     requeues: Family<Cause, Counter>,
@@ -61,7 +56,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "pod_requeues",
@@ -81,18 +75,15 @@ impl Metrics {
     }
 }
 
-/// Requeues the rejected pods of a cluster.
 pub struct PodRequeue {
     pub store: ClusterStore,
     pub providers: ProviderClient,
     pub client: Client,
-    /// Its metrics.
     pub metrics: Metrics,
 }
 
 impl PodRequeue {
-    /// Checks rejected pods after every relevant change and at each tick, until `stop`. While
-    /// `is_active` is false another process requeues.
+    /// Runs until `stop`; while `is_active` is false another process requeues.
     pub async fn run(self, is_active: impl Fn() -> bool, stop: CancellationToken) {
         let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
@@ -133,7 +124,6 @@ impl PodRequeue {
         }
     }
 
-    /// A fingerprint of the pod's usable nodes; `None` if there are none.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
         let snapshot = self.store.snapshot();
         let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;

@@ -31,8 +31,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The time left to write a Binding. It counts from before the call, so it never exceeds the
-    /// provider's hold.
+    /// The time left to write a Binding; counted from before the call, so never after the hold.
     pub fn remaining(&self) -> Duration {
         (MAX_HOLD - MARGIN).saturating_sub(self.requested_at.elapsed())
     }
@@ -64,7 +63,7 @@ impl ProviderClient {
             .await
     }
 
-    /// [`Self::reserve`] with the pod's constraints, for callers that have them.
+    /// [`Self::reserve`], for callers that have the pod's constraints.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -166,8 +165,7 @@ impl ProviderClient {
         }
     }
 
-    /// Confirms reservations: the pod is bound. A provider that cannot be reached rebuilds them
-    /// from the pod's annotations.
+    /// Confirms: the pod is bound. Unreachable providers rebuild reservations from its annotations.
     pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };

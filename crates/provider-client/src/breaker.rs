@@ -1,5 +1,4 @@
-//! The circuit breaker of one address: after repeated failures it opens, and is then probed by one
-//! call at a time. Pure: the caller passes the time.
+//! The circuit breaker of one address: after repeated failures it admits one probe at a time.
 
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ const THRESHOLD: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// A circuit breaker.
 #[derive(Debug, Default)]
 pub struct Breaker {
     failures: u32,
@@ -21,8 +19,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Whether a call may start now. After a probe, no other call may until its result is
-    /// [`record`](Self::record)ed.
+    /// Admits a call. After a probe none until its result is [`record`](Self::record)ed.
     pub fn admit(&mut self, now: Instant) -> bool {
         match self.open_until {
             None => true,
@@ -34,7 +31,6 @@ impl Breaker {
         }
     }
 
-    /// Records the result of an admitted call.
     pub fn record(&mut self, now: Instant, success: bool) {
         let probe = std::mem::take(&mut self.probing);
         if success {
@@ -57,12 +53,10 @@ impl Breaker {
         self.probing = false;
     }
 
-    /// Whether it is open.
     pub fn is_open(&self) -> bool {
         self.open_until.is_some()
     }
 
-    /// The time of the next probe; `None` if it is closed.
     pub fn open_until(&self) -> Option<Instant> {
         self.open_until
     }

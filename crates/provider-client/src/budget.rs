@@ -1,5 +1,4 @@
-//! Limits the time that kube-scheduler waits for the untrusted providers of one namespace. It
-//! schedules one pod at a time, so one tenant's slow providers would delay all pods.
+//! Limits kube-scheduler's wait for a namespace's untrusted providers: all other pods wait too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,10 +9,9 @@ use tokio::time::Instant;
 const FREE: Duration = Duration::from_millis(10);
 /// The period whose share a namespace may use at once.
 const WINDOW: Duration = Duration::from_secs(2);
-/// The number of namespaces at which full budgets are dropped.
 const MANY: usize = 1024;
 
-/// The time that one namespace has left. One round may overdraw it; refilling then takes longer.
+/// One round may overdraw it; refilling then takes longer.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left_seconds: f64,
@@ -36,7 +34,6 @@ impl Budget {
     }
 }
 
-/// The budgets of all namespaces.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     share: f64,
@@ -44,7 +41,6 @@ pub(crate) struct Budgets {
 }
 
 impl Budgets {
-    /// Budgets of this percentage of the elapsed time.
     pub(crate) fn new(percent: u8) -> Self {
         Self {
             share: f64::from(percent) / 100.0,
@@ -57,7 +53,6 @@ impl Budgets {
         WINDOW.mul_f64(self.share)
     }
 
-    /// Whether a namespace has used up its budget.
     pub(crate) fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
         self.by_namespace
             .get_mut(namespace)
@@ -67,7 +62,6 @@ impl Budgets {
             })
     }
 
-    /// Charges the time that a round waited for a namespace's providers.
     pub(crate) fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
         let beyond = waited.saturating_sub(FREE);
         if beyond.is_zero() {
@@ -103,7 +97,7 @@ mod tests {
         }
         assert!(budgets.is_used_up("shop", start));
         assert!(!budgets.is_used_up("other", start));
-        // 80 ms are overdrawn; a second makes up for 50.
+        // 80 ms are overdrawn; a second refills 50.
         assert!(budgets.is_used_up("shop", start + Duration::from_millis(1500)));
         assert!(!budgets.is_used_up("shop", start + Duration::from_millis(1700)));
     }
@@ -130,8 +124,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever providers do, a namespace takes its share of the time, what a round
-        /// has free, what it may take at once, and one round that overdraws.
+        /// At most the share, the free time per round, one window, and one overdrawing round.
         #[test]
         fn budget_never_exceeds_the_share(
             percent in 1_u8..=50,

@@ -1,5 +1,4 @@
-//! A cache of providers' answers, for the same question of another pod: used while valid, or after
-//! a request for the changes only.
+//! A cache of providers' answers, shared by pods: valid for a time, or updated by changes only.
 
 mod entry;
 mod refresh_at;
@@ -26,17 +25,15 @@ use tokio::time::Instant;
 
 use crate::codec::{Answer, RawAnswer};
 
-/// Maximum age of an entry, regardless of validity and versions; then all nodes are requested
-/// again. Relabelling a Service still acts at once, because the key holds the provider.
+/// Maximum age of an entry. Relabelling a Service acts at once: the key holds the provider.
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of entries: 300 KB to 1 MB each at 5,000 nodes.
 const MAX_ENTRIES: usize = 128;
-/// Maximum number of nodes per refresh request: as many as kube-scheduler requests of 5,000. More
-/// nodes would take a provider longer, or reduce its precision.
+/// Maximum number of nodes per refresh request, as many as kube-scheduler requests of 5,000: more
+/// would take a provider longer, or reduce its precision.
 const REFRESH_CHUNK_NODES: usize = 500;
 
-/// The identity of a question: the provider, and the question without its nodes and the pod's name
-/// and UID.
+/// The provider, and the question without its nodes and the pod's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Key {
     hash: u64,
@@ -58,7 +55,6 @@ impl Key {
     }
 }
 
-/// The result of a lookup for the nodes of a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Miss,
@@ -67,13 +63,11 @@ pub(crate) enum Lookup {
         costs: Costs,
         refresh_at: Option<Instant>,
     },
-    /// Valid lines of some nodes.
     Partial(PartialCosts),
     /// Versioned lines: valid except for the changes since.
     Versioned(CachedVersion),
 }
 
-/// The requests that refresh an entry.
 #[derive(Debug)]
 pub(crate) enum RefreshPlan {
     /// All lines of these nodes, one request per set.
@@ -91,15 +85,12 @@ pub(crate) struct PartialCosts {
 pub(crate) struct CachedVersion {
     pub version: u64,
     pub endpoint: Arc<Address>,
-    /// Nodes without a line.
     pub missing: NodeSet,
-    /// Positions of the question's nodes in the entry.
     at: Vec<Option<usize>>,
     serial: u64,
 }
 
 impl PartialCosts {
-    /// The costs of all nodes of the question; `costs` has those of the missing nodes.
     pub(crate) fn merge(mut self, costs: &Costs, nodes: &NodeSet) -> Costs {
         self.costs.resolution = costs.resolution;
         for (from, name) in self.missing.iter().enumerate() {
@@ -118,9 +109,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Looks up `nodes`. kube-scheduler requests other nodes of a large cluster for each pod, so
-    /// the result is often partial. A provider may answer differently for a placed pod, so
-    /// versioned lines are then never a hit.
+    /// Looks up `nodes`; often partial, since kube-scheduler requests other nodes for each pod. A
+    /// provider may answer differently for a placed pod: then versioned lines are never a hit.
     pub(crate) fn find(&self, key: &Key, nodes: &NodeSet, placed: bool) -> Lookup {
         let Some(entry) = self
             .entries
@@ -175,7 +165,7 @@ impl Cache {
         }
     }
 
-    /// The requests that refresh an entry due at `due`; `None` if it was refreshed or has ended.
+    /// `None` if the entry due at `due` was refreshed or has ended.
     pub(crate) fn refresh_plan(&self, key: &Key, due: Instant) -> Option<RefreshPlan> {
         let entry = self
             .entries
@@ -213,18 +203,14 @@ impl Cache {
     }
 
     /// Applies an answer with changes and the missing nodes; returns the costs of `nodes`, or
-    /// `None` if the answer does not continue the cached version. The request started at `asked`,
-    /// so its answer is not older.
-    ///
-    /// # Errors
-    /// A malformed answer.
+    /// `None` if it does not continue the cached version. The request started at `requested_at`.
     pub(crate) fn apply_changes(
         &self,
         key: &Key,
         known: &CachedVersion,
         answer: &RawAnswer,
         nodes: &NodeSet,
-        asked: Instant,
+        requested_at: Instant,
     ) -> Result<Option<Costs>, MalformedMessage> {
         let valid = answer.validity()?;
         if valid.changed_since != known.version || valid.version == 0 {
@@ -251,8 +237,8 @@ impl Cache {
         };
         if valid.version >= *version {
             *version = valid.version;
-            *fresh = valid_until(valid, asked);
-            *due = RefreshAt::new(asked, *fresh);
+            *fresh = valid_until(valid, requested_at);
+            *due = RefreshAt::new(requested_at, *fresh);
             for name in known.missing.iter() {
                 all.insert(name);
             }
@@ -268,7 +254,6 @@ impl Cache {
         )))
     }
 
-    /// Removes an entry whose provider no longer sends versions.
     pub(crate) fn remove(&self, key: &Key, known: &CachedVersion) {
         self.entries.remove_if(
             &key.hash,
@@ -276,30 +261,29 @@ impl Cache {
         );
     }
 
-    /// Caches an answer for its validity, next to lines of other nodes, or by its version. The
-    /// request started at `asked`.
+    /// Caches an answer, next to lines of other nodes, for its validity or by its version.
     pub(crate) fn insert(
         &self,
         key: Key,
         nodes: &NodeSet,
         answer: &Answer,
         by: &Address,
-        asked: Instant,
+        requested_at: Instant,
     ) {
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
-        let until = valid_until(*valid, asked);
+        let until = valid_until(*valid, requested_at);
         let holds = match *valid {
             Validity {
                 version: 0,
                 millis: 1..,
                 ..
             } => {
-                if self.add(&key, nodes, costs, asked, until) {
+                if self.add(&key, nodes, costs, requested_at, until) {
                     return;
                 }
                 EntryValidity::Until(vec![until; nodes.len()])
             }
-            // For this pod only: the entry stays valid for others.
+            // For this pod only: the shared entry stays.
             Validity { version: 0, .. } => return,
             Validity { version, .. } => EntryValidity::Versioned {
                 version,
@@ -323,8 +307,8 @@ impl Cache {
             nodes: nodes.clone(),
             costs: costs.clone(),
             validity: holds,
-            refresh_at: RefreshAt::new(asked, until),
-            first_requested_at: asked,
+            refresh_at: RefreshAt::new(requested_at, until),
+            first_requested_at: requested_at,
         };
         match self.entries.entry(entry.key.hash) {
             dashmap::Entry::Occupied(mut occupied) => {
@@ -338,14 +322,13 @@ impl Cache {
         }
     }
 
-    /// Merges an answer into an entry, unless most of its lines have ended: so deleted nodes do not
-    /// accumulate.
+    /// Merges an answer into a mostly valid entry, so that deleted nodes do not accumulate.
     fn add(
         &self,
         key: &Key,
         nodes: &NodeSet,
         costs: &Costs,
-        asked: Instant,
+        requested_at: Instant,
         until: Instant,
     ) -> bool {
         let Some(mut entry) = self.entries.get_mut(&key.hash) else {
@@ -354,17 +337,18 @@ impl Cache {
         let merges = entry.key == *key && entry.mostly_valid();
         if merges {
             entry.add(nodes, costs, until);
-            entry.refresh_at.or_else(RefreshAt::new(asked, until));
+            entry
+                .refresh_at
+                .or_else(RefreshAt::new(requested_at, until));
         }
         merges
     }
 }
 
-/// The end of an answer's validity, counted from the request: a slow answer is not taken for a new
-/// one.
-fn valid_until(valid: Validity, asked: Instant) -> Instant {
+/// Counted from the request: a slow answer is not new.
+fn valid_until(valid: Validity, requested_at: Instant) -> Instant {
     let millis = u64::try_from(valid.millis).unwrap_or(0);
-    asked + Duration::from_millis(millis).min(MAX_AGE)
+    requested_at + Duration::from_millis(millis).min(MAX_AGE)
 }
 
 #[cfg(test)]

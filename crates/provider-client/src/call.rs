@@ -1,5 +1,4 @@
-//! One call: the choice of the address, the deadline, the retry, and the effect of the result on
-//! the circuit breaker.
+//! One call: its address, deadline and retry, and its effect on the circuit breaker.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +16,6 @@ use crate::{
     pool::{CallGuard, Candidates, Connection, PoolError, Probe},
 };
 
-/// The choice of the first address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndpointChoice<'a> {
     /// The next one.
@@ -28,15 +26,13 @@ pub(crate) enum EndpointChoice<'a> {
     Address(&'a Address),
 }
 
-/// The options of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions<'a> {
     pub port: providers::PortPreference,
     pub deadline: Duration,
-    /// Retry once when the connection fails: the call is idempotent.
+    /// The call is idempotent.
     pub retry: bool,
-    /// The call may be repeated in the background as a probe. Otherwise the next real call has to
-    /// be the probe.
+    /// May be repeated in the background as a probe. Otherwise the next real call is the probe.
     pub probe: bool,
     /// A healthy provider may return UNAVAILABLE, for example without a leader.
     pub may_be_unavailable: bool,
@@ -58,8 +54,8 @@ impl CallOptions<'_> {
         }
     }
 
-    /// Whether the provider is healthy despite this status: it rejected this request only. A
-    /// status of the transport has a source; one from the wire has none.
+    /// Whether the provider only rejected this request. A status of the transport has a source; one
+    /// from the wire has none.
     fn is_well(self, status: &Status) -> bool {
         let answered = std::error::Error::source(status).is_none();
         match status.code() {
@@ -70,15 +66,12 @@ impl CallOptions<'_> {
     }
 }
 
-/// The addresses of a Service at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoints {
     addresses: Vec<Address>,
     tls_name: Option<String>,
-    /// Names must not resolve to this machine or its link.
     remote_only: bool,
     trusted: bool,
-    /// Why the Service must not be called.
     forbidden: Option<String>,
 }
 
@@ -120,8 +113,7 @@ impl Endpoints {
 }
 
 impl ProviderClient {
-    /// One call within the deadline. If the connection fails and the call is idempotent, it is
-    /// retried once, at another address if there is one.
+    /// Retries an idempotent call once if the connection fails, at another address if possible.
     pub(crate) async fn call_until<T, F>(
         &self,
         options: CallOptions<'_>,
@@ -138,7 +130,7 @@ impl ProviderClient {
         answered.map(|(answer, _)| answer)
     }
 
-    /// Like [`call_until`](Self::call_until), with the connection that answered.
+    /// Also returns the connection that answered.
     pub(crate) async fn call_at<T, F>(
         &self,
         options: CallOptions<'_>,
@@ -187,7 +179,6 @@ impl ProviderClient {
         let deadline = options
             .until
             .unwrap_or_else(|| Instant::now() + options.deadline);
-        // Connections whose breaker is open now.
         let mut open = Vec::new();
         let mut before: Option<(Arc<Connection>, CallError)> = None;
         let outcome = loop {
@@ -252,8 +243,7 @@ impl ProviderClient {
     }
 }
 
-/// Records the result of a call; returns whether the connection's breaker is open now. An error
-/// without a status is an expired deadline.
+/// Returns whether the breaker is open now. An error without a status is an expired deadline.
 fn conclude<T>(
     options: CallOptions<'_>,
     guard: CallGuard,
@@ -280,9 +270,8 @@ fn conclude<T>(
     (outcome, is_open)
 }
 
-/// Probes an address with an open breaker in the background, until it answers or is no longer
-/// used. So no pod waits for a failing address, and the first pod after its recovery gets an
-/// answer.
+/// Probes in the background until the address answers or is unused: no pod waits for it meanwhile,
+/// and the first one after its recovery gets an answer.
 async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<Connection>) {
     let options = CallOptions {
         may_be_unavailable: not_now,
@@ -295,7 +284,6 @@ async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<C
         let guard = weak.upgrade().and_then(|connection| connection.admit(true));
         let probe = guard.as_ref().and_then(|guard| guard.connection.probe());
         let (Some(guard), Some(probe)) = (guard, probe) else {
-            // Another call is probing.
             tokio::time::sleep(deadline).await;
             continue;
         };
@@ -315,7 +303,6 @@ fn is_timeout(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
 
-/// Whether a status stands for a broken connection.
 fn connection_failed(status: &Status) -> bool {
     matches!(
         status.code(),

@@ -1,5 +1,4 @@
-//! Calls to the provider of one rule: found by label, balanced over its addresses, limited in
-//! time and size, and retried once if the connection failed.
+//! Calls to the provider of one rule: balanced, limited in time and size, retried once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,8 +46,8 @@ pub struct ClientConfig {
     pub shared_annotations: Vec<KeyPattern>,
     /// Annotations that allocators may write on pods.
     pub allocator_annotations: Vec<AllocatorKeys>,
-    /// Maximum percentage of kube-scheduler's time spent waiting for the untrusted providers of
-    /// one namespace; `None` for callers that kube-scheduler does not wait for.
+    /// Maximum percentage of kube-scheduler's time for one namespace's untrusted providers; `None`
+    /// for callers that kube-scheduler does not wait for.
     pub scheduler_share_percent: Option<u8>,
     /// The effect of a rule without a provider, for offers that do not set it.
     pub provider_unavailable: ProviderUnavailable,
@@ -85,8 +84,7 @@ impl ClientConfig {
     }
 }
 
-/// The default of [`ClientConfig::shared_annotations`]: Tautline's own groups, and the annotations
-/// that the provider gpu-slice reads.
+/// Default of [`ClientConfig::shared_annotations`]: Tautline's groups, and those of gpu-slice.
 pub const SHARED_ANNOTATIONS: [&str; 4] = [
     "tautline.io/*",
     "constraint.ciena.com/*",
@@ -177,13 +175,11 @@ impl ProviderClient {
         self.0.config.trusted.contains(&service.namespace)
     }
 
-    /// Whether the Service is an allocator that may reserve. Its annotations are written on pods
-    /// with Tautline's rights, so its namespace must be trusted.
+    /// Whether the Service is an allocator in a trusted namespace: it writes annotations on pods.
     pub fn is_allocator(&self, service: &Service) -> bool {
         service.allocator && self.trusts(service)
     }
 
-    /// The endpoints of a Service in this snapshot.
     pub(crate) fn endpoints(
         &self,
         snapshot: &Snapshot,
@@ -194,7 +190,6 @@ impl ProviderClient {
         Endpoints::new(snapshot, service, port, external, trusted)
     }
 
-    /// The error in the form that tenants may read.
     pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
         match self.trusts(service) {
             true => error,
@@ -230,8 +225,7 @@ impl ProviderClient {
         .await
     }
 
-    /// Calls Evaluate for placed objects and a rule. Calls for the same objects and rule go to the
-    /// same replica, which may decide by its earlier observations.
+    /// Calls Evaluate, for the same objects and rule at the same replica: it may keep observations.
     ///
     /// # Errors
     /// The provider gave no answer.
@@ -239,14 +233,14 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        ask: EvaluateRequest,
+        message: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
         let options = CallOptions {
-            endpoint: EndpointChoice::Hash(replica_hash(&ask)),
+            endpoint: EndpointChoice::Hash(replica_hash(&message)),
             ..CallOptions::as_provider(self.0.config.deadline)
         };
         let answered = self.call_until(options, snapshot, service, move |channel, left| {
-            let mut request = Request::new(ask.clone());
+            let mut request = Request::new(message.clone());
             request.set_timeout(left);
             async move {
                 Ok(RuleProviderClient::new(channel)
@@ -282,11 +276,11 @@ impl ProviderClient {
     }
 }
 
-/// A hash of the objects and the rule, to choose the replica.
-fn replica_hash(ask: &EvaluateRequest) -> u64 {
-    let rule = ask.rule.iter();
+/// Chooses the replica.
+fn replica_hash(message: &EvaluateRequest) -> u64 {
+    let rule = message.rule.iter();
     let rule = rule.flat_map(|r| [&r.name, &r.request, &r.limit]);
-    let targets = ask.targets.iter();
+    let targets = message.targets.iter();
     let targets = targets.flat_map(|(role, t)| [role, &t.namespace, &t.kind, &t.name]);
     let parts: Vec<&str> = rule.chain(targets).map(String::as_str).collect();
     fnv1a_64(&parts)

@@ -1,5 +1,4 @@
-//! `EndpointCost` without a string per node: a round encodes its node names once for all rules, and
-//! reads those of answers in place.
+//! `EndpointCost` without a string per node: names are encoded once, and read in place.
 
 use bytes::{Buf, BufMut, Bytes};
 use tautline_core::{
@@ -13,10 +12,8 @@ use tonic::{
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-/// Maximum length of a detail in memory.
 const LONGEST_DETAIL_CHARS: usize = 200;
 
-/// Encodes the nodes of a question.
 pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     let mut out = Vec::with_capacity(nodes.iter().map(|n| n.len() + 4).sum());
     for name in nodes.iter() {
@@ -25,19 +22,16 @@ pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     out.into()
 }
 
-/// An encoded question, without its nodes, and the nodes. Fields of a protobuf message may be
-/// concatenated.
+/// An encoded question; concatenated fields are a protobuf message.
 #[derive(Clone, Debug)]
 pub(crate) struct RawQuestion {
     pub head: Bytes,
     pub nodes: Bytes,
 }
 
-/// An encoded answer.
 #[derive(Debug)]
 pub(crate) struct RawAnswer(Bytes);
 
-/// A decoded answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub costs: Costs,
@@ -49,7 +43,6 @@ impl RawAnswer {
         Self(bytes)
     }
 
-    /// Decodes the answer for the requested nodes.
     pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, MalformedMessage> {
         let mut costs = Costs::new(nodes.len());
         let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
@@ -57,7 +50,6 @@ impl RawAnswer {
         Ok(Answer { costs, valid })
     }
 
-    /// Calls `each` for every line: node, cost and details.
     pub(crate) fn lines(
         &self,
         mut each: impl FnMut(&str, i64, CostDetail<'_>),
@@ -74,13 +66,12 @@ impl RawAnswer {
         })
     }
 
-    /// The validity of its lines.
     pub(crate) fn validity(&self) -> Result<Validity, MalformedMessage> {
         read_answer(&self.0, |_| {})
     }
 }
 
-/// Decodes bytes as an answer; every message that prost accepts must be accepted.
+/// Every message that prost accepts must be accepted.
 pub(crate) fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 
@@ -91,7 +82,6 @@ pub(crate) fn fuzz_answer(data: &[u8]) {
     }
 }
 
-/// The codec of `EndpointCost`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostCodec;
 
@@ -213,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are an answer or an error, and what prost refuses is refused.
+        /// prost and this decoder accept the same bytes.
         #[test]
         fn garbage_is_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             fuzz_answer(&bytes);

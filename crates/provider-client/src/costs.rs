@@ -1,4 +1,4 @@
-//! The costs of one rule: from the cache as far as its lines are valid, else from the provider.
+//! The costs of one rule: from the cache while valid, else from the provider.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,6 @@ use crate::{
     question::{PlanningQuestion, provider_name},
 };
 
-/// Costs with their source.
 pub(crate) enum CostSource {
     /// From earlier answers that are still valid.
     Cached(Costs),
@@ -41,11 +40,7 @@ pub(crate) enum CostSource {
 }
 
 impl ProviderClient {
-    /// The costs of all nodes of a question. `all_nodes` caches the encoded nodes for all rules of
-    /// a round.
-    ///
-    /// # Errors
-    /// The provider gave no answer.
+    /// `all_nodes` caches the encoded nodes for all rules of a round.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
@@ -108,8 +103,8 @@ impl ProviderClient {
                         unexpected_nodes: 0,
                     });
                 }
-                // The provider restarted, too much changed, the answer is for this pod only, or
-                // a full answer arrived meanwhile.
+                // The provider restarted, too much changed, or the answer is outdated or for this
+                // pod only.
                 self.metrics().full_refetch(&rule.name, &provider);
                 refetch = Some((known, by));
                 begun = Instant::now();
@@ -147,7 +142,7 @@ impl ProviderClient {
 }
 
 impl ProviderClient {
-    /// The pod's annotations that a provider may read: all if it is in the pod's namespace.
+    /// All if the provider is in the pod's namespace.
     pub(crate) fn shared_annotations(
         &self,
         service: &Service,
@@ -163,10 +158,6 @@ impl ProviderClient {
             .collect()
     }
 
-    /// The deadline of a call.
-    ///
-    /// # Errors
-    /// The namespace's budget is used up.
     fn deadline_for(
         &self,
         service: &Service,
@@ -181,10 +172,6 @@ impl ProviderClient {
         }
     }
 
-    /// The deadline of a call within an untrusted namespace's budget.
-    ///
-    /// # Errors
-    /// The budget is used up.
     pub(crate) fn deadline_within_budget(
         &self,
         budgets: &Budgets,
@@ -200,8 +187,8 @@ impl ProviderClient {
     }
 }
 
-/// The question without nodes and pod identity: equal for all pods of one shape. ResourceClaims
-/// are reduced to their presence, since each pod of a template has its own.
+/// Equal for all pods of one shape: ResourceClaims are reduced to their presence, since each pod of
+/// a template has its own.
 fn question_template(
     question: &PlanningQuestion,
     constraints: &PodConstraints,
@@ -237,7 +224,6 @@ fn question_template(
     }
 }
 
-/// Sets the pod's identity.
 fn set_pod(head: &mut wire::EndpointCostRequest, question: &PlanningQuestion) {
     if let Some(source) = &mut head.source {
         source.name.clone_from(&question.subject.name);

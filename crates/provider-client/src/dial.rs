@@ -1,6 +1,5 @@
-//! Connections to providers. The author of a Service of type ExternalName chooses a name, and that
-//! name's DNS server chooses the address: such connections can be kept away from this machine and
-//! its link.
+//! Connections to providers. The author of an ExternalName Service chooses the address through DNS:
+//! such connections can be kept away from this machine and its link.
 
 use std::{
     io,
@@ -15,14 +14,11 @@ use hyper_util::client::legacy::connect::{HttpConnector, dns::Name};
 use tautline_core::providers::is_local;
 use tower::Service;
 
-/// Deadline of a TCP or TLS handshake.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A TCP connector.
 pub(crate) fn connector(remote_only: bool) -> HttpConnector<Resolver> {
     let mut connector = HttpConnector::new_with_resolver(Resolver { remote_only });
-    // TLS comes on top.
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_keepalive(Some(KEEPALIVE));
@@ -30,8 +26,7 @@ pub(crate) fn connector(remote_only: bool) -> HttpConnector<Resolver> {
     connector
 }
 
-/// Resolves names with the system's resolver, optionally to remote addresses only. Literal
-/// addresses are not resolved: `Endpoints` checks them.
+/// Resolves names, optionally to remote addresses only; `Endpoints` checks literal addresses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resolver {
     remote_only: bool,

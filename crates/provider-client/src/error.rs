@@ -1,5 +1,3 @@
-//! The errors of calls to providers.
-
 use std::sync::Arc;
 
 use tautline_core::planning::code;
@@ -41,8 +39,7 @@ impl From<MalformedMessage> for CallError {
 }
 
 impl CallError {
-    /// The error without details that a tenant must not learn: Tautline calls a tenant's address
-    /// from its own position in the network.
+    /// Hides details of a tenant's address from the tenant: Tautline calls it from its own network.
     pub(crate) fn without_details(self, external: bool) -> Self {
         let hidden = |what: &str| format!("{what}; the log has the cause, at the level debug");
         match self {

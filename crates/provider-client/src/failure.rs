@@ -1,15 +1,12 @@
-//! Describes a failed call for people: the address, and whether the connection, TLS, the protocol
-//! or the provider failed.
+//! Describes a failed call: the address, and whether connection, TLS, protocol or provider failed.
 
 use std::{error::Error, io};
 
 use tautline_core::{providers::Address, text};
 use tonic::Status;
 
-/// Maximum length of a provider's message in statuses and events.
 const MAX_MESSAGE_CHARS: usize = 512;
 
-/// A failed call in one line.
 pub(crate) fn describe(address: &Address, status: &Status) -> String {
     match status.source() {
         // The status came over the wire.
@@ -24,7 +21,6 @@ pub(crate) fn status_text(status: &Status) -> String {
     format!("{:?}: {message}", status.code())
 }
 
-/// The most specific cause in the chain of a transport error.
 fn cause_of(top: &(dyn Error + 'static)) -> String {
     let chain = || std::iter::successors(Some(top), |error| Error::source(*error));
     if let Some(io) = chain().find_map(|error| error.downcast_ref::<io::Error>()) {

@@ -1,6 +1,5 @@
-//! The client of rule providers. It finds them by the labels of their Services, keeps one HTTP/2
-//! channel per address, and calls them for one rule ([`client`]) or for all rules of a pod
-//! ([`planning_round`]), within deadlines, circuit breakers and budgets.
+//! The client of rule providers, found by the labels of their Services: one HTTP/2 channel per
+//! address, deadlines, circuit breakers and budgets, for one rule or all rules of a pod.
 
 #![warn(missing_docs)]
 

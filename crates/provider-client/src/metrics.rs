@@ -1,5 +1,3 @@
-//! Metrics of the calls to providers.
-
 use std::time::Duration;
 
 use prometheus_client::{
@@ -50,7 +48,6 @@ pub struct Metrics {
     refreshes: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
     bound: LabelBound,
-    /// Addresses with an open breaker.
     pub(crate) open: Gauge,
 }
 
@@ -144,7 +141,6 @@ impl Metrics {
             .inc();
     }
 
-    /// A call that no pod waited for.
     pub(crate) fn refreshed(
         &self,
         rule: &str,
@@ -229,7 +225,7 @@ mod tests {
         assert!((2..=MAX_RULES + 1).contains(&ignored), "{ignored}");
         let other = format!("rule=\"{OTHER}\"");
         assert!(text.contains(&other), "{text}");
-        let kept = "{rule=\"latency\",provider=\"net/prober\"} 2";
-        assert!(text.contains(kept), "{text}");
+        let expected = "{rule=\"latency\",provider=\"net/prober\"} 2";
+        assert!(text.contains(expected), "{text}");
     }
 }

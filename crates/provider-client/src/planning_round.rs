@@ -173,8 +173,7 @@ impl ProviderClient {
         }
     }
 
-    /// Charges a namespace the time that a round waited for its own untrusted providers. The calls
-    /// were concurrent, so the slowest counts.
+    /// Charges a namespace the wait for its slowest untrusted provider: the calls were concurrent.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
         let Some(budgets) = self.budgets() else {
             return;
@@ -186,21 +185,21 @@ impl ProviderClient {
             let rest = provider.strip_prefix(namespace);
             rest.is_some_and(|rest| rest.starts_with('/'))
         };
-        let asked = rules
+        let called = rules
             .iter()
             .filter(|r| r.provider.as_ref().is_some_and(is_own));
-        if let Some(waited) = asked.map(|r| r.took).max() {
+        if let Some(waited) = called.map(|r| r.took).max() {
             budgets.charge(namespace, Instant::now(), waited);
         }
     }
 
     /// Whether a rule of this offer without an answer excludes every node.
     fn rejects(&self, constraints: &PodConstraints) -> bool {
-        let says = constraints
+        let unavailable = constraints
             .offer
             .provider_unavailable
             .unwrap_or(self.config().provider_unavailable);
-        says == ProviderUnavailable::Reject
+        unavailable == ProviderUnavailable::Reject
     }
 
     async fn query_rule(

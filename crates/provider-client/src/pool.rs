@@ -31,23 +31,18 @@ const IDLE: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     address: Address,
-    /// The name that the certificate must have; `None`: no TLS.
+    /// The name in the certificate; `None`: no TLS.
     tls_name: Option<String>,
-    /// It must not resolve to this machine or its link.
     remote_only: bool,
-    /// It belongs to a trusted Service. Calls of a tenant's Service to the same address must not
-    /// open the breaker for others.
+    /// A tenant's calls to the same address must not open the breaker for others.
     trusted: bool,
 }
 
-/// A call that probes an address.
 pub(crate) type Probe =
     Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
-/// The addresses for a call.
 pub(crate) struct Candidates<'a> {
     pub addresses: &'a [Address],
-    /// The index of the first.
     pub first: usize,
     pub tls_name: Option<&'a str>,
     pub remote_only: bool,
@@ -56,17 +51,13 @@ pub(crate) struct Candidates<'a> {
     pub may_probe: bool,
 }
 
-/// A channel with its breaker.
 pub(crate) struct Connection {
     pub address: Address,
     pub channel: Channel,
     breaker: Mutex<Breaker>,
     used: Mutex<Instant>,
-    /// The last error.
     error: Mutex<String>,
-    /// A background task probes it.
     probing: AtomicBool,
-    /// Repeats the last request.
     probe: Mutex<Option<Probe>>,
     open: Gauge,
 }
@@ -90,8 +81,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Admits one call, unless the breaker is open. A probe may pass an open breaker after its
-    /// pause.
+    /// Admits one call, unless the breaker is open; a probe may pass it after its pause.
     pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
         let now = Instant::now();
         let mut breaker = self.breaker.lock();
@@ -102,13 +92,13 @@ impl Connection {
         })
     }
 
-    /// The time of the next probe; `None` if the breaker is closed or the address unused.
+    /// `None` if the breaker is closed or the address unused.
     pub(crate) fn probe_due(&self) -> Option<Instant> {
-        let wanted = self.used.lock().elapsed() < IDLE;
-        self.breaker.lock().open_until().filter(|_| wanted)
+        let in_use = self.used.lock().elapsed() < IDLE;
+        self.breaker.lock().open_until().filter(|_| in_use)
     }
 
-    /// Sets the probe; returns whether the caller must start the probing task.
+    /// Returns whether the caller must start the probing task.
     pub(crate) fn set_probe(&self, probe: Probe) -> bool {
         *self.probe.lock() = Some(probe);
         !self.probing.swap(true, Ordering::Relaxed)
@@ -132,7 +122,7 @@ pub(crate) struct CallGuard {
 }
 
 impl CallGuard {
-    /// Records the result; returns whether the breaker is open now.
+    /// Returns whether the breaker is open now.
     pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
         let connection = &self.connection;
@@ -176,7 +166,6 @@ pub(crate) struct Pool {
     open: Gauge,
 }
 
-/// No address can be called.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     /// The breakers of all addresses are open.
@@ -201,13 +190,11 @@ impl Pool {
         })
     }
 
-    /// A counter, for round-robin.
     pub(crate) fn next_index(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Admits a call at the first address whose breaker allows it. Skips the connection `skip`,
-    /// which has just failed, if there is another address.
+    /// Admits a call at the first address whose breaker allows it; `skip` has just failed: last.
     pub(crate) fn admit_call(
         &self,
         candidates: &Candidates<'_>,
@@ -269,7 +256,7 @@ impl Pool {
             probe: Mutex::default(),
             open: self.open.clone(),
         });
-        // Of two concurrent callers, the first one's channel stays.
+        // The first of concurrent callers wins.
         Ok(Arc::clone(
             &self.connections.entry(key).or_insert(connection),
         ))

@@ -1,5 +1,3 @@
-//! The question that a planning round answers.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{
@@ -22,8 +20,7 @@ pub struct PlanningQuestion {
     pub resource_claims: Vec<String>,
     /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
-    /// kube-scheduler, and with it every other pod, waits for the answer: the time to wait for
-    /// untrusted providers is limited.
+    /// kube-scheduler waits, and with it all other pods: limits the wait for untrusted providers.
     pub scheduler_waits: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Refreshes answers in use before they end, so that consecutive pods of one shape do not wait for
-//! a provider.
+//! Refreshes answers in use before they end, so that the next pod of the shape does not wait.
 
 use std::sync::Arc;
 
@@ -16,8 +15,7 @@ use crate::{
 };
 
 impl ProviderClient {
-    /// Refreshes the answer to `key` at `due`. The request is for any pod. A failure has no effect:
-    /// the next pod without a cached answer requests it.
+    /// The request is for any pod. After a failure the next pod requests the answer itself.
     pub(crate) fn schedule_refresh(
         &self,
         endpoints: Endpoints,
@@ -64,13 +62,13 @@ impl ProviderClient {
                         nodes: encode_nodes(&nodes),
                     };
                     let begun = Instant::now();
-                    let asked = self.endpoint_cost(
+                    let answering = self.endpoint_cost(
                         endpoints.clone(),
                         question,
                         EndpointChoice::RoundRobin,
                         by,
                     );
-                    let (answer, by) = asked.await?;
+                    let (answer, by) = answering.await?;
                     let answer = answer.read(&nodes)?;
                     self.cache()
                         .insert(key.clone(), &nodes, &answer, &by.address, begun);

@@ -1,5 +1,4 @@
-//! Calls to the underlay controller: a service outside the cluster that can change the
-//! infrastructure, such as a network path, so that a limit is met.
+//! Calls to the underlay: a service that changes the infrastructure so that a limit is met.
 
 use std::sync::{
     Arc,
@@ -114,7 +113,7 @@ impl ProviderClient {
         }
     }
 
-    /// Allocates an offer. Repeated calls for one id allocate once.
+    /// Allocates an offer; idempotent.
     ///
     /// # Errors
     /// The error, and whether the offer may be allocated nevertheless.
@@ -150,7 +149,7 @@ impl ProviderClient {
             Ok(Ok(())) => Ok(()),
             Ok(Err(status)) => {
                 let error = CallError::Failed(status_text(&status));
-                // The result of a first attempt with a broken connection is unknown.
+                // With a broken connection the first attempt's result is unknown.
                 if attempts.load(Ordering::Relaxed) > 1 {
                     Err(AllocateError::Unknown(error))
                 } else {
@@ -190,8 +189,7 @@ impl ProviderClient {
             .await
     }
 
-    /// Asks the underlay to mitigate a violation; returns the id of the new allocation, empty
-    /// without one.
+    /// Asks for the mitigation of a violation; returns the new allocation's id, or an empty text.
     ///
     /// # Errors
     /// The underlay rejected it or gave no answer. Never retried automatically.
@@ -238,7 +236,6 @@ impl ProviderClient {
     }
 }
 
-/// Whether the underlay itself rejected the call.
 fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),

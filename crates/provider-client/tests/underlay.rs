@@ -1,6 +1,6 @@
-//! What the caller of an underlay knows after each kind of failure.
+//! The result of underlay calls after each kind of failure.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{net::Ipv4Addr, time::Duration};
@@ -22,7 +22,7 @@ fn discovery() -> ProviderClient {
     ProviderClient::new(config, Metrics::default()).unwrap()
 }
 
-/// An underlay that holds the offer `p1`, and the cluster that knows it.
+/// An underlay with the offer `p1`, and its cluster.
 async fn running() -> (Underlay, Snapshot) {
     let underlay = Underlay::new([("n1", 1)], Duration::from_secs(30));
     let end = std::time::SystemTime::now() + Duration::from_secs(30);

@@ -14,9 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
 
-/// Connections of the admin port, for probes, a scraper and people.
 const MAX_CONNECTIONS: usize = 64;
-/// Memory for all pages in progress.
 const PAGE_BYTES: usize = 64 << 20;
 
 /// The conditions that a process waits for before it can serve.
@@ -67,8 +65,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Serves the admin port until `stop`. `extra` serves paths other than the standard ones;
-/// `None` gives 404.
+/// Serves the admin port until `stop`; `extra` the other paths, `None` gives 404.
 ///
 /// # Errors
 /// None so far.

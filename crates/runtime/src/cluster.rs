@@ -4,8 +4,7 @@ use std::{fmt, time::Duration};
 
 use kube::{Client, Config};
 
-/// A connection without data for this time while a response is due is dead. Watches may be
-/// silent for almost as long.
+/// Time without data until a connection is dead; watches may be silent for almost as long.
 const SILENCE: Duration = Duration::from_secs(300);
 
 /// Access to the API server. Cheap to clone.
@@ -42,8 +41,7 @@ impl Cluster {
         &self.client
     }
 
-    /// A client whose connections belong to the current tokio runtime: their data wakes no other
-    /// thread.
+    /// A client on the current tokio runtime: its data wakes no other thread.
     pub(crate) fn client_here(&self) -> kube::Result<Client> {
         match &self.config {
             Some(config) => Client::try_from(config.clone()),

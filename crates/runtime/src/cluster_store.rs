@@ -31,36 +31,31 @@ impl Versions {
     }
 }
 
-/// The cluster's objects, kept in step by watches. Cheap to clone; clones share the index. Writes
-/// are short and synchronous; a read waits for at most one write.
+/// The cluster's objects, kept in step by watches; clones share the index. A read waits for at most
+/// one short write.
 #[derive(Clone, Debug)]
 pub struct ClusterStore(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     index: Mutex<Index>,
-    /// The last snapshot. Made on demand: writes after a snapshot copy the shards they touch.
+    /// Made on demand: writes after a snapshot copy the shards they touch.
     now: ArcSwap<Snapshot>,
-    /// The index has changed since. Written under the index lock.
+    /// The index has changed since `now`. Written under the index lock.
     stale: AtomicBool,
     versions: watch::Sender<Versions>,
-    /// The same without pods, which change thousands of times as often as other kinds.
+    /// Pods change thousands of times as often as other kinds.
     versions_except_pods: watch::Sender<Versions>,
     /// A bit for each kind with a complete list.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
-    /// Offers that are not active yet, by key.
     pending_offers: watch::Sender<BTreeMap<String, Arc<Offer>>>,
-    /// Unusable objects, and why.
     rejected: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
-/// The state of the watch on pods.
 #[derive(Debug, Default)]
 struct PodsWatch {
-    /// The end of its current pause.
     quiet_until: Option<Instant>,
-    /// The start of the current watch.
     since: Option<Instant>,
 }
 
@@ -111,8 +106,7 @@ impl ClusterStore {
         self.0.listed.load(Ordering::Acquire) & (1 << kind as u8) != 0
     }
 
-    /// The time until which no pod changes here, because the watch pauses. A snapshot taken after
-    /// this call has the pods of that time.
+    /// The end of the pause in which no pod changes here; a later snapshot has its pods.
     pub fn pods_quiet_until(&self) -> Option<Instant> {
         self.0.pods_watch.lock().quiet_until
     }
@@ -132,7 +126,6 @@ impl ClusterStore {
         self.0.pods_watch.lock().since = since;
     }
 
-    /// Offers that become active once the pods that they may select are known, by key.
     pub(crate) fn pending_offers(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
         &self.0.pending_offers
     }
@@ -149,7 +142,6 @@ impl ClusterStore {
         let find = |waiting: &BTreeMap<String, Arc<Offer>>| {
             waiting.values().find(|offer| concerns(offer)).cloned()
         };
-        // Offers are rarely pending.
         let Some(one) = find(&self.0.pending_offers.borrow()) else {
             return Ok(());
         };
@@ -179,7 +171,6 @@ impl ClusterStore {
     /// Records that the object of this key is usable or gone.
     pub fn accept(&self, kind: Kind, key: &str) {
         let mut refused = self.0.rejected.lock();
-        // Objects are rarely unusable.
         if refused.is_empty() {
             return;
         }
@@ -249,14 +240,13 @@ impl ClusterStore {
     }
 }
 
-/// A list in progress: each object takes effect at once, and [`commit`](Self::commit) removes the
-/// objects that the list lacks. So a large cluster is never held twice. Dropping it removes
-/// nothing.
+/// A list in progress: each object takes effect at once, so a large cluster is never held twice;
+/// [`commit`](Self::commit) removes the objects that the list lacks, and dropping removes nothing.
 #[derive(Debug)]
 pub struct Relist {
     store: ClusterStore,
     kind: Kind,
-    /// Keys of earlier objects that the list has not had so far.
+    /// Earlier objects that the list has not had so far.
     not_listed: HashSet<Arc<str>>,
     changed: bool,
 }
@@ -293,7 +283,7 @@ impl Relist {
 }
 
 impl Drop for Relist {
-    /// Publishes the objects so far: the next list may bring the same and change nothing.
+    /// Publishes the objects so far: the next list may change nothing.
     fn drop(&mut self) {
         if self.changed {
             {

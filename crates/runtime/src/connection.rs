@@ -1,5 +1,3 @@
-//! One connection of a port: its phase, and the memory of its request.
-
 use std::sync::{
     Arc,
     atomic::{AtomicI64, Ordering::Relaxed},
@@ -10,8 +8,7 @@ use crate::{
     port::Port,
 };
 
-/// Bytes that every connection may use, even when the memory for requests is used up: small
-/// requests, such as kube-scheduler's with node names, always pass.
+/// Bytes of every connection that always pass, such as kube-scheduler's requests with node names.
 const FREE_BYTES: i64 = 64 << 10;
 
 /// The memory for requests is used up.
@@ -25,7 +22,7 @@ pub struct Connection {
     id: u64,
     pub(crate) activity: Arc<Activity>,
     source: Arc<Source>,
-    held: AtomicI64,
+    charged: AtomicI64,
 }
 
 impl Connection {
@@ -35,11 +32,10 @@ impl Connection {
             id: opened.id,
             activity: opened.activity,
             source: opened.source,
-            held: AtomicI64::new(0),
+            charged: AtomicI64::new(0),
         }
     }
 
-    /// Bytes of all connections of the port.
     fn bytes(&self) -> i64 {
         self.port.metrics().request_bytes.get()
     }
@@ -65,7 +61,7 @@ impl Connection {
 
     fn add(&self, bytes: i64) -> (i64, i64, i64) {
         (
-            self.held.fetch_add(bytes, Relaxed) + bytes,
+            self.charged.fetch_add(bytes, Relaxed) + bytes,
             self.source.bytes.fetch_add(bytes, Relaxed) + bytes,
             self.port.metrics().request_bytes.inc_by(bytes) + bytes,
         )
@@ -77,8 +73,8 @@ impl Connection {
     /// The memory of all requests, or of this address' requests, is used up.
     pub fn charge(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = signed(bytes);
-        let (held, of_source, all) = self.add(bytes);
-        if held > FREE_BYTES && self.exceeds(of_source, all) {
+        let (charged, of_source, all) = self.add(bytes);
+        if charged > FREE_BYTES && self.exceeds(of_source, all) {
             self.add(-bytes);
             return Err(OutOfMemory);
         }
@@ -92,11 +88,10 @@ impl Connection {
         bytes <= FREE_BYTES || !self.exceeds(of_source, self.bytes() + bytes)
     }
 
-    /// Charges the response instead of its request. It is in memory already, so the last one may
-    /// exceed the limit.
+    /// Charges the response instead of its request. It exists already, so it may exceed the limit.
     pub(crate) fn charge_answer(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = signed(bytes);
-        let more = bytes - self.held.load(Relaxed);
+        let more = bytes - self.charged.load(Relaxed);
         if more <= 0 {
             return Ok(());
         }
@@ -112,16 +107,14 @@ impl Connection {
         all > most || of_source > most / 2
     }
 
-    /// The request is answered.
     pub(crate) fn release(&self) {
-        let held = self.held.swap(0, Relaxed);
-        if held != 0 {
-            self.source.bytes.fetch_sub(held, Relaxed);
-            self.port.metrics().request_bytes.dec_by(held);
+        let charged = self.charged.swap(0, Relaxed);
+        if charged != 0 {
+            self.source.bytes.fetch_sub(charged, Relaxed);
+            self.port.metrics().request_bytes.dec_by(charged);
         }
     }
 
-    /// The socket is closed.
     pub(crate) fn closed(&self) {
         self.port.closed(self.id);
     }

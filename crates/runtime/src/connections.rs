@@ -1,8 +1,7 @@
-//! The accounting of a port's connections: which ones are idle, which are overdue, and
-//! which is closed to make room for a new one. Pure: the caller passes the time in.
+//! The accounting of a port's connections. Pure: the caller passes the time.
 //!
-//! At the bound the source address with the most connections loses its idlest one. A
-//! connection whose request is being handled is never chosen.
+//! At the bound the source address with the most connections loses its idlest one, but none whose
+//! request is being handled.
 
 use std::{
     collections::HashMap,
@@ -14,24 +13,18 @@ use std::{
     time::Duration,
 };
 
-/// A client that takes this long to read a response may lose its connection to a new one.
+/// A client that takes longer to read a response may lose its connection to a new one.
 const STALLED_MILLIS: u64 = 1_000;
 
-/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// No byte has arrived.
     New,
     /// The headers of a request are arriving (HTTP/2: the preface).
     Head,
-    /// No request is under way.
     Idle,
-    /// The body of a request is arriving.
     Body,
-    /// The request is being handled.
     Work,
-    /// The response is being written.
     Response,
     /// The response is complete and not yet flushed.
     Flush,
@@ -47,12 +40,11 @@ const PHASES: [Phase; 7] = [
     Phase::Flush,
 ];
 
-/// The state of one connection. The connection's own task writes it without a lock.
+/// Its own task writes it without a lock.
 #[derive(Debug)]
 pub struct Activity {
     /// Milliseconds times 8, plus the phase.
     state: AtomicU64,
-    /// Open streams of HTTP/2.
     streams: AtomicU32,
 }
 
@@ -93,12 +85,11 @@ impl Activity {
         self.streams.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a request is being handled.
     pub fn is_working(&self) -> bool {
         self.streams.load(Relaxed) > 0 || self.phase() == Phase::Work
     }
 
-    /// The order in which connections of one source are closed, the least first.
+    /// The least is closed first; `None` is not.
     fn rank(&self, now: u64) -> Option<(u8, u64)> {
         if self.streams.load(Relaxed) > 0 {
             return None;
@@ -124,7 +115,6 @@ pub struct Timeouts {
     pub response: Duration,
 }
 
-/// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CloseReason {
     Silent,
@@ -151,7 +141,6 @@ impl CloseReason {
 }
 
 impl Timeouts {
-    /// Why the connection has to be closed by now.
     fn overdue(&self, activity: &Activity, now: u64) -> Option<CloseReason> {
         if activity.streams.load(Relaxed) > 0 {
             return None;
@@ -168,7 +157,6 @@ impl Timeouts {
         (waited >= limit).then_some(reason)
     }
 
-    /// How often to look for overdue connections.
     pub fn tick(&self) -> Duration {
         let shortest = self.first_byte.min(self.head).min(self.response);
         let shortest = self.idle.map_or(shortest, |idle| idle.min(shortest));
@@ -176,11 +164,9 @@ impl Timeouts {
     }
 }
 
-/// What the connections of one source address hold together.
 #[derive(Debug, Default)]
 pub struct Source {
     connections: AtomicUsize,
-    /// Bytes of requests and answers.
     pub bytes: AtomicI64,
 }
 
@@ -200,17 +186,15 @@ struct Entry<T> {
     handle: T,
 }
 
-/// A connection that was let in.
 #[derive(Debug)]
 pub struct Opened<T> {
     pub id: u64,
     pub activity: Arc<Activity>,
     pub source: Arc<Source>,
-    /// The connection that is closed in its place.
     pub closed: Option<T>,
 }
 
-/// The open connections. `T` is what closes one.
+/// `T` closes a connection.
 #[derive(Debug)]
 pub struct Connections<T> {
     most: usize,
@@ -240,17 +224,14 @@ impl<T> Connections<T> {
         self.entries.is_empty()
     }
 
-    /// Lets a connection in, and takes another out where a bound is reached.
-    ///
-    /// # Errors
-    /// Every connection that could make room has a request under way; gives `handle` back.
+    /// Returns `handle` if every connection that could make room has a request in progress.
     pub fn open(&mut self, address: IpAddr, now: u64, handle: T) -> Result<Opened<T>, T> {
         let address = source_of(address);
         let of_source = self.sources.get(&address).cloned();
-        let held = of_source
+        let from_source = of_source
             .as_ref()
             .map_or(0, |s| s.connections.load(Relaxed));
-        let victim = if held >= self.most_per_source {
+        let victim = if from_source >= self.most_per_source {
             Some(self.idlest(Some(address), now))
         } else if self.entries.len() >= self.most {
             Some(self.idlest(None, now))
@@ -281,7 +262,6 @@ impl<T> Connections<T> {
         })
     }
 
-    /// Takes a connection out, if it is still there.
     pub fn close(&mut self, id: u64) -> Option<T> {
         let entry = self.entries.remove(&id)?;
         if entry.source.connections.fetch_sub(1, Relaxed) == 1 {
@@ -290,12 +270,11 @@ impl<T> Connections<T> {
         Some(entry.handle)
     }
 
-    /// Takes out the connection that makes room best: where file descriptors run out.
+    /// The connection to close first when file descriptors run out.
     pub fn shed(&mut self, now: u64) -> Option<T> {
         self.idlest(None, now).and_then(|id| self.close(id))
     }
 
-    /// Takes out all connections that are overdue.
     pub fn overdue(&mut self, timeouts: &Timeouts, now: u64) -> Vec<(T, CloseReason)> {
         let due =
             |(id, entry): (&u64, &Entry<T>)| Some((*id, timeouts.overdue(&entry.activity, now)?));

@@ -65,10 +65,10 @@ fn port_closes_connections_of_the_largest_source() {
         let opened = table.open(address(n), u64::from(n), name).unwrap();
         opened.activity.enter(Phase::Idle, u64::from(n));
     }
-    // "quiet" has been idle for longest, and its source has one connection only.
+    // "quiet" has been idle for longest, and is its source's only connection.
     let fifth = table.open(address(3), 10, "new").unwrap();
     assert_eq!(fifth.closed, Some("a"));
-    // At its own bound a source loses its own.
+    // At its own bound a source loses its own connection.
     let mut table = Connections::new(100, 2);
     for name in ["a", "b"] {
         table.open(address(2), 1, name).unwrap();
@@ -110,7 +110,6 @@ fn source_of_groups_addresses_by_host() {
     assert_ne!(of("2001:db8:1:2::3"), of("2001:db8:1:3::3"));
 }
 
-/// What happens to a port: an address connects, or a connection changes.
 #[derive(Clone, Debug)]
 enum Event {
     Open(u8),
@@ -127,8 +126,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// The bounds hold; a connection at work is never closed; the closed one is the idlest
-    /// of the source with the most connections (of those that could make room).
+    /// Bounds hold, and never a busy connection is closed, but the idlest of the largest source.
     #[test]
     fn open_closes_the_idlest_of_the_largest_source(
         events in prop::collection::vec(event(), 1..200),

@@ -1,5 +1,4 @@
-//! Metadata watches on the kinds that offers name: Cluster, NetworkService, and legacy
-//! Endpoints. A watch starts when an offer names the kind and the API server serves it.
+//! Metadata watches on the kinds that offers name: Cluster, NetworkService, and legacy Endpoints.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,35 +33,27 @@ use crate::{
     watch_changes::{Change, Changes, refusal},
 };
 
-/// Kinds that are watched at the same time. Tenants choose them, and each is a watch with the
-/// process' own rights.
+/// Maximum number of watched kinds: tenants choose them, and Tautline watches with its own rights.
 pub const MAX_KINDS: usize = 16;
-/// Time between two discoveries, so that changing offers cause no request storm.
+/// Changing offers cause no storm of discoveries.
 const PACE: Duration = Duration::from_millis(250);
 /// Time until a kind's discovery is retried; doubles each time.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 const LONGEST_RETRY: Duration = Duration::from_secs(120);
-/// Deadline of a discovery.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Time to collect changes of offers.
 const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-/// The kinds that the offers of each namespace name.
 type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
-/// An object's metadata.
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// After this time without the kind its objects are removed; until then the API server may have
-/// lost it for a moment.
+/// The objects of a kind are removed this long after it: the API server may lose it for a moment.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
-/// The published state of a kind.
 #[derive(Clone, Debug, Default)]
 struct KindStatus {
     /// All its objects are in the store, or it has none.
     listed: bool,
-    /// Why it is not watched.
     missing: Option<String>,
 }
 
@@ -145,7 +136,6 @@ pub async fn watch_dynamic_kinds(
                 if changed.is_err() {
                     return;
                 }
-                // Collect offers that change together.
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(SETTLE) => {}
@@ -155,13 +145,10 @@ pub async fn watch_dynamic_kinds(
     }
 }
 
-/// The watch, or the next discovery, of a kind.
 struct KindState {
     watch: Option<RunningWatch>,
-    /// Consecutive failures.
     failures: u32,
     next_attempt: Instant,
-    /// The time when its objects were last known.
     lost_at: Instant,
     absent: bool,
 }
@@ -171,7 +158,7 @@ struct RunningWatch {
     end: DropGuard,
 }
 
-/// Whether a watch had listed the objects, and why it ended.
+/// Whether the objects had been listed, and why the watch ended.
 type WatchEnd = (bool, String);
 
 struct DynamicWatcher {
@@ -180,20 +167,18 @@ struct DynamicWatcher {
     kinds: WatchedKinds,
     stop: CancellationToken,
     states: BTreeMap<Gvk, KindState>,
-    /// Kinds beyond [`MAX_KINDS`].
     over_limit: BTreeSet<Gvk>,
     next_pace: Instant,
 }
 
 impl DynamicWatcher {
-    /// Watches exactly the kinds that offers name now.
     async fn update_kinds(&mut self) {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
         let watched = |gvk: &Gvk| self.kinds.watched(gvk);
-        let (wanted, beyond) = select_kinds(&named, watched);
+        let (selected, beyond) = select_kinds(&named, watched);
         let over: Vec<Gvk> = self.states.keys().cloned().collect();
-        for gvk in over.into_iter().filter(|gvk| !wanted.contains(gvk)) {
+        for gvk in over.into_iter().filter(|gvk| !selected.contains(gvk)) {
             let Some(KindState { watch, .. }) = self.states.remove(&gvk) else {
                 continue;
             };
@@ -212,7 +197,7 @@ impl DynamicWatcher {
         }
         self.over_limit = beyond;
         let now = Instant::now();
-        for gvk in wanted {
+        for gvk in selected {
             self.states.entry(gvk).or_insert(KindState {
                 watch: None,
                 failures: 0,
@@ -223,11 +208,10 @@ impl DynamicWatcher {
         }
     }
 
-    /// Waits for the next event and handles it.
     async fn next_step(&mut self) {
         let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
-        let look = waiting.min_by_key(|(_, f)| f.next_attempt);
-        let look = look.map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
+        let attempt = waiting.min_by_key(|(_, f)| f.next_attempt);
+        let attempt = attempt.map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
         let lost = self.states.values().filter(|f| !f.absent);
         let lost = lost
             .filter(|f| f.watch.is_none())
@@ -242,15 +226,14 @@ impl DynamicWatcher {
         tokio::select! {
             (gvk, (listed, why)) = next_ended(&mut self.states) => self.watch_ended(&gvk, listed, &why),
             () = at(gone_at) => self.drop_absent_kinds(),
-            () = at(look.as_ref().map(|(_, at)| *at)) => {
-                if let Some((gvk, _)) = look {
+            () = at(attempt.as_ref().map(|(_, at)| *at)) => {
+                if let Some((gvk, _)) = attempt {
                     self.start_watch(&gvk);
                 }
             }
         }
     }
 
-    /// Discovers a kind and watches it.
     fn start_watch(&mut self, gvk: &Gvk) {
         self.next_pace = Instant::now() + PACE;
         let Some(followed) = self.states.get_mut(gvk) else {
@@ -269,7 +252,6 @@ impl DynamicWatcher {
         followed.watch = Some(RunningWatch { task, end });
     }
 
-    /// A kind is not, or no longer, watched.
     fn watch_ended(&mut self, gvk: &Gvk, listed: bool, why: &str) {
         let Some(followed) = self.states.get_mut(gvk) else {
             return;
@@ -292,7 +274,6 @@ impl DynamicWatcher {
         self.kinds.set(gvk, gone, Some(unavailable(gvk)));
     }
 
-    /// Removes the objects of kinds that are absent for [`ABSENT_AFTER`].
     fn drop_absent_kinds(&mut self) {
         for (gvk, followed) in &mut self.states {
             if followed.watch.is_none()
@@ -307,7 +288,6 @@ impl DynamicWatcher {
     }
 }
 
-/// The first watch to end.
 async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) {
     let watched = followed.iter_mut().filter_map(|(gvk, f)| {
         let watching = f.watch.as_mut()?;
@@ -322,7 +302,6 @@ async fn next_ended(followed: &mut BTreeMap<Gvk, KindState>) -> (Gvk, WatchEnd) 
     (names.swap_remove(at), ended)
 }
 
-/// The kinds that offers name, by namespace.
 fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespace<'a> {
     let mut named = ByNamespace::new();
     for offer in offers {
@@ -335,9 +314,8 @@ fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespac
     named
 }
 
-/// The kinds to watch, and those beyond [`MAX_KINDS`]. Kinds already watched come first, then the
-/// first of each namespace, then the second of each, so that a tenant with many kinds takes no
-/// place from others.
+/// The kinds to watch, and those beyond [`MAX_KINDS`]. Kinds already watched come first, then one
+/// of each namespace in turn, so that a tenant with many kinds takes no place from others.
 fn select_kinds(
     named: &ByNamespace<'_>,
     watched: impl Fn(&Gvk) -> bool,
@@ -354,19 +332,21 @@ fn select_kinds(
         .map(|(gvk, rank)| (!watched(gvk), rank, gvk))
         .collect();
     ranked.sort();
-    let mut wanted = ranked.into_iter().map(|(_, _, gvk)| gvk.clone());
-    (wanted.by_ref().take(MAX_KINDS).collect(), wanted.collect())
+    let mut selected = ranked.into_iter().map(|(_, _, gvk)| gvk.clone());
+    (
+        selected.by_ref().take(MAX_KINDS).collect(),
+        selected.collect(),
+    )
 }
 
-/// Time until the next attempt after this many earlier failures.
 fn retry_after(failures: u32) -> Duration {
     FIRST_RETRY
         .saturating_mul(2_u32.saturating_pow(failures))
         .min(LONGEST_RETRY)
 }
 
-/// The message for tenants: the same for a missing kind and one without permission, so that
-/// offers reveal nothing that a tenant may not read.
+/// The same for a missing kind and one without permission: offers must reveal nothing that their
+/// tenant may not read.
 fn unavailable((api_version, kind): &Gvk) -> String {
     if api_version.is_empty() {
         return format!("a target of kind {kind} needs its apiVersion");
@@ -418,7 +398,6 @@ async fn resolve_api(
     }
 }
 
-/// Watches until the kind is no longer served.
 async fn watch(
     api: Api<ObjectMetadata>,
     store: &ClusterStore,

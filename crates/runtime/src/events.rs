@@ -1,4 +1,4 @@
-//! Kubernetes events, written in the background: publishing never waits for the API server.
+//! Kubernetes events, written in the background.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -16,11 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_call::within;
 
-/// Events in the queue; more are dropped and counted.
 const QUEUE: usize = 1024;
-/// Keys at which old ones are dropped.
 const MANY: usize = 1024;
-/// Deadline of a write; the event is dropped after it.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The API server rejects notes above 1 kB.
 const LONGEST_CHARS: usize = 900;
@@ -112,8 +109,7 @@ impl Events {
 pub struct Queue(Receiver<EventNote>);
 
 impl Queue {
-    /// Writes events until `stop`, and then the rest of the queue. Drops an event that cannot be
-    /// written, so that it does not delay others.
+    /// Writes events until `stop`, then the queue's rest. Drops an event that cannot be written.
     pub async fn write(mut self, client: Client, reporter: &str, stop: CancellationToken) {
         let recorder = Recorder::new(client, Reporter::from(reporter));
         loop {

@@ -1,5 +1,4 @@
-//! Finalizers of pods. Strategic merge patches change the set on the server, so that other
-//! writers' finalizers are kept.
+//! Finalizers of pods. Strategic merge patches leave other writers' finalizers.
 
 use std::time::Duration;
 
@@ -12,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::api_call::within;
 
-/// Deadline of one write.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A change of finalizers that failed.

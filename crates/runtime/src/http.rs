@@ -35,7 +35,6 @@ use crate::{connections::Phase, tls::ServerTls};
 pub type HttpResponse = Response<Full<Bytes>>;
 
 const MAX_HEADER_BYTES: usize = 64 * 1024;
-/// Time for connections to finish at shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// The body of a request, with its connection.
@@ -119,7 +118,7 @@ where
     H: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = HttpResponse> + Send + 'static,
 {
-    // None from the stop on: what finishes its handshake then is not served.
+    // None from the stop on: later handshakes are not served.
     let graceful = Arc::new(Mutex::new(Some(GracefulShutdown::new())));
     let watchers = Arc::clone(&graceful);
     let connection = move |stream: crate::stream::Stream| {
@@ -135,7 +134,6 @@ where
             let (answer, connection) = (handle(request), Arc::clone(&connection));
             async move { Ok::<_, Infallible>(outgoing(answer.await, connection)) }
         });
-        // The port itself has timeouts for headers and for idle connections.
         let served = http1::Builder::new()
             .header_read_timeout(None)
             .max_buf_size(MAX_HEADER_BYTES)
@@ -171,14 +169,12 @@ fn outgoing(answer: HttpResponse, connection: Arc<Connection>) -> Response<Outgo
     answer.map(|body| Outgoing { body, connection })
 }
 
-/// Reserves memory that a request needs in addition to its body, until it is answered; returns
-/// the 503 response if the memory for requests is used up.
+/// Reserves memory for a request until it is answered; returns the 503 response if none is left.
 pub fn reserve_memory(connection: &Connection, bytes: usize) -> Option<HttpResponse> {
     let charged = connection.charge(bytes);
     charged.is_err().then(|| out_of_memory(connection))
 }
 
-/// The response when the memory for requests is used up.
 fn out_of_memory(connection: &Connection) -> HttpResponse {
     connection.port().metrics().rejected("Memory");
     retry_later(
@@ -215,8 +211,8 @@ pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
 /// The whole body of a request, counted against the port's memory for requests.
 ///
 /// # Errors
-/// The response: the body is larger than `most` bytes (413), the memory for requests is used up
-/// (503), the body did not arrive in time (408), or the connection broke (400).
+/// The response: the body is larger than `most` bytes (413), memory is used up (503), the body did
+/// not arrive in time (408), or the connection broke (400).
 pub async fn read_body(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
     let mut body = request.into_body();
     let connection = Arc::clone(&body.connection);
@@ -233,7 +229,6 @@ pub async fn read_body(request: Request<Body>, most: usize) -> Result<Bytes, Htt
         }
     };
     if read.is_err() {
-        // Release at once, so that other requests fit.
         connection.release();
     }
     read
@@ -247,8 +242,7 @@ async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse
         )
     };
     let connection = Arc::clone(&body.connection);
-    // The announced length may be rejected at once; only received bytes are charged, so that
-    // an announcement blocks no memory.
+    // The announced length may be rejected; only received bytes are charged.
     let promised = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if promised > most {
         return Err(too_large());

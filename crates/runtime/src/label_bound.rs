@@ -1,5 +1,4 @@
-//! Limits the label values of metrics that tenants and providers choose (rules, Services, reason
-//! codes): every new value is a series that is never dropped.
+//! Limits label values that tenants and providers choose: every new value is a series for ever.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,8 +17,7 @@ pub const MAX_RULE_PROVIDERS: usize = 1024;
 /// Maximum reason codes per rule of a metric.
 pub const MAX_CODES_PER_RULE: usize = 64;
 
-/// Limits the pairs of label values of a metric. The first pairs stay for the life of the
-/// process. Clones share the state.
+/// The first pairs of a metric's label values, kept for the life of the process. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LabelBound {
     max_seconds_per_first: usize,
@@ -71,7 +69,6 @@ impl LabelBound {
         (first, second)
     }
 
-    /// `None` for a new pair within the limits.
     fn known<'a>(
         &self,
         seen: &Seen,

@@ -1,5 +1,4 @@
-//! Leader election by a Lease. All times are local, so clocks need not agree: a Lease has expired
-//! when it was unchanged for its duration.
+//! Leader election by a Lease, with local times only: clocks need not agree.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +18,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_call::{ApiCallError, within};
 
-/// Deadline of a read by other processes.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The configuration of an election.
@@ -53,14 +51,12 @@ impl LeaseConfig {
     }
 }
 
-/// A term of leadership. Each task that acts as leader holds a clone and drops it when done: the
-/// Lease is released only then.
+/// A term of leadership. Tasks hold a clone; the Lease is released when all are dropped.
 #[derive(Clone, Debug)]
 pub struct Term {
     /// Cancelled at the end of the term.
     pub ended: CancellationToken,
-    /// The previous leader released the Lease, so its work is complete. Else there was no leader,
-    /// or it stopped in the middle of its work.
+    /// The previous leader released the Lease, so its work is complete.
     pub handed_over: bool,
     renewed: Arc<Mutex<Instant>>,
     renew_deadline: Duration,
@@ -68,14 +64,14 @@ pub struct Term {
 }
 
 impl Term {
-    /// Whether no other candidate can lead at this instant. Check it before any action that must
-    /// not happen twice: the process may have been suspended.
+    /// Whether no other candidate can lead now. Check it before any action that must not happen
+    /// twice: the process may have been suspended.
     pub fn is_active(&self) -> bool {
         !self.ended.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
     }
 }
 
-/// Takes part in the election until `stop`. `leader` holds the term while this process leads.
+/// Takes part in the election until `stop`; `leader` gets the term.
 ///
 /// # Errors
 /// The Lease was lost: the process should restart as a candidate.
@@ -101,13 +97,13 @@ pub async fn run(
         }
     };
     tracing::info!(lease = %config.name, identity = %config.identity, "leading");
-    let (held, mut released) = mpsc::channel(1);
+    let (guard, mut released) = mpsc::channel(1);
     let term = Term {
         ended: CancellationToken::new(),
         handed_over,
         renewed: Arc::new(Mutex::new(Instant::now())),
         renew_deadline: config.renew_deadline,
-        _held: held,
+        _held: guard,
     };
     let (over, renewed) = (term.ended.clone(), Arc::clone(&term.renewed));
     leader.send_replace(Some(term));
@@ -120,7 +116,6 @@ pub async fn run(
                 leader.send_replace(None);
                 continue;
             }
-            // No task acts as leader: release the Lease.
             _ = released.recv(), if stopping => {
                 _ = within(config.retry, release_lease(&api, lease)).await;
                 return Ok(());
@@ -143,7 +138,7 @@ pub async fn run(
                     leader.send_replace(None);
                     bail!("the Lease {} is lost: {error}", config.name);
                 }
-                // A conflict on our own Lease: continue from its current version.
+                // A conflict on our own Lease: continue from its version.
                 if let Ok(there) = within(config.retry, api.get(&config.name)).await {
                     let holder = there
                         .spec
@@ -158,11 +153,10 @@ pub async fn run(
     }
 }
 
-/// A candidate's observations.
 #[derive(Default)]
 struct Candidate {
     looked: bool,
-    /// The Lease's version, and when it was first seen.
+    /// The Lease's version, and the time since when it is unchanged.
     seen: Option<(String, Instant)>,
 }
 
@@ -239,7 +233,7 @@ async fn renew(api: &Api<Lease>, config: &LeaseConfig, mut lease: Lease) -> kube
         spec.holder_identity = Some(config.identity.clone());
         spec.renew_time = Some(MicroTime(Timestamp::now()));
     }
-    // Conflicts if another candidate has taken the Lease.
+    // Conflicts if another candidate took the Lease.
     api.replace(&config.name, &PostParams::default(), &lease)
         .await
 }
@@ -284,11 +278,11 @@ pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, ApiCallError>
     let Some(spec) = lease.and_then(|l| l.spec) else {
         return Ok(false);
     };
-    let held = spec.holder_identity.is_some_and(|h| !h.is_empty());
+    let has_holder = spec.holder_identity.is_some_and(|h| !h.is_empty());
     let lasts = i64::from(spec.lease_duration_seconds.unwrap_or(0));
     let age = spec
         .renew_time
         .map(|t| Timestamp::now().as_second() - t.0.as_second());
     // Twice, for clock differences and a handover in progress.
-    Ok(held && age.is_some_and(|age| age <= 2 * lasts))
+    Ok(has_holder && age.is_some_and(|age| age <= 2 * lasts))
 }

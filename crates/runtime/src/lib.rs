@@ -1,6 +1,5 @@
-//! The parts that every Tautline process shares: an HTTP server, TLS that reloads, an admin
-//! port, supervised tasks and shutdown, logs, and (feature `cluster`) watches that keep an index
-//! in step with a cluster, and manifest files.
+//! The parts that every Tautline process shares: servers, TLS, supervised tasks, logs, and (feature
+//! `cluster`) watches that keep an index in step with a cluster.
 
 #![warn(missing_docs)]
 

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Bytes of memory that this process may use: the minimum of its cgroup's limits and the
-/// machine's memory.
+/// Bytes that this process may use: the minimum of its cgroups' limits and the machine's memory.
 pub fn memory_bytes() -> u64 {
     memory_under(Path::new("/"))
 }
@@ -13,8 +12,8 @@ pub fn memory_bytes() -> u64 {
 fn memory_under(root: &Path) -> u64 {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
     let mut least = machine(&read("proc/meminfo"));
-    // In a container the cgroup's own folder is the root of the mount; elsewhere it is
-    // the path in /proc/self/cgroup, and every folder above it limits too.
+    // In a container the cgroup's folder is the mount's root; elsewhere it is the path in
+    // /proc/self/cgroup, and every folder above it limits too.
     for line in read("proc/self/cgroup").lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {

@@ -74,11 +74,11 @@ pub struct Manifests {
 /// The path of the standard input.
 pub const STDIN: &str = "-";
 
-/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders,
-/// by name; [`STDIN`] is the standard input.
+/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name;
+/// [`STDIN`] is the standard input.
 ///
 /// # Errors
-/// The first file that cannot be read or is malformed, or a path without any object.
+/// The first path that is unreadable, malformed or without objects.
 pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
     let mut files: Vec<(PathBuf, String)> = Vec::new();
     let mut objects = Vec::new();
@@ -167,7 +167,6 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileErro
         line: None,
         message: e.to_string(),
     };
-    // A pipe counts as a file.
     if !path.is_dir() {
         files.push(path.to_owned());
         return Ok(());

@@ -1,5 +1,4 @@
-//! A port that stays reachable under a flood: it accepts connections (plain or TLS), closes
-//! silent, slow and idle ones, and limits the memory of requests.
+//! A port that stays reachable under a flood: it closes silent, slow and idle connections.
 
 use std::{
     future::Future,
@@ -44,8 +43,8 @@ pub struct Limits {
     pub body: Duration,
     /// From the response's start until the client has read it.
     pub response: Duration,
-    /// Total bytes of requests and responses in progress, at most half of them of one address.
-    /// `None` for a quarter of the memory limit, and at least twice the largest request.
+    /// Bytes of requests and responses in progress, at most half for one address. `None`: a quarter
+    /// of the memory limit, and at least twice the largest request.
     pub request_bytes: Option<usize>,
 }
 
@@ -67,7 +66,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes for requests and responses, each of at most `largest`.
     fn budget(&self, largest: usize) -> usize {
         self.request_bytes.unwrap_or_else(|| {
             let quarter = usize::try_from(limits::memory_bytes() / 4).unwrap_or(usize::MAX);
@@ -129,7 +127,6 @@ impl Port {
         self.0.most_bytes
     }
 
-    /// The socket of a connection is closed.
     pub(crate) fn closed(&self, id: u64) {
         self.0.connections.lock().close(id);
         self.0.metrics.connections.dec();
@@ -175,7 +172,7 @@ impl Port {
                     continue;
                 }
             };
-            // Otherwise responses larger than a segment wait 40 ms for an ACK.
+            // Nagle delays responses larger than a segment by 40 ms.
             _ = tcp.set_nodelay(true);
             match &tls {
                 None => {
@@ -214,7 +211,7 @@ impl Port {
                 // Closed to make room for another; already counted.
                 _ = close => return,
             };
-            // Open the connection before the handshake ends: the sweep pauses while both are empty.
+            // Open it before the handshake ends: the sweep pauses while both are empty.
             let opened = matches!(shaken, Ok(Ok(_)))
                 .then(|| port.open(from))
                 .flatten();
@@ -255,7 +252,6 @@ impl Port {
     }
 
     fn sweep(&self) {
-        // Dropping the sender closes the connection.
         let overdue = self
             .0
             .connections

@@ -1,5 +1,3 @@
-//! Metrics of a port.
-
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -19,7 +17,6 @@ pub struct Metrics {
     pub(crate) connections: Gauge,
     closed: Family<Label, Counter>,
     rejected: Family<Label, Counter>,
-    /// Also the measure for the limit on the memory of requests.
     pub(crate) request_bytes: Gauge,
 }
 

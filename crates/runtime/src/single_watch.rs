@@ -8,8 +8,7 @@ use kube_runtime::{WatchStreamExt, watcher::watch_object};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-/// Passes the object to `see` after each change, `None` if it does not exist, until `stop`.
-/// Restarts with backoff after errors.
+/// Passes the object (`None` if absent) to `see` after each change; retries until `stop`.
 pub async fn watch_single<K>(
     api: Api<K>,
     name: &str,

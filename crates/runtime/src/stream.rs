@@ -1,5 +1,4 @@
-//! The socket of a connection, plain or TLS: it tracks the connection's phase, and fails once the
-//! connection must close.
+//! The socket of a connection, plain or TLS: tracks its phase, and fails once it must close.
 
 use std::{
     future::Future,
@@ -19,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{connection::Connection, connections::Phase};
 
-/// The length of a client's preface and of the settings header after it.
+/// A client's preface, and the settings header after it.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
 /// The protocol of a port.
@@ -43,7 +42,6 @@ pub struct Stream {
     socket: Socket,
     connection: Arc<Connection>,
     protocol: Protocol,
-    /// Bytes of the preface that have arrived.
     preface: usize,
     close: oneshot::Receiver<()>,
     closing: bool,
@@ -206,7 +204,7 @@ impl AsyncWrite for Stream {
             Socket::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Socket::Tls(tls) => Pin::new(tls).poll_flush(cx),
         })?;
-        // HTTP/1 flushes once it has nothing more to write.
+        // HTTP/1 flushes after its last write.
         if self.connection.activity.phase() == Phase::Flush {
             self.connection.release();
             self.connection.enter(Phase::Idle);

@@ -8,11 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Readiness;
 
-/// Time for tasks to finish after the stop.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// A set of tasks that must run until the stop. If one ends early, all are stopped and
-/// [`run`](Self::run) returns its error.
+/// Tasks that must run until the stop. If one ends early, all are stopped.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<(String, Result<()>)>,
@@ -87,7 +85,7 @@ mod tests {
     async fn run_stops_all_tasks_when_one_ends_early() {
         let mut tasks = Tasks::default();
         let stop = tasks.stop_token();
-        let (sent, told) = tokio::sync::oneshot::channel();
+        let (sent, received) = tokio::sync::oneshot::channel();
         tasks.spawn("steady", async move {
             stop.cancelled().await;
             _ = sent.send(());
@@ -96,7 +94,7 @@ mod tests {
         tasks.spawn("short", async { Ok(()) });
         let error = tasks.run(std::future::pending()).await.unwrap_err();
         assert_eq!(error.to_string(), "task \"short\" ended by itself");
-        told.await.unwrap();
+        received.await.unwrap();
     }
 
     #[tokio::test]

@@ -16,12 +16,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging to standard error; `filter` is a level or tracing's directives
-/// ("info", "tautline_provider_client=debug"). A bare target is rejected: it is usually a misspelt
-/// level. A second call has no effect.
+/// Logs to standard error; `filter` is a level or tracing's directives ("info",
+/// "tautline_provider_client=debug"). A second call has no effect.
 ///
 /// # Errors
-/// The filter is malformed.
+/// The filter is malformed, or a bare target: usually a misspelt level.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = filter::parse(filter).map_err(|e| {
         format!("log filter {filter:?}: {e}; write a level such as info, or target=level")

@@ -1,5 +1,4 @@
-//! TLS with certificates that can be replaced while the process runs, from files (a mounted
-//! Secret) or from memory. If the replacement does not load, the old certificate stays.
+//! TLS with certificates from files or memory, replaced while running if the new ones load.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +15,6 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two reads of the files.
 const POLL: Duration = Duration::from_secs(2);
 
 /// A file that TLS cannot use.
@@ -199,8 +197,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(list)
 }
 
-/// Detects changed contents by polling: a mounted Secret changes through a link in a parent
-/// folder, which file notifications miss.
+/// Polls for changed contents: file notifications miss a mounted Secret's link in a parent folder.
 pub struct FileChanges {
     paths: Vec<PathBuf>,
     seen: Vec<Option<Vec<u8>>>,

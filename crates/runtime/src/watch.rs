@@ -1,5 +1,4 @@
-//! Watches that keep a [`ClusterStore`] in step with a cluster. They restart with backoff; a
-//! malformed object is logged, counted and skipped.
+//! Watches that keep a [`ClusterStore`] in step with a cluster, and restart with backoff.
 
 mod pending_offers;
 mod protobuf;
@@ -53,7 +52,6 @@ use crate::{
     watch_changes::{Change, Changes},
 };
 
-/// A watched object, or why it does not decode.
 type Decoded<K> = Result<K, MalformedObject>;
 type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 
@@ -94,8 +92,7 @@ impl WatchMetrics {
     }
 }
 
-/// The watches of the kinds that planning needs, as tasks. `readiness` waits for the first list of
-/// each.
+/// The watches as tasks; `readiness` waits for the first list of each.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     /// The cluster to watch.
@@ -127,8 +124,7 @@ impl Watch<'_> {
         self.protobuf::<Pod>(Kind::Pod, pod, tasks);
     }
 
-    /// Pods with a node, and all pods once `all` completes. For processes that do not need every
-    /// new or rejected pod.
+    /// Pods with a node, and all pods once `all` completes.
     pub fn placed_pods_until(
         &self,
         all: impl Future<Output = ()> + Send + 'static,
@@ -139,7 +135,7 @@ impl Watch<'_> {
         self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, std::future::ready(()), tasks);
     }
 
-    /// Policies, offers, and the pods with a node that an offer may select; all pods once `all`
+    /// Policies, offers and the pods with a node that these may select; all pods once `all`
     /// completes. An offer becomes active once its pods are known.
     pub fn rules_and_their_pods_until(
         &self,
@@ -159,9 +155,8 @@ impl Watch<'_> {
         self.protobuf_once::<Pod>(Kind::Pod, scope, Some(pending_offers), pod, listed, tasks);
     }
 
-    /// Pods with a node, once the future that `wanted` returns completes. For processes that never
-    /// need waiting pods and seldom running ones. Readiness waits for the pods unless `wanted`
-    /// calls its argument.
+    /// Pods with a node, once the future that `wanted` returns completes: for processes that seldom
+    /// need them. Readiness waits for the pods unless `wanted` calls its argument.
     pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
         wanted: impl FnOnce(NotNeeded) -> F,
@@ -235,7 +230,7 @@ impl Watch<'_> {
         );
     }
 
-    /// A kind with few objects or without protobuf, in JSON.
+    /// For kinds with few objects or without protobuf.
     fn json<K>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -264,7 +259,7 @@ impl Watch<'_> {
         });
     }
 
-    /// A kind that may change thousands of times a second, in protobuf.
+    /// For kinds that may change thousands of times a second.
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
         let (_, scope) = watch::channel(Scope::All);
         self.protobuf_once(kind, scope, None, convert, std::future::ready(()), tasks);
@@ -284,8 +279,8 @@ impl Watch<'_> {
         let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let on_signal = move |signal: WatchSignal<'_>| match signal {
             _ if kind != Kind::Pod => {}
-            // Before the first list no request is answered, and a pod after its offers costs
-            // less than an offer after its pods.
+            // Nothing is answered before the first list, and pods after their offers cost less than
+            // offers after their pods.
             WatchSignal::ListStarted(_) if store.listed(Kind::Pod) => {}
             WatchSignal::ListStarted(scope) | WatchSignal::InSync(scope) => {
                 if let Some(pending_offers) = &pending_offers {
@@ -301,7 +296,6 @@ impl Watch<'_> {
                 () = stop.cancelled() => return Ok(()),
                 () = wanted => {}
             }
-            // A process that is not ready yet waits for these pods too.
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
@@ -309,7 +303,6 @@ impl Watch<'_> {
         });
     }
 
-    /// The handler of a watch's events. `pending_offers` admits offers.
     fn event_handler<K>(
         &self,
         kind: Kind,
@@ -418,7 +411,6 @@ impl Watch<'_> {
     }
 }
 
-/// Watches all pods once `all` completes.
 fn widen_scope_after(
     wanted: Sender<Scope>,
     all: impl Future<Output = ()> + Send + 'static,
@@ -467,8 +459,7 @@ fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {
     }
 }
 
-/// Watches any kind with few objects that seldom change: `reset` gets all objects after each
-/// change.
+/// Watches a kind with few objects: `reset` gets all of them after each change.
 pub fn watch_list<K>(
     api: Api<DeserializeGuard<K>>,
     selector: Option<&str>,
@@ -510,7 +501,6 @@ pub fn watch_list<K>(
             match changes.next(event, keyed) {
                 None => continue,
                 Some(Change::Replaced(list)) => {
-                    // Of an object that cannot be used, the last usable version stays.
                     let list = list.into_iter().filter_map(|(key, object)| {
                         let object = usable(object).or_else(|| known.get(&key).cloned());
                         object.map(|o| (key, o))

@@ -24,8 +24,7 @@ impl<T> Default for Changes<T> {
 }
 
 impl<T> Changes<T> {
-    /// The change that an event completes, if any. `convert` runs as each object arrives, so
-    /// that a list is held in the caller's form.
+    /// The change that an event completes, if any. `convert` runs as each object arrives.
     pub fn next<K>(&mut self, event: Event<K>, convert: impl FnOnce(K) -> T) -> Option<Change<T>> {
         match event {
             Event::Init => self.0.clear(),
@@ -38,8 +37,7 @@ impl<T> Changes<T> {
     }
 }
 
-/// The API server's message where it refuses the watch: the kind is not served (404, 405), or
-/// may not be read (403). Other errors may pass.
+/// The message of a refused watch: the kind is not served (404, 405) or must not be read (403).
 pub fn refusal(error: &Error) -> Option<&str> {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))
@@ -62,7 +60,6 @@ mod tests {
         let mut next = |event| changes.next(event, i64::from);
         assert_eq!(next(Event::Init), None);
         assert_eq!(next(Event::InitApply(1)), None);
-        // A list that starts again replaces the unfinished one.
         assert_eq!(next(Event::Init), None);
         assert_eq!(next(Event::InitApply(2)), None);
         assert_eq!(next(Event::InitDone), Some(Change::Replaced(vec![2])));

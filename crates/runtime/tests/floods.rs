@@ -1,6 +1,6 @@
 //! A real server under floods of connections and of bodies.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -27,7 +27,6 @@ const MIB: usize = 1 << 20;
 struct Served {
     address: SocketAddr,
     registry: Registry,
-    /// Requests of /wait are answered once it has permits.
     go: Arc<Semaphore>,
     stop: CancellationToken,
 }
@@ -79,7 +78,7 @@ impl Served {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// The value of a metric; without a label that it has not counted: 0.
+    /// 0 without a label that it has not counted.
     fn metric(&self, name: &str) -> u64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
@@ -106,7 +105,6 @@ fn limits() -> Limits {
     Limits {
         connections: 16,
         handshakes: 8,
-        // Only what a test shortens matters in it.
         handshake: PATIENCE,
         first_byte: PATIENCE,
         head: PATIENCE,
@@ -121,7 +119,6 @@ fn head(path: &str, length: usize) -> String {
     format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
 }
 
-/// Reads one answer: its head and its body.
 async fn answered(stream: &mut TcpStream) -> (String, Vec<u8>) {
     let mut all = Vec::new();
     loop {
@@ -141,7 +138,7 @@ async fn answered(stream: &mut TcpStream) -> (String, Vec<u8>) {
     }
 }
 
-async fn ask(stream: &mut TcpStream, path: &str, body: &[u8]) -> (String, Vec<u8>) {
+async fn call(stream: &mut TcpStream, path: &str, body: &[u8]) -> (String, Vec<u8>) {
     let head = head(path, body.len());
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body).await.unwrap();
@@ -161,14 +158,14 @@ async fn port_survives_silent_connections() {
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(served.connect().await);
-        let (head, body) = ask(&mut served.connect().await, "/livez", b"").await;
+        let (head, body) = call(&mut served.connect().await, "/livez", b"").await;
         assert!(
             head.starts_with("http/1.1 200") && body == b"ok\n",
             "{head}"
         );
     }
     let mut stream = served.connect().await;
-    let (head, body) = ask(&mut stream, "/echo", b"hello").await;
+    let (head, body) = call(&mut stream, "/echo", b"hello").await;
     assert!(
         head.starts_with("http/1.1 200") && body == b"hello",
         "{head}"
@@ -213,8 +210,8 @@ async fn port_closes_silent_and_slow_clients() {
         ..limits()
     };
     let served = Served::start(limits, None).await;
-    let mut kept = served.connect().await;
-    ask(&mut kept, "/echo", b"one").await;
+    let mut keep_alive = served.connect().await;
+    call(&mut keep_alive, "/echo", b"one").await;
 
     let silent = served.connect().await;
     ended(silent).await;
@@ -234,8 +231,8 @@ async fn port_closes_silent_and_slow_clients() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(served.closed("SlowHeaders"), 1);
-    // Both timeouts have passed for it too.
-    let (head, body) = ask(&mut kept, "/echo", b"two").await;
+    // Both timeouts have passed.
+    let (head, body) = call(&mut keep_alive, "/echo", b"two").await;
     assert!(head.starts_with("http/1.1 200") && body == b"two", "{head}");
 }
 
@@ -246,9 +243,9 @@ async fn port_closes_idle_connections() {
         ..limits()
     };
     let served = Served::start(limits, None).await;
-    let mut kept = served.connect().await;
-    ask(&mut kept, "/echo", b"one").await;
-    ended(kept).await;
+    let mut keep_alive = served.connect().await;
+    call(&mut keep_alive, "/echo", b"one").await;
+    ended(keep_alive).await;
     assert_eq!(served.closed("Idle"), 1);
 }
 
@@ -261,7 +258,7 @@ async fn unfinished_bodies_end_by_their_deadline() {
     let served = Served::start(limits, None).await;
     let mut half = Vec::new();
     for _ in 0..10 {
-        // Together they promise four times the budget.
+        // Together four times the budget.
         let mut stream = served.connect().await;
         let request = head("/echo", 3 * MIB) + "some";
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -271,7 +268,7 @@ async fn unfinished_bodies_end_by_their_deadline() {
         .until("they are read", |s| s.metric("request_bytes ") == 40)
         .await;
     let whole = vec![7; 3 * MIB];
-    let (head, body) = ask(&mut served.connect().await, "/echo", &whole).await;
+    let (head, body) = call(&mut served.connect().await, "/echo", &whole).await;
     assert!(head.starts_with("http/1.1 200") && body == whole, "{head}");
     for mut stream in half {
         let (head, _) = answered(&mut stream).await;
@@ -294,18 +291,20 @@ async fn request_memory_rejects_large_requests_only() {
     let request = head("/wait", whole.len());
     first.write_all(request.as_bytes()).await.unwrap();
     first.write_all(&whole).await.unwrap();
-    let held = 3 * MIB as u64;
+    let body_bytes = 3 * MIB as u64;
     served
-        .until("the body is held", |s| s.metric("request_bytes ") == held)
+        .until("the body is in memory", |s| {
+            s.metric("request_bytes ") == body_bytes
+        })
         .await;
-    // The second does not fit into this address's half: known from its length.
+    // Does not fit into this address's half: known from its length.
     let mut second = served.connect().await;
     let request = head("/echo", whole.len());
     second.write_all(request.as_bytes()).await.unwrap();
     let (answer, _) = answered(&mut second).await;
     assert!(answer.starts_with("http/1.1 503"), "{answer}");
     assert!(answer.contains("retry-after: 1"), "{answer}");
-    // The same without a length: known once it has arrived.
+    // Without a length: known once it has arrived.
     let mut third = served.connect().await;
     let request = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     third.write_all(request.as_bytes()).await.unwrap();
@@ -317,17 +316,15 @@ async fn request_memory_rejects_large_requests_only() {
         served.metric("requests_refused_total{reason=\"Memory\"}"),
         2
     );
-    // Small ones always pass.
-    let (answer, body) = ask(&mut served.connect().await, "/echo", b"small").await;
+    let (answer, body) = call(&mut served.connect().await, "/echo", b"small").await;
     assert!(answer.starts_with("http/1.1 200") && body == b"small");
-    // The first is answered: there is room again.
     served.go.add_permits(1);
     let (answer, body) = answered(&mut first).await;
     assert!(answer.starts_with("http/1.1 200") && body == whole);
     served
         .until("all is released", |s| s.metric("request_bytes ") == 0)
         .await;
-    let (answer, _) = ask(&mut served.connect().await, "/echo", &whole).await;
+    let (answer, _) = call(&mut served.connect().await, "/echo", &whole).await;
     assert!(answer.starts_with("http/1.1 200"), "{answer}");
 }
 
@@ -339,7 +336,6 @@ async fn port_closes_clients_that_do_not_read() {
     };
     let served = Served::start(limits, None).await;
     let mut stream = served.connect().await;
-    // More than the kernel's buffers take.
     let whole = vec![7; 4 * MIB];
     for _ in 0..3 {
         let request = head("/echo", whole.len());
@@ -405,7 +401,7 @@ async fn port_survives_stalled_handshakes() {
     assert!(all.starts_with("HTTP/1.1 200"), "{all}");
     assert!(served.closed("Handshake") > 0);
     drop((stream, stalled));
-    // One that says nothing after its handshake is closed, though no other comes.
+    // A silent one is closed after its handshake, even if no other comes.
     let mut silent = connect().await;
     _ = tokio::time::timeout(PATIENCE, silent.read_to_end(&mut Vec::new()))
         .await

@@ -1,6 +1,6 @@
-//! A server that runs out of file descriptors. A process of its own: the limit is its.
+//! A server without file descriptors, in its own process because of the limit.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -22,7 +22,6 @@ fn port_makes_room_when_file_descriptors_run_out() {
     listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
     let port = Port::new(Limits::default(), 1 << 20, PortMetrics::default());
-    // They wait in the listen queue: the server does not run yet.
     let mut clients: Vec<_> = (0..40)
         .map(|_| std::net::TcpStream::connect(address).unwrap())
         .collect();

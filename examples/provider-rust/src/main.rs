@@ -1,4 +1,4 @@
-//! A rule provider: pods go where the fewest of their peers are.
+//! A rule provider that prefers the nodes with the fewest peers.
 
 use tautline_sdk::{
     Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,

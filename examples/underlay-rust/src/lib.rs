@@ -1,6 +1,5 @@
 //! An underlay controller that allocates paths in memory and logs them in a journal. It shows
-//! the contract (docs/underlay.md): ids are unique, Allocate is idempotent, and a Release ends
-//! an id for good.
+//! docs/underlay.md: unique ids, an idempotent Allocate, a final Release.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! The underlay's allocations and the calls that it got.
+//! The underlay's allocations, and the calls to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -66,7 +66,6 @@ impl State {
         self.calls.iter().filter(|c| c.verb == verb).count()
     }
 
-    /// An id that is unique across restarts.
     pub(crate) fn new_id(&mut self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         self.last_id += 1;
@@ -101,7 +100,6 @@ impl State {
     }
 
     pub(crate) fn release(&mut self, id: &str) -> Result<(), Status> {
-        // An Allocate that arrives later must find no offer.
         self.offered.remove(id);
         if !self.allocated.contains_key(id) {
             return Err(Status::not_found(format!("{id} is not allocated")));

@@ -25,11 +25,11 @@ async fn journal_restores_allocations_and_no_offers() {
     let release = |id: &str| Request::new(ReleaseRequest { id: id.into() });
 
     let first = start();
-    let ask = DiscoverRequest {
+    let request = DiscoverRequest {
         eligible_nodes: vec!["n1".into(), "n2".into(), "n3".into()],
         ..DiscoverRequest::default()
     };
-    let answer = first.discover(Request::new(ask)).await.unwrap();
+    let answer = first.discover(Request::new(request)).await.unwrap();
     let ids: Vec<String> = answer
         .into_inner()
         .offers
@@ -51,12 +51,12 @@ async fn journal_restores_allocations_and_no_offers() {
         let refused = second.allocate(allocate(id)).await.unwrap_err();
         assert_eq!(refused.code(), Code::NotFound);
     }
-    let held = MitigateRequest {
+    let violation = MitigateRequest {
         id: vec!["gone".into(), ids[0].clone()],
         ..MitigateRequest::default()
     };
-    let kept = second.mitigate(Request::new(held)).await.unwrap();
-    assert_eq!(kept.into_inner().id, ids[0]);
+    let mitigated = second.mitigate(Request::new(violation)).await.unwrap();
+    assert_eq!(mitigated.into_inner().id, ids[0]);
     second.release(release(&ids[0])).await.unwrap();
     assert_eq!(second.state().successes(Verb::Release, &ids[0]), 1);
     drop(second);

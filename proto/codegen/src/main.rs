@@ -1,7 +1,5 @@
-//! Generates `proto/src/generated` from `proto/*.proto`, without protoc.
-//! `cargo run -p tautline-codegen`; CI runs it and refuses a difference. A file that
-//! stays the same is not written, so that nothing is built anew for it. The Python
-//! example gets its copy of the contract, so that its folder can be taken elsewhere.
+//! Generates `proto/src/generated` from `proto/*.proto`, without protoc; CI refuses a difference.
+//! Unchanged files are not written, so that nothing is rebuilt. The Python example gets a copy.
 
 use std::{fs, io, path::Path};
 
@@ -15,7 +13,6 @@ const FILES: [&str; 4] = [
     "latency.proto",
 ];
 
-/// From the folder of the contracts.
 const PYTHON_COPY: &str = "../examples/provider-python/ruleprovider.proto";
 
 fn main() -> Result<()> {
@@ -41,10 +38,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Writes a file unless it holds just that; whether it did.
-///
-/// # Errors
-/// It cannot be written.
+/// Writes a file unless it holds just that; returns whether it did.
 fn put(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     if fs::read(path).is_ok_and(|old| old == bytes) {
         return Ok(false);

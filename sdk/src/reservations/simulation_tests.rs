@@ -1,5 +1,5 @@
-//! Reservations in a simulated cluster with late writes, lost responses and a delayed watch: no device
-//! is ever granted to two pods.
+//! A simulated cluster with late writes, lost responses and a delayed watch: no device is granted
+//! twice.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Attempt {
     id: String,
     pod: String,
-    asked: Instant,
+    reserved_at: Instant,
     written: bool,
 }
 
@@ -51,11 +51,11 @@ struct World {
     book: Reservations<()>,
     now: Instant,
     attempts: Vec<Attempt>,
-    /// Whose the device is, by the API server.
+    /// The API server's state.
     bound: Vec<String>,
-    /// And by the watch.
+    /// The watch's state.
     shown: Vec<String>,
-    /// What the watch has yet to show: since when, which pod, bound or gone.
+    /// Events that the watch has yet to show: time, pod, and whether it is bound or gone.
     events: Vec<(Instant, String, bool)>,
     pods: [u32; 3],
 }
@@ -78,7 +78,7 @@ impl World {
             self.attempts.push(Attempt {
                 id: granted.id,
                 pod,
-                asked: now,
+                reserved_at: now,
                 written: false,
             });
         }
@@ -90,7 +90,7 @@ impl World {
 
     fn write(&mut self, i: usize) {
         let attempt = &mut self.attempts[i];
-        let in_time = self.now < attempt.asked + (MAX_HOLD - MARGIN);
+        let in_time = self.now < attempt.reserved_at + (MAX_HOLD - MARGIN);
         let lives = self.pods.iter().enumerate();
         let lives = lives
             .map(|(s, n)| format!("pod-{s}-{n}"))
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Shows the oldest event; the snapshot first, then the book.
+    /// Shows the oldest event; the snapshot first, then the reservations.
     fn watch(&mut self) {
         if self.events.is_empty() {
             return;
@@ -152,7 +152,6 @@ impl World {
                         self.attempts.remove(i);
                         _ = self.book.confirm(self.now, &id);
                     }
-                    // Another attempt, refused because this one has bound the pod.
                     Step::ReleaseOfBound(_) if !written => {
                         let pod = &self.attempts[i].pod;
                         if self.bound.contains(pod) {

@@ -17,7 +17,7 @@ fn key(uid: u8, node: u8, rule: u8) -> Key {
     }
 }
 
-/// Each grant is a number that no other has.
+/// Each grant is a different number.
 fn reserve(book: &mut Reservations<u64>, now: Instant, key: Key, grant: u64) -> Reservation<u64> {
     let granted = book.reserve(now, key, HOLD, |_| Ok::<_, Infallible>(grant));
     granted.unwrap_or_else(|never| match never {})
@@ -113,7 +113,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same by one flat list of all that ever was, without indexes.
+/// One flat list without indexes.
 #[derive(Default)]
 struct Naive(Vec<Line>);
 
@@ -121,7 +121,7 @@ struct Line {
     id: String,
     key: Key,
     grant: u64,
-    /// Asked for at these times and not released; none left: gone.
+    /// Times of calls that were not released; none: gone.
     attempts: usize,
     until: Instant,
     confirmed: bool,
@@ -138,7 +138,7 @@ impl Naive {
         })
     }
 
-    /// Key and grant of what counts, in order.
+    /// The counted keys and grants, in order.
     fn counting(&mut self, now: Instant) -> BTreeMap<Key, u64> {
         self.live(now)
             .filter(|l| l.seen.is_none())
@@ -150,7 +150,6 @@ impl Naive {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The book is the naive list, whatever comes in whatever order.
     #[test]
     fn reservations_agree_with_a_plain_list(steps in proptest::collection::vec(step(), 1..60)) {
         let (mut book, mut naive) = (Reservations::new("a"), Naive::default());
@@ -233,11 +232,10 @@ proptest! {
                 }
             }
         }
-        // In the end nothing is kept but what is confirmed.
         book.expire(now + HOLD * 3);
         prop_assert_eq!(book.entries.len(), book.counts(now + HOLD * 3).confirmed);
-        let kept: usize = book.nodes.values().map(BTreeSet::len).sum();
-        prop_assert_eq!(kept, book.entries.len());
-        prop_assert_eq!(book.uids.values().map(BTreeSet::len).sum::<usize>(), kept);
+        let indexed: usize = book.nodes.values().map(BTreeSet::len).sum();
+        prop_assert_eq!(indexed, book.entries.len());
+        prop_assert_eq!(book.uids.values().map(BTreeSet::len).sum::<usize>(), indexed);
     }
 }

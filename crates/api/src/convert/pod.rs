@@ -1,5 +1,3 @@
-//! Pods: their requests, and the constraints on their node.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -14,15 +12,14 @@ use tautline_core::{
 
 use super::{labels_from, milli, name, namespace, pod_claims};
 
-/// Prefixes of the pod annotations in the index: records of allocations.
+/// Records of allocations.
 const INDEXED_ANNOTATIONS: [&str; 3] = [
     "tautline.io/",
     "alibabacloud.com/gpu",
     "constraint.ciena.com/",
 ];
 
-/// Prefix of the finalizer that holds a pod until the underlay has released its allocation; the
-/// allocation's id follows.
+/// Prefix of the finalizer that holds a pod until the underlay releases it; its id follows.
 pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
 /// The underlay's Service, `namespace/name`.
 pub const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
@@ -37,7 +34,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         .filter(|n| !n.is_empty());
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     // A requeue does not count as a change of the pod.
-    let kept = |key: &&String| {
+    let is_indexed = |key: &&String| {
         *key != REQUEUE_ANNOTATION && INDEXED_ANNOTATIONS.iter().any(|p| key.starts_with(p))
     };
     Pod {
@@ -50,7 +47,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
             .annotations
             .iter()
             .flatten()
-            .filter(|(k, _)| kept(k))
+            .filter(|(k, _)| is_indexed(k))
             .collect(),
         node: node.map(Into::into),
         requests: spec.map(requests).unwrap_or_default(),
@@ -93,8 +90,8 @@ fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
         .collect()
 }
 
-/// The annotations for providers, without those of kubectl (long and unrelated to the workload) and
-/// Tautline's own records, which must not make equal pods differ.
+/// The annotations for providers, without kubectl's (long, unrelated) and Tautline's own records,
+/// which must not make equal pods differ.
 pub fn relevant_annotations(
     all: Option<&BTreeMap<String, String>>,
 ) -> impl Iterator<Item = (&String, &String)> {
@@ -105,7 +102,6 @@ pub fn relevant_annotations(
     })
 }
 
-/// The rules of the reason codes `rule/Code` in a scheduler's message.
 fn rules_in(message: &str) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = message
         .split([' ', ',', ';'])
@@ -126,26 +122,25 @@ pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     labels_from(map)
 }
 
-/// A pod's effective requests: the maximum of its containers together and of each init container,
-/// with sidecars, plus the overhead.
+/// A pod's effective requests, with sidecars and the overhead.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
 pub fn requests(spec: &PodSpec) -> Resources {
     let mut sum: BTreeMap<&str, i64> = BTreeMap::new();
     let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
     let mut sidecars: BTreeMap<&str, i64> = BTreeMap::new();
     for container in &spec.containers {
-        add(&mut sum, asked(container));
+        add(&mut sum, container_requests(container));
     }
     for container in spec.init_containers.iter().flatten() {
         if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut sum, asked(container));
-            add(&mut sidecars, asked(container));
+            add(&mut sum, container_requests(container));
+            add(&mut sidecars, container_requests(container));
             for (n, v) in &sidecars {
                 let at = peak.entry(n).or_default();
                 *at = (*at).max(*v);
             }
         } else {
-            for (n, v) in asked(container) {
+            for (n, v) in container_requests(container) {
                 let with_sidecars = v.saturating_add(sidecars.get(n).copied().unwrap_or(0));
                 let at = peak.entry(n).or_default();
                 *at = (*at).max(with_sidecars);
@@ -166,9 +161,8 @@ pub fn requests(spec: &PodSpec) -> Resources {
     sum.into_iter().collect()
 }
 
-/// Requests of a container; what has only a limit requests that, as the API
-/// server's defaults have it.
-fn asked(container: &Container) -> impl Iterator<Item = (&str, i64)> {
+/// A container's requests; by default its limits, as in the API server.
+fn container_requests(container: &Container) -> impl Iterator<Item = (&str, i64)> {
     let of = |map: Option<&'_ BTreeMap<String, Quantity>>, n: &str| {
         map.is_some_and(|m| m.contains_key(n))
     };

@@ -1,5 +1,3 @@
-//! The ResourceClaims of a pod.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,9 +11,8 @@ pub struct PodClaims {
     pub to_come: usize,
 }
 
-/// The claims of a pod by name, whether or not it is bound. Claims made from
-/// templates, and for extended resources, have generated names that its status
-/// records.
+/// The claims of a pod by name, bound or not. Claims from templates and for extended resources have
+/// generated names, which its status records.
 pub fn pod_claims(pod: &Pod) -> PodClaims {
     let status = pod.status.as_ref();
     let made: BTreeMap<&str, Option<&String>> = status

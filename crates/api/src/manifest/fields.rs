@@ -12,7 +12,6 @@ use tautline_core::quantity;
 
 use super::path::FieldPath;
 
-/// A field, and what is wrong with it, with the fix.
 pub(super) type Wrong = (FieldPath, String);
 
 /// The fields of `written` that are not in `decoded`, the same object as its kind.
@@ -30,7 +29,6 @@ fn compare(path: &FieldPath, written: &Value, decoded: &Value, wrong: &mut Vec<W
             for (key, value) in written {
                 match decoded.get(key) {
                     Some(decoded) => compare(&path.key(key), value, decoded, wrong),
-                    // Known fields without a value are left out as well.
                     None if is_empty(value) => {}
                     None => {
                         let what = "unknown field, so it is ignored; correct or remove it";
@@ -58,7 +56,6 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Requests and limits of a pod that count as nothing.
 pub(super) fn pod_quantities(pod: &Pod) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let Some(spec) = &pod.spec else { return wrong };
@@ -85,7 +82,6 @@ pub(super) fn pod_quantities(pod: &Pod) -> Vec<Wrong> {
     wrong
 }
 
-/// Amounts of a node that count as nothing.
 pub(super) fn node_quantities(node: &Node) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let at = FieldPath::from_keys(["status"]);
@@ -107,7 +103,6 @@ fn unreadable(
 ) {
     for (name, amount) in amounts.into_iter().flatten() {
         if let Err(error) = quantity::parse_milli(&amount.0) {
-            // The mend is in the error's own text.
             wrong.push((at.key(name), format!("counts as 0: {error}")));
         }
     }

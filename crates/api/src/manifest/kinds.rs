@@ -2,7 +2,6 @@
 
 use tautline_core::names::{API_VERSION, GROUP};
 
-/// The kinds that Tautline defines or reads, and their API version.
 const KNOWN: [(&str, &str); 15] = [
     ("ConstraintPolicy", API_VERSION),
     ("ConstraintPolicyOffer", API_VERSION),
@@ -43,21 +42,19 @@ const BUILT_IN: [&str; 24] = [
     "Scale",
     "Secret",
     "ServiceAccount",
-    // Retired, and still in old folders.
     "Ingress",
     "NetworkPolicy",
     "PodSecurityPolicy",
     "Status",
 ];
 
-/// The wrong field, and the problem with its fix; `None` for kinds of other API groups, which only
-/// their owners can check.
+/// The wrong field, and the problem with its fix; `None` for other API groups.
 pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
     let built_in = !group.contains('.');
     if let Some((_, right)) = KNOWN.iter().find(|(known, _)| *known == kind) {
         let right_group = right.rsplit_once('/').map_or("", |(group, _)| group);
-        // Other groups have kinds called Service, too.
+        // Other API groups have a kind Service, too.
         let meant = built_in || group == right_group || kind.starts_with("Constraint");
         let what = || format!("{version:?} has no {kind}, so it is ignored; write {right}");
         return (version != *right && meant).then(|| ("apiVersion", what()));

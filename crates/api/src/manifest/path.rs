@@ -1,4 +1,4 @@
-//! Where a field is: its path in the object, and its line in the text.
+//! A field's path in the object, and its line in the text.
 
 use std::fmt;
 
@@ -53,11 +53,9 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The lines of everything in a manifest text, which is parsed again for them:
-/// they are only needed where something is wrong.
+/// The lines of everything in a manifest text: parsed again, only to locate problems.
 pub struct LineIndex(Vec<Node>);
 
-/// The line of each key of a mapping and of each element of a list.
 enum Node {
     Leaf,
     List(Vec<(u64, Node)>),
@@ -71,8 +69,7 @@ impl LineIndex {
         Self(nodes.unwrap_or_default())
     }
 
-    /// The line, from 1 on, of an object's field, or of the nearest field around it
-    /// that is written.
+    /// The line, from 1 on, of a field, or of the nearest written field around it.
     pub fn line(&self, place: super::Location, field: &FieldPath) -> Option<u64> {
         let document = self.0.get(place.document.checked_sub(1)?)?;
         let mut line = document.first_line();

@@ -10,8 +10,7 @@ use tautline_core::{
 use super::{Finding, Item, Workload, path::FieldPath};
 use crate::{ConstraintPolicyOffer, Metadata, convert};
 
-/// Finds offers without effect and workloads without their pods among all objects; `W` locates each
-/// object.
+/// Finds offers without effect and workloads without their pods; `W` locates each object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();
@@ -48,12 +47,10 @@ fn namespace(metadata: &Metadata) -> &str {
     metadata.namespace.as_deref().unwrap_or("default")
 }
 
-/// What there is, by namespace.
 #[derive(Default)]
 struct Known<'a> {
     policies: HashSet<(&'a str, &'a str)>,
     pods: HashMap<&'a str, Vec<(Labels, &'a Metadata)>>,
-    /// Labels of the pods that workloads would have.
     templates: HashMap<&'a str, Vec<Labels>>,
     slices: HashMap<&'a str, Vec<Labels>>,
 }

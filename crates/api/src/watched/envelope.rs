@@ -1,5 +1,4 @@
-//! The envelope of protobuf objects: four magic bytes and the type; in a watch, each event follows
-//! its length.
+//! Protobuf objects: four magic bytes and the type; in a watch, each event follows its length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::{DecodeError, Message};
@@ -122,7 +121,6 @@ pub fn event(buffer: &mut BytesMut) -> Result<Option<Event>, EnvelopeError> {
     }))
 }
 
-/// What is in an envelope.
 pub(super) fn opened(mut body: Bytes) -> Result<Bytes, EnvelopeError> {
     if !body.starts_with(MAGIC) {
         return Err(EnvelopeError::NoMagic);

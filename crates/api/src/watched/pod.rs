@@ -1,4 +1,4 @@
-//! Of a pod: what [`crate::convert::pod`] reads.
+//! The fields of a pod that [`crate::convert::pod`] reads.
 
 use std::collections::BTreeMap;
 

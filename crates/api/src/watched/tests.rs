@@ -43,7 +43,7 @@ fn pod_fields_agree_with_kubernetes() {
         (whole.spec.clone().unwrap(), whole),
     );
     let containers = |list: &[Container]| -> Vec<_> {
-        let kept = |c: &Container| {
+        let reduced = |c: &Container| {
             let resources = c.resources.clone().unwrap_or_default();
             (
                 resources.requests,
@@ -51,7 +51,7 @@ fn pod_fields_agree_with_kubernetes() {
                 c.restart_policy.clone(),
             )
         };
-        list.iter().map(kept).collect()
+        list.iter().map(reduced).collect()
     };
     assert_eq!(
         containers(&ours_spec.containers),
@@ -106,8 +106,12 @@ fn node_fields_agree_with_kubernetes() {
     let (a, b) = (ours.status.clone().unwrap(), whole.status.clone().unwrap());
     assert_eq!((a.capacity, a.allocatable), (b.capacity, b.allocatable));
     assert_eq!(convert::node(&ours), convert::node(&whole));
-    let kept = convert::node(&ours);
-    assert!(kept.unschedulable && kept.taints.len() == 1 && kept.allocatable.iter().count() == 1);
+    let reduced = convert::node(&ours);
+    assert!(
+        reduced.unschedulable
+            && reduced.taints.len() == 1
+            && reduced.allocatable.iter().count() == 1
+    );
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Stores values that many pods share once: a cluster has far fewer nodes, namespaces and
-//! workloads than pods.
+//! Shares equal values: a cluster has far fewer nodes, namespaces and workloads than pods.
 
 use std::{hash::Hash, sync::Arc};
 
@@ -7,7 +6,6 @@ use hashbrown::HashSet;
 
 use crate::model::Pod;
 
-/// One copy of each shared value.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     names: Pool<str>,
@@ -16,7 +14,6 @@ pub(super) struct Interner {
 }
 
 impl Interner {
-    /// Replaces the pod's namespace, node, labels and requests with their shared copies.
     pub(super) fn share(&mut self, pod: &mut Pod) {
         self.names.share(&mut pod.namespace);
         if let Some(node) = &mut pod.node {

@@ -1,5 +1,3 @@
-//! The members of offers' targets.
-
 use std::sync::Arc;
 
 use super::snapshot::{Member, Snapshot};
@@ -16,8 +14,7 @@ pub(super) fn selects_pod(target: &Target, pod: &Pod) -> bool {
             .is_some_and(|s| s.matches(&pod.labels))
 }
 
-/// The objects that a target selects in `namespace`. Returns `known` if it has the same members, so
-/// that unchanged targets do not look changed.
+/// The objects that a target selects; `known` if they are equal, so that it does not look changed.
 pub(super) fn members_of(
     target: &Target,
     namespace: &str,

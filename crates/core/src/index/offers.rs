@@ -1,5 +1,4 @@
-//! The offers of a namespace, indexed by pod labels: each change of a pod looks up the offers
-//! that select it, and a namespace may have thousands.
+//! The offers of a namespace by pod labels: each change of a pod looks up those that select it.
 
 use std::sync::Arc;
 
@@ -11,7 +10,6 @@ use crate::{
     selector::{Labels, Selector},
 };
 
-/// All offers of a namespace, sorted by name. Clones share the entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offers {
     list: Vec<Arc<OfferEntry>>,
@@ -21,9 +19,7 @@ pub(super) struct Offers {
 /// Names of offers by the label that their Pod targets require.
 #[derive(Clone, Debug, Default)]
 struct ByLabel {
-    /// By one packed label that every selected pod has.
     labels: HashMap<Box<str>, Vec<Arc<str>>>,
-    /// Offers with a target that requires no specific label.
     any: Vec<Arc<str>>,
 }
 
@@ -45,8 +41,7 @@ impl Offers {
         self.list.get(self.position(name).ok()?)
     }
 
-    /// Positions of the offers that may select a pod with these labels, ascending; no other offer
-    /// does.
+    /// Positions of the offers that may select a pod with these labels, ascending.
     pub(super) fn candidates(&self, labels: &Labels) -> Vec<usize> {
         let ByLabel { labels: by, any } = &*self.by_label;
         let names = labels.packed().filter_map(|pair| by.get(pair)).flatten();
@@ -59,7 +54,6 @@ impl Offers {
         at
     }
 
-    /// The entry at a position, to change its members.
     pub(super) fn entry_mut(&mut self, at: usize) -> &mut OfferEntry {
         Arc::make_mut(&mut self.list[at])
     }
@@ -75,7 +69,6 @@ impl Offers {
         }
     }
 
-    /// Removes an offer; returns whether it existed.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let Ok(at) = self.position(name) else {
             return false;
@@ -88,7 +81,7 @@ impl Offers {
     }
 }
 
-/// Calls `change` with each list for the offer's targets; twice with one that two targets share.
+/// Twice with a list that two targets share.
 fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     for selector in pods.filter_map(|t| t.selector.as_ref()) {
@@ -99,7 +92,6 @@ fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut 
     }
 }
 
-/// A packed label that every selected object has.
 fn required_label(selector: &Selector) -> Option<Box<str>> {
     let (key, value) = selector.match_labels.first()?;
     Labels::pack(key, value)

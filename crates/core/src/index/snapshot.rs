@@ -22,7 +22,6 @@ pub struct OfferEntry {
 }
 
 impl OfferEntry {
-    /// Whether neither was written after the other.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.offer, &other.offer)
             && self.members.len() == other.members.len()
@@ -73,16 +72,13 @@ impl Member {
 pub struct Snapshot {
     pub(super) pods: CowMap<Arc<Pod>>,
     pub(super) pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
-    /// Pods that Tautline's reason codes left without a node.
     pub(super) rejected: CowMap<Arc<Pod>>,
-    /// Pods with an underlay allocation.
     pub(super) with_underlay: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
     pub(super) policies: CowMap<Arc<Policy>>,
-    /// Offers by namespace, by name within one.
     pub(super) offers: CowMap<Arc<Offers>>,
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
@@ -150,16 +146,14 @@ impl Snapshot {
         self.with_underlay.values()
     }
 
-    /// Names of nodes that differ from `earlier`, themselves or in their pods; a name may occur
-    /// twice. The cost is that of the writes in between.
+    /// Nodes that differ, or whose pods do, perhaps twice. Costs the writes in between.
     pub fn changed_nodes<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
         let nodes = changed(&self.nodes, &earlier.nodes).map(|(name, ..)| name);
         let pods = changed(&self.pods_by_node, &earlier.pods_by_node).map(|(name, ..)| name);
         nodes.chain(pods)
     }
 
-    /// Pods that differ from `earlier`: the old and the new state. The cost is that of the writes
-    /// in between.
+    /// The old and new states of pods that differ from `earlier`. Costs the writes in between.
     pub fn changed_pods<'a>(
         &'a self,
         earlier: &'a Self,
@@ -178,8 +172,7 @@ impl Snapshot {
         self.offers.get(namespace)?.get(name).map(Arc::as_ref)
     }
 
-    /// Offers that differ from `earlier`, themselves or in their members: the old and the new
-    /// state. The cost is that of the writes in between.
+    /// Old and new states of offers that differ, or whose members do. Costs the writes in between.
     pub fn changed_offers<'a>(
         &'a self,
         earlier: &'a Self,
@@ -229,8 +222,7 @@ impl Snapshot {
         candidates.map(Arc::as_ref)
     }
 
-    /// Whether a target of an offer in `namespace` selects any object. For offers outside the
-    /// index; examines every object of the kind.
+    /// Whether a target selects any object; for offers outside the index. Examines the whole kind.
     pub fn selects_any(&self, namespace: &str, target: &Target) -> bool {
         !members_of(target, namespace, self, &CowMap::default()).is_empty()
     }
@@ -253,7 +245,6 @@ impl Snapshot {
     }
 }
 
-/// The entries that differ between two maps of shared values, by identity.
 fn changed<'a, T>(
     now: &'a CowMap<Arc<T>>,
     earlier: &'a CowMap<Arc<T>>,

@@ -18,7 +18,7 @@ fn pod(name: &str, app: &str, node: Option<&str>) -> Object {
     })
 }
 
-/// Of an application, or of any (`*`).
+/// An application, or any (`*`).
 fn selector(app: &str) -> Selector {
     match app {
         "*" => Selector {
@@ -53,7 +53,6 @@ fn offer(name: &str, apps: &[&str]) -> Object {
     })
 }
 
-/// What an index says, in a form that can be compared.
 fn describe(index: &Index) -> Vec<String> {
     let s = index.snapshot();
     let mut lines: Vec<String> = s.pods().map(|p| format!("{p:?}")).collect();
@@ -147,7 +146,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// However a state came about, it is the one that its objects alone give.
+    /// The state depends on the last objects only, not on the order of changes.
     #[test]
     fn index_depends_on_the_last_state_only(ops in ops(), offers_first in any::<bool>()) {
         let mut index = Index::default();
@@ -172,15 +171,13 @@ proptest! {
     }
 }
 
-/// An offer's targets, and for each its members.
 type Seen = (Vec<Target>, Vec<BTreeMap<String, String>>);
 
 proptest! {
-    /// What a snapshot says has changed is what a comparison of everything finds.
     #[test]
     fn changed_offers_gives_differing_offers(steps in proptest::collection::vec((0usize..6, "[a-c]", 0usize..3), 1..30)) {
         let mut index = Index::default();
-        let look = |s: &Snapshot| -> BTreeMap<String, Seen> {
+        let members_by_offer = |s: &Snapshot| -> BTreeMap<String, Seen> {
             s.offers()
                 .map(|e| {
                     let members = |m: &CowMap<Member>| m.iter().map(|(n, m)| (n.to_owned(), format!("{m:?}"))).collect();
@@ -200,17 +197,17 @@ proptest! {
                 _ => _ = index.apply(pod("x", app, None)),
             }
             let after = index.snapshot();
-            let (was, is) = (look(&before), look(&after));
+            let (was, is) = (members_by_offer(&before), members_by_offer(&after));
             let mut differ: Vec<&String> = is.iter().filter(|(k, v)| was.get(*k) != Some(v)).map(|(k, _)| k).collect();
             differ.extend(was.keys().filter(|k| !is.contains_key(*k)));
             differ.sort();
-            let mut said: Vec<String> = after
+            let mut changed: Vec<String> = after
                 .changed_offers(&before)
                 .iter()
                 .filter_map(|(old, new)| new.or(*old).map(|e| e.offer.name.to_string()))
                 .collect();
-            said.sort();
-            prop_assert_eq!(said.iter().collect::<Vec<_>>(), differ);
+            changed.sort();
+            prop_assert_eq!(changed.iter().collect::<Vec<_>>(), differ);
             before = after;
         }
     }
@@ -271,7 +268,6 @@ fn dynamic_objects_become_members() {
             "ns:v1:Endpoints:db",
         ]
     );
-    // Nothing new is no change, and what a reset leaves out is gone.
     assert!(!index.reset_dynamic("clusters.example.com/v1", "Cluster", clusters));
     index.reset_dynamic("clusters.example.com/v1", "Cluster", vec![]);
     assert_eq!(members(&index), ["ns:v1:Endpoints:db"]);

@@ -1,5 +1,3 @@
-//! A cache entry: the lines of one question, and their validity.
-
 use std::sync::Arc;
 
 use tautline_core::{nodes::NodeSet, planning::Costs, providers::Address};
@@ -7,7 +5,7 @@ use tokio::time::Instant;
 
 use super::{Key, refresh_at::RefreshAt};
 
-/// The lines of one or several answers.
+/// The lines of one or several answers to one question.
 #[derive(Debug)]
 pub(super) struct CacheEntry {
     pub(super) key: Key,
@@ -15,11 +13,9 @@ pub(super) struct CacheEntry {
     pub(super) costs: Costs,
     pub(super) validity: EntryValidity,
     pub(super) refresh_at: RefreshAt,
-    /// The time of the request for the first of these lines.
     pub(super) first_requested_at: Instant,
 }
 
-/// The validity of lines.
 #[derive(Debug)]
 pub(super) enum EntryValidity {
     /// The end of each line, by position.
@@ -48,8 +44,8 @@ impl CacheEntry {
         }
     }
 
-    /// Merges lines that are valid until `then`; lines valid for longer are newer and stay.
-    pub(super) fn add(&mut self, nodes: &NodeSet, said: &Costs, then: Instant) {
+    /// Merges lines valid until `then`; lines valid for longer are newer and stay.
+    pub(super) fn add(&mut self, nodes: &NodeSet, newer: &Costs, then: Instant) {
         let EntryValidity::Until(until) = &mut self.validity else {
             return;
         };
@@ -61,12 +57,12 @@ impl CacheEntry {
             if until.get(to).is_some_and(|until| *until > then) {
                 continue;
             }
-            self.costs.copy_from(to, said, from);
+            self.costs.copy_from(to, newer, from);
             until.resize(self.nodes.len(), then);
             until[to] = then;
         }
         if until.iter().all(|until| *until <= then) {
-            self.costs.resolution = said.resolution;
+            self.costs.resolution = newer.resolution;
         }
         self.costs.repack();
     }

@@ -7,13 +7,11 @@ use std::{
 
 use tokio::time::Instant;
 
-/// Minimum time before the end: a call, and the wait for a processor. Normally it is an eighth of
-/// the validity.
+/// Minimum time before the end, normally an eighth of the validity: a call and a wait for a CPU.
 const MIN_BEFORE: Duration = Duration::from_millis(8);
-/// Maximum time before the end.
 const MAX_BEFORE: Duration = Duration::from_millis(100);
-/// Answers valid for longer are not refreshed in advance: one pod may wait for the next, and the
-/// provider's address, resolved at the last use, may be outdated.
+/// Answers valid for longer are not refreshed: one pod may wait for the next, and the address
+/// resolved at the last use may be outdated.
 const MAX_VALIDITY: Duration = Duration::from_secs(2);
 
 /// The time of the refresh: once, and only if the answer is used again.
@@ -24,12 +22,11 @@ pub(super) struct RefreshAt {
 }
 
 impl RefreshAt {
-    /// For an answer requested at `asked` and valid until `until`.
-    pub(super) fn new(asked: Instant, until: Instant) -> Self {
-        let holds = until - asked;
-        let before = (holds / 8).clamp(MIN_BEFORE, MAX_BEFORE);
+    pub(super) fn new(requested_at: Instant, until: Instant) -> Self {
+        let validity = until - requested_at;
+        let before = (validity / 8).clamp(MIN_BEFORE, MAX_BEFORE);
         Self {
-            at: (before < holds && holds <= MAX_VALIDITY).then(|| until - before),
+            at: (before < validity && validity <= MAX_VALIDITY).then(|| until - before),
             taken: AtomicBool::new(false),
         }
     }
@@ -44,7 +41,7 @@ impl RefreshAt {
         (!self.taken.swap(true, Ordering::Relaxed)).then_some(at)
     }
 
-    /// Another answer was merged: the first of both times that is still ahead counts.
+    /// Another answer was merged: the earlier time that is still ahead counts.
     pub(super) fn or_else(&mut self, other: Self) {
         if self.at.is_none_or(|at| at <= Instant::now()) {
             *self = other;
@@ -59,18 +56,17 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Never before most of the answer's time is over, never too late to ask, and
-        /// for one only.
+        /// After most of the validity, early enough for a call, and only once.
         #[test]
         fn refresh_at_is_in_time_and_once(micros in 0..3_000_000_u64) {
-            let (asked, holds) = (Instant::now(), Duration::from_micros(micros));
-            let due = RefreshAt::new(asked, asked + holds);
+            let (requested_at, validity) = (Instant::now(), Duration::from_micros(micros));
+            let due = RefreshAt::new(requested_at, requested_at + validity);
             match due.take() {
-                None => prop_assert!(holds <= MIN_BEFORE || holds > MAX_VALIDITY),
+                None => prop_assert!(validity <= MIN_BEFORE || validity > MAX_VALIDITY),
                 Some(at) => {
-                    let left = asked + holds - at;
-                    prop_assert!(at > asked && left >= MIN_BEFORE && left <= MAX_BEFORE);
-                    prop_assert!(left == MIN_BEFORE || left <= holds / 8);
+                    let left = requested_at + validity - at;
+                    prop_assert!(at > requested_at && left >= MIN_BEFORE && left <= MAX_BEFORE);
+                    prop_assert!(left == MIN_BEFORE || left <= validity / 8);
                 }
             }
             prop_assert_eq!(due.take(), None);

@@ -17,7 +17,7 @@ fn set(names: &[&str]) -> NodeSet {
     names.iter().copied().collect()
 }
 
-/// What is known of `names`: costs, and who is missing.
+/// Known costs of `names`, and the missing names.
 fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>)> {
     let nodes = set(names);
     let (costs, missing) = match cache.find(&key("ns/p"), &nodes, false) {
@@ -30,11 +30,10 @@ fn known(cache: &Cache, names: &[&str]) -> Option<(Vec<Option<i64>>, Vec<String>
 }
 
 fn put(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64) {
-    put_asked(cache, lines, unnamed, millis, Instant::now());
+    put_at(cache, lines, unnamed, millis, Instant::now());
 }
 
-/// An answer to a question that was begun at `asked`.
-fn put_asked(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64, asked: Instant) {
+fn put_at(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64, start: Instant) {
     let mut nodes = set(unnamed);
     for (name, _) in lines {
         nodes.insert(name);
@@ -53,7 +52,7 @@ fn put_asked(cache: &Cache, lines: &[(&str, i64)], unnamed: &[&str], millis: i64
         ..Validity::default()
     };
     let answer = Answer { costs, valid };
-    cache.insert(key("ns/p"), &nodes, &answer, &there(), asked);
+    cache.insert(key("ns/p"), &nodes, &answer, &there(), start);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +93,6 @@ async fn cache_merges_answers_about_other_nodes() {
     assert_eq!(known(&cache, &all), None);
 }
 
-/// Other nodes are asked about again and again, in another order, and nodes go.
 #[tokio::test(start_paused = true)]
 async fn cache_drops_ended_lines() {
     let cache = Cache::default();
@@ -111,9 +109,9 @@ async fn cache_drops_ended_lines() {
         assert_eq!(costs, vec![Some(round % 5 - 1); names.len()]);
         assert!(missing.is_empty());
         tokio::time::advance(Duration::from_millis(5)).await;
-        let kept = cache.entries.get(&key("ns/p").hash).unwrap();
-        // Ten rounds' lines are valid, and some more may be over.
-        let (lines, bytes) = (kept.nodes.len(), kept.costs.heap_bytes());
+        let entry = cache.entries.get(&key("ns/p").hash).unwrap();
+        // Ten rounds' lines are valid; some ended ones may remain.
+        let (lines, bytes) = (entry.nodes.len(), entry.costs.heap_bytes());
         assert!(
             lines <= 2 * 10 * 11 + 11 && bytes < 20_000,
             "{lines} lines, {bytes} bytes"
@@ -121,21 +119,18 @@ async fn cache_drops_ended_lines() {
     }
 }
 
-/// An answer as it comes.
-fn told(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
+fn reply(lines: &[(&str, i64)], version: u64, changed_since: u64) -> RawAnswer {
     fresh(lines, version, changed_since, 0)
 }
 
 type Said = Option<Vec<Option<i64>>>;
 
-/// The costs of nodes after the answer to a question that was begun with `known`.
 fn advance(cache: &Cache, known: &CachedVersion, names: &[&str], answer: &RawAnswer) -> Said {
     let costs = cache.apply_changes(&key("ns/p"), known, answer, &set(names), Instant::now());
     let costs = costs.unwrap()?;
     Some((0..names.len()).map(|at| costs.get(at)).collect())
 }
 
-/// The same answer; for so long its provider will know no later version.
 fn fresh(lines: &[(&str, i64)], version: u64, changed_since: u64, millis: i64) -> RawAnswer {
     let mut bytes = Vec::new();
     for (node, cost) in lines {
@@ -163,8 +158,8 @@ fn as_of(cache: &Cache, names: &[&str]) -> Option<CachedVersion> {
     }
 }
 
-/// A whole answer about these nodes.
-fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
+/// A full answer about these nodes.
+fn put_full(cache: &Cache, names: &[&str], answer: &RawAnswer) {
     let nodes = set(names);
     let answer = answer.read(&nodes).unwrap();
     cache.insert(key("ns/p"), &nodes, &answer, &there(), Instant::now());
@@ -173,23 +168,23 @@ fn put_told(cache: &Cache, names: &[&str], answer: &RawAnswer) {
 #[tokio::test(start_paused = true)]
 async fn cache_applies_changes_to_versioned_lines() {
     let cache = Cache::default();
-    put_told(&cache, &["a", "gone"], &told(&[("a", 5)], 10, 0));
+    put_full(&cache, &["a", "gone"], &reply(&[("a", 5)], 10, 0));
     let one = as_of(&cache, &["b", "a"]).unwrap();
     assert_eq!((one.version, &*one.endpoint), (10, &there()));
     assert_eq!(one.missing.iter().collect::<Vec<_>>(), ["b"]);
-    // Whole, or since another version, or without one: not about these lines.
-    for not in [told(&[], 11, 0), told(&[], 11, 9), told(&[], 0, 10)] {
+    // Full, or since another version, or without one: not about these lines.
+    for not in [reply(&[], 11, 0), reply(&[], 11, 9), reply(&[], 0, 10)] {
         assert_eq!(advance(&cache, &one, &["b", "a"], &not), None);
     }
-    let changes = told(&[("b", 2), ("gone", 8), ("not asked", 1)], 12, 10);
+    let changes = reply(&[("b", 2), ("gone", 8), ("not requested", 1)], 12, 10);
     let costs = advance(&cache, &one, &["b", "a"], &changes);
     assert_eq!(costs, Some(vec![Some(2), Some(5)]));
     let all = as_of(&cache, &["gone", "a", "b"]).unwrap();
     assert_eq!((all.version, all.missing.len()), (12, 0));
-    let costs = advance(&cache, &all, &["gone", "a", "b"], &told(&[], 12, 12));
+    let costs = advance(&cache, &all, &["gone", "a", "b"], &reply(&[], 12, 12));
     assert_eq!(costs, Some(vec![Some(8), Some(5), Some(2)]));
     tokio::time::advance(MAX_AGE).await;
-    assert!(as_of(&cache, &["a"]).is_none(), "all is asked anew");
+    assert!(as_of(&cache, &["a"]).is_none(), "all is requested again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,11 +192,10 @@ async fn versioned_answer_is_reused_while_valid() {
     let cache = Cache::default();
     let both = ["a", "b"];
     let lines = [("a", 5), ("b", 6)];
-    put_told(&cache, &both, &fresh(&lines, 10, 0, 20));
-    let said = known(&cache, &["b", "a"]).unwrap();
-    assert_eq!(said, (vec![Some(6), Some(5)], vec![]));
-    // Of a pod that has something already, and of a node that is not known, it is
-    // asked all the same.
+    put_full(&cache, &both, &fresh(&lines, 10, 0, 20));
+    let actual = known(&cache, &["b", "a"]).unwrap();
+    assert_eq!(actual, (vec![Some(6), Some(5)], vec![]));
+    // Requested all the same: a pod with an allocation, and an unknown node.
     let placed = cache.find(&key("ns/p"), &set(&both), true);
     assert!(matches!(placed, Lookup::Versioned(_)), "{placed:?}");
     let more = as_of(&cache, &["a", "c"]).unwrap();
@@ -216,40 +210,40 @@ async fn versioned_answer_is_reused_while_valid() {
     let costs = advance(&cache, &begun, &both, &fresh(&[("a", 1)], 11, 10, 20));
     assert_eq!(costs, Some(vec![Some(1), Some(6)]));
     assert!(known(&cache, &both).is_some());
-    // It was long under way: what it says of the future is over.
+    // It took long: its validity is over.
     tokio::time::advance(Duration::from_millis(20)).await;
-    let (begun, asked) = (as_of(&cache, &both).unwrap(), Instant::now());
+    let (begun, start) = (as_of(&cache, &both).unwrap(), Instant::now());
     tokio::time::advance(Duration::from_millis(30)).await;
     let late = fresh(&[], 11, 11, 20);
-    let costs = cache.apply_changes(&key("ns/p"), &begun, &late, &set(&both), asked);
+    let costs = cache.apply_changes(&key("ns/p"), &begun, &late, &set(&both), start);
     assert!(costs.unwrap().is_some());
     assert_eq!(as_of(&cache, &both).unwrap().version, 11);
-    // An answer that does not say for how long.
+    // An answer without validity.
     tokio::time::advance(Duration::from_millis(20)).await;
     let begun = as_of(&cache, &both).unwrap();
-    advance(&cache, &begun, &both, &told(&[], 11, 11)).unwrap();
+    advance(&cache, &begun, &both, &reply(&[], 11, 11)).unwrap();
     assert_eq!(as_of(&cache, &both).unwrap().version, 11);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cache_keeps_the_later_version() {
     let cache = Cache::default();
-    put_told(&cache, &["a", "b"], &told(&[("a", 5), ("b", 6)], 10, 0));
+    put_full(&cache, &["a", "b"], &reply(&[("a", 5), ("b", 6)], 10, 0));
     let begun = || as_of(&cache, &["a", "b"]).unwrap();
     let (early, late) = (begun(), begun());
     let lacking = as_of(&cache, &["a", "c"]).unwrap();
-    let of_late = told(&[("a", 1)], 12, 10);
+    let of_late = reply(&[("a", 1)], 12, 10);
     let costs = advance(&cache, &late, &["a", "b"], &of_late);
     assert_eq!(costs, Some(vec![Some(1), Some(6)]));
-    // Told of an earlier version: what is kept is newer.
-    let costs = advance(&cache, &early, &["a", "b"], &told(&[("a", 3)], 11, 10));
+    // The answer to an earlier version is older than the cached lines.
+    let costs = advance(&cache, &early, &["a", "b"], &reply(&[("a", 3)], 11, 10));
     assert_eq!(costs, Some(vec![Some(1), Some(6)]));
-    let of_lacking = told(&[("a", 3), ("c", 9)], 11, 10);
+    let of_lacking = reply(&[("a", 3), ("c", 9)], 11, 10);
     assert_eq!(advance(&cache, &lacking, &["a", "c"], &of_lacking), None);
     assert_eq!(begun().version, 12);
-    // Of the same version, and beyond it.
+    // The same version, and a later one.
     for (version, cost) in [(12, 1), (13, 4)] {
-        let answer = told(&[("a", cost), ("c", 9)], version, 10);
+        let answer = reply(&[("a", cost), ("c", 9)], version, 10);
         let costs = advance(&cache, &lacking, &["a", "c"], &answer);
         assert_eq!(costs, Some(vec![Some(cost), Some(9)]), "{version}");
     }
@@ -259,18 +253,18 @@ async fn cache_keeps_the_later_version() {
 async fn cache_distinguishes_positions_of_answers() {
     let cache = Cache::default();
     let lines = [("a", 1), ("b", 2), ("c", 3)];
-    put_told(&cache, &["a", "b", "c"], &told(&lines, 10, 0));
+    put_full(&cache, &["a", "b", "c"], &reply(&lines, 10, 0));
     let begun = as_of(&cache, &["a", "b", "c"]).unwrap();
-    // Another asks for all meanwhile: the same version, other nodes and places.
-    put_told(&cache, &["c", "b"], &told(&lines[1..], 10, 0));
+    // Another full answer meanwhile: the same version, other nodes and positions.
+    put_full(&cache, &["c", "b"], &reply(&lines[1..], 10, 0));
     assert_eq!(
-        advance(&cache, &begun, &["a", "b", "c"], &told(&[], 10, 10)),
+        advance(&cache, &begun, &["a", "b", "c"], &reply(&[], 10, 10)),
         None
     );
-    // What one pod is told for itself leaves what others know.
+    // An answer for one pod leaves the shared lines.
     let begun = as_of(&cache, &["b", "c"]).unwrap();
-    put_told(&cache, &["b", "c"], &told(&lines[1..], 0, 0));
-    let costs = advance(&cache, &begun, &["b", "c"], &told(&[], 10, 10));
+    put_full(&cache, &["b", "c"], &reply(&lines[1..], 0, 0));
+    let costs = advance(&cache, &begun, &["b", "c"], &reply(&[], 10, 10));
     assert_eq!(costs, Some(vec![Some(2), Some(3)]));
 }
 
@@ -304,10 +298,10 @@ async fn cache_uses_the_latest_resolution() {
         put_validity(valid, &mut bytes);
         RawAnswer::new(bytes.into())
     };
-    let put = |names: &[&str], resolution, asked| {
+    let put = |names: &[&str], resolution, start| {
         let nodes = set(names);
         let answer = answer(names, resolution, 0, 0).read(&nodes).unwrap();
-        cache.insert(key("ns/p"), &nodes, &answer, &there(), asked);
+        cache.insert(key("ns/p"), &nodes, &answer, &there(), start);
     };
     let of_both = || match cache.find(&key("ns/p"), &set(&both), false) {
         Lookup::Hit { costs, .. } => costs.resolution,
@@ -318,17 +312,17 @@ async fn cache_uses_the_latest_resolution() {
     put(&["a"], 7, Instant::now());
     match cache.find(&key("ns/p"), &set(&both), false) {
         Lookup::Partial(part) => {
-            let said = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
-            assert_eq!(part.merge(&said.costs, &set(&both)).resolution, 8);
+            let actual = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
+            assert_eq!(part.merge(&actual.costs, &set(&both)).resolution, 8);
         }
         other => panic!("{other:?}"),
     }
     put(&["b"], 8, Instant::now());
     assert_eq!(of_both(), 8);
     put(&["c"], 9, earlier);
-    assert_eq!(of_both(), 8, "it was asked for before");
+    assert_eq!(of_both(), 8, "it was requested before");
 
-    put_told(&cache, &both, &answer(&both, 3, 10, 0));
+    put_full(&cache, &both, &answer(&both, 3, 10, 0));
     assert_eq!(of_both(), 3);
     tokio::time::advance(Duration::from_millis(100)).await;
     let begun = as_of(&cache, &both).unwrap();
@@ -338,8 +332,7 @@ async fn cache_uses_the_latest_resolution() {
     assert_eq!(of_both(), 4, "it is of an earlier version");
 }
 
-/// When all of `names` are known: when the provider is to be asked again, if this is the
-/// one who has to see to it.
+/// The refresh time if all `names` are known, for the first caller only.
 fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
     match cache.find(&key("ns/p"), &set(names), false) {
         Lookup::Hit {
@@ -349,7 +342,7 @@ fn ahead(cache: &Cache, names: &[&str]) -> Option<Instant> {
     }
 }
 
-/// The nodes of each question that renews an answer.
+/// The nodes of each refresh request.
 fn lines_again(cache: &Cache, due: Instant) -> Option<Vec<Vec<String>>> {
     let names = |nodes: &NodeSet| nodes.iter().map(str::to_owned).collect();
     match cache.refresh_plan(&key("ns/p"), due)? {
@@ -365,7 +358,7 @@ async fn cache_refreshes_a_used_answer_once() {
     let due = ahead(&cache, &["a"]).unwrap();
     assert_eq!(due - start, Duration::from_millis(700));
     assert_eq!(ahead(&cache, &["a"]), None, "somebody sees to it");
-    // Of other nodes an answer is kept beside it: they are asked about with these.
+    // An answer about other nodes is cached next to it: both are refreshed.
     tokio::time::advance(Duration::from_millis(100)).await;
     put(&cache, &[("c", 7)], &[], 800);
     assert_eq!(ahead(&cache, &["c"]), None);
@@ -375,22 +368,21 @@ async fn cache_refreshes_a_used_answer_once() {
     assert_eq!(lines_again(&cache, due), None, "it has been renewed");
     let next = ahead(&cache, &["c", "a"]).unwrap();
     assert_eq!(next - due, Duration::from_millis(700));
-    // Nobody asked again in time: what has ended is not asked for.
+    // Not used again in time: ended lines are not refreshed.
     tokio::time::advance(Duration::from_millis(750)).await;
     put(&cache, &[("b", 2)], &[], 800);
     let due = ahead(&cache, &["b"]).unwrap();
     tokio::time::advance(Duration::from_millis(700)).await;
     assert_eq!(lines_again(&cache, due).unwrap(), [["b"]]);
-    // What an earlier question brings late takes nothing from what was asked for later.
+    // A late answer to an earlier request replaces nothing newer.
     let earlier = Instant::now();
     tokio::time::advance(Duration::from_millis(50)).await;
     put(&cache, &[("b", 3), ("d", 4)], &[], 800);
-    put_asked(&cache, &[("b", 9), ("e", 9)], &[], 800, earlier);
+    put_at(&cache, &[("b", 9), ("e", 9)], &[], 800, earlier);
     let costs = known_costs(&cache, &["b", "d", "e"]);
     assert_eq!(costs, [Some(3), Some(4), Some(9)]);
 }
 
-/// Whoever used the answer: a pod may have asked about one node.
 #[tokio::test(start_paused = true)]
 async fn refresh_plan_splits_many_nodes() {
     let cache = Cache::default();
@@ -420,7 +412,6 @@ async fn cache_misses_after_the_maximum_age() {
         put(&cache, &[("gone", -1), ("a", 5)], &[], 2_000);
         renewed += 1;
     }
-    // Each 1.9 s, for a minute.
     assert_eq!(renewed, 31);
 }
 
@@ -428,7 +419,7 @@ async fn cache_misses_after_the_maximum_age() {
 async fn refresh_plan_requests_changes_of_versioned_lines() {
     let cache = Cache::default();
     let both = ["a", "b"];
-    put_told(&cache, &both, &fresh(&[("a", 5), ("b", 6)], 10, 0, 30));
+    put_full(&cache, &both, &fresh(&[("a", 5), ("b", 6)], 10, 0, 30));
     let due = ahead(&cache, &both).unwrap();
     tokio::time::advance(Duration::from_millis(22)).await;
     assert_eq!(due, Instant::now());
@@ -438,12 +429,12 @@ async fn refresh_plan_requests_changes_of_versioned_lines() {
     assert_eq!((known.version, known.missing.len()), (10, 0));
     let changes = fresh(&[("a", 1)], 11, 10, 30);
     assert_eq!(advance(&cache, &known, &[], &changes), Some(vec![]));
-    let said = known_costs(&cache, &both);
-    assert_eq!(said, [Some(1), Some(6)]);
+    let actual = known_costs(&cache, &both);
+    assert_eq!(actual, [Some(1), Some(6)]);
     assert!(cache.refresh_plan(&key("ns/p"), due).is_none());
-    // One that says nothing of what will be is not asked on behalf of others.
+    // An answer for one pod is not refreshed for others.
     let begun = as_of(&cache, &["a", "c"]).unwrap();
-    advance(&cache, &begun, &["a", "c"], &told(&[], 11, 11)).unwrap();
+    advance(&cache, &begun, &["a", "c"], &reply(&[], 11, 11)).unwrap();
     assert!(as_of(&cache, &both).is_some());
 }
 

@@ -1,4 +1,4 @@
-//! Answers that are used again: for as long as they are valid, or by what has changed.
+//! Cached answers: valid for a time, or updated by their changes.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use tautline_sdk::{
     testkit,
 };
 
-use crate::{Counting, ask, ask_about, cluster, discovery, question};
+use crate::{Counting, cluster, discovery, plan, plan_on, question};
 
 #[tokio::test]
 async fn cache_hits_while_an_answer_is_valid() {
@@ -24,23 +24,23 @@ async fn cache_hits_while_an_answer_is_valid() {
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    let first = ask(&discovery, &snapshot).await;
-    let second = ask(&discovery, &snapshot).await;
+    let first = plan(&discovery, &snapshot).await;
+    let second = plan(&discovery, &snapshot).await;
     assert_eq!(
         (first.rules[0].reused, second.rules[0].reused),
         (false, true)
     );
     assert_eq!(first.plan.verdicts, second.plan.verdicts);
-    assert_eq!(provider.asked(), 1);
-    // Of other nodes those are asked about that it does not know.
-    let third = ask_about(&discovery, &snapshot, &["n3", "n2"]).await;
+    assert_eq!(provider.calls(), 1);
+    // Only unknown nodes are requested.
+    let third = plan_on(&discovery, &snapshot, &["n3", "n2"]).await;
     assert!(!third.rules[0].reused);
     assert_eq!(third.plan.usable().count(), 2);
     assert_eq!(*provider.about.lock().unwrap(), ["n3"]);
-    let all = ask_about(&discovery, &snapshot, &["n1", "n2", "n3"]).await;
+    let all = plan_on(&discovery, &snapshot, &["n1", "n2", "n3"]).await;
     assert!(all.rules[0].reused);
     assert_eq!(all.plan.usable().count(), 3);
-    assert_eq!(provider.asked(), 2);
+    assert_eq!(provider.calls(), 2);
 }
 
 #[tokio::test]
@@ -52,17 +52,17 @@ async fn cache_key_has_the_presence_of_claims_only() {
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    for (claims, asked) in [(&[][..], 1), (&["a"], 2), (&["b", "c"], 2), (&[], 2)] {
+    for (claims, calls) in [(&[][..], 1), (&["a"], 2), (&["b", "c"], 2), (&[], 2)] {
         let question = PlanningQuestion {
             resource_claims: claims.iter().map(|name| (*name).to_owned()).collect(),
             ..question(&["n1", "n2"])
         };
         discovery.plan_pod(&snapshot, question).await;
-        assert_eq!(provider.asked(), asked, "{claims:?}");
+        assert_eq!(provider.calls(), calls, "{claims:?}");
     }
 }
 
-/// Costs of nodes by name, with a record of their changes; clones are one.
+/// Costs of nodes by name, with a change log; clones share them.
 #[derive(Clone, Default)]
 struct Numbered(Arc<Mutex<Record>>);
 
@@ -70,10 +70,10 @@ struct Numbered(Arc<Mutex<Record>>);
 struct Record {
     costs: BTreeMap<String, i64>,
     changes: ChangeLog,
-    /// How many lines each answer had.
+    /// The number of lines of each answer.
     lines: Vec<usize>,
     nothing_new_for: Duration,
-    /// It numbers no more.
+    /// Answers have no version.
     unnumbered: bool,
 }
 
@@ -84,14 +84,14 @@ impl Numbered {
         record.changes.record_node(node);
     }
 
-    /// How many lines each answer had since this was asked last.
+    /// The number of lines of each answer since the last call of this.
     fn lines(&self) -> Vec<usize> {
         std::mem::take(&mut self.0.lock().unwrap().lines)
     }
 }
 
 impl RuleProvider for Numbered {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let Record {
             costs,
             changes,
@@ -100,15 +100,19 @@ impl RuleProvider for Numbered {
             unnumbered,
         } = &mut *self.0.lock().unwrap();
         let mut answer = CostAnswer::default();
-        let known = if *unnumbered { 0 } else { ask.known_version };
+        let known = if *unnumbered {
+            0
+        } else {
+            request.known_version
+        };
         answer.version = if *unnumbered { 0 } else { changes.version() };
         let changed = changes.since(known);
         if changed.is_some() {
-            answer.changed_since = ask.known_version;
+            answer.changed_since = request.known_version;
         }
         answer.valid_for = *nothing_new_for;
         let mut nodes = changed.unwrap_or_default();
-        nodes.extend(ask.eligible_nodes.iter().map(String::as_str));
+        nodes.extend(request.eligible_nodes.iter().map(String::as_str));
         lines.push(nodes.len());
         for node in nodes {
             answer.usable(node, costs.get(node).copied().unwrap_or(1), "");
@@ -134,23 +138,23 @@ async fn versioned_provider_gets_requests_for_changes() {
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    let ask = async |nodes: &[&str]| costs(&ask_about(&discovery, &snapshot, nodes).await);
-    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(1)]);
+    let get = async |nodes: &[&str]| costs(&plan_on(&discovery, &snapshot, nodes).await);
+    assert_eq!(get(&["a", "b"]).await, [Some(1), Some(1)]);
     assert_eq!(provider.lines(), [2]);
-    assert_eq!(ask(&["b", "a"]).await, [Some(1), Some(1)]);
+    assert_eq!(get(&["b", "a"]).await, [Some(1), Some(1)]);
     assert_eq!(provider.lines(), [0]);
     provider.set("b", 7);
     provider.set("elsewhere", 8);
-    assert_eq!(ask(&["c", "b"]).await, [Some(1), Some(7)]);
+    assert_eq!(get(&["c", "b"]).await, [Some(1), Some(7)]);
     assert_eq!(provider.lines(), [3], "c, and the two that have changed");
     provider.set("c", -1);
-    assert_eq!(ask(&["a", "b", "c"]).await, [Some(1), Some(7), Some(-1)]);
+    assert_eq!(get(&["a", "b", "c"]).await, [Some(1), Some(7), Some(-1)]);
     assert_eq!(provider.lines(), [1]);
-    // All may have changed: it is asked for changes, and then for all.
+    // All may have changed: a request for changes, and one for all nodes.
     provider.0.lock().unwrap().changes.record_all();
-    assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(-1)]);
+    assert_eq!(get(&["b", "c"]).await, [Some(7), Some(-1)]);
     assert_eq!(provider.lines(), [0, 2]);
-    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(7)]);
+    assert_eq!(get(&["a", "b"]).await, [Some(1), Some(7)]);
     assert_eq!(provider.lines(), [1]);
 }
 
@@ -160,20 +164,20 @@ async fn cache_hits_versioned_lines_while_fresh() {
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    let ask = async |nodes: &[&str]| costs(&ask_about(&discovery, &snapshot, nodes).await);
+    let get = async |nodes: &[&str]| costs(&plan_on(&discovery, &snapshot, nodes).await);
     provider.0.lock().unwrap().nothing_new_for = Duration::from_secs(50);
-    assert_eq!(ask(&["a", "b"]).await, [Some(1), Some(1)]);
-    assert_eq!(ask(&["b"]).await, [Some(1)]);
+    assert_eq!(get(&["a", "b"]).await, [Some(1), Some(1)]);
+    assert_eq!(get(&["b"]).await, [Some(1)]);
     assert_eq!(provider.lines(), [2]);
     provider.0.lock().unwrap().nothing_new_for = Duration::ZERO;
-    assert_eq!(ask(&["a", "c"]).await, [Some(1), Some(1)]);
+    assert_eq!(get(&["a", "c"]).await, [Some(1), Some(1)]);
     assert_eq!(
         provider.lines(),
         [1],
         "c is new, and what holds has changed"
     );
     provider.set("b", 7);
-    assert_eq!(ask(&["b", "c"]).await, [Some(7), Some(1)]);
+    assert_eq!(get(&["b", "c"]).await, [Some(7), Some(1)]);
     assert_eq!(provider.lines(), [1]);
 }
 
@@ -185,10 +189,10 @@ async fn versioned_requests_go_to_the_same_replica() {
     let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
     let snapshot = cluster(&addresses);
     let discovery = discovery();
-    let mut asked = [0, 0];
+    let mut lines_of = [0, 0];
     for round in 0..8 {
         replicas.iter().for_each(|r| r.set("n1", round));
-        let round_costs = costs(&ask(&discovery, &snapshot).await);
+        let round_costs = costs(&plan(&discovery, &snapshot).await);
         assert_eq!(round_costs, [Some(round), Some(1)], "round {round}");
         let lines = replicas.each_ref().map(Numbered::lines);
         if round > 1 {
@@ -197,20 +201,26 @@ async fn versioned_requests_go_to_the_same_replica() {
                 changes == [&[1][..], &[]] || changes == [&[], &[1][..]],
                 "{lines:?}"
             );
-            (0..2).for_each(|i| asked[i] += lines[i].len());
+            (0..2).for_each(|i| lines_of[i] += lines[i].len());
         }
     }
-    assert!(asked == [6, 0] || asked == [0, 6], "{asked:?}");
-    // The one that was asked goes: the other is asked for all.
-    let gone = usize::from(asked[0] == 0);
+    assert!(lines_of == [6, 0] || lines_of == [0, 6], "{lines_of:?}");
+    // The called replica goes: all nodes are requested from the other.
+    let gone = usize::from(lines_of[0] == 0);
     let mut running = [Some(run_a), Some(run_b)];
     running[gone].take().unwrap().stop().await;
     let left = &replicas[1 - gone];
     left.set("n2", 5);
-    assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(5)]);
+    assert_eq!(
+        costs(&plan(&discovery, &snapshot).await),
+        [Some(7), Some(5)]
+    );
     assert_eq!(left.lines().last(), Some(&2));
     left.set("n2", 6);
-    assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(7), Some(6)]);
+    assert_eq!(
+        costs(&plan(&discovery, &snapshot).await),
+        [Some(7), Some(6)]
+    );
     assert_eq!(left.lines(), [1]);
 }
 
@@ -222,35 +232,38 @@ async fn cache_drops_a_replica_without_versions() {
     let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
     let snapshot = cluster(&addresses);
     let discovery = discovery();
-    ask(&discovery, &snapshot).await;
+    plan(&discovery, &snapshot).await;
     let at = replicas.iter().position(|r| !r.lines().is_empty()).unwrap();
     let (was, is) = (&replicas[at], &replicas[1 - at]);
     was.0.lock().unwrap().unnumbered = true;
     is.set("n2", 5);
-    ask(&discovery, &snapshot).await;
+    plan(&discovery, &snapshot).await;
     assert_eq!(was.lines(), [0, 2], "what has changed, then all");
-    // Each in turn, until one numbers its answer.
+    // In turn, until one answers with a version.
     for _ in 0..2 {
-        ask(&discovery, &snapshot).await;
+        plan(&discovery, &snapshot).await;
     }
     assert!(was.lines().len() < 2);
     for _ in 0..4 {
-        assert_eq!(costs(&ask(&discovery, &snapshot).await), [Some(1), Some(5)]);
+        assert_eq!(
+            costs(&plan(&discovery, &snapshot).await),
+            [Some(1), Some(5)]
+        );
     }
     assert_eq!(was.lines().len(), 0, "{:?}", is.lines());
 }
 
-/// Its answers hold for 40 ms; notes which pods were asked for.
+/// Its answers are valid for 40 ms; records the pods of requests.
 #[derive(Clone, Default)]
 struct Noting(Arc<Mutex<Vec<String>>>);
 
 impl RuleProvider for Noting {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        let uid = ask.workload.map_or_else(String::new, |w| w.uid);
-        let who = [ask.source.name, uid].concat();
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let uid = request.workload.map_or_else(String::new, |w| w.uid);
+        let who = [request.source.name, uid].concat();
         self.0.lock().unwrap().push(who);
         let mut answer = CostAnswer::default().valid_for(Duration::from_millis(40));
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             answer.usable(node, 1, "");
         }
         Ok(answer)
@@ -267,25 +280,25 @@ async fn refresh_sends_no_pod_identity() {
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    // Pods with claims: many questions, each of one pod.
+    // Pods with claims: many questions of one pod each.
     let with_claims = || PlanningQuestion {
         resource_claims: vec!["a".into()],
         ..question(&["n1", "n2"])
     };
-    let asked = || provider.0.lock().unwrap().clone();
-    while asked().len() < 5 {
+    let notes = || provider.0.lock().unwrap().clone();
+    while notes().len() < 5 {
         discovery.plan_pod(&snapshot, with_claims()).await;
         tokio::task::yield_now().await;
     }
-    assert_eq!(asked(), ["pod"; 5]);
+    assert_eq!(notes(), ["pod"; 5]);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
-        let round = ask(&discovery, &snapshot).await;
+        let round = plan(&discovery, &snapshot).await;
         assert_eq!(round.plan.usable().count(), 2);
-        if asked().iter().filter(|who| who.is_empty()).count() > 4 {
+        if notes().iter().filter(|who| who.is_empty()).count() > 4 {
             return;
         }
-        assert!(tokio::time::Instant::now() < until, "{:?}", asked());
+        assert!(tokio::time::Instant::now() < until, "{:?}", notes());
         tokio::task::yield_now().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What is said of a call that failed, and how an address that fails is left alone.
+//! Error messages of failed calls, and the circuit breaker.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::{Counting, ask, ask_about, cluster, code};
+use crate::{Counting, cluster, code, plan, plan_on};
 
-/// What a round says of its one rule.
+/// The error of a round's only rule.
 async fn error(discovery: &ProviderClient, snapshot: &Snapshot) -> String {
-    let round = ask(discovery, snapshot).await;
+    let round = plan(discovery, snapshot).await;
     round.rules[0].error.clone().unwrap_or_default()
 }
 
@@ -88,20 +88,19 @@ async fn open_breaker_reports_the_last_error() {
     assert_eq!(text, expected);
 }
 
-/// A provider that takes calls and never answers costs callers its deadline a few times,
-/// and then nothing: others find out whether it is back.
+/// A provider that never answers costs callers a few deadlines; then only probes wait for it.
 #[tokio::test]
 async fn open_breaker_delays_no_caller() {
     let snapshot = cluster(&[("127.0.0.1", answering("").await)]);
     let discovery = impatient();
     for _ in 0..8 {
-        ask(&discovery, &snapshot).await;
+        plan(&discovery, &snapshot).await;
     }
-    // Over several of the breaker's pauses, in which it is probed.
+    // Several of the breaker's pauses, in which it is probed.
     let until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until {
-        // A caller that waited would have run out of time.
-        let round = ask(&discovery, &snapshot).await;
+        // A waiting caller would exceed this.
+        let round = plan(&discovery, &snapshot).await;
         assert_eq!(code(&round), "ProviderBreakerOpen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -112,10 +111,10 @@ async fn breaker_probes_in_the_background() {
     let port = closed_port();
     let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
     for _ in 0..8 {
-        ask(&discovery, &snapshot).await;
+        plan(&discovery, &snapshot).await;
     }
     assert_eq!(
-        code(&ask(&discovery, &snapshot).await),
+        code(&plan(&discovery, &snapshot).await),
         "ProviderBreakerOpen"
     );
     let config = tautline_sdk::Config {
@@ -125,25 +124,25 @@ async fn breaker_probes_in_the_background() {
     let provider = Counting::default();
     let _running = testkit::start_with(provider.clone(), config).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while provider.asked() == 0 {
+    while provider.calls() == 0 {
         assert!(Instant::now() < deadline, "it was never probed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // The probe was answered, so the next pod is.
-    while code(&ask(&discovery, &snapshot).await) != "OK" {
+    // The probe succeeded.
+    while code(&plan(&discovery, &snapshot).await) != "OK" {
         assert!(Instant::now() < deadline, "the breaker never closed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Refuses, hangs or answers by the nodes that it is asked about.
+/// Rejects, hangs or answers, depending on the requested nodes.
 #[derive(Clone, Default)]
 struct Moody;
 
 impl RuleProvider for Moody {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             match node.as_str() {
                 "refused" => return Err(ProviderError::Internal("this one fails".into())),
                 "slow" => tokio::time::sleep(Duration::from_secs(60)).await,
@@ -164,10 +163,10 @@ async fn rejected_requests_do_not_open_the_breaker() {
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = impatient();
     for _ in 0..20 {
-        let round = ask_about(&discovery, &snapshot, &["refused"]).await;
+        let round = plan_on(&discovery, &snapshot, &["refused"]).await;
         assert_eq!(code(&round), "ProviderFailed");
     }
-    let round = ask_about(&discovery, &snapshot, &["n1"]).await;
+    let round = plan_on(&discovery, &snapshot, &["n1"]).await;
     assert_eq!(code(&round), "OK", "{:?}", round.rules[0].error);
 }
 
@@ -177,10 +176,10 @@ async fn probe_repeats_the_last_request() {
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = impatient();
     for _ in 0..8 {
-        ask_about(&discovery, &snapshot, &["slow"]).await;
+        plan_on(&discovery, &snapshot, &["slow"]).await;
     }
     let deadline = Instant::now() + Duration::from_secs(30);
-    while code(&ask_about(&discovery, &snapshot, &["n1"]).await) != "OK" {
+    while code(&plan_on(&discovery, &snapshot, &["n1"]).await) != "OK" {
         assert!(Instant::now() < deadline, "the slow question keeps it shut");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,5 +1,4 @@
-//! What a tenant's Services may do: nothing to the pods of other namespaces, and little
-//! to kube-scheduler's time.
+//! A tenant's Services affect no pods of other namespaces, and delay kube-scheduler only a little.
 
 use std::{
     collections::BTreeMap,
@@ -22,25 +21,24 @@ use tautline_sdk::{
 
 use crate::{cluster, code, outcome, question};
 
-/// Remembers the annotations that it is told, takes its time, and has something to be
-/// written on the pods that it reserves for.
+/// Records the annotations that it receives, is slow, and returns annotations to write.
 #[derive(Clone, Default)]
 struct Nosy {
-    told: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
+    received: Arc<Mutex<Vec<BTreeMap<String, String>>>>,
     released: Arc<Mutex<Vec<String>>>,
     writes: BTreeMap<String, String>,
     delay: Duration,
 }
 
 impl RuleProvider for Nosy {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        self.told
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        self.received
             .lock()
             .unwrap()
-            .push(ask.workload.unwrap_or_default().annotations);
+            .push(request.workload.unwrap_or_default().annotations);
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             answer.usable(node, 1, "");
         }
         Ok(answer)
@@ -52,11 +50,11 @@ impl RuleProvider for Nosy {
 }
 
 impl Allocator for Nosy {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        self.told
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        self.received
             .lock()
             .unwrap()
-            .push(ask.details.unwrap_or_default().annotations);
+            .push(request.details.unwrap_or_default().annotations);
         Ok(Reserved {
             id: "r-1".into(),
             annotations: self.writes.clone(),
@@ -68,8 +66,8 @@ impl Allocator for Nosy {
         Ok(())
     }
 
-    async fn release(&self, held: ReservationRef) -> Result<(), AllocatorError> {
-        self.released.lock().unwrap().push(held.id);
+    async fn release(&self, reserved: ReservationRef) -> Result<(), AllocatorError> {
+        self.released.lock().unwrap().push(reserved.id);
         Ok(())
     }
 }
@@ -86,8 +84,7 @@ async fn start(provider: &Nosy) -> u16 {
     port
 }
 
-/// The cluster whose one offer is in `ns`, with a Service for its rule `r` in another
-/// namespace beside its own one, if `own`.
+/// One offer in `ns`, and a Service for its rule `r` in another namespace.
 fn with_service(namespace: &str, port: u16, change: impl Fn(&mut Service)) -> Snapshot {
     let plain = cluster(&[]);
     let mut index = Index::default();
@@ -144,8 +141,8 @@ async fn untrusted_provider_serves_only_its_namespace() {
     for part in ["--provider-namespaces", "constraint-r: enabled"] {
         assert!(text.contains(part), "{text}");
     }
-    assert!(provider.told.lock().unwrap().is_empty());
-    // Its own namespace it serves, and a trusted one serves all.
+    assert!(provider.received.lock().unwrap().is_empty());
+    // It serves its own namespace, and a trusted one serves all.
     for (namespace, trusted) in [("ns", "infra"), ("tenant", "tenant"), ("tenant", "*")] {
         let snapshot = with_service(namespace, port, |_| ());
         let round = discovery(&[trusted]).plan_pod(&snapshot, annotated()).await;
@@ -157,19 +154,19 @@ async fn untrusted_provider_serves_only_its_namespace() {
 async fn shared_annotations_limit_other_namespaces() {
     let provider = Nosy::default();
     let port = start(&provider).await;
-    let told = async |namespace: &str| {
+    let received = async |namespace: &str| {
         let snapshot = with_service(namespace, port, |s| s.allocator = true);
         let discovery = discovery(&["ns", "infra"]);
         discovery.plan_pod(&snapshot, annotated()).await;
-        let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
-        held.unwrap();
-        std::mem::take(&mut *provider.told.lock().unwrap())
+        let reserved = discovery.reserve(&snapshot, &annotated(), "n1").await;
+        reserved.unwrap();
+        std::mem::take(&mut *provider.received.lock().unwrap())
     };
-    for annotations in told("infra").await {
+    for annotations in received("infra").await {
         let keys: Vec<&String> = annotations.keys().collect();
         assert_eq!(keys, ["tautline.io/model"]);
     }
-    let own = told("ns").await;
+    let own = received("ns").await;
     assert_eq!(own.len(), 2);
     assert!(own.iter().all(|a| a.contains_key("secret/token")));
 }
@@ -182,9 +179,9 @@ async fn untrusted_allocator_is_not_called() {
     let discovery = discovery(&["infra"]);
     let round = discovery.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "ProviderNotAllowed");
-    let held = discovery.reserve(&snapshot, &annotated(), "n1").await;
-    assert!(held.unwrap().is_empty());
-    assert!(provider.told.lock().unwrap().is_empty());
+    let reserved = discovery.reserve(&snapshot, &annotated(), "n1").await;
+    assert!(reserved.unwrap().is_empty());
+    assert!(provider.received.lock().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -200,14 +197,14 @@ async fn reserve_rejects_annotations_that_are_not_allowed() {
         };
         let port = start(&provider).await;
         let snapshot = with_service("infra", port, |s| s.allocator = true);
-        let held = discovery(&["infra"])
+        let reserved = discovery(&["infra"])
             .reserve(&snapshot, &annotated(), "n1")
             .await;
-        assert_eq!(held.is_ok(), allowed, "{key}");
-        // What is refused is given back.
+        assert_eq!(reserved.is_ok(), allowed, "{key}");
+        // Rejected reservations are released.
         let released = provider.released.lock().unwrap().len();
         assert_eq!(released, usize::from(!allowed), "{key}");
-        if let Err(error) = held {
+        if let Err(error) = reserved {
             assert!(error.to_string().contains(key), "{error}");
         }
     }
@@ -226,7 +223,7 @@ async fn external_names_are_called_only_if_allowed() {
             ExternalNames::Remote,
             "ProviderNotAllowed",
         ),
-        // A name that leads here is found out as it is resolved.
+        // A local name is rejected when it is resolved.
         ("localhost", ExternalNames::Remote, "ProviderFailed"),
     ] {
         let config = ClientConfig {
@@ -238,24 +235,24 @@ async fn external_names_are_called_only_if_allowed() {
         let round = discovery.plan_pod(&snapshot, annotated()).await;
         assert_eq!(code(&round), expected, "{host}: {:?}", round.rules[0].error);
     }
-    assert_eq!(provider.told.lock().unwrap().len(), 1);
+    assert_eq!(provider.received.lock().unwrap().len(), 1);
 }
 
-/// Whether a port is closed, open, or speaks another protocol is not said to tenants.
+/// Tenants must not learn whether a port is closed, open, or speaks another protocol.
 #[tokio::test]
 async fn hide_details_of_untrusted_external_names() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let closed_port = closed.local_addr().unwrap().port();
     drop(closed);
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for port in [closed_port, silent.local_addr().unwrap().port()] {
         let snapshot = with_service("ns", port, |_| ());
         let round = discovery(&["infra"]).plan_pod(&snapshot, annotated()).await;
-        told.push((code(&round), round.rules[0].error.clone()));
+        received.push((code(&round), round.rules[0].error.clone()));
     }
-    assert_eq!(told[0], told[1]);
-    assert_eq!(told[0].0, "ProviderFailed");
+    assert_eq!(received[0], received[1]);
+    assert_eq!(received[0].0, "ProviderFailed");
 }
 
 #[tokio::test]
@@ -267,7 +264,7 @@ async fn budget_limits_the_wait_for_untrusted_providers() {
     let port = start(&slow).await;
     let snapshot = with_service("ns", port, |_| ());
     let tenants = discovery(&["infra"]);
-    // An address that the tenant chose: what happened there is not told.
+    // Details of an address that the tenant chose are hidden.
     let waited = tenants.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&waited), "ProviderFailed");
     assert!(
@@ -281,7 +278,7 @@ async fn budget_limits_the_wait_for_untrusted_providers() {
         waited += usize::from(code(&round) != "ProviderOverBudget");
     }
     assert!(waited < 5, "{waited} of 20 rounds have waited");
-    // Whom nobody waits for is not charged, nor is a trusted one.
+    // Not charged: a round without kube-scheduler, and a trusted provider.
     let quiet = PlanningQuestion {
         scheduler_waits: false,
         ..annotated()

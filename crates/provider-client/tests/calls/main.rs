@@ -1,6 +1,6 @@
-//! Calls to providers: balanced, bounded, tried again, cut short.
+//! Calls to providers: balancing, limits, retries, deadlines.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
 mod cache;
@@ -33,8 +33,8 @@ use tautline_sdk::{
 
 #[derive(Clone, Default)]
 struct Counting {
-    asked: Arc<Mutex<u32>>,
-    /// The nodes of the last question.
+    calls: Arc<Mutex<u32>>,
+    /// The nodes of the last request.
     about: Arc<Mutex<Vec<String>>>,
     valid_for: Duration,
     delay: Duration,
@@ -42,30 +42,30 @@ struct Counting {
 }
 
 impl Counting {
-    fn asked(&self) -> u32 {
-        *self.asked.lock().unwrap()
+    fn calls(&self) -> u32 {
+        *self.calls.lock().unwrap()
     }
 }
 
 impl RuleProvider for Counting {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        *self.asked.lock().unwrap() += 1;
-        *self.about.lock().unwrap() = ask.eligible_nodes.clone();
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        *self.calls.lock().unwrap() += 1;
+        *self.about.lock().unwrap() = request.eligible_nodes.clone();
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default().valid_for(self.valid_for);
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             answer.usable(node, 1, "x".repeat(self.bytes));
         }
         Ok(answer)
     }
 
     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        *self.asked.lock().unwrap() += 1;
+        *self.calls.lock().unwrap() += 1;
         Ok(Evaluation::default())
     }
 }
 
-/// A cluster with a provider of the rule `r` at these addresses of loopback.
+/// A cluster with a provider of the rule `r` at these loopback addresses.
 fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
     let mut index = Index::default();
     index.apply(Object::Service(Service {
@@ -123,15 +123,11 @@ fn discovery() -> ProviderClient {
     ProviderClient::new(ClientConfig::single_tenant(), Metrics::default()).unwrap()
 }
 
-async fn ask(discovery: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
-    ask_about(discovery, snapshot, &["n1", "n2"]).await
+async fn plan(discovery: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
+    plan_on(discovery, snapshot, &["n1", "n2"]).await
 }
 
-async fn ask_about(
-    discovery: &ProviderClient,
-    snapshot: &Snapshot,
-    nodes: &[&str],
-) -> PlanningRound {
+async fn plan_on(discovery: &ProviderClient, snapshot: &Snapshot, nodes: &[&str]) -> PlanningRound {
     discovery.plan_pod(snapshot, question(nodes)).await
 }
 
@@ -173,18 +169,18 @@ async fn calls_use_ready_addresses_in_turn() {
     ]);
     let discovery = discovery();
     for _ in 0..20 {
-        assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+        assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
     }
-    assert_eq!((a.asked(), b.asked()), (10, 10));
-    // One dies: no call is lost, the other is asked instead.
+    assert_eq!((a.calls(), b.calls()), (10, 10));
+    // One replica dies: no call is lost.
     run_a.stop().await;
     for _ in 0..20 {
-        assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+        assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
     }
-    assert!(b.asked() >= 30);
+    assert!(b.calls() >= 30);
 }
 
-/// A provider may judge by what it has seen of the same objects before.
+/// A provider may decide by its earlier observations.
 #[tokio::test]
 async fn evaluate_uses_the_same_replica() {
     let counts = [Counting::default(), Counting::default()];
@@ -197,39 +193,45 @@ async fn evaluate_uses_the_same_replica() {
     let (discovery, service) = (discovery(), snapshot.service("ns", "p").unwrap());
     let mut by = [0, 0];
     for pod in 0..20 {
-        let before = counts.each_ref().map(Counting::asked);
+        let before = counts.each_ref().map(Counting::calls);
         let target = wire::Target {
             kind: "Pod".into(),
             name: format!("web-{pod}"),
             ..wire::Target::default()
         };
         for _ in 0..3 {
-            let ask = wire::EvaluateRequest {
+            let request = wire::EvaluateRequest {
                 targets: [("web".to_owned(), target.clone())].into(),
                 ..wire::EvaluateRequest::default()
             };
-            discovery.evaluate(&snapshot, service, ask).await.unwrap();
+            discovery
+                .evaluate(&snapshot, service, request)
+                .await
+                .unwrap();
         }
-        let asked = [0, 1].map(|i| counts[i].asked() - before[i]);
-        assert!(asked == [3, 0] || asked == [0, 3], "{pod}: {asked:?}");
-        by[usize::from(asked[1] > 0)] += 1;
+        let calls = [0, 1].map(|i| counts[i].calls() - before[i]);
+        assert!(calls == [3, 0] || calls == [0, 3], "{pod}: {calls:?}");
+        by[usize::from(calls[1] > 0)] += 1;
     }
     assert!(by.iter().all(|n| *n > 0), "spread over both: {by:?}");
-    // The one that has gone is replaced by the other.
+    // The other replica replaces it.
     a.stop().await;
-    let before = counts[1].asked();
+    let before = counts[1].calls();
     for pod in 0..20 {
         let target = wire::Target {
             name: format!("web-{pod}"),
             ..wire::Target::default()
         };
-        let ask = wire::EvaluateRequest {
+        let request = wire::EvaluateRequest {
             targets: [("web".to_owned(), target)].into(),
             ..wire::EvaluateRequest::default()
         };
-        discovery.evaluate(&snapshot, service, ask).await.unwrap();
+        discovery
+            .evaluate(&snapshot, service, request)
+            .await
+            .unwrap();
     }
-    assert_eq!(counts[1].asked() - before, 20);
+    assert_eq!(counts[1].calls() - before, 20);
     b.stop().await;
 }
 
@@ -244,11 +246,11 @@ async fn breaker_opens_for_an_absent_provider_and_probes_it() {
     let discovery = discovery();
     let mut codes = Vec::new();
     for _ in 0..8 {
-        codes.push(code(&ask(&discovery, &snapshot).await));
+        codes.push(code(&plan(&discovery, &snapshot).await));
     }
     assert_eq!(codes[0], "ProviderFailed");
     assert_eq!(codes[7], "ProviderBreakerOpen", "{codes:?}");
-    // It comes up: a probe finds it within the breaker's pauses.
+    // It starts: a probe finds it within the breaker's pauses.
     let config = tautline_sdk::Config {
         listen: ([127, 0, 0, 1], port).into(),
         ..testkit::loopback()
@@ -257,7 +259,7 @@ async fn breaker_opens_for_an_absent_provider_and_probes_it() {
         .await
         .unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(15);
-    while code(&ask(&discovery, &snapshot).await) != "OK" {
+    while code(&plan(&discovery, &snapshot).await) != "OK" {
         assert!(
             std::time::Instant::now() < deadline,
             "the breaker never closed"
@@ -273,7 +275,7 @@ async fn slow_and_huge_answers_are_errors() {
         ..Counting::default()
     };
     let running = testkit::start(slow).await.unwrap();
-    let round = ask(
+    let round = plan(
         &discovery(),
         &cluster(&[("127.0.0.1", running.address.port())]),
     )
@@ -292,7 +294,7 @@ async fn slow_and_huge_answers_are_errors() {
         ..ClientConfig::single_tenant()
     };
     let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
-    let round = ask(
+    let round = plan(
         &discovery,
         &cluster(&[("127.0.0.1", running.address.port())]),
     )
@@ -308,7 +310,7 @@ async fn slow_and_huge_answers_are_errors() {
 #[tokio::test]
 async fn provider_without_ready_address_has_its_own_code() {
     let discovery = discovery();
-    let round = ask(&discovery, &cluster(&[])).await;
+    let round = plan(&discovery, &cluster(&[])).await;
     assert_eq!(code(&round), "ProviderNotReady");
     assert_eq!(
         round.plan.usable().count(),
@@ -317,7 +319,7 @@ async fn provider_without_ready_address_has_its_own_code() {
     );
 }
 
-/// Holds nothing at the moment, and says so.
+/// Always returns Unavailable.
 struct NoLeader;
 
 impl Allocator for NoLeader {
@@ -339,7 +341,7 @@ async fn unavailable_allocator_still_gives_costs() {
         .unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
     let discovery = discovery();
-    let asked = PlanningQuestion {
+    let question = PlanningQuestion {
         subject: PodIdentity {
             namespace: "ns".into(),
             name: "pod".into(),
@@ -350,11 +352,11 @@ async fn unavailable_allocator_still_gives_costs() {
     };
     for _ in 0..10 {
         let error = discovery
-            .reserve(&snapshot, &asked, "n1")
+            .reserve(&snapshot, &question, "n1")
             .await
             .unwrap_err();
         assert!(error.to_string().contains("no replica leads"), "{error}");
     }
-    assert_eq!(code(&ask(&discovery, &snapshot).await), "OK");
+    assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
     running.stop().await;
 }

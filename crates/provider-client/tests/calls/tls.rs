@@ -6,7 +6,7 @@ use tautline_core::{Index, index::Object, model::Service};
 use tautline_provider_client::{ClientConfig, Metrics, ProviderClient};
 use tautline_sdk::testkit;
 
-use crate::{Counting, ask, cluster, code};
+use crate::{Counting, cluster, code, plan};
 
 #[tokio::test]
 async fn calls_use_mutual_tls() {
@@ -45,7 +45,7 @@ async fn calls_use_mutual_tls() {
         ..Service::default()
     }));
     let plain = cluster(&[("127.0.0.1", running.address.port())]);
-    // The same cluster, with TLS required of the provider.
+    // The same cluster, but the provider requires TLS.
     for entry in plain.offers_in("ns") {
         index.apply(Object::Offer((*entry.offer).clone()));
     }
@@ -67,17 +67,17 @@ async fn calls_use_mutual_tls() {
         ProviderClient::new(config, Metrics::default()).unwrap()
     };
     let known = with(Some(("client.crt", "client.key")), "server.crt");
-    let round = ask(&known, &snapshot).await;
+    let round = plan(&known, &snapshot).await;
     assert_eq!(code(&round), "OK", "{:?}", round.rules[0].error);
     let nameless = with(None, "server.crt");
-    assert_eq!(code(&ask(&nameless, &snapshot).await), "ProviderFailed");
+    assert_eq!(code(&plan(&nameless, &snapshot).await), "ProviderFailed");
     let distrustful = with(Some(("client.crt", "client.key")), "client.crt");
-    let round = ask(&distrustful, &snapshot).await;
+    let round = plan(&distrustful, &snapshot).await;
     assert_eq!(code(&round), "ProviderFailed");
     let text = round.rules[0].error.as_deref().unwrap();
     assert!(text.contains(": TLS: "), "{text}");
     assert_eq!(
-        code(&ask(&known, &plain).await),
+        code(&plan(&known, &plain).await),
         "ProviderFailed",
         "plain text to a TLS port"
     );

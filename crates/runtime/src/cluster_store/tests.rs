@@ -68,7 +68,7 @@ fn relist_commit_removes_missing_objects() {
     assert_eq!(names(&store), ["a", "b", "bad", "c", "d", "e"]);
     let before = *store.changes().borrow();
     listing.commit();
-    // "e" came after the list had begun: it is not the list's to take away.
+    // "e" came after the start of the list, which therefore does not remove it.
     assert_eq!(names(&store), ["b", "bad", "d", "e"]);
     assert!(store.changes().borrow().changed(&before, &[Kind::Pod]));
     assert!(store.listed(Kind::Pod) && !store.listed(Kind::Policy));

@@ -7,18 +7,17 @@ use tautline_core::model::Target;
 
 use super::*;
 
-/// The paths that were asked for.
-type Asked = Arc<Mutex<Vec<String>>>;
+type Requests = Arc<Mutex<Vec<String>>>;
 
-/// An API server that serves the kind Cluster of groups that begin with `served` or `secret`;
-/// objects of the latter may not be listed. `other` is its answer about other groups.
-fn client(asked: &Asked) -> Client {
-    let asked = Arc::clone(asked);
+/// Serves the kind Cluster of groups that begin with `served` or `secret`, without permission for
+/// the latter. `other` is its answer about other groups.
+fn client(requests: &Requests) -> Client {
+    let requests = Arc::clone(requests);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let path = request.uri().path().to_owned();
         let query = request.uri().query().unwrap_or_default();
         let watches = query.contains("watch=true");
-        asked.lock().push(path.clone());
+        requests.lock().push(path.clone());
         async move {
             if watches {
                 return pending().await;
@@ -83,22 +82,22 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
 struct Followed {
     store: ClusterStore,
     kinds: WatchedKinds,
-    asked: Asked,
+    requests: Requests,
     _stop: DropGuard,
 }
 
 fn followed(offers: Vec<Object>) -> Followed {
-    let (store, kinds, asked) = (
+    let (store, kinds, requests) = (
         ClusterStore::default(),
         WatchedKinds::default(),
-        Asked::default(),
+        Requests::default(),
     );
     for offer in offers {
         store.apply(offer);
     }
     let stop = CancellationToken::new();
     tokio::spawn(watch_dynamic_kinds(
-        client(&asked),
+        client(&requests),
         store.clone(),
         kinds.clone(),
         stop.clone(),
@@ -106,14 +105,14 @@ fn followed(offers: Vec<Object>) -> Followed {
     Followed {
         store,
         kinds,
-        asked,
+        requests,
         _stop: stop.drop_guard(),
     }
 }
 
 impl Followed {
     fn count(&self) -> usize {
-        self.asked.lock().len()
+        self.requests.lock().len()
     }
 
     fn missing(&self, group: &str) -> Option<String> {
@@ -146,8 +145,8 @@ async fn dynamic_watch_slows_down_for_many_missing_kinds() {
         (MAX_KINDS..=6 * MAX_KINDS).contains(&in_10_min),
         "{in_10_min}"
     );
-    let told = evil.iter().filter_map(|g| f.missing(g));
-    let beyond = told.filter(|why| *why == too_many()).count();
+    let messages = evil.iter().filter_map(|g| f.missing(g));
+    let beyond = messages.filter(|why| *why == too_many()).count();
     assert_eq!(beyond, 200 - MAX_KINDS);
 }
 
@@ -183,11 +182,11 @@ async fn unavailable_hides_missing_permissions() {
     let f = followed(vec![offer("evil", "o", &named)]);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let forbidden = f
-        .asked
+        .requests
         .lock()
         .iter()
         .any(|p| p == "/apis/secret/v1/clusters");
-    assert!(forbidden, "{:?}", f.asked.lock());
+    assert!(forbidden, "{:?}", f.requests.lock());
     let absent = f.missing("absent").unwrap();
     let secret = f.missing("secret").unwrap();
     assert_eq!(absent.replace("absent", "secret"), secret);
@@ -206,9 +205,9 @@ fn select_kinds_serves_every_namespace() {
     named.insert("evil", (0..100).map(kind).collect());
     let late = ("zz/v1".to_owned(), "Cluster".to_owned());
     named.insert("shop", BTreeSet::from([late.clone()]));
-    let (wanted, beyond) = select_kinds(&named, |_| false);
-    assert_eq!((wanted.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
-    assert!(wanted.contains(&late));
-    let (wanted, _) = select_kinds(&named, |gvk| *gvk == kind(99));
-    assert!(wanted.contains(&kind(99)) && wanted.contains(&late));
+    let (selected, beyond) = select_kinds(&named, |_| false);
+    assert_eq!((selected.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
+    assert!(selected.contains(&late));
+    let (selected, _) = select_kinds(&named, |gvk| *gvk == kind(99));
+    assert!(selected.contains(&kind(99)) && selected.contains(&late));
 }

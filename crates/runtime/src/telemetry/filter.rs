@@ -1,10 +1,8 @@
-//! Checks the log filter: tracing silently takes a misspelt level such as `inf` as the name of
-//! the only target to log.
+//! Checks the log filter: tracing takes a misspelt level such as `inf` as the only target to log.
 
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// The targets that begin with `tautline`: the crates.
 const OWN: &[&str] = &[
     "tautline",
     "tautline_admission",
@@ -32,10 +30,7 @@ const OWN: &[&str] = &[
     "tautline_structured_merge",
 ];
 
-/// Parses a filter.
-///
-/// # Errors
-/// A malformed directive, an unknown level, or an unknown target that starts with `tautline`.
+/// Fails on an unknown level or target `tautline...`, too.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     let directives: Vec<&str> = text.split(',').map(str::trim).collect();
     for directive in &directives {
@@ -45,7 +40,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
 }
 
 fn check(directive: &str) -> Result<(), String> {
-    // Spans may follow the target, or stand alone, and are tracing's to check.
+    // tracing checks spans, which may follow the target or stand alone.
     let (target, level) = match directive.rsplit_once('=') {
         _ if directive.contains('[') => (directive.split('[').next().unwrap_or_default(), None),
         Some((target, level)) => (target, Some(level)),
@@ -69,7 +64,7 @@ fn check(directive: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// How many characters have to be added, removed or replaced.
+/// Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.bytes().enumerate() {
@@ -126,7 +121,6 @@ mod tests {
         let workspace = read("Cargo.toml");
         let members = workspace.split_once("members = [").unwrap().1;
         let members = members.split_once(']').unwrap().0.split('"');
-        // Tools and tests that are no part of the binary.
         let outside = |m: &&str| m.starts_with("tests/") || m.starts_with("examples/");
         let members = members.skip(1).step_by(2).filter(|m| !outside(m));
         let mut expected: Vec<String> = members

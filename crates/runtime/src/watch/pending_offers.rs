@@ -1,5 +1,4 @@
-//! Offers that wait until the pods that they may select are watched: an offer that is active
-//! earlier would let pods be planned without their peers.
+//! Offers that wait until their pods are watched: earlier, pods would be planned without peers.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,8 +14,7 @@ use tokio::sync::watch::Sender;
 use super::scope::Scope;
 use crate::cluster_store::ClusterStore;
 
-/// Connects the watch on offers, which decides the wanted pods, and the watch on pods, which
-/// reports its scope. The pending offers are in the store.
+/// Connects the watch on offers, which decides the wanted pods, with the watch on pods.
 #[derive(Clone, Debug)]
 pub(super) struct PendingOffers {
     store: ClusterStore,
@@ -28,12 +26,11 @@ pub(super) struct PendingOffers {
 struct State {
     all: SelectorUnion,
     in_sync: Scope,
-    /// Keys of the offers that were pending at the start of a list and that it has not had so far.
+    /// Keys of pending offers that the list in progress has not had so far.
     not_relisted: BTreeSet<String>,
 }
 
 impl PendingOffers {
-    /// `wanted` is the scope for the watch on pods.
     pub(super) fn new(store: ClusterStore, wanted: Sender<Scope>) -> Self {
         Self {
             store,
@@ -72,13 +69,11 @@ impl PendingOffers {
         None
     }
 
-    /// An offer is deleted.
     pub(super) fn remove(&self, key: &str) {
         let _state = self.state.lock();
         self.remove_pending(key);
     }
 
-    /// A new list of offers starts.
     pub(super) fn relist_started(&self) {
         let mut state = self.state.lock();
         state.not_relisted = self
@@ -90,13 +85,11 @@ impl PendingOffers {
             .collect();
     }
 
-    /// The list has an unusable offer: the last usable version stays.
     pub(super) fn retain(&self, key: &str) {
         self.state.lock().not_relisted.remove(key);
     }
 
-    /// The list is complete. Offers that were pending and are not in it are deleted, even if they
-    /// became active meanwhile.
+    /// Pending offers that the list lacks are deleted, even if they became active meanwhile.
     pub(super) fn relist_done(&self) {
         let mut state = self.state.lock();
         for key in std::mem::take(&mut state.not_relisted) {
@@ -105,7 +98,6 @@ impl PendingOffers {
         }
     }
 
-    /// The watch on pods has this scope: the offers that it covers become active.
     pub(super) fn pods_in_sync(&self, scope: &Scope) {
         let mut state = self.state.lock();
         state.in_sync = scope.clone();
@@ -138,7 +130,6 @@ impl State {
     }
 }
 
-/// The pod selectors of an offer.
 fn selectors(offer: &Offer) -> impl Iterator<Item = &Selector> {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     pods.filter_map(|t| t.selector.as_ref())
@@ -199,8 +190,7 @@ mod tests {
         assert_eq!((app_of("c"), app_of("d")), (None, None));
         assert!(admit(offer("e", "web")), "followed already");
 
-        // A later version takes the place of one that waits, and one that waits is not
-        // what counts so far.
+        // A later version replaces a pending one, which does not count yet.
         assert!(!admit(offer("a", "cache")) && !admit(offer("b", "cache")));
         assert!(admit(offer("b", "web")));
         let all = follows.borrow().clone();
@@ -235,7 +225,7 @@ mod tests {
         assert!(!admit(offer("a", "db")));
         pending.retain("ns/b");
         pending.remove("ns/c");
-        // Of d nothing is said, and it comes to count while the rest is listed.
+        // d is not in the list, and becomes active during it.
         pending.pods_in_sync(&follows.borrow());
         assert!(store.snapshot().offer("ns", "d").is_some());
         pending.relist_done();

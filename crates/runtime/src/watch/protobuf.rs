@@ -1,6 +1,5 @@
-//! Lists and watches in protobuf, like kube's watcher in JSON: a paged list, then watches that
-//! each continue where the last one ended, and a new list when the API server no longer has the
-//! changes. The scope may grow from a part of a kind to all of it.
+//! Lists and watches in protobuf, like kube's watcher in JSON: a paged list, then watches in a row,
+//! and a new list when changes are lost. The scope may grow from a part of a kind to all of it.
 
 mod relist_filter;
 mod requests;
@@ -37,39 +36,33 @@ use crate::cluster::Cluster;
 use relist_filter::RelistFilter;
 use requests::{Gone, error_from, pages, send, within_deadline};
 
-/// The state of a watch, in addition to its events.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchSignal<'a> {
-    /// A list of this scope starts.
     ListStarted(&'a Scope),
     /// All objects of this scope are known, and their changes will be.
     InSync(&'a Scope),
     /// From now on it reports every change.
     WatchStarted,
-    /// It reports no changes any more.
     WatchEnded,
     /// It pauses until then.
     QuietUntil(Instant),
 }
 
-/// The API server ends a watch after 290 s, which is kube's default; a connection
-/// that has been silent for longer is dead.
+/// The API server ends a watch after 290 s (kube's default); later the connection is dead.
 const SILENCE: Duration = Duration::from_secs(295);
 /// A watch that ends sooner than this has failed.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The pause of a watch after it has handled all events: in a busy cluster several events then
 /// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
-/// once. Allocators hold reservations for pods bound during the pause. The store does not change
-/// during it, so answers stay valid.
+/// once. Allocators hold reservations for pods bound during the pause.
 const QUIET: Duration = Duration::from_millis(20);
 /// Time between two expansions of the scope.
 const GATHER: Duration = Duration::from_millis(100);
 /// Maximum number of objects held until a list is complete.
 const MAX_HELD: usize = 10_000;
 
-/// Lists and watches a kind until `stop`, on its own thread: an event then wakes no other thread,
-/// which is most of an event's cost. The thread may sleep, since nothing else runs on it;
-/// `on_signal` is called before it does.
+/// Lists and watches a kind until `stop`, on its own thread: waking another one is most of an
+/// event's cost. The thread may sleep; `on_signal` is called before it does.
 pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
     mut wanted: Receiver<Scope>,
@@ -105,7 +98,7 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
     tokio::task::spawn_blocking(run).await?
 }
 
-/// Never ends; `on_event` gets every event, and the errors that restart the watch.
+/// Never ends; `on_event` also gets the errors that restart the watch.
 async fn list_and_watch<K: Watchable>(
     client: &Client,
     wanted: &mut Receiver<Scope>,
@@ -116,7 +109,7 @@ async fn list_and_watch<K: Watchable>(
     let mut backoff = DefaultBackoff::default();
     let (mut scope, mut version) = (wanted.borrow().clone(), None);
     let mut relisted = RelistFilter::default();
-    // The next expansion after a failed one; the current scope is watched until then.
+    // Until then the current scope is watched after a failed expansion.
     let mut again = tokio::time::Instant::now();
     loop {
         let mut next = scope.clone();
@@ -198,7 +191,7 @@ async fn list_and_watch<K: Watchable>(
     }
 }
 
-/// Completes once the wanted scope exceeds `scope`, but not before `again`.
+/// Completes once the wanted scope exceeds `scope`, not before `again`.
 async fn scope_expanded(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
     if wanted.wait_for(|wanted| wanted != scope).await.is_err() {
         return pending().await;
@@ -206,8 +199,8 @@ async fn scope_expanded(wanted: &mut Receiver<Scope>, scope: &Scope, again: toki
     tokio::time::sleep_until(again).await;
 }
 
-/// The objects of a wider scope that the current one lacks, and the list's version; `None` if no
-/// selector describes them, or they are too many to hold.
+/// The objects that the current scope lacks, and the list's version; `None` if no selector
+/// describes them, or they are too many to hold.
 async fn list_remainder<K: Watchable>(
     client: &Client,
     scope: &Scope,
@@ -229,7 +222,7 @@ async fn list_remainder<K: Watchable>(
 }
 
 /// Lists the scope, each object taking effect at once; returns the list's version. Never ends for
-/// an empty scope, which needs no request.
+/// an empty scope.
 async fn list<K: Watchable>(
     client: &Client,
     scope: &Scope,
@@ -252,8 +245,7 @@ async fn list<K: Watchable>(
     }
 }
 
-/// Reports the changes after `version`, which it advances, until the watch ends. Skips the events
-/// that `relisted` covers.
+/// Reports the changes after `version`, which it advances, except those that `relisted` covers.
 async fn watch<K: Watchable>(
     client: &Client,
     selectors: Selectors,

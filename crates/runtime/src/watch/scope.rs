@@ -1,22 +1,16 @@
-//! The part of a kind that is watched.
-
 use tautline_core::selector_union::SelectorUnion;
 
-/// The selectors of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selectors {
     pub(super) fields: Option<&'static str>,
     pub(super) labels: Option<String>,
 }
 
-/// All objects of a kind, or a part of the pods. A scope only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Pods with a node that the union selects.
     Selected(SelectorUnion),
-    /// Pods with a node.
     Placed,
-    /// All objects.
     All,
 }
 
@@ -44,8 +38,7 @@ impl Scope {
         Selectors { fields, labels }
     }
 
-    /// The next scope on the way to `wanted`. Waiting pods come after all pods with a node: placing
-    /// them requires the pods on each node.
+    /// Waiting pods come after all pods with a node: placing them requires the pods on each node.
     pub(super) fn next_step_to(&self, wanted: &Self) -> Self {
         match (self, wanted) {
             (Self::Selected(_), Self::All) => Self::Placed,
@@ -53,7 +46,6 @@ impl Scope {
         }
     }
 
-    /// Selectors for the part of `wider` that this scope lacks, if there are any.
     pub(super) fn remainder(&self, wider: &Self) -> Option<Selectors> {
         match (self, wider) {
             (Self::Selected(mine), Self::Selected(wider)) => {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::watched::{Name, Named, object};
 
-/// An object in its envelope.
 fn closed(message: &impl Message) -> Vec<u8> {
     let raw = message.encode_to_vec().into();
     [MAGIC, &Unknown { raw }.encode_to_vec()].concat()
@@ -53,7 +52,7 @@ fn event_survives_any_split_of_the_stream() {
     ]
     .concat();
     for piece in [1, 3, 4, 7, 50, stream.len()] {
-        let (mut buffer, mut said) = (BytesMut::new(), Vec::new());
+        let (mut buffer, mut got) = (BytesMut::new(), Vec::new());
         for part in stream.chunks(piece) {
             buffer.put_slice(part);
             while let Some(event) = event(&mut buffer).unwrap() {
@@ -64,7 +63,7 @@ fn event_survives_any_split_of_the_stream() {
                         .name
                         .unwrap_or_default()
                 };
-                said.push(match event {
+                got.push(match event {
                     Event::Applied(raw) => format!("+{}", named(raw)),
                     Event::Deleted(raw) => format!("-{}", named(raw)),
                     Event::Bookmark(raw) => format!("={}", named(raw)),
@@ -72,7 +71,7 @@ fn event_survives_any_split_of_the_stream() {
                 });
             }
         }
-        assert_eq!(said, ["+a", "+b", "-c", "=", "410 too old"], "{piece}");
+        assert_eq!(got, ["+a", "+b", "-c", "=", "410 too old"], "{piece}");
         assert!(buffer.is_empty());
     }
 }
@@ -88,7 +87,7 @@ fn event_rejects_a_foreign_stream() {
 
 #[test]
 fn list_gives_other_objects_despite_a_malformed_one() {
-    // Its priority, field 25 of the spec, is a text; so is a label no text.
+    // The priority (field 25 of the spec) is a text; the label is no text.
     let (spec, labels) = ([0xca, 1, 1, b'x'], [0x5a, 6, 10, 0, 18, 2, 0xff, 0xff]);
     let mut bad = BytesMut::from(&pod_called("bad").encode_to_vec()[..]);
     bad.put_slice(&[0x12, 4]);
@@ -102,16 +101,16 @@ fn list_gives_other_objects_despite_a_malformed_one() {
         items: vec![bad.freeze(), odd.freeze(), good.into()],
     };
     let items = list(closed(&page).into()).unwrap().items;
-    let said: Vec<Value> = items
+    let got: Vec<Value> = items
         .into_iter()
         .map(|raw| match object::<Pod>(raw) {
             Ok(pod) => json!(pod.metadata.name),
             Err(bad) => json!([bad.metadata.name, bad.error]),
         })
         .collect();
-    assert_eq!(said[0][0], "bad");
-    assert!(said[0][1].to_string().contains("priority"), "{}", said[0]);
-    assert_eq!(said[1][0], "odd");
-    assert!(said[1][1].to_string().contains("labels"), "{}", said[1]);
-    assert_eq!(said[2], "good");
+    assert_eq!(got[0][0], "bad");
+    assert!(got[0][1].to_string().contains("priority"), "{}", got[0]);
+    assert_eq!(got[1][0], "odd");
+    assert!(got[1][1].to_string().contains("labels"), "{}", got[1]);
+    assert_eq!(got[2], "good");
 }

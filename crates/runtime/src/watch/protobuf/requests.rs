@@ -1,5 +1,3 @@
-//! Requests to the API server, each with a deadline.
-
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -15,7 +13,7 @@ use tautline_api::watched::{self, Status, Watchable};
 use super::{Decoded, Selectors};
 
 const PAGE: u32 = 500;
-/// Deadline of a page, or of the start of a watch: the API server's own limit.
+/// The API server's own limit for a page, or the start of a watch.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The API server no longer has the changes since the requested version.
@@ -23,7 +21,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 #[error("{0}")]
 pub(super) struct Gone(String);
 
-/// Calls `each` for every selected object; returns the list's version.
 pub(super) async fn pages<K: Watchable>(
     client: &Client,
     selectors: Selectors,

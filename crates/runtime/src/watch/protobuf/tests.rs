@@ -1,4 +1,4 @@
-//! What a real API server can hardly be brought to: here a script plays its part.
+//! Watches of a scripted API server.
 
 use std::{collections::VecDeque, convert::Infallible};
 
@@ -14,10 +14,9 @@ use tokio::sync::watch::channel;
 
 use super::*;
 
-/// By a clock that jumps: longer than any wait here.
 const LONG: Duration = Duration::from_secs(900);
 
-/// What the API server does about one request.
+/// A scripted response of the API server.
 enum Play {
     Never,
     Fails,
@@ -26,8 +25,8 @@ enum Play {
     Watch(Vec<Vec<u8>>),
 }
 
-/// What a watch was told and has asked for, in order.
-type Told = Arc<Mutex<Vec<String>>>;
+/// The signals and the requests of a watch, in order.
+type Record = Arc<Mutex<Vec<String>>>;
 
 fn field(tag: u8, bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let bytes = bytes.as_ref();
@@ -53,22 +52,20 @@ fn event(what: &str, pod: Vec<u8>) -> Vec<u8> {
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()
 }
 
-/// Follows placed pods by `plays` in order, and all once they are watched, if it `widens`.
-/// Ends when it was told `enough`; gives all that it was told and has asked for.
+/// Plays `plays` in order until the signal `enough`; then all pods are wanted, if it `widens`.
 async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String> {
     let to = if widens { Scope::All } else { Scope::Placed };
     followed(plays, Scope::Placed, to, enough).await
 }
 
-/// The same of any pods.
 async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec<String> {
     let wide_at = match from.is_empty() {
         true => "is complete",
         false => "watches",
     };
-    let (told, (all, mut wanted)) = (Told::default(), channel(from));
+    let (record, (all, mut wanted)) = (Record::default(), channel(from));
     let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
-    let asked = Arc::clone(&told);
+    let requests = Arc::clone(&record);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let labels = query.split('&').find(|p| p.starts_with("labelSelector="));
@@ -89,7 +86,7 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         let version = query
             .split('&')
             .find_map(|p| p.strip_prefix("resourceVersion="));
-        asked.lock().push(match query.contains("watch=true") {
+        requests.lock().push(match query.contains("watch=true") {
             true => format!("watch {which}{labels} from {}", version.unwrap_or_default()),
             false => format!("list {which}{labels}"),
         });
@@ -116,14 +113,14 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         }
     });
     let client = Client::new(service, "default");
-    let brought = Arc::clone(&told);
+    let recorded = Arc::clone(&record);
     let mut on = move |event: Result<Event<Decoded<Pod>>>| {
         let named = |pod: Decoded<Pod>| {
             let pod = pod.unwrap();
             let node = pod.spec.as_ref().and_then(|s| s.node_name.clone());
             format!("{} {}", pod.uid().unwrap(), node.unwrap_or_default())
         };
-        brought.lock().push(match event {
+        recorded.lock().push(match event {
             Ok(Event::Init) => "begins".to_owned(),
             Ok(Event::InitApply(pod)) => format!("has {}", named(pod)),
             Ok(Event::InitDone) => "is complete".to_owned(),
@@ -132,8 +129,8 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
             Err(error) => format!("fails: {error}"),
         });
     };
-    let noted = Arc::clone(&told);
-    let tells = move |tells: WatchSignal<'_>| match tells {
+    let noted = Arc::clone(&record);
+    let signal = move |signal: WatchSignal<'_>| match signal {
         WatchSignal::WatchStarted => noted.lock().push("watches".to_owned()),
         WatchSignal::InSync(Scope::Selected(union)) => {
             noted.lock().push(format!("follows {:?}", union.to_query()));
@@ -145,19 +142,19 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
     };
     let watching = AtomicBool::new(false);
     let done = async {
-        while !told.lock().iter().any(|what| what == enough) {
-            if told.lock().iter().any(|what| what == wide_at) {
+        while !record.lock().iter().any(|what| what == enough) {
+            if record.lock().iter().any(|what| what == wide_at) {
                 all.send_replace(to.clone());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
-        () = list_and_watch(&client, &mut wanted, &watching, &mut on, &tells) => {}
+        () = list_and_watch(&client, &mut wanted, &watching, &mut on, &signal) => {}
         () = done => {}
-        () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", told.lock()),
+        () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", record.lock()),
     }
-    std::mem::take(&mut *told.lock())
+    std::mem::take(&mut *record.lock())
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,7 +187,7 @@ async fn list_and_watch_retries_a_silent_api_server() {
 
 #[tokio::test(start_paused = true)]
 async fn relist_filter_skips_outdated_events() {
-    // Its namesake was there as the watch had got to 5, and gone as the others were listed.
+    // Its namesake existed at version 5, and was gone when the others were listed.
     let plays = vec![
         Play::Page("5", vec![]),
         Play::Watch(vec![]),
@@ -254,7 +251,7 @@ async fn watch_continues_while_the_remainder_fails() {
     );
 }
 
-/// What offers about applications of these names select.
+/// Selectors for applications of these names.
 fn apps(names: &[&str]) -> Scope {
     let mut union = SelectorUnion::default();
     for name in names {
