@@ -24,6 +24,7 @@ pub use envelope::{Event, PROTOBUF, PROTOBUF_WATCH, Status, event, list, status}
 
 /// A kind that is watched in protobuf.
 pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
+    /// What planning keeps of the object.
     type Decoded: Message + Default + Into<Self>;
 }
 
