@@ -1,5 +1,3 @@
-//! `tautline admission`
-
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},

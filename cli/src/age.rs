@@ -1,5 +1,3 @@
-//! Ages and times, as kubectl writes them.
-
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 const MINUTE: i64 = 60;
@@ -10,7 +8,6 @@ const YEAR: i64 = 365 * DAY;
 /// The age of `then`: 12s, 5m, 3h, 2d. A time in the future counts as now: clocks differ.
 pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
-    // Small numbers get a finer unit too.
     let (unit, finer) = match seconds {
         ..120 => return format!("{seconds}s"),
         120..600 => ((MINUTE, 'm'), Some((1, 's'))),
@@ -42,7 +39,7 @@ pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{} ago ({})", since(then, now), second(then))
 }
 
-/// The time to the second, UTC.
+/// To the second, UTC.
 pub(crate) fn second(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,5 +1,3 @@
-//! `tautline agent`
-
 use std::{
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_provider_is_told_how_it_is_written() {
+    fn invalid_provider_error_names_the_form() {
         let line = ["agent", "--node", "n", "--provider", "latency:5309"];
         let error = Line::try_parse_from(line).err().unwrap().to_string();
         assert!(error.contains("write it as https://"), "{error}");

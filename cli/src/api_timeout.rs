@@ -16,12 +16,9 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-/// Time without an answer until the notice.
 const NOTICE: Duration = Duration::from_secs(3);
-/// Time without an answer until the request fails.
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// Wraps the requests of a client.
 #[derive(Clone)]
 pub(crate) struct TimeoutLayer {
     url: Arc<str>,
@@ -31,7 +28,6 @@ pub(crate) struct TimeoutLayer {
 }
 
 impl TimeoutLayer {
-    /// For the API server at `url`.
     pub(crate) fn new(url: &str) -> Self {
         Self {
             url: url.into(),
@@ -114,8 +110,8 @@ mod tests {
 
     static MENTIONED: AtomicBool = AtomicBool::new(false);
 
-    /// Two requests for this path to a server that answers after `delay`.
-    async fn ask(path: &'static str, delay: Duration) -> Result<Response<()>, BoxError> {
+    /// Two requests to a server that answers after `delay`.
+    async fn call_twice(path: &'static str, delay: Duration) -> Result<Response<()>, BoxError> {
         let server = tower::service_fn(move |_: Request<Body>| async move {
             sleep(delay).await;
             Ok::<_, BoxError>(Response::new(()))
@@ -141,15 +137,18 @@ mod tests {
     async fn silent_request_gives_one_notice_and_fails() {
         let list = "http://here/api/v1/pods?limit=500";
         let soon = NOTICE - Duration::from_millis(1);
-        ask(list, soon).await.unwrap();
-        ask("http://here/api/v1/pods?watch=true&a=b", DEADLINE * 2)
+        call_twice(list, soon).await.unwrap();
+        call_twice("http://here/api/v1/pods?watch=true&a=b", DEADLINE * 2)
             .await
             .unwrap();
         assert!(!MENTIONED.load(Ordering::SeqCst), "that is not silence");
-        ask(list, NOTICE * 2).await.unwrap();
+        call_twice(list, NOTICE * 2).await.unwrap();
         assert!(MENTIONED.swap(false, Ordering::SeqCst));
         let start = Instant::now();
-        let error = ask(list, DEADLINE * 100).await.unwrap_err().to_string();
+        let error = call_twice(list, DEADLINE * 100)
+            .await
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "no answer from http://here within 15 s");
         assert_eq!(start.elapsed(), DEADLINE);
     }

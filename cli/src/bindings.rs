@@ -1,5 +1,3 @@
-//! Filter and order of bindings by their compliance.
-
 use std::fmt;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -75,7 +73,6 @@ impl fmt::Display for FilterArgs {
     }
 }
 
-/// How many bindings there are of each compliance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts([usize; 5]);
 
@@ -127,10 +124,9 @@ fn parse(text: &str) -> Compliance {
     WORST_FIRST[found.unwrap_or_default()]
 }
 
-/// The order of bindings in a list: severity, namespace, name.
+/// Severity, namespace, name.
 pub(crate) type SortKey = (usize, Option<String>, String);
 
-/// The worst first, then by namespace and name.
 pub(crate) fn sort_key(binding: &ConstraintPolicyBinding) -> SortKey {
     (
         rank(compliance(binding)),

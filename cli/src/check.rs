@@ -1,5 +1,3 @@
-//! `tautline check`
-
 mod documents;
 mod model;
 mod mutation;

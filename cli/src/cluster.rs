@@ -1,5 +1,3 @@
-//! The cluster of a command.
-
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::{
@@ -41,7 +39,6 @@ impl ClusterArgs {
         Ok(Cluster::new(config)?)
     }
 
-    /// For providers.
     pub(crate) async fn with_retries(&self) -> Result<Cluster> {
         Ok(Cluster::new(self.config().await?)?)
     }

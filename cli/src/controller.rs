@@ -1,5 +1,3 @@
-//! `tautline controller`
-
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! `tautline crds`
-
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};

@@ -1,5 +1,3 @@
-//! `tautline demo`
-
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest;

@@ -1,5 +1,3 @@
-//! `tautline describe`
-
 mod binding;
 mod offer;
 
@@ -78,7 +76,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     })
 }
 
-/// The inner error is for an object that does not exist.
+/// The inner error: the object does not exist.
 async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
     type Binding = ConstraintPolicyBinding;
     let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {
@@ -166,7 +164,7 @@ fn retain_named(policies: &mut Vec<DynamicObject>, wanted: &[&str]) {
     policies.retain(|p| wanted.contains(&name(p).as_str()));
 }
 
-/// The readable ones of related objects; a warning names the others.
+/// Parses related objects, with a warning for each unreadable one.
 fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
     let mut all = Vec::new();
     for object in objects {

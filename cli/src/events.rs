@@ -1,5 +1,3 @@
-//! An object's Kubernetes events.
-
 use anyhow::Result;
 use k8s_openapi::{
     api::{core::v1 as core, events::v1 as events},
@@ -10,7 +8,6 @@ use serde::Serialize;
 
 use crate::{age, fetch, table::section};
 
-/// An event, of either API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct EventSummary {
     /// The last time it happened.
@@ -19,9 +16,7 @@ pub(crate) struct EventSummary {
     pub type_: String,
     pub reason: String,
     pub note: String,
-    /// How often it happened.
     pub count: i32,
-    /// The component that reported it.
     pub reporter: String,
 }
 
@@ -53,7 +48,6 @@ pub(crate) async fn list(
     Ok(all)
 }
 
-/// The events as a section of a description.
 pub(crate) fn history(events: &Result<Vec<EventSummary>, String>, now: Timestamp) -> String {
     let events = match events {
         Ok(events) => events,

@@ -1,5 +1,3 @@
-//! `tautline explain POD`
-
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};

@@ -1,5 +1,3 @@
-//! `tautline extender`
-
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};

@@ -16,7 +16,6 @@ use crate::{program_name, scope::Scope};
 const DEADLINE: Duration = Duration::from_secs(30);
 const PAGE: u32 = 500;
 
-/// A namespaced kind.
 pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
 {
@@ -42,7 +41,6 @@ pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<Dynami
     }
 }
 
-/// The objects of a kind that `params` choose, in all namespaces.
 pub(crate) async fn list_core<K>(client: &Client, params: ListParams) -> Result<Vec<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -95,7 +93,6 @@ pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) 
     }
 }
 
-/// A list, page by page.
 pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     api: &Api<K>,
     params: ListParams,
@@ -124,7 +121,6 @@ fn drop_managed_fields(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
 }
 
-/// The object as its kind.
 pub(crate) fn parse<K: Kind>(object: &DynamicObject) -> Result<K> {
     object.clone().try_parse().with_context(|| {
         format!(
@@ -145,7 +141,6 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> kube::
         })
 }
 
-/// The error text of a failed request for a kind.
 fn explain_error<K: Resource<DynamicType = ()>>(
     error: kube::Error,
     scope: &Scope,
@@ -175,7 +170,7 @@ fn explain_error<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// The innermost cause, without the layers around it.
+/// The innermost cause.
 pub(crate) fn cause(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return match status.message.as_str() {

@@ -1,6 +1,6 @@
 //! Objects that the tests of tables and descriptions share.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::jiff::Timestamp;
@@ -38,7 +38,7 @@ pub(crate) fn binding(
     serde_json::from_value(value).unwrap()
 }
 
-/// One of each compliance, and a namesake in another namespace.
+/// One of each compliance, and one of the same name in another namespace.
 pub(crate) fn bindings() -> Vec<ConstraintPolicyBinding> {
     let status = |compliance: &str, reason: &str, changed: &str, details: Value| {
         Some(json!({

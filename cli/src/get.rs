@@ -1,5 +1,3 @@
-//! `tautline get`
-
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -84,12 +82,12 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Nothing is worse than the others; only namespace and name order them.
+/// For kinds without a severity.
 fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
     Some((0, object.namespace(), object.name_any()))
 }
 
-/// Shows the objects for which `order` gives a place.
+/// Shows the objects that have an `order`.
 async fn show<K: Kind>(
     args: Args,
     what: &str,
@@ -108,7 +106,6 @@ async fn show<K: Kind>(
     for object in objects {
         match fetch::parse::<K>(&object) {
             Ok(parsed) => chosen.extend(order(&parsed).map(|place| (place, object, parsed))),
-            // The others are still worth seeing.
             Err(error) => note!("warning: {error:#}; it is left out"),
         }
     }
@@ -152,7 +149,6 @@ async fn named<K: Kind>(
     Ok((found, missing))
 }
 
-/// The error text for an object that does not exist.
 pub(crate) fn absent<K: Kind>(scope: &Scope, name: &str) -> String {
     let kind = K::kind(&());
     let plural = match kind.as_ref() {

@@ -1,5 +1,3 @@
-//! `tautline gpu`
-
 pub(crate) mod bar;
 mod explain;
 #[cfg(test)]

@@ -166,7 +166,6 @@ impl Command {
     }
 }
 
-/// The command line, under the name of this process.
 fn parse() -> Cli {
     let command = program_name::without_empty_env(Cli::command());
     let mut command = program_name::apply_to(command, program_name::current());

@@ -31,7 +31,6 @@ use crate::http::Http;
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
-/// A running extender with the built-in providers.
 pub struct LocalScheduler {
     store: ClusterStore,
     http: Http,
@@ -124,7 +123,7 @@ impl LocalScheduler {
             listen: loopback,
             admin: loopback,
             providers: tautline_provider_client::ClientConfig {
-                // What stands in for a Service is on this machine.
+                // Services are redirected to this machine.
                 external_names: ExternalNames::Any,
                 trusted,
                 ..tautline_provider_client::ClientConfig::default()
@@ -148,7 +147,6 @@ impl LocalScheduler {
         })
     }
 
-    /// How many nodes there are.
     pub fn node_count(&self) -> usize {
         self.store.snapshot().node_count()
     }
@@ -186,9 +184,9 @@ impl LocalScheduler {
         names.sort();
         misfits.sort_by(|a, b| a.node.cmp(&b.node));
 
-        let ask =
+        let request =
             |nodes: &[String]| serde_json::json!({"Pod": pod, "Nodes": null, "NodeNames": nodes});
-        let answer = self.post("filter", &ask(&names)).await?;
+        let answer = self.post("filter", &request(&names)).await?;
         if let Some(error) = answer["error"].as_str().filter(|e| !e.is_empty()) {
             anyhow::bail!("the extender cannot plan pod {namespace}/{name}: {error}");
         }
@@ -198,7 +196,7 @@ impl LocalScheduler {
             [] => None,
             [only] => Some(only.clone()),
             several => {
-                let scores = self.post("prioritize", &ask(several)).await?;
+                let scores = self.post("prioritize", &request(several)).await?;
                 let score = |node: &str| {
                     let list = scores.as_array().into_iter().flatten();
                     list.filter(|s| s["host"] == node)
@@ -229,7 +227,6 @@ impl LocalScheduler {
         })
     }
 
-    /// The text of a FailedScheduling event.
     fn message(&self, misfits: &[UnschedulableNode], answer: &Value) -> String {
         let mut counts = std::collections::BTreeMap::<String, usize>::new();
         for m in misfits {
@@ -281,14 +278,12 @@ impl LocalScheduler {
         }
     }
 
-    /// Stops every server.
     pub async fn stop(self) {
         self.stop.cancel();
         _ = self.servers.await;
     }
 }
 
-/// The rules of the latency provider.
 const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 struct Ports {
@@ -357,7 +352,6 @@ fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) ->
         .collect()
 }
 
-/// The ConfigMaps with this label.
 fn labelled_config_maps<'a>(
     items: &'a [Item],
     label: &'static str,

@@ -1,5 +1,3 @@
-//! `tautline plan`
-
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -111,7 +109,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// The pod, as if it were not bound; else that there is none.
+/// The pod as if it were not bound, or an error text.
 fn find(items: &[Item], namespace: &str, name: &str) -> Result<Pod, String> {
     let pods = items.iter().filter_map(|item| match item {
         Item::Pod(pod) => Some(&**pod),
@@ -135,7 +133,6 @@ fn namespace_of(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-/// Everything that planning needs of a cluster, read once.
 async fn read_cluster(client: Client) -> Result<Vec<Item>> {
     async fn list<K>(
         client: &Client,

@@ -7,7 +7,6 @@ use clap::{Arg, Command};
 /// kubectl runs `kubectl-NAME` for `kubectl NAME`.
 const PLUGIN: &str = "kubectl-tautline";
 
-/// The command as the user types it.
 pub(crate) fn current() -> &'static str {
     from_path(std::env::args_os().next().as_deref().map(Path::new))
 }

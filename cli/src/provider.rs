@@ -1,5 +1,3 @@
-//! `tautline provider`
-
 mod latency;
 mod trust;
 
@@ -64,7 +62,7 @@ pub(crate) struct GpuSliceArgs {
 }
 
 impl Command {
-    /// Whether questions are all of its work; `latency` hears thousands of agents too.
+    /// False for `latency`, which also serves thousands of agents.
     pub(crate) fn answers_alone(&self) -> bool {
         !matches!(self, Command::Latency(_))
     }

@@ -1,5 +1,3 @@
-//! How a server calls rule providers, for all that do.
-
 use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;

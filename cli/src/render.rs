@@ -1,5 +1,3 @@
-//! Placements and records as tables.
-
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -7,7 +5,6 @@ use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, PodNow, Recor
 
 use crate::{local::Placement, table::plain};
 
-/// A pod's placement, with a line for each node.
 pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
     let mut out = String::new();
     let verdict = match &p.node {
@@ -106,7 +103,6 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     out
 }
 
-/// The pod's current node.
 fn current_place(now: &PodNow) -> String {
     match now {
         PodNow::Bound { node } => format!("now bound to {node}"),
@@ -117,7 +113,6 @@ fn current_place(now: &PodNow) -> String {
     }
 }
 
-/// The pod's own node is marked.
 fn row(node: &NodeRecord, chosen: Option<(&str, &str)>) -> Vec<String> {
     let word = chosen.filter(|(chosen, _)| *chosen == node.node);
     let mark = if word.is_some() { "> " } else { "  " };

@@ -1,5 +1,3 @@
-//! Flags for replicas of an allocator.
-
 use std::{
     net::{IpAddr, SocketAddr},
     time::Duration,

@@ -20,7 +20,6 @@ pub(crate) struct ScopeArgs {
     all_namespaces: bool,
 }
 
-/// One namespace, or all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     All,
@@ -28,7 +27,6 @@ pub(crate) enum Scope {
 }
 
 impl NamespaceArgs {
-    /// The namespace of the flag.
     pub(crate) fn named(&self) -> Option<&str> {
         self.namespace.as_deref()
     }

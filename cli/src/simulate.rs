@@ -1,5 +1,3 @@
-//! `tautline simulate`
-
 mod live_servers;
 mod own_cluster;
 mod progress;

@@ -58,17 +58,17 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let mut kept = String::new();
+    let mut shortened = String::new();
     let mut used = 0;
     for c in text.chars() {
         used += c.width().unwrap_or(0);
         if used >= columns {
             break;
         }
-        kept.push(c);
+        shortened.push(c);
     }
-    kept.push('…');
-    kept
+    shortened.push('…');
+    shortened
 }
 
 #[cfg(test)]

@@ -1,5 +1,3 @@
-//! The tables of `tautline get` and `tautline watch`.
-
 use std::borrow::Borrow;
 
 use k8s_openapi::jiff::Timestamp;

@@ -1,5 +1,3 @@
-//! `tautline watch`
-
 pub(crate) mod screen;
 mod updates;
 mod view;
@@ -30,9 +28,8 @@ use screen::Screen;
 use updates::Update;
 use view::BindingsView;
 
-/// The least time between two drawings.
 const REDRAW: Duration = Duration::from_millis(200);
-/// Ages grow without news.
+/// Redraws for the ages, without updates.
 const IDLE_REDRAW: Duration = Duration::from_secs(1);
 const QUEUE: usize = 1024;
 
@@ -65,12 +62,12 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         () = &mut signal => return Ok(ExitCode::SUCCESS),
     }
     let (sender, news) = mpsc::channel(QUEUE);
-    let board = BindingsView::new(scope.clone(), args.filter);
+    let view = BindingsView::new(scope.clone(), args.filter);
     let shown = async {
         if io::stdout().is_terminal() {
-            draw_table(board, news).await
+            draw_table(view, news).await
         } else {
-            print_changes(board, news).await
+            print_changes(view, news).await
         }
     };
     tokio::select! {
@@ -85,8 +82,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A table in place.
-async fn draw_table(mut board: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
+async fn draw_table(mut view: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
     let mut screen = Screen::open(io::stdout())?;
     let mut ticks = tokio::time::interval(REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -99,14 +95,14 @@ async fn draw_table(mut board: BindingsView, mut news: Receiver<Update>) -> io::
                     return Ok(());
                 }
                 for item in batch.drain(..) {
-                    board.apply(item, Timestamp::now());
+                    view.apply(item, Timestamp::now());
                 }
                 drawn = None;
             }
             _ = ticks.tick() => {
                 if drawn.is_none_or(|at| at.elapsed() >= IDLE_REDRAW) {
                     let size = screen::size();
-                    screen.draw(&board.frame(size, Timestamp::now()), size)?;
+                    screen.draw(&view.frame(size, Timestamp::now()), size)?;
                     drawn = Some(Instant::now());
                 }
             }
@@ -114,20 +110,19 @@ async fn draw_table(mut board: BindingsView, mut news: Receiver<Update>) -> io::
     }
 }
 
-/// A line for each change.
-async fn print_changes(mut board: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
+async fn print_changes(mut view: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
     while let Some(item) = news.recv().await {
-        let (was_lost, was_ready) = (board.connection_error(), board.ready());
-        let changes = board.apply(item, Timestamp::now());
-        match board.connection_error() {
+        let (was_lost, was_ready) = (view.connection_error(), view.ready());
+        let changes = view.apply(item, Timestamp::now());
+        match view.connection_error() {
             Some(why) if was_lost.as_ref() != Some(&why) => {
                 note!("connection lost: {why}; trying again");
             }
             None if was_lost.is_some() => note!("connected again"),
             _ => {}
         }
-        if !was_ready && board.ready() {
-            note!("{}", board.summary());
+        if !was_ready && view.ready() {
+            note!("{}", view.summary());
         }
         for change in changes {
             output::try_write(&format!("{change}\n"))?;

@@ -1,6 +1,6 @@
 //! `tautline check`, as people and scripts use it.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -25,21 +25,21 @@ fn check(args: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // One that does not read its input is done with it.
+    // A command that does not read its input may have ended.
     _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
 
-/// What it says on the standard output, with this exit code.
-fn said(code: i32, args: &[&str], input: &str) -> String {
+/// The standard output, with this exit code.
+fn printed(code: i32, args: &[&str], input: &str) -> String {
     let out = check(args, input);
     let error = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(code), "{args:?}: {error}");
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// What it says of trouble.
-fn trouble(args: &[&str], input: &str) -> String {
+/// The standard error of a command that fails.
+fn failure(args: &[&str], input: &str) -> String {
     let out = check(args, input);
     assert_eq!(out.status.code(), Some(2), "{args:?}");
     assert_eq!(out.stdout, b"");
@@ -48,13 +48,16 @@ fn trouble(args: &[&str], input: &str) -> String {
 
 #[test]
 fn a_policy_and_its_pods() {
-    insta::assert_snapshot!(said(1, &["policy", "-f", POLICY, "--pod", PODS], ""));
-    assert_eq!(said(0, &["policy", "-f", POLICY], ""), "policy: 3 rules\n");
+    insta::assert_snapshot!(printed(1, &["policy", "-f", POLICY, "--pod", PODS], ""));
+    assert_eq!(
+        printed(0, &["policy", "-f", POLICY], ""),
+        "policy: 3 rules\n"
+    );
 }
 
 #[test]
 fn a_policy_for_programs() {
-    let json = said(
+    let json = printed(
         1,
         &["policy", "-f", POLICY, "--pod", PODS, "-o", "json"],
         "",
@@ -71,7 +74,7 @@ fn a_policy_for_programs() {
         first["patch"][0]["path"],
         "/spec/containers/0/resources/limits/nvidia.com~1gpu"
     );
-    let yaml = said(
+    let yaml = printed(
         1,
         &["policy", "-f", POLICY, "--pod", PODS, "-o", "yaml"],
         "",
@@ -83,7 +86,7 @@ fn a_policy_for_programs() {
 fn a_policy_alone_from_the_standard_input() {
     let rules = r#"{"rules": [{"namespaces": ["a"], "sliceRatio": 65},
         {"labels": {"gpu": "shared"}, "sliceRatio": 2}, {}]}"#;
-    insta::assert_snapshot!(said(1, &["policy", "-f", "-"], rules), @r#"
+    insta::assert_snapshot!(printed(1, &["policy", "-f", "-"], rules), @r#"
     policy: 3 rules
       bad: rules[0]: sliceRatio is 65; write 1 to 64, or leave it out
       warning: rules[1]: "labels" is no field and is ignored; the fields are namespaces, labelSelector, workloadType, sliceRatio
@@ -126,13 +129,13 @@ fn workloads_and_namespaces() {
 
 #[test]
 fn models_in_order_and_refused() {
-    insta::assert_snapshot!(said(0, &["model", "-f", MODELS], ""));
-    insta::assert_snapshot!(said(1, &["model", "-f", MODELS, REFUSED], ""));
+    insta::assert_snapshot!(printed(0, &["model", "-f", MODELS], ""));
+    insta::assert_snapshot!(printed(1, &["model", "-f", MODELS, REFUSED], ""));
 }
 
 #[test]
 fn models_for_programs() {
-    let json = said(1, &["model", "-f", MODELS, "-f", REFUSED, "-o", "json"], "");
+    let json = printed(1, &["model", "-f", MODELS, "-f", REFUSED, "-o", "json"], "");
     let all: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(all[0]["object"], "Model llm/qwen");
     assert_eq!(all[0]["accepted"], true);
@@ -146,28 +149,28 @@ fn models_for_programs() {
 fn errors_name_the_fix() {
     let map =
         |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m}}\n{data}");
-    let told = [
-        trouble(
+    let printed = [
+        failure(
             &["policy", "-f", "-"],
             r#"{"rules": [{"sliceRatio": "8"}]}"#,
         ),
-        trouble(&["policy", "-f", "-"], r#"{"rules": "#),
-        trouble(&["policy", "-f", "-"], &map("data: {policy.json: '[]'}")),
-        trouble(&["policy", "-f", "-"], &map("data: {other: '{}'}")),
-        trouble(&["policy", "-f", "-"], "kind: [ConfigMap"),
-        trouble(&["policy", "-f", POLICY, "--pod", "-"], "kind: Service"),
-        trouble(&["policy", "-f", POLICY, "--gpu-resource", "gpu"], ""),
-        trouble(&["model", "-f", "-"], "kind: Pod"),
-        trouble(&["model", "-f", "-"], "a: ["),
-        trouble(&["model", "-f", "nowhere.yaml"], ""),
+        failure(&["policy", "-f", "-"], r#"{"rules": "#),
+        failure(&["policy", "-f", "-"], &map("data: {policy.json: '[]'}")),
+        failure(&["policy", "-f", "-"], &map("data: {other: '{}'}")),
+        failure(&["policy", "-f", "-"], "kind: [ConfigMap"),
+        failure(&["policy", "-f", POLICY, "--pod", "-"], "kind: Service"),
+        failure(&["policy", "-f", POLICY, "--gpu-resource", "gpu"], ""),
+        failure(&["model", "-f", "-"], "kind: Pod"),
+        failure(&["model", "-f", "-"], "a: ["),
+        failure(&["model", "-f", "nowhere.yaml"], ""),
     ];
-    insta::assert_snapshot!(told.concat());
+    insta::assert_snapshot!(printed.concat());
 }
 
 #[test]
 fn help_has_an_example() {
     for command in ["policy", "model"] {
-        let help = said(0, &[command, "--help"], "");
+        let help = printed(0, &[command, "--help"], "");
         assert!(help.contains("Example"), "{help}");
     }
 }
@@ -181,7 +184,7 @@ fn mutated(code: i32, policy: &str, more: &[&str]) -> String {
         format!("{MUTATION}/pods.yaml"),
     );
     let args = ["mutation", "-f", &policy, "--object", &pods];
-    said(code, &[&args[..], more].concat(), "")
+    printed(code, &[&args[..], more].concat(), "")
 }
 
 #[test]
@@ -211,19 +214,25 @@ fn a_request_stands_for_itself() {
         "resource": {"version": "v1", "resource": "pods"}, "namespace": "default",
         "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}}}"#;
     let policy = format!("{MUTATION}/1-no-gpu.yaml");
-    let told = said(0, &["mutation", "-f", &policy, "--object", "-"], review);
+    let printed = printed(0, &["mutation", "-f", &policy, "--object", "-"], review);
     assert!(
-        told.contains("no-gpu: not asked, none of its resourceRules matches"),
-        "{told}"
+        printed.contains("no-gpu: not asked, none of its resourceRules matches"),
+        "{printed}"
     );
 }
 
 #[test]
-fn what_holds_no_policy_is_told() {
+fn files_without_a_policy_are_reported() {
     let pods = format!("{MUTATION}/pods.yaml");
-    let told = trouble(&["mutation", "-f", &pods], "");
-    assert!(told.contains("no object is a MutationPolicy"), "{told}");
+    let printed = failure(&["mutation", "-f", &pods], "");
+    assert!(
+        printed.contains("no object is a MutationPolicy"),
+        "{printed}"
+    );
     let policy = format!("{MUTATION}/1-no-gpu.yaml");
-    let told = trouble(&["mutation", "-f", &policy, "--object", "-"], "{a: 1}");
-    assert!(told.contains("apiVersion and kind are needed"), "{told}");
+    let printed = failure(&["mutation", "-f", &policy, "--object", "-"], "{a: 1}");
+    assert!(
+        printed.contains("apiVersion and kind are needed"),
+        "{printed}"
+    );
 }

@@ -1,6 +1,6 @@
 //! The real binary, as people and scripts use it.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
@@ -116,24 +116,24 @@ fn errors_name_the_fix() {
     )
     .unwrap();
     let file = file.display().to_string();
-    let said = |args: &[&str]| {
+    let failure = |args: &[&str]| {
         let out = tautline(args);
         assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
         text(&out.stderr)
     };
-    let error = said(&["plan", "-f", &file]);
+    let error = failure(&["plan", "-f", &file]);
     assert!(error.contains("ConstraintPolicyOffer shop/o"), "{error}");
-    let error = said(&["plan", "-f", "nowhere"]);
+    let error = failure(&["plan", "-f", "nowhere"]);
     assert!(error.contains("nowhere"), "{error}");
-    let error = said(&["plan"]);
+    let error = failure(&["plan"]);
     assert!(error.contains("no cluster"), "{error}");
-    let error = said(&["explain", "shop/web-0", "--url", "http://127.0.0.1:1"]);
+    let error = failure(&["explain", "shop/web-0", "--url", "http://127.0.0.1:1"]);
     assert!(error.contains("cannot be reached"), "{error}");
-    let error = said(&["--log", "a=b=c", "crds"]);
+    let error = failure(&["--log", "a=b=c", "crds"]);
     assert!(error.contains("log filter"), "{error}");
-    let error = said(&["--log", "tautlin=debug", "crds"]);
+    let error = failure(&["--log", "tautlin=debug", "crds"]);
     assert!(error.contains("write tautline for all of it"), "{error}");
-    let error = said(&["--log", "inf", "crds"]);
+    let error = failure(&["--log", "inf", "crds"]);
     assert!(error.contains("\"inf\" is not a level"), "{error}");
 }
 
@@ -150,16 +150,16 @@ fn closed_pipe_is_not_an_error() {
         (&["crds"][..], 0),
         (&["demo"], 0),
         (&["admission", "--render"], 0),
-        // The answer of `plan` is in its exit code as well.
+        // `plan` also answers by its exit code.
         (&["plan", "-f", "examples/edge-inference"], 1),
         (&["plan", "-f", "examples/edge-inference", "-o", "json"], 1),
         (&["gpu", "top", "-f", "examples/gpu-slices"], 0),
         (&["plan", "-f", "nowhere"], 2),
     ] {
         let out = command(args).stdout(closed_pipe()).output().unwrap();
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
-        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {printed}");
+        assert!(!printed.contains("panicked"), "{args:?}: {printed}");
         let silent = command(args)
             .stdout(closed_pipe())
             .stderr(closed_pipe())
@@ -182,7 +182,7 @@ fn empty_environment_variable_counts_as_unset() {
         (&["explain", "shop/web-0"][..], "TAUTLINE_EXTENDER"),
         (&["latency", "top"], "TAUTLINE_LATENCY"),
     ] {
-        // Who listens at the default address of this machine is not known.
+        // Another process may listen at the default address.
         let out = command(args).env(name, "").output().unwrap();
         let error = text(&out.stderr);
         assert!(!error.contains("is no URL"), "{name}: {error}");

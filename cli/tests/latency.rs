@@ -1,6 +1,6 @@
 //! `tautline latency` through the real binary, against a provider's own admin port.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -123,7 +123,7 @@ fn zones_and_pairs_of_a_table() {
 #[test]
 fn missing_nodes_and_servers_name_the_fix() {
     let provider = provider(&[("a1", "a"), ("b1", "b")], "");
-    for (args, code, said) in [
+    for (args, code, expected) in [
         (
             &["pair", "a1", "b2"][..],
             1,
@@ -147,7 +147,7 @@ fn missing_nodes_and_servers_name_the_fix() {
         let out = run(&provider.url, args);
         let error = text(&out.stderr);
         assert_eq!(out.status.code(), Some(code), "{args:?}: {error}");
-        assert!(error.contains(said), "{args:?}: {error}");
+        assert!(error.contains(expected), "{args:?}: {error}");
     }
     let out = run(&provider.url, &["pair", "a1", "b1"]);
     assert_eq!(out.status.code(), Some(1));

@@ -1,7 +1,7 @@
 //! The direction of dependencies between the workspace's crates, by their folders: a crate
 //! depends on lower layers only, and within its layer on its own component.
 
-// Helpers of tests are outside of the lint's exemption.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{path::Path, process::Command};
@@ -77,7 +77,7 @@ fn layer(folder: &str) -> Option<(&'static str, usize)> {
     entries.max_by_key(|(prefix, _)| prefix.len())
 }
 
-/// Why a crate in folder `from` must not depend on one in folder `to`.
+/// The reason why a crate in `from` must not depend on one in `to`.
 fn refusal(from: &str, to: &str) -> Option<String> {
     let Some(((component, level), (other, below))) = layer(from).zip(layer(to)) else {
         return Some(format!(

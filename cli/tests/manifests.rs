@@ -1,7 +1,6 @@
-//! `-f` of `plan`, `gpu`, `simulate` and `check`: where it reads from, and what it
-//! warns about.
+//! `-f` of `plan`, `gpu`, `simulate` and `check`: its sources and its warnings.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -23,7 +22,7 @@ fn tautline(input: &str, args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A command that takes no input may have ended by now.
+    // A command that does not read its input may have ended.
     _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -49,7 +48,7 @@ const FILES: [&str; 4] = [
 #[test]
 fn examples_have_no_warnings() {
     for (args, code) in [
-        // A pod of each waits.
+        // Each has a waiting pod.
         (
             &["plan", "-f", "examples/edge-inference", "--strict"][..],
             1,
@@ -91,9 +90,9 @@ fn examples_have_no_warnings() {
         ),
     ] {
         let out = tautline("", args);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
-        assert!(!said.contains("ignored"), "{args:?}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {printed}");
+        assert!(!printed.contains("ignored"), "{args:?}: {printed}");
     }
 }
 
@@ -119,8 +118,8 @@ fn ignored_parts_are_named_with_file_and_line() {
     let dir = faulty();
     let path = dir.path().display().to_string();
     let out = tautline("", &["plan", "-f", &path]);
-    let said = text(&out.stderr);
-    assert_eq!(out.status.code(), Some(0), "{said}");
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{printed}");
     for expected in [
         format!(
             "{path}/offers.yaml:6: ConstraintPolicyOffer shop/o: apiVersion: \
@@ -134,9 +133,9 @@ fn ignored_parts_are_named_with_file_and_line() {
         format!("{path}/pods.yaml:9: Pod shop/web-0: spec.containers[0].resources.limits.cpu: "),
         format!("{path}/pods.yaml:14: Deployment shop/db: spec.template: its pods are not in"),
     ] {
-        assert!(said.contains(&expected), "{expected}\n{said}");
+        assert!(printed.contains(&expected), "{expected}\n{printed}");
     }
-    assert_eq!(said.lines().count(), 4, "{said}");
+    assert_eq!(printed.lines().count(), 4, "{printed}");
 
     for args in [
         &["plan", "-f", &path, "--strict"][..],
@@ -144,22 +143,22 @@ fn ignored_parts_are_named_with_file_and_line() {
         &["simulate", "-f", &path, "--strict"],
     ] {
         let out = tautline("", args);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {printed}");
         assert!(
-            said.contains("requets")
-                && said.contains("error: --strict: parts of the manifests would be ignored: 4"),
-            "{args:?}: {said}"
+            printed.contains("requets")
+                && printed.contains("error: --strict: parts of the manifests would be ignored: 4"),
+            "{args:?}: {printed}"
         );
         assert_eq!(out.stdout, b"");
     }
     let pods = format!("{path}/pods.yaml");
     let policy = "examples/gpu-admission/1-policy.yaml";
     let out = tautline("", &["check", "policy", "-f", policy, "--pod", &pods]);
-    let said = text(&out.stderr);
+    let printed = text(&out.stderr);
     assert!(
-        said.contains(&format!("{pods}:8: Pod shop/web-0")),
-        "{said}"
+        printed.contains(&format!("{pods}:8: Pod shop/web-0")),
+        "{printed}"
     );
 }
 
@@ -181,9 +180,9 @@ fn errors_name_file_and_line() {
         ("", "error: standard input: holds no manifests"),
     ] {
         let out = tautline(input, &["plan", "-f", "-"]);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(2), "{said}");
-        assert!(said.contains(expected), "{expected}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
 }
 
@@ -253,9 +252,9 @@ fn namespace_flag_selects_pods() {
         (&["--pod", "A"], 2, "lower-case"),
     ] {
         let out = plan(args);
-        let said = text(&out.stderr);
-        assert_eq!(out.status.code(), Some(code), "{args:?}: {said}");
-        assert!(said.contains(expected), "{args:?}: {said}");
+        let printed = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{args:?}: {printed}");
+        assert!(printed.contains(expected), "{args:?}: {printed}");
     }
     let out = tautline("", &["plan", "--strict"]);
     assert_eq!(out.status.code(), Some(2), "--strict is about files");

@@ -1,6 +1,6 @@
 //! `tautline simulate`, as people and scripts use it.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 use std::{fs, path::Path, process::Command, process::Output};
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn trouble(args: &[&str]) -> String {
+fn failure(args: &[&str]) -> String {
     let out = simulate(args);
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stdout));
     text(&out.stderr)
@@ -89,8 +89,11 @@ fn a_trace_without_arrivals_is_drawn_and_reported() {
         &report.display().to_string(),
     ]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-    let said = text(&out.stderr);
-    assert!(said.contains("no arrivals for mine 1, mine 2"), "{said}");
+    let printed = text(&out.stderr);
+    assert!(
+        printed.contains("no arrivals for mine 1, mine 2"),
+        "{printed}"
+    );
     assert!(text(&out.stdout).contains("Means over seeds"));
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("no arrivals for mine 1"));
@@ -108,7 +111,7 @@ fn trouble_names_file_line_and_column() {
     let dir = tempfile::tempdir().unwrap();
     small(dir.path());
     let trace = dir.path().display().to_string();
-    let error = trouble(&["--trace", &trace]);
+    let error = failure(&["--trace", &trace]);
     assert!(
         error.contains("no workload \"default\"; it has mine"),
         "{error}"
@@ -119,25 +122,25 @@ fn trouble_names_file_line_and_column() {
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,half\n",
     )
     .unwrap();
-    let error = trouble(&["--trace", &trace, "--workload", "mine"]);
+    let error = failure(&["--trace", &trace, "--workload", "mine"]);
     assert!(
         error.contains("mine.csv, line 2, column gpu_milli: \"half\""),
         "{error}"
     );
     fs::write(&pods, "name,cpu_milli,memory_mib,gpu_milli\na,1,1,500\n").unwrap();
-    let error = trouble(&["--trace", &trace, "--workload", "mine"]);
+    let error = failure(&["--trace", &trace, "--workload", "mine"]);
     assert!(
         error.contains("line 1, column num_gpu: there is no such column"),
         "{error}"
     );
-    let error = trouble(&["--trace", "nowhere"]);
+    let error = failure(&["--trace", "nowhere"]);
     assert!(
         error.contains("nowhere/nodes.csv cannot be read"),
         "{error}"
     );
-    let error = trouble(&["--trace", TRACE, "--policy", "best"]);
+    let error = failure(&["--trace", TRACE, "--policy", "best"]);
     assert!(error.contains("there are tautline, fgd"), "{error}");
-    let error = trouble(&[]);
+    let error = failure(&[]);
     assert!(error.contains("--trace DIR, or -f PATH"), "{error}");
 }
 
@@ -198,8 +201,8 @@ fn mixed(dir: &Path) {
     fs::write(dir.join("pods/default.csv"), pods).unwrap();
 }
 
-/// The provider's costs differ from node to node and the extender lets the best one
-/// alone at the top: kube-scheduler's random choice among equals has no part in it.
+/// The provider's costs differ between nodes, so the best node is unique and
+/// kube-scheduler's random choice among equals does not matter.
 #[test]
 fn the_wire_places_as_the_board_does_however_ties_are_broken() {
     let dir = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ pub struct AdmissionCluster {
 }
 
 impl AdmissionCluster {
-    /// With the webhooks of some jobs, by the names of their configurations.
+    /// With the webhook configurations of these names.
     pub async fn start(jobs: &[&str], args: &[&str]) -> Result<Self> {
         let alone = crate::ALONE.lock().await;
         let admitting = Self::on(alone, ControlPlane::start().await?, args).await?;
@@ -60,7 +60,7 @@ impl AdmissionCluster {
         })
     }
 
-    /// Where the API server reaches it.
+    /// The server's URL for the API server.
     pub fn url(&self) -> String {
         format!("https://127.0.0.1:{}", self.server.port)
     }
@@ -119,7 +119,7 @@ impl AdmissionCluster {
         self.server.process.tail() + &self.plane.logs()
     }
 
-    /// Waits until a metric of the server whose line begins so is at least so much.
+    /// Waits until the server's metric, the start of its line, is at least `least`.
     pub async fn wait_for_metric(&self, name: &str, least: f64) {
         let check = async || (self.server.metric(name).await >= least).then_some(());
         let what = format!("{name} reaches {least}");

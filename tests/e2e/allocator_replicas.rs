@@ -72,7 +72,7 @@ impl GrantLog {
     }
 }
 
-/// One device; a reservations of its own, as a process has.
+/// One device, with reservations of its own as in a process.
 struct OneDevice {
     name: &'static str,
     reservations: Mutex<Reservations<()>>,
@@ -80,17 +80,17 @@ struct OneDevice {
 }
 
 impl Allocator for OneDevice {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        let (now, uid, node) = (Instant::now(), ask.uid.clone(), ask.node.clone());
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        let (now, uid, node) = (Instant::now(), request.uid.clone(), request.node.clone());
         let mut shown = self.grants_log.0.lock().unwrap();
         let bound = shown.bound.as_ref().is_some_and(|b| *b != uid);
         let key = Key {
-            uid: ask.uid,
-            node: ask.node,
-            rule: ask.rule,
+            uid: request.uid,
+            node: request.node,
+            rule: request.rule,
         };
         let mut reservations = self.reservations.lock().unwrap();
-        let granted = reservations.reserve(now, key, ask.hold, |reservations| {
+        let granted = reservations.reserve(now, key, request.hold, |reservations| {
             match bound || reservations.grants_on_node(now, &node).next().is_some() {
                 true => Err(AllocatorError::Exhausted("taken".into())),
                 false => Ok(()),
@@ -115,23 +115,23 @@ impl Allocator for OneDevice {
         })
     }
 
-    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         let mut reservations = self.reservations.lock().unwrap();
         reservations
-            .confirm(Instant::now(), &ask.id)
+            .confirm(Instant::now(), &request.id)
             .map_err(|e| AllocatorError::Expired(e.to_string()))
     }
 
-    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         let now = Instant::now();
         if self
             .reservations
             .lock()
             .unwrap()
-            .release(now, &ask.id)
+            .release(now, &request.id)
             .is_some()
         {
-            // The newest is the one that was held: the device is one.
+            // There is one device, so the newest grant is the released one.
             let mut shown = self.grants_log.0.lock().unwrap();
             if let Some(last) = shown.grants.last_mut() {
                 last.until = now;
@@ -185,7 +185,7 @@ impl Replica {
         }
     }
 
-    /// As a crash would.
+    /// Ends as in a crash.
     fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -218,19 +218,19 @@ impl Caller {
     }
 
     async fn reserve(&self, uid: &str) -> Result<ReserveResponse, Status> {
-        let ask = ReserveRequest {
+        let request = ReserveRequest {
             uid: uid.into(),
             node: "n1".into(),
             hold_millis: 10_000,
             ..ReserveRequest::default()
         };
-        Ok(self.0.clone().reserve(ask).await?.into_inner())
+        Ok(self.0.clone().reserve(request).await?.into_inner())
     }
 
     /// Retries until it is granted; returns its id, and the refusals before.
     async fn granted(&self, uid: &str) -> (String, Vec<Status>) {
         let refusals = Mutex::new(Vec::new());
-        let ask = async || match self.reserve(uid).await {
+        let attempt = async || match self.reserve(uid).await {
             Ok(answer) => Some(answer.id),
             Err(status) => {
                 refusals.lock().unwrap().push(status);
@@ -238,7 +238,7 @@ impl Caller {
             }
         };
         let what = format!("{uid} is granted the device");
-        let id = eventually(&what, PATIENCE, ask, async || {
+        let id = eventually(&what, PATIENCE, attempt, async || {
             format!("{:?}", refusals.lock().unwrap().last())
         })
         .await;
@@ -246,13 +246,13 @@ impl Caller {
     }
 
     async fn confirm(&self, id: &str) -> Result<(), Status> {
-        let ask = ConfirmRequest { id: id.into() };
-        self.0.clone().confirm(ask).await.map(drop)
+        let request = ConfirmRequest { id: id.into() };
+        self.0.clone().confirm(request).await.map(drop)
     }
 
     async fn release(&self, id: &str) -> Result<(), Status> {
-        let ask = ReleaseRequest { id: id.into() };
-        self.0.clone().release(ask).await.map(drop)
+        let request = ReleaseRequest { id: id.into() };
+        self.0.clone().release(request).await.map(drop)
     }
 }
 
@@ -263,7 +263,7 @@ async fn replicas_never_grant_one_device_twice() {
     objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &["Deployment"])
         .await
         .unwrap();
-    // As the account of the provider: its role is what is tested too.
+    // With the provider's account, so its role is tested too.
     let config = plane.kubeconfig("gpu-slice");
     let grants_log = GrantLog::default();
 
@@ -316,16 +316,16 @@ async fn passed_on(b: &Replica, grants_log: &GrantLog) {
     assert_eq!(grants_log.granted().len(), 2, "{:?}", grants_log.granted());
 }
 
-/// Several ask all the time, and a dies while one of them has the device.
+/// Several callers reserve all the time, and a dies while one of them has the device.
 async fn killed(a: Replica, balancer: &Balancer, grants_log: &GrantLog) {
-    let asking = CancellationToken::new();
+    let stop_all = CancellationToken::new();
     let callers: Vec<_> = ["v0", "v1", "v2", "v3"]
         .map(|uid| {
-            let (address, stop) = (balancer.address, asking.clone());
+            let (address, stop) = (balancer.address, stop_all.clone());
             tokio::spawn(async move {
                 let mut refusals = 0;
                 while !stop.is_cancelled() {
-                    // A connection each, as from as many extenders.
+                    // A connection for each, as from several extenders.
                     if Caller::of(address).reserve(uid).await.is_err() {
                         refusals += 1;
                     }
@@ -355,7 +355,7 @@ async fn killed(a: Replica, balancer: &Balancer, grants_log: &GrantLog) {
         "b's first grant {:?} after a was killed",
         first.from - killed
     );
-    asking.cancel();
+    stop_all.cancel();
     for caller in callers {
         println!("refused {} times meanwhile", caller.await.unwrap());
     }
@@ -379,7 +379,7 @@ async fn handed_over(a: &Replica, b: Replica, grants_log: &GrantLog) {
         (status.code() == Code::Unavailable).then_some(())
     };
     eventually("b grants no more", PATIENCE, refused, async || "").await;
-    // It still hears the callers out.
+    // It still answers pending calls.
     assert!(!b.done.is_finished());
     grants_log.0.lock().unwrap().bound = Some("u5".into());
     via_a.confirm(&id).await.unwrap();
@@ -397,7 +397,7 @@ async fn handed_over(a: &Replica, b: Replica, grants_log: &GrantLog) {
     assert_eq!(grants_log.granted().last().unwrap().by, "a");
     let took = confirmed.elapsed();
     println!("a's first grant {took:?} after the last of b was confirmed");
-    // Without a hand-over it would wait for the Lease to end, and for this.
+    // Without a hand-over it would wait for the Lease's end and then for MAX_HOLD.
     assert!(took < MAX_HOLD, "{took:?} is no hand-over");
     let mut b = b;
     let ended = tokio::time::timeout(PATIENCE, &mut b.done).await;

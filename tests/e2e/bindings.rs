@@ -21,14 +21,14 @@ fn targets(binding: &ConstraintPolicyBinding) -> Vec<String> {
 }
 
 async fn ready_of(world: &GovernedCluster, offer: &str, text: &str) {
-    let look = async || {
+    let condition = async || {
         let status = workloads::offer_status(world.client(), "default", offer).await;
         let ready = status.conditions.first()?;
-        let said = format!("{}: {}: {}", ready.status, ready.reason, ready.message);
-        said.contains(text).then_some(())
+        let shown = format!("{}: {}: {}", ready.status, ready.reason, ready.message);
+        shown.contains(text).then_some(())
     };
     let what = format!("the offer {offer} says {text}");
-    eventually(&what, PATIENCE, look, async || {
+    eventually(&what, PATIENCE, condition, async || {
         let status = workloads::offer_status(world.client(), "default", offer).await;
         format!("{status:?}\n{}", world.state(offer).await)
     })
@@ -105,7 +105,7 @@ async fn controller_creates_the_bindings_of_offers() {
         "constraint.ciena.io/constraintPolicyOffer=gold-offer"
     );
 
-    // More servers, and one fewer; what is deleted by hand comes back.
+    // Servers are added and removed; a binding deleted by hand comes back.
     objects::pod(client, "default", "server-2", "hello-server")
         .await
         .unwrap();
@@ -145,7 +145,7 @@ async fn controller_creates_the_bindings_of_offers() {
     conditions(&world).await;
     kinds(&world).await;
 
-    // The offer goes, and its bindings with it.
+    // The offer is deleted, and its bindings with it.
     world.offer("short", json!({})).await;
     objects::pod(client, "default", "short", "short")
         .await
@@ -190,7 +190,7 @@ async fn cap(world: &GovernedCluster) {
     ready_of(world, "many", "True: InStep").await;
     world.wait_for_compliance("many", 20, "Compliant").await;
 
-    // Created again under its name: so is every binding.
+    // The offer is created again under its name, with all its bindings.
     let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
     let old = offers.get("many").await.unwrap();
     offers
@@ -258,7 +258,7 @@ async fn conditions(world: &GovernedCluster) {
         .unwrap();
     world.wait_for_compliance("c", 1, "Compliant").await;
 
-    // A selector that the schema accepts and that has no meaning.
+    // A selector that is invalid but accepted by the schema.
     let odd = json!([{"kind": "Pod", "labelSelector": {"matchExpressions": [{"key": "app", "operator": "Near"}]}}]);
     offers
         .patch("c", &params, &patch(json!({"targets": odd})))

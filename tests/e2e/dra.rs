@@ -44,7 +44,7 @@ async fn free(world: &World, node: &str) -> NodeDevices {
     free
 }
 
-/// Thousandths that are left of each card of a node.
+/// The free thousandths of each card of a node.
 async fn milli(world: &World, node: &str) -> Vec<u16> {
     let cards = free(world, node).await.cards();
     cards.iter().map(|c| c.free_milli).collect()
@@ -71,21 +71,20 @@ async fn given(world: &World, name: &str) -> (String, Vec<String>) {
     (node, names)
 }
 
-/// The devices that our model expects a pod to be given on each node, once the
-/// pod's claim is there.
+/// The devices that our model expects for a claim on a node, once the claim exists.
 async fn expected(world: &World, claim: &str, node: &str) -> Option<Vec<String>> {
     let pools = read(world).await;
     let claims = pools.claims_of("", "default", [claim]);
     assert_eq!(claims.len(), 1);
-    let ask = pending_requests(&pools, claims);
+    let requests = pending_requests(&pools, claims);
     let mut free = free(world, node).await;
-    let taken = free.take_likely(&ask)?;
+    let taken = free.take_likely(&requests)?;
     let name = |i: &usize| free.devices()[*i].id().device.to_string();
     Some(taken.iter().map(name).collect())
 }
 
-/// Creates a claim and then its pod, and holds what the pod is given against
-/// what our model expected before.
+/// Creates a claim and then its pod, and compares the allocated devices with those that our
+/// model expected.
 async fn place(world: &World, name: &str, request: Value) -> (String, Vec<String>) {
     let client = &world.plane.client;
     let mut before = Vec::new();
@@ -123,14 +122,14 @@ async fn scheduler_allocates_the_devices_that_the_model_expects() {
     );
     assert_eq!(milli(&world, "n1").await, [0, 0]);
 
-    // Instances take from what they share with others: the allocator takes the
-    // first that is published, not the one that leaves most room.
+    // Instances share counters of the card. The allocator takes the first that is published, not
+    // the one that leaves most room.
     for (name, device, left) in [("a", "gpu-0-mig-3g-0", 500), ("b", "gpu-0-mig-3g-4", 0)] {
         let (node, got) = place(&world, name, devices::instance("3g.40gb")).await;
         assert_eq!((node.as_str(), got), ("n2", vec![device.into()]));
         assert_eq!(milli(&world, "n2").await, [left]);
     }
-    // Compute is left, memory is not: no pod fits, as the model expects.
+    // Compute is free but memory is not: no pod fits, as the model expects.
     devices::claim(&client, "c", devices::instance("1g.10gb"))
         .await
         .unwrap();
@@ -139,7 +138,7 @@ async fn scheduler_allocates_the_devices_that_the_model_expects() {
     let why = devices::unschedulable(&client, "c", async || world.state()).await;
     assert!(why.contains("cannot allocate all claims"), "{why}");
 
-    // As MIG sees the card: two 3g, one compute slice that nothing can use.
+    // In MIG's terms: two 3g, and one unusable compute slice.
     let free = free(&world, "n2").await;
     let mig = free.mig(&free.cards()[0]).unwrap();
     assert_eq!(
@@ -184,10 +183,10 @@ async fn model_follows_shares_taints_and_claim_templates() {
     assert_eq!(expected(&world, "d", "n1").await, None);
     assert_eq!(milli(&world, "n1").await, [0]);
     let pools = read(&world).await;
-    let ask = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
+    let requests = pending_requests(&pools, pools.claims_of("", "default", ["d"]));
     let refusal = free(&world, "n1")
         .await
-        .unavailable(0, &ask.requests[0].exact);
+        .unavailable(0, &requests.requests[0].exact);
     assert_eq!(
         refusal,
         Some(Unavailable::Taint("example.com/unhealthy".into()))

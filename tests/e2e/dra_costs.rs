@@ -22,12 +22,12 @@ async fn governed(world: &World, offer: Value) -> Server {
     provider
 }
 
-/// Waits until the provider has seen so many claims.
+/// Waits until the provider has seen `count` claims.
 async fn claims(provider: &Server, state: &str, count: f64) {
     let metric = format!("tautline_gpu_claims{{state=\"{state}\"}}");
-    let look = async || (provider.metric(&metric).await == count).then_some(());
+    let condition = async || (provider.metric(&metric).await == count).then_some(());
     let what = format!("{count} claims {state}");
-    eventually(&what, PATIENCE, look, async || provider.process.tail()).await;
+    eventually(&what, PATIENCE, condition, async || provider.process.tail()).await;
 }
 
 #[tokio::test]
@@ -41,8 +41,8 @@ async fn gpu_instances_share_a_card_and_leave_whole_ones() {
     let provider = governed(&world, json!({})).await;
     wait_for_provider(&world, "gpu").await;
 
-    // One card is filled to its end before the next is begun, whatever the
-    // scheduler's own scores say; 1g, 2g, 1g, 3g: 3g goes where it still fits.
+    // One card is filled before the next one is used, despite the scheduler's own scores. After
+    // 1g, 2g, 1g the 3g goes where it still fits.
     let mut nodes = Vec::new();
     for (name, profile) in [
         ("a", "1g.10gb"),
@@ -99,7 +99,7 @@ async fn tainted_and_withdrawn_devices_are_violations() {
     world.bound("a").await;
 
     let stands = async |compliance: &str, reason: &str| {
-        let look = async || {
+        let condition = async || {
             let all = workloads::bindings(&client, "default", "gpu").await;
             let status = all.first()?.status.clone()?;
             let stands = format!("{:?}", status.compliance) == compliance
@@ -107,7 +107,7 @@ async fn tainted_and_withdrawn_devices_are_violations() {
             stands.then_some(())
         };
         let what = format!("the binding is {compliance}: {reason}");
-        eventually(&what, PATIENCE, look, async || {
+        eventually(&what, PATIENCE, condition, async || {
             let all = workloads::bindings(&client, "default", "gpu").await;
             let stands: Vec<_> = all.iter().map(|b| &b.status).collect();
             format!("{stands:?}\n{}", controller.process.tail())

@@ -39,7 +39,7 @@ async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
     world
         .offer("web", json!({"grace": "4s", "violationPolicy": "Evict"}))
         .await;
-    // Two offers of the same pods, each with a budget of its own.
+    // Two offers of the same pods, each with its own cool-down.
     let too = json!({"grace": "4s", "violationPolicy": "Evict", "targets": [
         {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]});
     world.offer("too", too).await;
@@ -49,12 +49,12 @@ async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
     assert_eq!(ready_on(&world, "web").await, ["n1"; 3]);
     let before = names(&world, "web").await;
 
-    // n1 is too far from now on. Nothing moves in the grace.
+    // From now on n1 is too far. No pod moves during the grace.
     let broken = Instant::now();
     world.judge.set(&[("n1", -1), ("n2", 5), ("n3", 9)]);
     world.wait_for_compliance("web", 3, "Limit").await;
-    let look = async || (names(&world, "web").await != before).then_some(());
-    eventually("a pod is evicted", PATIENCE, look, async || {
+    let condition = async || (names(&world, "web").await != before).then_some(());
+    eventually("a pod is evicted", PATIENCE, condition, async || {
         world.state("web").await
     })
     .await;
@@ -62,14 +62,14 @@ async fn controller_evicts_one_pod_at_a_time_after_the_grace() {
     assert!(after >= Duration::from_secs(4), "evicted after {after:?}");
     println!("first eviction {after:?} after the limit broke, grace 4s");
 
-    // One after the other, never two down at once, until all are where they may be.
+    // One after the other, never two down at once, until all are on allowed nodes.
     let fewest = AtomicUsize::new(3);
-    let look = async || {
+    let condition = async || {
         let on = ready_on(&world, "web").await;
         fewest.fetch_min(on.len(), Ordering::Relaxed);
         (on == ["n2"; 3]).then_some(())
     };
-    eventually("all pods are on n2", PATIENCE, look, async || {
+    eventually("all pods are on n2", PATIENCE, condition, async || {
         world.state("web").await
     })
     .await;
@@ -125,29 +125,29 @@ async fn budget(world: &GovernedCluster) {
         }
         all
     };
-    let look = async || {
+    let condition = async || {
         events()
             .await
             .contains("DisruptionBudget: pod")
             .then_some(())
     };
-    eventually("the budget's refusal is told", PATIENCE, look, events).await;
+    eventually("an event names the budget", PATIENCE, condition, events).await;
     assert_eq!(names(world, "web").await, before);
     workloads::pdb(world.client(), "default", "web", "web", 2)
         .await
         .unwrap();
-    let look = async || (ready_on(world, "web").await == ["n3"; 3]).then_some(());
+    let condition = async || (ready_on(world, "web").await == ["n3"; 3]).then_some(());
     eventually(
         "the pods move when the budget allows",
         PATIENCE * 2,
-        look,
+        condition,
         async || world.state("web").await,
     )
     .await;
     world.wait_for_compliance("web", 3, "Compliant").await;
 }
 
-/// Without a node that keeps to the rule a pod is left where it is.
+/// A pod without a better node stays.
 async fn no_better_node(world: &GovernedCluster) {
     let before = names(world, "web").await;
     world.judge.set(&[("n1", -1), ("n2", -1), ("n3", -1)]);
@@ -168,7 +168,7 @@ async fn controller_keeps_pods_that_must_not_move() {
     let mut world = GovernedCluster::start(&nodes, &["--eviction-cool-down=0s"])
         .await
         .unwrap();
-    // Each turn below takes two periods of 1 s, several times that on a busy machine.
+    // Each iteration below takes two periods of 1 s, several times that on a busy machine.
     let evict = json!({"grace": "10s", "violationPolicy": "Evict"});
     world.offer("flap", evict).await;
     world
@@ -191,13 +191,13 @@ async fn controller_keeps_pods_that_must_not_move() {
     }
     let before = names(&world, "flap").await;
 
-    // Faster than its grace, back and forth.
+    // Changes back and forth, faster than the grace.
     for i in 0..12 {
         let cost = if i % 2 == 0 { -1 } else { 1 };
         world.judge.set(&[("n1", cost), ("n2", 5)]);
         let seen = world.judge.evaluations();
-        let look = async || (world.judge.evaluations() >= seen + 8).then_some(());
-        eventually("two evaluations each", PATIENCE, look, async || {
+        let condition = async || (world.judge.evaluations() >= seen + 8).then_some(());
+        eventually("two evaluations each", PATIENCE, condition, async || {
             world.state("flap").await
         })
         .await;
@@ -208,9 +208,8 @@ async fn controller_keeps_pods_that_must_not_move() {
         "flapping evicts nothing"
     );
 
-    // For good now: what is to be ignored is reported and left alone, what is to
-    // be mediated waits for an underlay, and a pod that nothing would make anew
-    // stays.
+    // Permanently violated: with Ignore it is only reported, with Mediate it waits for an underlay,
+    // and a pod that no controller would recreate stays.
     world.judge.set(&[("n1", -1), ("n2", 5)]);
     for app in ["quiet", "mediated", "bare"] {
         world.wait_for_compliance(app, 1, "Violation").await;
@@ -226,10 +225,13 @@ async fn controller_keeps_pods_that_must_not_move() {
     world
         .wait_for_event(&binding("bare").await, "Unmanaged: ")
         .await;
-    let look = async || (names(&world, "flap").await != before).then_some(());
-    eventually("what broke for good moves", PATIENCE, look, async || {
-        world.state("flap").await
-    })
+    let condition = async || (names(&world, "flap").await != before).then_some(());
+    eventually(
+        "the permanently violated pod moves",
+        PATIENCE,
+        condition,
+        async || world.state("flap").await,
+    )
     .await;
     world.wait_for_compliance("flap", 1, "Compliant").await;
 
@@ -276,8 +278,8 @@ async fn dry_run_reports_evictions_and_makes_none() {
     world.wait_for_compliance("web", 2, "Compliant").await;
     let before = names(&world, "web").await;
     world.judge.set(&[("n1", -1), ("n2", 5)]);
-    let told = "tautline_controller_evictions_total{outcome=\"WouldEvict\"}";
-    world.wait_for_metric(told, 1.0).await;
+    let metric = "tautline_controller_evictions_total{outcome=\"WouldEvict\"}";
+    world.wait_for_metric(metric, 1.0).await;
     for_a_while(Duration::from_secs(3), async || {
         assert_eq!(names(&world, "web").await, before);
     })

@@ -33,7 +33,7 @@ enum OddProvider {
 }
 
 impl RuleProvider for OddProvider {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let mut answer = CostAnswer::default();
         let mut say = |node: &str, cost| {
             answer.push(NodeCost {
@@ -42,7 +42,7 @@ impl RuleProvider for OddProvider {
                 ..NodeCost::default()
             });
         };
-        for (i, node) in ask.eligible_nodes.iter().enumerate() {
+        for (i, node) in request.eligible_nodes.iter().enumerate() {
             match self {
                 Self::UnknownNodes => say(&format!("{node}-not"), 1),
                 Self::Duplicates => {
@@ -54,7 +54,7 @@ impl RuleProvider for OddProvider {
             }
         }
         if matches!(self, Self::UnknownNodes) {
-            for node in &ask.eligible_nodes {
+            for node in &request.eligible_nodes {
                 answer.push(NodeCost {
                     node,
                     cost: 1,
@@ -92,7 +92,7 @@ async fn failing_providers_have_reasons() {
     let world = World::start(&["n1"], &[]).await.unwrap();
     let client = &world.plane.client;
     let mut keep = Vec::new();
-    // Odd answers: what can be used is, the rest has a reason.
+    // Malformed answers: usable parts are used, the rest has a reason.
     for (app, odd, expected) in [
         ("unknown", OddProvider::UnknownNodes, Ok("n1")),
         ("duplicates", OddProvider::Duplicates, Ok("n1")),
@@ -121,7 +121,7 @@ async fn failing_providers_have_reasons() {
             Err(reason) => wait_for_event(&world, &format!("{app}-0"), reason).await,
         }
     }
-    // A provider that talks no gRPC, and one that is not there.
+    // A provider that does not speak gRPC, and one that does not run.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let noise = listener.local_addr().unwrap().port();
     let noisy = tokio::spawn(async move {
@@ -180,7 +180,7 @@ async fn failing_providers_have_reasons() {
         .await
         .unwrap();
     assert!(explained.contains("--provider-ca"), "{explained}");
-    // The operator drops the requirement: the waiting pod is woken and placed.
+    // The operator drops the requirement: the pending pod is requeued and placed.
     service["metadata"]["annotations"]["constraint.ciena.com/tls"] = "off".into();
     objects::apply_one(client, service).await.unwrap();
     assert_eq!(world.bound("secret-0").await, "n1");
@@ -209,7 +209,7 @@ async fn scheduling_continues_after_kills_and_restarts() {
     let mut world = World::start(&["n1", "n2"], &[]).await.unwrap();
     let client = world.plane.client.clone();
     let slow = FixedCosts::new(&[("n1", 1), ("n2", 2)]);
-    // On a runtime of its own, so that it can die with all its connections.
+    // On its own runtime, so that it can end with all its connections.
     let elsewhere = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
@@ -238,8 +238,8 @@ async fn scheduling_continues_after_kills_and_restarts() {
     objects::pod(&client, "default", "web-0", "web")
         .await
         .unwrap();
-    let asked = async || (slow.request_count() > 0).then_some(());
-    eventually("the provider is asked", PATIENCE, asked, async || {
+    let called = async || (slow.request_count() > 0).then_some(());
+    eventually("the provider is called", PATIENCE, called, async || {
         world.state()
     })
     .await;
@@ -267,7 +267,7 @@ async fn scheduling_continues_after_kills_and_restarts() {
     world.extender.restart().await.unwrap();
     assert_eq!(world.bound("web-2").await, "n1");
 
-    // The API server is killed: watches start again and see what is new.
+    // The API server is killed: watches restart and deliver changes.
     world.plane.restart_apiserver().await.unwrap();
     objects::pod(&client, "default", "web-3", "web")
         .await
@@ -325,7 +325,7 @@ async fn extender_refuses_bad_requests_and_serves_the_next() {
         ("100 MB", &huge, "413"),
         ("1,000,000 names", &many, "413"),
     ] {
-        // Names are read by two of the verbs only.
+        // Only two of the verbs read the names.
         let verbs = ["filter", "prioritize", "preempt", "bind"];
         for verb in &verbs[..if expected == "413" && body.len() < 32 << 20 {
             2
@@ -345,7 +345,7 @@ async fn extender_refuses_bad_requests_and_serves_the_next() {
         .saturating_sub(before);
     println!("memory grew by {} MiB", grown >> 20);
     assert!(grown < 600 << 20, "memory grew by {} MiB", grown >> 20);
-    // Unknown fields are none of our business.
+    // Unknown fields are ignored.
     let fine = r#"{"Pod":{"metadata":{"name":"p","x":[null]},"y":null},"Nodes":null,"NodeNames":["n1"],"z":{}}"#;
     let answer = post(&world, "filter", fine)
         .await

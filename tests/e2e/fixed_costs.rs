@@ -36,13 +36,13 @@ impl FixedCosts {
 }
 
 impl RuleProvider for FixedCosts {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         *self.requests.lock().unwrap() += 1;
         let delay = *self.delay.lock().unwrap();
         tokio::time::sleep(delay).await;
         let mut answer = CostAnswer::default();
         let costs = self.costs.lock().unwrap().clone();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             match costs.get(&node) {
                 Some(cost @ 0..) => answer.usable(node, *cost, ""),
                 Some(_) => answer.unusable(node, "OverLimit", "far", false),

@@ -72,7 +72,7 @@ async fn extender_schedules_and_answers_probes_during_floods() {
     let world = World::start(&["n1"], &["--request-memory=256"])
         .await
         .unwrap();
-    // Pods of app=web are governed: they are read as a whole.
+    // Pods of app=web are governed, so the extender parses them completely.
     let policy = json!({"name": "nobody"});
     objects::policy(&world.plane.client, "default", "web", policy, json!({}))
         .await

@@ -100,7 +100,7 @@ impl GovernedCluster {
             .unwrap();
     }
 
-    /// Waits until the offer has `count` bindings and `check` holds of them.
+    /// Waits until the offer has `count` bindings that pass `check`.
     pub async fn wait_for_bindings(
         &self,
         offer: &str,
@@ -108,12 +108,12 @@ impl GovernedCluster {
         what: &str,
         check: impl Fn(&ConstraintPolicyBinding) -> bool,
     ) -> Vec<ConstraintPolicyBinding> {
-        let look = async || {
+        let condition = async || {
             let all = workloads::bindings(self.client(), "default", offer).await;
             (all.len() == count && all.iter().all(&check)).then_some(all)
         };
         let what = format!("{count} bindings of {offer}: {what}");
-        eventually(&what, PATIENCE, look, async || self.state(offer).await).await
+        eventually(&what, PATIENCE, condition, async || self.state(offer).await).await
     }
 
     /// Waits until all `count` bindings of the offer have this compliance.
@@ -122,14 +122,14 @@ impl GovernedCluster {
             .await;
     }
 
-    /// Waits for an event on any object of that name that has this in it.
+    /// Waits for an event with `text` on any object of that name.
     pub async fn wait_for_event(&self, object: &str, text: &str) {
-        let look = async || {
+        let condition = async || {
             let events = objects::events(self.client(), "default", object).await;
             events.contains(text).then_some(())
         };
         let what = format!("an event of {object} says {text}");
-        eventually(&what, PATIENCE, look, async || {
+        eventually(&what, PATIENCE, condition, async || {
             objects::events(self.client(), "default", object).await + &self.state("").await
         })
         .await;
@@ -144,11 +144,11 @@ impl GovernedCluster {
         sum
     }
 
-    /// Waits until a metric of the controllers is at least so much.
+    /// Waits until a metric of the controllers is at least `least`.
     pub async fn wait_for_metric(&self, name: &str, least: f64) {
-        let look = async || (self.metric(name).await >= least).then_some(());
+        let condition = async || (self.metric(name).await >= least).then_some(());
         let what = format!("{name} reaches {least}");
-        eventually(&what, PATIENCE, look, async || self.state("").await).await;
+        eventually(&what, PATIENCE, condition, async || self.state("").await).await;
     }
 
     /// The logs and state for a failed test.
@@ -178,7 +178,7 @@ pub fn compliance_of(binding: &ConstraintPolicyBinding) -> String {
     format!("{:?}", status.map(|s| s.compliance).unwrap_or_default())
 }
 
-/// Runs `check` again and again for this time; it fails the test if something changes.
+/// Repeats `check` for this time; `check` panics if something changes.
 pub async fn for_a_while(time: Duration, mut check: impl AsyncFnMut()) {
     let end = tokio::time::Instant::now() + time;
     while tokio::time::Instant::now() < end {

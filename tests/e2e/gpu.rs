@@ -1,4 +1,4 @@
-//! Nodes with GPUs, pods that want some, and the provider that hands them out.
+//! Nodes with GPUs, pods that request some, and the provider that allocates them.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use tonic::{Status, transport::Channel};
 
 use crate::World;
 
-/// The resource of nodes whose cards the provider hands out.
+/// The resource of nodes whose cards the provider allocates.
 pub const CARDS: &str = "tautline.io/gpu-cards";
 /// The annotation with a pod's cards.
 pub const DEVICES: &str = "tautline.io/gpu-devices";
@@ -79,7 +79,7 @@ pub async fn create(client: &Client, pod: &Pod) -> String {
     made.metadata.uid.unwrap()
 }
 
-/// Creates a pod that the policy of `app` speaks for, for one node.
+/// Creates a pod governed by the policy of `app`, for one node.
 pub async fn pod(client: &Client, name: &str, app: &str, node: &str) {
     create(client, &gpu_pod(name, app, json!({}), Some(node))).await;
 }
@@ -107,7 +107,7 @@ pub async fn expect_devices(world: &World, name: &str, node: &str, expected: &st
     assert_eq!(devices(&world.plane.client, name).await, expected, "{name}");
 }
 
-/// A policy of what the pods of `app` want, which the extender knows.
+/// A policy with the request of the pods of `app`; waits until the extender knows it.
 pub async fn policy(world: &World, app: &str, request: &str) {
     let rule = json!({"name": "gpu-slice", "request": request});
     objects::policy(&world.plane.client, "default", app, rule, json!({}))
@@ -116,7 +116,7 @@ pub async fn policy(world: &World, app: &str, request: &str) {
     crate::placement::wait_for_provider(world, app).await;
 }
 
-/// The Service of the provider, which hands out.
+/// The Service of the provider, as an allocator.
 pub async fn service(client: &Client, port: u16) {
     let service = json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "gpu-slice", "namespace": "default",
@@ -173,7 +173,7 @@ async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
     Some(client.release(ReleaseRequest { id }).await.map(drop))
 }
 
-/// The provider's reservations for pods that the watch does not show; `None` without metrics.
+/// The provider's reservations of pods that its watch does not show bound; `None` without metrics.
 async fn held(provider: &Server) -> Option<f64> {
     let (_, text) = provider.admin("/metrics").await.ok()?;
     let ours = |l: &&str| l.starts_with("tautline_gpu_reservations{");
@@ -185,7 +185,7 @@ async fn held(provider: &Server) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum())
 }
 
-/// Waits until the provider has something reserved.
+/// Waits until the provider has a reservation.
 pub async fn wait_until_reserved(provider: &Server) {
     let some = async || held(provider).await.filter(|h| *h > 0.0).map(drop);
     let state = async || provider.process.tail();

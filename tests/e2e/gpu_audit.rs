@@ -13,7 +13,7 @@ use crate::gpu::{CARDS, DEVICES};
 
 const CARD: u32 = 1000;
 
-/// The nodes and pods of one moment.
+/// The nodes and pods at one time.
 pub struct Audit {
     nodes: BTreeMap<String, Node>,
     pods: Vec<Pod>,
@@ -85,7 +85,7 @@ impl Audit {
         self.nodes.keys().filter(fits).map(String::as_str).collect()
     }
 
-    /// Whether a bound pod has its cards.
+    /// Checks that a bound pod has its cards.
     fn given(&self, pod: &Pod) -> Result<(), String> {
         let (node, parts, want) = (
             node_of(pod).unwrap_or_default(),

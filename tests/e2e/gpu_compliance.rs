@@ -86,8 +86,8 @@ async fn stands(world: &GovernedCluster, app: &str, pod: &str, compliance: &str,
     let from = Instant::now();
     let check = async || {
         let binding = workloads::binding(world.client(), "default", app, pod).await?;
-        let said = binding.status.as_ref()?.first_reason.clone();
-        (compliance_of(&binding) == compliance && said.contains(reason)).then_some(())
+        let reason_now = binding.status.as_ref()?.first_reason.clone();
+        (compliance_of(&binding) == compliance && reason_now.contains(reason)).then_some(())
     };
     let what = format!("{pod} is {compliance}: {reason}");
     eventually(&what, PATIENCE, check, async || world.state(app).await).await;
@@ -128,7 +128,7 @@ async fn limited(world: &GovernedCluster) {
     stands(world, "two", "two-0", "Compliant", "").await;
 }
 
-/// Where a device plugin counts: fewer than the pods hold.
+/// With a device plugin that counts: fewer units than the pods have.
 async fn counted(world: &GovernedCluster) {
     gpu::set_allocatable(world.client(), "w1", "nvidia.com/gpu", "1").await;
     let reason = "node w1 offers nvidia.com/gpu 1 and its pods hold 2";
@@ -143,7 +143,7 @@ async fn counted(world: &GovernedCluster) {
     stands(world, "more", "more-0", "Violation", reason).await;
 }
 
-/// Says which cards of a node are unhealthy.
+/// Sets the annotation with a node's unhealthy cards.
 async fn annotate(world: &GovernedCluster, node: &str, cards: Option<&str>) {
     let annotations = json!({"tautline.io/gpu-unhealthy": cards});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));

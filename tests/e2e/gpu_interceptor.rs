@@ -42,7 +42,7 @@ struct Calls {
 }
 
 impl Interceptor {
-    /// Before the provider on that port.
+    /// In front of the provider on that port.
     pub async fn start(provider: u16) -> Self {
         let to: SocketAddr = ([127, 0, 0, 1], provider).into();
         let calls = Calls {
@@ -66,7 +66,7 @@ impl Interceptor {
         }
     }
 
-    /// Once, when the next Reserve for this pod is granted.
+    /// Runs `what` once, when the next Reserve for this pod is granted.
     pub fn on_reserve<F>(&self, pod: &str, what: impl FnOnce() -> F + Send + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -80,7 +80,7 @@ impl Interceptor {
         *self.calls.lost_for.lock().unwrap() = Some(pod.to_owned());
     }
 
-    /// Whether it has.
+    /// True if that function has run.
     pub fn has_run(&self) -> bool {
         self.calls.next.lock().unwrap().is_none()
     }
@@ -98,7 +98,7 @@ impl Drop for Interceptor {
 }
 
 impl Calls {
-    fn tell(&self, line: String) {
+    fn record(&self, line: String) {
         self.log.lock().unwrap().push(line);
     }
 
@@ -115,16 +115,16 @@ impl Calls {
 impl RuleProvider for Calls {
     async fn endpoint_cost(
         &self,
-        ask: Request<EndpointCostRequest>,
+        request: Request<EndpointCostRequest>,
     ) -> Result<Response<EndpointCostResponse>, Status> {
-        self.rules().endpoint_cost(ask.into_inner()).await
+        self.rules().endpoint_cost(request.into_inner()).await
     }
 
     async fn evaluate(
         &self,
-        ask: Request<EvaluateRequest>,
+        request: Request<EvaluateRequest>,
     ) -> Result<Response<EvaluateResponse>, Status> {
-        self.rules().evaluate(ask.into_inner()).await
+        self.rules().evaluate(request.into_inner()).await
     }
 }
 
@@ -132,16 +132,16 @@ impl RuleProvider for Calls {
 impl Allocator for Calls {
     async fn reserve(
         &self,
-        ask: Request<ReserveRequest>,
+        request: Request<ReserveRequest>,
     ) -> Result<Response<ReserveResponse>, Status> {
-        let ask = ask.into_inner();
-        let pod = ask.workload.clone().unwrap_or_default().name;
-        let answer = self.allocator().reserve(ask).await;
-        let said = match &answer {
+        let request = request.into_inner();
+        let pod = request.workload.clone().unwrap_or_default().name;
+        let answer = self.allocator().reserve(request).await;
+        let outcome = match &answer {
             Ok(granted) => format!("{:?}", granted.get_ref().annotations),
             Err(status) => format!("{:?} {}", status.code(), status.message()),
         };
-        self.tell(format!("reserve {pod}: {said}"));
+        self.record(format!("reserve {pod}: {outcome}"));
         let answer = answer?;
         let what = self
             .next
@@ -160,17 +160,17 @@ impl Allocator for Calls {
 
     async fn confirm(
         &self,
-        ask: Request<ConfirmRequest>,
+        request: Request<ConfirmRequest>,
     ) -> Result<Response<ConfirmResponse>, Status> {
-        self.tell("confirm".into());
-        self.allocator().confirm(ask.into_inner()).await
+        self.record("confirm".into());
+        self.allocator().confirm(request.into_inner()).await
     }
 
     async fn release(
         &self,
-        ask: Request<ReleaseRequest>,
+        request: Request<ReleaseRequest>,
     ) -> Result<Response<ReleaseResponse>, Status> {
-        self.tell("release".into());
-        self.allocator().release(ask.into_inner()).await
+        self.record("release".into());
+        self.allocator().release(request.into_inner()).await
     }
 }

@@ -24,7 +24,7 @@ struct LeakTest {
 
 #[tokio::test]
 async fn gpu_reservations_end_when_binds_fail_and_pods_and_nodes_go() {
-    // The event in between writes to the API server.
+    // The event between reserve and bind writes to the API server.
     let extender = ["--bind", "--provider-deadline=3s"];
     let world = World::with("gated-gpu.yaml", &[], &extender).await.unwrap();
     let client = world.plane.client.clone();
@@ -89,7 +89,7 @@ impl LeakTest {
         posted.unwrap()
     }
 
-    /// The API server refuses: the pod has another node by then.
+    /// The API server refuses, because the pod has another node by then.
     async fn bound_elsewhere(&self) {
         let (pods, client) = (self.pods(), self.client());
         self.between.on_reserve("elsewhere", async move || {
@@ -129,8 +129,7 @@ impl LeakTest {
         let client = self.client();
         gpu::pod(&client, "short", "whole", "n1").await;
         expect_devices(&self.world, "short", "n1", "0:1000").await;
-        // Another waits for the card, and gets it when this one is deleted, in its
-        // own time.
+        // Another pod waits for the card, and gets it after this one is deleted.
         gpu::pod(&client, "next", "whole", "n1").await;
         crate::faults::wait_for_event(&self.world, "next", "gpu-slice/GpuBusy").await;
         let params = DeleteParams::default();
@@ -140,8 +139,8 @@ impl LeakTest {
         self.free("n1", "after-short").await;
     }
 
-    /// The API server does not look whether there is such a node: the pod is bound
-    /// to one that has gone, and then goes too.
+    /// The API server does not check that the node exists: the pod is bound to a deleted node, and
+    /// then deleted too.
     async fn node_gone_before_the_bind(&self) {
         let client = self.client();
         gpu::node(&client, "n3", json!({CARDS: "1"})).await;
@@ -158,7 +157,7 @@ impl LeakTest {
         self.free("n3", "after-stranded").await;
     }
 
-    /// The scheduler has chosen a node that has just gone.
+    /// The scheduler has chosen a node that was just deleted.
     async fn node_gone_before_the_reserve(&self) {
         let client = self.client();
         let nodes: Api<Node> = Api::all(client.clone());
@@ -178,7 +177,7 @@ impl LeakTest {
         self.free("n3", "after-late").await;
     }
 
-    /// A Reserve whose answer never comes: held to its end, and no longer.
+    /// A Reserve whose answer is lost: the reservation lasts until its deadline, and no longer.
     async fn answer_lost(&self) {
         self.between.lose_answers("unheard");
         let answer = self.bind("unheard", "n1").await;

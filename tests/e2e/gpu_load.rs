@@ -29,8 +29,8 @@ const WANTS: [(&str, &str, Option<&str>, usize); 5] = [
     ("mig-large", "true", Some("nvidia.com/mig-2g.20gb"), 28),
 ];
 const PODS: usize = 300;
-/// After the kill: its Lease ends, its last holds pass, and the scheduler comes back
-/// to pods that were refused meanwhile. It takes about 40 s on two cores of their own.
+/// After the kill the Lease and the last holds expire, and the scheduler retries refused pods.
+/// It takes about 40 s on two cores of their own.
 const RECOVERS: Duration = Duration::from_secs(240);
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn gpu_pods_are_placed_while_the_reserving_replica_is_killed() {
     );
 }
 
-/// Two of them, by one Lease.
+/// Two replicas with one Lease.
 async fn replicas(world: &World) -> [Server; 2] {
     let args = [
         "provider",

@@ -38,16 +38,16 @@ async fn gpu_answers_are_valid_until_the_watch_reads_again() {
         let name = format!("pod-{}", pods.replace(pods.get() + 1));
         on_node(&plane, &name).await;
         for _ in 0..20 {
-            let said = client.endpoint_cost(question.clone()).await.ok()?;
-            let said = said.into_inner();
-            if said.valid_for_millis > 0 {
-                return Some((said.version, said.valid_for_millis));
+            let answer = client.endpoint_cost(question.clone()).await.ok()?;
+            let answer = answer.into_inner();
+            if answer.valid_for_millis > 0 {
+                return Some((answer.version, answer.valid_for_millis));
             }
         }
         None
     };
     let state = async || provider.process.tail();
-    let what = "an answer holds until the next look";
+    let what = "an answer is valid until the next read";
     let (version, millis) = eventually(what, PATIENCE, says, state).await;
     assert!(version > 0 && millis <= 30, "{version} {millis} ms");
 }
@@ -77,9 +77,15 @@ async fn gpu_provider_watches_pending_pods_once_it_reserves() {
             let metrics = provider.admin("/metrics").await;
             format!("{metrics:?}\n{}", provider.process.tail())
         };
-        eventually(&format!("{pods} pods are told"), PATIENCE, check, state).await;
+        eventually(
+            &format!("the watch delivers {pods} pods"),
+            PATIENCE,
+            check,
+            state,
+        )
+        .await;
     };
-    // No scheduler runs here: it waits.
+    // No scheduler runs, so the pod stays pending.
     gpu::pod(&plane.client, "waits", "any", "n1").await;
     on_node(&plane, "placed").await;
     expect_events(1).await;

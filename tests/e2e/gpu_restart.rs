@@ -38,7 +38,7 @@ async fn gpu_provider_restores_held_cards_after_a_restart() {
     gpu::pod(&client, "half-1", "half", "n1").await;
     provider.restart().await.unwrap();
     gpu::wait_until_reserving(provider.port, "n1", async || provider.process.tail()).await;
-    // 250m are left: half a card would be too much, by the costs and by Reserve.
+    // 250m are free: both the costs and Reserve refuse half a card.
     crate::faults::wait_for_event(&world, "half-1", "gpu-slice/GpuBusy").await;
     refused_at_bind(&world, "half-1").await;
     gpu::pod(&client, "quarter-1", "quarter", "n1").await;
@@ -57,7 +57,7 @@ async fn gpu_provider_restores_held_cards_after_a_restart() {
     assert_eq!(Audit::read(&client).await.faults(), Vec::<String>::new());
 }
 
-/// A scheduler that does not ask first is refused too.
+/// A scheduler that binds without filter is refused too.
 async fn refused_at_bind(world: &World, pod: &str) {
     let pods = kube::Api::<k8s_openapi::api::core::v1::Pod>::default_namespaced(
         world.plane.client.clone(),

@@ -13,7 +13,7 @@ use crate::{
 
 const UNITS: &str = "nvidia.com/gpu-shared";
 
-/// A pod that requests so many units, for one node if that is named.
+/// A pod that requests this number of units, for one node if given.
 async fn units(world: &World, name: &str, units: u32, node: Option<&str>) {
     let requests = json!({UNITS: units.to_string()});
     create(
@@ -37,7 +37,7 @@ async fn gpu_shares_of_a_pod_come_from_one_card() {
     gpu::policy(&world, "shared", "true").await;
     gpu::wait_until_reserving(provider.port, "s1", async || provider.process.tail()).await;
 
-    // One unit is left of each card of s1, two of the card of s2.
+    // One unit is free on each card of s1, two on the card of s2.
     for (name, count, node) in [("a-0", 3, "s1"), ("a-1", 3, "s1"), ("b-0", 2, "s2")] {
         units(&world, name, count, Some(node)).await;
         assert_eq!(world.bound(name).await, node);
@@ -49,17 +49,17 @@ async fn gpu_shares_of_a_pod_come_from_one_card() {
     for part in ["GpuFragmented", "card 0 would have 0m left"] {
         assert!(explained.contains(part), "{part} in {explained}");
     }
-    // The plugin picks the card: nothing is recorded, nothing stays reserved.
+    // The plugin chooses the card: nothing is recorded, nothing stays reserved.
     assert_eq!(gpu::devices(client, "c-0").await, "");
     gpu::wait_until_released(&provider).await;
 
-    // Two units are left on two cards: the pod waits with a reason.
+    // The two free units are on two cards: the pod waits with a reason.
     units(&world, "d-0", 2, None).await;
     crate::faults::wait_for_event(&world, "d-0", "1 gpu-slice/GpuFragmented").await;
     let output = plan(&world).await;
     let why = "1 gpu-slice/GpuFragmented, 1 insufficient nvidia.com/gpu-shared";
     assert!(output.contains(why), "{output}");
-    // One unit is no trouble.
+    // One unit fits.
     units(&world, "e-0", 1, None).await;
     assert_eq!(world.bound("e-0").await, "s1");
     gpu::delete(client, "b-0").await;

@@ -163,7 +163,7 @@ async fn collected(plane: &ControlPlane) {
     eventually(what, PATIENCE, check, async || plane.logs()).await;
 }
 
-/// A kind that an operator grants by a labelled ClusterRole is the controller's.
+/// A labelled ClusterRole of an operator grants its kind to the controller.
 async fn aggregated(plane: &ControlPlane) {
     let list = "list networkservices.networkservicemesh.io default/";
     assert!(!may(&plane.client, "controller", list).await);

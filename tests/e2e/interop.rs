@@ -77,8 +77,8 @@ async fn extender_works_with_providers_in_other_languages() {
     assert_eq!(answer["costs"], json!({"n1": 4, "n2": -1}));
     assert_eq!(answer["compliance"], "Compliant");
 
-    // Our extender calls a provider that knows Turnbuckle's proto only, and ones
-    // in Go and Python that know ours.
+    // Our extender calls a provider with Turnbuckle's proto only, and providers in Go and Python
+    // with ours.
     let world = World::start(NODES, &["--provider-deadline=3s"])
         .await
         .unwrap();
@@ -139,8 +139,8 @@ async fn extender_works_with_providers_in_other_languages() {
     }
 }
 
-/// A Python with what the example needs, in an environment of its own, and the example,
-/// copied to another folder as its users do; `None` where there is no Python.
+/// A Python environment with the example's dependencies, and the example, copied to another
+/// folder as its users do; `None` without Python.
 fn python() -> Option<(PathBuf, PathBuf)> {
     let folder = root().join("examples/provider-python");
     let venv = root().join("target/python-provider");

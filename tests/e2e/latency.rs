@@ -15,7 +15,7 @@ use crate::{
 
 const NODES: [&str; 5] = ["s1", "a1", "a2", "b1", "b2"];
 const MS: Duration = Duration::from_millis(1);
-/// A binding is at its limit for as long: a busy machine must have time to see it.
+/// Time at Limit before Violation, long enough for a busy machine to see it.
 const GRACE: &str = "8s";
 const ARGS: [&str; 5] = [
     "provider",
@@ -100,7 +100,7 @@ impl Measured {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// The nodes of the clients that run.
+    /// The nodes of the running clients.
     async fn clients_on(&self) -> Vec<String> {
         let pods = workloads::pods_of(self.world.client(), "default", "client").await;
         let mut on: Vec<String> = pods
@@ -114,18 +114,18 @@ impl Measured {
 
     /// Waits until a binding has this compliance.
     async fn one_stands(&self, compliance: &str) {
-        let look = async || {
+        let condition = async || {
             let bindings = workloads::bindings(self.world.client(), "default", "client").await;
-            let stands = bindings.iter().any(|b| compliance_of(b) == compliance);
-            stands.then_some(())
+            let found = bindings.iter().any(|b| compliance_of(b) == compliance);
+            found.then_some(())
         };
         let what = format!("a binding is {compliance}");
-        eventually(&what, PATIENCE, look, async || self.state().await).await;
+        eventually(&what, PATIENCE, condition, async || self.state().await).await;
     }
 
     /// Waits until both clients run in a zone and their bindings have this compliance.
     async fn clients_in(&self, zone: &str, compliance: &str) {
-        let look = async || {
+        let condition = async || {
             let on = self.clients_on().await;
             let bindings = workloads::bindings(self.world.client(), "default", "client").await;
             let stand = bindings.iter().all(|b| compliance_of(b) == compliance);
@@ -133,7 +133,7 @@ impl Measured {
             (there && stand && bindings.len() == 2).then_some(())
         };
         let what = format!("clients in zone {zone}, {compliance}");
-        eventually(&what, PATIENCE * 2, look, async || self.state().await).await;
+        eventually(&what, PATIENCE * 2, condition, async || self.state().await).await;
     }
 }
 
@@ -156,13 +156,13 @@ async fn strangers_are_refused(measured: &Measured) {
         .fleet
         .agent(plane, (NODES.len(), "b2"), "liar", &token, &[port])
         .unwrap();
-    let look = async || {
+    let condition = async || {
         let refused = measured.replicas[0]
             .metric("tautline_latency_agents_refused_total")
             .await;
         (refused > 0.0).then_some(())
     };
-    eventually("the liar is refused", PATIENCE, look, async || {
+    eventually("the liar is refused", PATIENCE, condition, async || {
         liar.tail() + &measured.state().await
     })
     .await;
@@ -188,7 +188,7 @@ async fn placed_by_measurements(measured: &Measured) {
         .await
         .unwrap();
     // Wait for measurements: before them the provider would have to estimate.
-    let look = async || {
+    let condition = async || {
         for (replica, node) in [0, 1]
             .into_iter()
             .flat_map(|r| NODES[1..].iter().map(move |n| (r, n)))
@@ -198,9 +198,12 @@ async fn placed_by_measurements(measured: &Measured) {
         }
         Some(())
     };
-    eventually("all ways to s1 are measured", PATIENCE, look, async || {
-        measured.state().await
-    })
+    eventually(
+        "all ways to s1 are measured",
+        PATIENCE,
+        condition,
+        async || measured.state().await,
+    )
     .await;
     world.deployment("client", 2).await;
     measured.clients_in("a", "Compliant").await;
@@ -226,22 +229,25 @@ async fn either_replica_may_die(measured: &mut Measured) {
     measured
         .balancer
         .set_backends(vec![([127, 0, 0, 1], left).into()]);
-    let look = async || {
+    let condition = async || {
         let bindings = workloads::bindings(measured.world.client(), "default", "client").await;
         let broken = |b| ["Limit", "Violation"].contains(&&*compliance_of(b));
         assert!(!bindings.iter().any(broken), "{}", measured.state().await);
     };
-    crate::governed_cluster::for_a_while(Duration::from_secs(3), look).await;
+    crate::governed_cluster::for_a_while(Duration::from_secs(3), condition).await;
     measured.clients_in("a", "Compliant").await;
     let again = Instant::now();
     measured.replicas[0].restart().await.unwrap();
-    let look = async || {
+    let condition = async || {
         let pair = measured.pair(0, "s1", "a1").await;
         (pair["told"]["basis"] == "measured").then_some(pair)
     };
-    let pair = eventually("the newcomer knows the pair", PATIENCE, look, async || {
-        measured.state().await
-    })
+    let pair = eventually(
+        "the newcomer knows the pair",
+        PATIENCE,
+        condition,
+        async || measured.state().await,
+    )
     .await;
     println!("newcomer knows after {:?}: {pair}", again.elapsed());
 }
@@ -254,7 +260,7 @@ async fn moved_when_the_delay_grows(measured: &Measured) {
     measured.one_stands("Limit").await;
     println!("Limit {:?} after the delay grew", raised.elapsed());
     // The bindings of evicted pods go: their events stay.
-    let look = async || {
+    let condition = async || {
         for binding in &bindings {
             let name = binding.metadata.name.as_deref()?;
             let events = objects::events(measured.world.client(), "default", name).await;
@@ -264,7 +270,7 @@ async fn moved_when_the_delay_grows(measured: &Measured) {
         }
         None
     };
-    eventually("a binding is violated", PATIENCE, look, async || {
+    eventually("a binding is violated", PATIENCE, condition, async || {
         measured.state().await
     })
     .await;
@@ -280,11 +286,11 @@ async fn unreachable_within_seconds(measured: &Measured) {
     let on = measured.clients_on().await;
     measured.fleet.cut("s", "b", true);
     let cut = Instant::now();
-    let look = async || {
+    let condition = async || {
         let pair = measured.pair(0, "s1", &on[0]).await;
         (pair["told"]["basis"] == "unreachable").then_some(())
     };
-    eventually("the pair is unreachable", PATIENCE, look, async || {
+    eventually("the pair is unreachable", PATIENCE, condition, async || {
         measured.state().await
     })
     .await;

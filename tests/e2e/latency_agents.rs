@@ -30,7 +30,7 @@ pub struct Fleet {
 impl Fleet {
     /// An agent for each node, with a token such as its DaemonSet's pod would have.
     pub async fn start(plane: &ControlPlane, nodes: &[&str], providers: &[u16]) -> Result<Self> {
-        // One place more, for a stranger.
+        // One more address, for an agent with another node's token.
         let relay = Relay::start(nodes.len() + 1, 7)?;
         let mut fleet = Self {
             relay,
@@ -45,7 +45,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// An agent at the place of `number` that claims to be on `node`.
+    /// An agent at the relay's address `number` that claims to be on `node`.
     pub fn agent(
         &self,
         plane: &ControlPlane,
@@ -73,13 +73,12 @@ impl Fleet {
         Process::start(&format!("agent-{log}"), &binary()?, &args, plane.dir.path())
     }
 
-    /// The round trip between two nodes, or all nodes of two zones whose names
-    /// begin so.
+    /// Sets the round trip between all nodes whose names begin with `a` and `b`: nodes or zones.
     pub fn set(&self, a: &str, b: &str, round_trip: Duration) {
         self.pairs(a, b, |relay, i, j| relay.set_round_trip(i, j, round_trip));
     }
 
-    /// Whether nothing passes between them.
+    /// Cuts or restores the links between them.
     pub fn cut(&self, a: &str, b: &str, cut: bool) {
         self.pairs(a, b, |relay, i, j| relay.cut(i, j, cut));
     }
@@ -116,12 +115,12 @@ pub async fn token_of(plane: &ControlPlane, node: &str) -> Result<PathBuf> {
     objects::apply_one(client, pod).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let uid = pods.get(&name).await?.uid();
-    let ask: TokenRequest = serde_json::from_value(json!({"metadata": {}, "spec": {
+    let request: TokenRequest = serde_json::from_value(json!({"metadata": {}, "spec": {
         "audiences": ["tautline-latency"], "expirationSeconds": 3600,
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}}}))?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     let made = accounts
-        .create_token_request(ACCOUNT, &PostParams::default(), &ask)
+        .create_token_request(ACCOUNT, &PostParams::default(), &request)
         .await?;
     let token = made.status.and_then(|s| s.token);
     let token = token.context("a TokenRequest without a token")?;

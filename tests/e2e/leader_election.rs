@@ -34,7 +34,7 @@ async fn placed_pods(world: &GovernedCluster, app: &str, node: &str, count: usiz
         .await;
 }
 
-/// The evictions of an offer as its status shows them, by pod: when, in seconds.
+/// The times of an offer's evictions by pod, in seconds, from its status.
 #[derive(Clone, Default)]
 struct Evictions(Arc<Mutex<BTreeMap<String, i64>>>);
 
@@ -74,13 +74,16 @@ async fn leader(world: &GovernedCluster) -> Option<usize> {
 async fn leads(world: &GovernedCluster, which: usize) -> Duration {
     let start = Instant::now();
     let other = &world.controllers[which];
-    let look = async || {
+    let condition = async || {
         let leads = other.metric("tautline_controller_leading").await == 1.0;
         leads.then_some(())
     };
-    eventually("the controller leads", PATIENCE * 2, look, async || {
-        world.state("web").await
-    })
+    eventually(
+        "the controller leads",
+        PATIENCE * 2,
+        condition,
+        async || world.state("web").await,
+    )
     .await;
     start.elapsed()
 }
@@ -114,10 +117,13 @@ async fn standby_takes_over_from_killed_stopped_and_paused_leaders() {
     let evictions = Evictions::default();
     let recorder = evictions.record(world.client(), "web");
     world.judge.set(&[("n1", -1), ("n2", 5), ("n3", 9)]);
-    let look = async || evictions.times().first().copied();
-    eventually("an eviction is in the status", PATIENCE, look, async || {
-        world.state("web").await
-    })
+    let condition = async || evictions.times().first().copied();
+    eventually(
+        "an eviction is in the status",
+        PATIENCE,
+        condition,
+        async || world.state("web").await,
+    )
     .await;
     world.controllers[0].process.kill();
     let killed = Instant::now();
@@ -130,10 +136,13 @@ async fn standby_takes_over_from_killed_stopped_and_paused_leaders() {
     };
     let taken = leads(&world, 1).await;
     println!("the standby leads {taken:?} after the leader was killed");
-    let look = async || (world.judge.evaluations() >= evaluated + 2000).then_some(());
-    eventually("the standby evaluates", PATIENCE * 2, look, async || {
-        world.state("web").await
-    })
+    let condition = async || (world.judge.evaluations() >= evaluated + 2000).then_some(());
+    eventually(
+        "the standby evaluates",
+        PATIENCE * 2,
+        condition,
+        async || world.state("web").await,
+    )
     .await;
     println!("2000 evaluations {:?} after the kill", killed.elapsed());
     eventually("every pod is on n2", PATIENCE * 3, on_n2, async || {
@@ -169,7 +178,7 @@ async fn hand_over(world: &mut GovernedCluster) {
     assert_eq!(code, Some(0), "{}", world.controllers[1].process.tail());
     let taken = leads(world, 0).await;
     println!("the standby leads {taken:?} after the leader was asked to end");
-    // The Lease of a leader that is gone takes 15 s to end.
+    // The Lease of a dead leader expires after 15 s.
     assert!(taken < Duration::from_secs(13), "{taken:?} is no hand-over");
 }
 

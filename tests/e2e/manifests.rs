@@ -93,8 +93,8 @@ async fn api_server_takes_our_manifests_and_refuses_bad_ones() {
     }
 }
 
-/// Whether an account of ours may do `what`: "VERB RESOURCE.GROUP NAMESPACE/NAME",
-/// the last part or its parts left out where they do not matter.
+/// True if our account may do `what`: "VERB RESOURCE.GROUP NAMESPACE/NAME"; namespace and name
+/// are optional.
 pub async fn may(client: &Client, account: &str, what: &str) -> bool {
     let mut words = what.split(' ');
     let (verb, resource) = (words.next().unwrap(), words.next().unwrap());

@@ -155,7 +155,7 @@ fn settled(object: &Value) -> Value {
     object
 }
 
-/// Sends an object as the case does, and keeps nothing.
+/// Sends an object as the case does, as a dry run.
 async fn send(client: &Client, case: &Case, object: &Value) -> End {
     let (base, plural) = match object["kind"].as_str().unwrap_or_default() {
         "Pod" => ("api/v1", "pods"),

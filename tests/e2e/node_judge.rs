@@ -13,7 +13,7 @@ use tautline_sdk::{
 
 use crate::fixed_costs::FixedCosts;
 
-/// Costs by node. Below 0 a pod may not be there, and one that is breaks the rule.
+/// Costs by node. Below 0 the node is unusable, and pods on it violate the rule.
 #[derive(Clone)]
 pub struct NodeJudge {
     client: Client,
@@ -47,13 +47,13 @@ impl NodeJudge {
 }
 
 impl RuleProvider for NodeJudge {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        self.fixed.endpoint_cost(ask).await
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        self.fixed.endpoint_cost(request).await
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         self.evaluations.fetch_add(1, Ordering::Relaxed);
-        let pod = ask.targets.values().find(|t| t.kind == "Pod");
+        let pod = request.targets.values().find(|t| t.kind == "Pod");
         let pod = pod.ok_or_else(|| ProviderError::Internal("no pod".into()))?;
         let Some(node) = self.node(&pod.namespace, &pod.name).await? else {
             return Ok(Evaluation::new(Compliance::Pending, "not placed yet"));

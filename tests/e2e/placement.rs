@@ -43,7 +43,7 @@ async fn pods_follow_costs_and_wait_with_reasons() {
     .unwrap();
     wait_for_provider(&world, "web").await;
 
-    // The node of least cost, against whatever the scheduler's own scores say.
+    // The node of least cost, despite the scheduler's own scores.
     for i in 0..5 {
         objects::pod(client, "default", &format!("web-{i}"), "web")
             .await
@@ -257,16 +257,16 @@ async fn providers_and_bind_work_under_their_own_roles() {
     }
 }
 
-/// A scheduler that looks for the gate's resource on nodes, unlike with our sample.
+/// A scheduler that requires the gate's resource on nodes, unlike our sample.
 #[tokio::test]
 async fn gated_pods_wait_until_the_controller_advertises_the_resource() {
     let sample = root().join("deploy/scheduler/gated.yaml");
     let sample = std::fs::read_to_string(sample).unwrap();
-    let looks = sample.replace("ignoredByScheduler: true", "ignoredByScheduler: false");
-    assert_ne!(looks, sample);
+    let required = sample.replace("ignoredByScheduler: true", "ignoredByScheduler: false");
+    assert_ne!(required, sample);
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("gated.yaml");
-    std::fs::write(&config, looks).unwrap();
+    std::fs::write(&config, required).unwrap();
     let world = World::with(config.to_str().unwrap(), &["n1"], &[]).await;
     let world = world.unwrap();
     let client = &world.plane.client;
@@ -298,7 +298,7 @@ async fn gated_pods_wait_until_the_controller_advertises_the_resource() {
     let advertises = Server::controller(&world.plane, "controller-b", &flag).await;
     let advertises = advertises.unwrap();
     assert_eq!(world.bound("web-0").await, "n1");
-    // One that comes later, and one that lost it.
+    // A new node, and one that lost the resource.
     objects::node(client, "n2", json!({})).await.unwrap();
     let nodes: Api<Node> = Api::all(client.clone());
     let none = json!({"status": {"capacity": {GATE_RESOURCE: null}, "allocatable": {GATE_RESOURCE: null}}});

@@ -33,7 +33,7 @@ async fn offer(plane: &ControlPlane, app: &str, more: Value) {
         .unwrap();
 }
 
-/// With two pods on a node, and the extender's own account.
+/// A control plane with two pods on a node, and an extender with its own account.
 async fn started() -> (ControlPlane, Server) {
     let plane = ControlPlane::start().await.unwrap();
     objects::apply_kustomization_except(&plane.client, &root().join("deploy"), &["Deployment"])
@@ -46,7 +46,7 @@ async fn started() -> (ControlPlane, Server) {
     (plane, extender)
 }
 
-/// Until the extender knows the offer of that name.
+/// Waits until the extender knows the offer of that name.
 async fn governs(extender: &Server, app: &str) {
     let known = |rule: &Value| rule["outcome"] != "PolicyMissing";
     extender.wait_for_rules("default", app, known).await;
@@ -61,7 +61,13 @@ async fn extender_watches_only_pods_that_offers_may_select() {
             let metrics = extender.admin("/metrics").await;
             format!("{metrics:?}\n{}", extender.process.tail())
         };
-        eventually(&format!("{pods} pods are told"), PATIENCE, check, state).await;
+        eventually(
+            &format!("the watch delivers {pods} pods"),
+            PATIENCE,
+            check,
+            state,
+        )
+        .await;
     };
     assert_eq!(extender.metric(PODS).await, 0.0, "without an offer");
 
@@ -80,7 +86,7 @@ async fn extender_watches_only_pods_that_offers_may_select() {
     placed(&plane, "db-1", "db").await;
     expect_events(4.0).await;
 
-    // Its pods have no label in particular, so each counts that has a node: six.
+    // Its pods need no particular label, so all pods with a node count: six.
     let any = json!({"targets": [{"apiVersion": "v1", "kind": "Pod", "labelSelector": {
         "matchExpressions": [{"key": "app", "operator": "Exists"}]}}]});
     offer(&plane, "any", any).await;

@@ -56,7 +56,7 @@ async fn relabeling_fails_no_scheduling_attempt() {
         probe(&world).await;
         (b.request_count() > before).then_some(())
     };
-    eventually("the new provider is asked", PATIENCE, check, async || {
+    eventually("the new provider is called", PATIENCE, check, async || {
         world.state()
     })
     .await;
@@ -108,8 +108,7 @@ async fn relabeling_fails_no_scheduling_attempt() {
     );
 }
 
-/// Gives the label to one Service, then takes it from the other: at every moment
-/// somebody has it.
+/// Sets the label on one Service, then removes it from the other, so one Service always has it.
 async fn bind(world: &World, to: &str, from: &str) {
     let services: Api<Service> = Api::namespaced(world.plane.client.clone(), "default");
     for (name, value) in [(to, json!("enabled")), (from, Value::Null)] {

@@ -48,12 +48,12 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     };
 
     // The extender has found out that a controller runs.
-    let look = async || {
+    let condition = async || {
         let here = world.extender.metric("tautline_pod_requeue_active").await;
         let there = world.metric("tautline_pod_requeue_active").await;
         ((here, there) == (0.0, 1.0)).then_some(())
     };
-    eventually("the controller wakes", PATIENCE, look, async || {
+    eventually("the controller requeues", PATIENCE, condition, async || {
         world.state("web").await
     })
     .await;
@@ -63,7 +63,7 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
         0.0
     );
 
-    // As long as it does, the extender need not know what waits.
+    // While a controller runs, the extender does not track rejected pods.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     rejected(&world, "web-waits").await;
     world.wait_for_metric("tautline_rejected_pods", 1.0).await;
@@ -71,7 +71,7 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     world.judge.set(&[("n1", 1), ("n2", -1)]);
     assert_eq!(bound(&world, "web-waits").await, "n1");
 
-    // A relabelled provider is a cause of its own.
+    // A relabelled provider also requeues.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     rejected(&world, "web-1").await;
     let near = crate::node_judge::NodeJudge::new(&client, &[("n1", 1), ("n2", 5)]);
@@ -88,7 +88,7 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     .unwrap();
     assert_eq!(bound(&world, "web-1").await, "n1");
 
-    // Without a controller the extender wakes.
+    // Without a controller the extender requeues.
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     let port = world.provider.address.port();
     objects::provider(
@@ -111,13 +111,16 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     world.judge.set(&[("n1", -1), ("n2", -1)]);
     rejected(&world, "web-before").await;
     world.extender.restart().await.unwrap();
-    let look = async || {
+    let condition = async || {
         let known = world.extender.metric("tautline_rejected_pods").await;
         (known == 1.0).then_some(())
     };
-    eventually("what waits is known", PATIENCE, look, async || {
-        world.state("web").await
-    })
+    eventually(
+        "the extender knows the rejected pods",
+        PATIENCE,
+        condition,
+        async || world.state("web").await,
+    )
     .await;
     world.judge.set(&[("n1", 1), ("n2", -1)]);
     assert_eq!(bound(&world, "web-before").await, "n1");
@@ -131,11 +134,11 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
             {"name": "main", "image": "example.com/app:1", "resources": {"requests": {"cpu": "999"}}}]}});
     objects::apply_one(&client, big).await.unwrap();
     world.wait_for_event("web-3", "Insufficient cpu").await;
-    let look = async || {
+    let condition = async || {
         let lag = world.extender.metric("tautline_rejected_pods").await;
         (lag == 0.0).then_some(())
     };
-    eventually("no pod waits for a rule", PATIENCE, look, async || {
+    eventually("no pod waits for a rule", PATIENCE, condition, async || {
         world.state("web").await
     })
     .await;

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{World, placement::wait_for_provider};
 
-/// Hands out one device a node, and records the calls.
+/// Allocates one device per node, and records the calls.
 #[derive(Clone, Default)]
 struct Devices {
     calls: Arc<Mutex<Vec<String>>>,
@@ -35,7 +35,7 @@ impl rule_provider_server::RuleProvider for Devices {
         &self,
         request: Request<EndpointCostRequest>,
     ) -> Result<Response<EndpointCostResponse>, Status> {
-        // It does not look: only the reservation can refuse.
+        // Costs ignore the device's state: only the reservation can refuse.
         let cost = |node| NodeCost {
             node,
             cost: 1,
@@ -67,25 +67,28 @@ impl allocator_server::Allocator for Devices {
         &self,
         request: Request<wire::ReserveRequest>,
     ) -> Result<Response<wire::ReserveResponse>, Status> {
-        let ask = request.into_inner();
-        let pod = ask.workload.unwrap_or_default().name;
+        let request = request.into_inner();
+        let pod = request.workload.unwrap_or_default().name;
         let mut held = self.held.lock().unwrap();
-        if held.get(&ask.node).is_some_and(|uid| *uid != ask.uid) {
+        if held
+            .get(&request.node)
+            .is_some_and(|uid| *uid != request.uid)
+        {
             self.calls.lock().unwrap().push(format!("refused {pod}"));
             return Err(Status::failed_precondition(format!(
                 "{} has no device left",
-                ask.node
+                request.node
             )));
         }
-        held.insert(ask.node.clone(), ask.uid.clone());
+        held.insert(request.node.clone(), request.uid.clone());
         self.calls.lock().unwrap().push(format!("reserved {pod}"));
         let annotations = [(
             "tautline.io/device".to_owned(),
-            format!("dev-0@{}", ask.node),
+            format!("dev-0@{}", request.node),
         )]
         .into();
         Ok(Response::new(wire::ReserveResponse {
-            id: ask.uid,
+            id: request.uid,
             annotations,
             expires: None,
         }))
@@ -170,7 +173,7 @@ async fn reservation_is_confirmed_after_bind_and_released_when_it_fails() {
     let state = async || format!("{:?}", devices.calls.lock().unwrap());
     eventually("the bind is confirmed", PATIENCE, confirmed, state).await;
 
-    // The device is taken: the second pod is refused at bind, and says why.
+    // The device is taken: the second pod is refused at bind, with a reason.
     crate::placement::gated_pod(client, "web-1", "web").await;
     let check = async || {
         let events = objects::events(client, "default", "web-1").await;
@@ -213,7 +216,7 @@ async fn reservation_is_confirmed_after_bind_and_released_when_it_fails() {
         async || format!("{:?}", devices.calls.lock().unwrap()),
     )
     .await;
-    // And with n1's device free, the waiting pod is bound in the end.
+    // With n1's device free, the waiting pod is bound.
     assert_eq!(world.bound("web-1").await, "n1");
     server.abort();
 }

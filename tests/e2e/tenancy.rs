@@ -28,7 +28,7 @@ use crate::{
 
 const TENANT: &str = "tenant";
 const TRUSTED: &str = "--provider-namespaces=tautline-system";
-/// Services of the tenant that take connections and never answer.
+/// Number of the tenant's Services that accept connections and never answer.
 const BLACK_HOLES: u8 = 60;
 
 /// A provider with harmful answers, which records the namespaces in its requests.
@@ -36,16 +36,16 @@ const BLACK_HOLES: u8 = 60;
 struct HostileProvider(Arc<Mutex<Vec<String>>>);
 
 impl HostileProvider {
-    fn asked(&self, namespace: String) {
+    fn record(&self, namespace: String) {
         self.0.lock().unwrap().push(namespace);
     }
 }
 
 impl RuleProvider for HostileProvider {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        self.asked(ask.source.namespace);
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        self.record(request.source.namespace);
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             match node.as_str() {
                 "n1" => answer.unusable(node, "Mine", "", false),
                 _ => answer.usable(node, 1, ""),
@@ -54,17 +54,18 @@ impl RuleProvider for HostileProvider {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        ask.targets
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        request
+            .targets
             .into_values()
-            .for_each(|t| self.asked(t.namespace));
+            .for_each(|t| self.record(t.namespace));
         Ok(Evaluation::violation("move it"))
     }
 }
 
 impl Allocator for HostileProvider {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        self.asked(ask.workload.namespace);
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        self.record(request.workload.namespace);
         let annotations = [("team", "mine"), ("tautline.io/gpu-devices", "0:1000")];
         let annotations = annotations.map(|(k, v)| (k.to_owned(), v.to_owned()));
         Ok(Reserved {
@@ -223,7 +224,7 @@ impl SharedCluster {
         begun.elapsed() / PODS
     }
 
-    /// Places a governed pod, and says where it went and what is annotated.
+    /// Places a governed pod; returns its node and annotations.
     async fn governed(&self, name: &str) -> (String, BTreeMap<String, String>) {
         objects::pod(self.client(), "default", name, "web")
             .await
@@ -236,7 +237,7 @@ impl SharedCluster {
     }
 
     async fn compliant(&self) {
-        let look = async || {
+        let condition = async || {
             let bindings = workloads::bindings(self.client(), "default", "web").await;
             let stand = bindings.iter().all(|b| compliance_of(b) == "Compliant");
             (!bindings.is_empty() && stand).then_some(())
@@ -246,7 +247,7 @@ impl SharedCluster {
             let status = bindings.iter().map(|b| format!("{:?}\n", b.status));
             status.collect::<String>() + &self.state()
         };
-        eventually("the victims are compliant", PATIENCE, look, state).await;
+        eventually("the victims are compliant", PATIENCE, condition, state).await;
     }
 }
 
@@ -283,7 +284,7 @@ async fn waiting_pods(tenant: &Client) {
     }
 }
 
-/// Providers for these rules that take connections and never answer.
+/// Providers for these rules that accept connections and never answer.
 async fn black_holes(tenant: &Client) -> Vec<TcpListener> {
     let mut listeners = Vec::new();
     for i in 1..=BLACK_HOLES {
@@ -340,11 +341,11 @@ async fn tenant_cannot_affect_other_namespaces() {
     waiting_pods(&shared.tenant).await;
     let waiting = shared.ungoverned("waiting").await;
     let holes = black_holes(&shared.tenant).await;
-    // All of them are tried again at once, as their reasons change.
+    // All of them are retried at once, as their reasons change.
     let begun = shared.ungoverned("begun").await;
     let attacked = shared.ungoverned("attacked").await;
     println!(
-        "an ungoverned pod: {quiet:?}, {waiting:?} beside {BLACK_HOLES} pods that wait, {begun:?} \
+        "an ungoverned pod: {quiet:?}, {waiting:?} with {BLACK_HOLES} waiting pods, {begun:?} \
          as black holes begin to answer for them, {attacked:?} from then on"
     );
     // Twice is the goal; a loaded machine may take longer. It was 30 s.
@@ -371,11 +372,11 @@ async fn tenant_cannot_affect_other_namespaces() {
     .await;
     shared.compliant().await;
     let pods = workloads::pods_of(client, "default", "web").await;
-    assert_eq!(pods.len(), 4, "nobody was evicted");
-    let asked = hostile.0.lock().unwrap().clone();
+    assert_eq!(pods.len(), 4, "no pod was evicted");
+    let namespaces = hostile.0.lock().unwrap().clone();
     assert!(
-        asked.iter().all(|namespace| namespace == TENANT),
-        "{asked:?}"
+        namespaces.iter().all(|namespace| namespace == TENANT),
+        "{namespaces:?}"
     );
 
     binds(&shared).await;
@@ -397,8 +398,8 @@ async fn paths(shared: &SharedCluster) {
     }
 }
 
-/// Who is not kube-scheduler has no pod bound where filter did not send it, and reaches
-/// no other path.
+/// A client other than kube-scheduler cannot bind a pod to a node that filter did not return, nor
+/// reach another path.
 async fn binds(shared: &SharedCluster) {
     let (_, uid) = {
         let pods: Api<Pod> = Api::default_namespaced(shared.client().clone());

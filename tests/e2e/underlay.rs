@@ -73,25 +73,28 @@ async fn underlay_allocates_mitigates_and_releases() {
     // The rule is still violated: the underlay gets mitigation requests with the pod's
     // allocations, and no pod is evicted.
     let since = Instant::now();
-    let look = async || (underlay.state().calls_of(Verb::Mitigate) >= 1).then_some(());
+    let condition = async || (underlay.state().calls_of(Verb::Mitigate) >= 1).then_some(());
     eventually(
-        "the underlay is asked to mitigate",
+        "the underlay gets a mitigation request",
         PATIENCE,
-        look,
+        condition,
         async || world.state("web").await,
     )
     .await;
-    let asked = underlay.state().mitigated[0].clone();
-    assert_eq!(asked.id, held);
-    assert_eq!(asked.src.unwrap().name, "n2");
-    assert_eq!(asked.rules[0].name, RULE);
-    let look = async || {
+    let mitigation = underlay.state().mitigated[0].clone();
+    assert_eq!(mitigation.id, held);
+    assert_eq!(mitigation.src.unwrap().name, "n2");
+    assert_eq!(mitigation.rules[0].name, RULE);
+    let condition = async || {
         let all = workloads::bindings(&client, "default", "web").await;
         all[0].status.clone()?.last_mitigated_timestamp
     };
-    eventually("the mitigation is noted", PATIENCE, look, async || {
-        world.state("web").await
-    })
+    eventually(
+        "the mitigation is recorded",
+        PATIENCE,
+        condition,
+        async || world.state("web").await,
+    )
     .await;
     for_a_while(Duration::from_secs(3), async || {
         assert_eq!(
@@ -123,10 +126,13 @@ async fn underlay_allocates_mitigates_and_releases() {
     .await;
     world.wait_for_compliance("api", 1, "Compliant").await;
     world.judge.set(&[("n1", -1), ("n2", 4)]);
-    let look = async || ids(&world, "api-0").await.into_iter().next();
-    let mended = eventually("the pod holds the mitigation", PATIENCE, look, async || {
-        world.state("api").await
-    })
+    let condition = async || ids(&world, "api-0").await.into_iter().next();
+    let new_id = eventually(
+        "the pod holds the mitigation",
+        PATIENCE,
+        condition,
+        async || world.state("api").await,
+    )
     .await;
     world.judge.set(&[("n1", 2), ("n2", 4)]);
     world.wait_for_compliance("api", 1, "Compliant").await;
@@ -139,24 +145,28 @@ async fn underlay_allocates_mitigates_and_releases() {
         pods.delete(pod, &DeleteParams::default()).await.unwrap();
     }
     world.controllers[0].restart().await.unwrap();
-    let look = async || (underlay.state().calls_of(Verb::Release) >= 2).then_some(());
-    eventually("a release is tried", PATIENCE * 2, look, async || {
+    let condition = async || (underlay.state().calls_of(Verb::Release) >= 2).then_some(());
+    eventually("a release is tried", PATIENCE * 2, condition, async || {
         world.state("web").await
     })
     .await;
-    assert_eq!(ids(&world, "web-0").await, held, "kept until it is back");
+    assert_eq!(
+        ids(&world, "web-0").await,
+        held,
+        "the finalizer stays until the underlay is back"
+    );
     world.controllers[0].process.kill();
     underlay.state().unavailable.clear();
     world.controllers[0].restart().await.unwrap();
     for pod in ["web-0", "api-0"] {
-        let look = async || pods.get_opt(pod).await.unwrap().is_none().then_some(());
-        eventually("the pod is gone", PATIENCE * 2, look, async || {
+        let condition = async || pods.get_opt(pod).await.unwrap().is_none().then_some(());
+        eventually("the pod is gone", PATIENCE * 2, condition, async || {
             world.state("web").await
         })
         .await;
     }
     let state = underlay.state();
-    for id in [id, &mended] {
+    for id in [id, &new_id] {
         assert!(state.successes(Verb::Release, id) >= 1, "{id}");
     }
     assert!(state.allocated.is_empty(), "{:?}", state.allocated);

@@ -110,11 +110,11 @@ mod tests {
         (address, task)
     }
 
-    async fn ask(address: SocketAddr) -> String {
+    async fn read_letter(address: SocketAddr) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let mut said = String::new();
-        _ = stream.read_to_string(&mut said).await;
-        said
+        let mut received = String::new();
+        _ = stream.read_to_string(&mut received).await;
+        received
     }
 
     #[tokio::test]
@@ -123,7 +123,11 @@ mod tests {
         let balancer = Balancer::start(vec![a, b]).await.unwrap();
         let at = balancer.address;
         assert_eq!(
-            [ask(at).await, ask(at).await, ask(at).await],
+            [
+                read_letter(at).await,
+                read_letter(at).await,
+                read_letter(at).await
+            ],
             ["a", "b", "a"]
         );
         first.abort();
@@ -131,18 +135,18 @@ mod tests {
         let dead = tokio::net::TcpSocket::new_v4().unwrap();
         dead.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         balancer.set_backends(vec![dead.local_addr().unwrap(), b]);
-        assert_eq!([ask(at).await, ask(at).await], ["b", "b"]);
+        assert_eq!([read_letter(at).await, read_letter(at).await], ["b", "b"]);
         balancer.set_backends(Vec::new());
-        assert_eq!(ask(at).await, "");
+        assert_eq!(read_letter(at).await, "");
         // A silent backend: only `close_connections` ends the connection.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         balancer.set_backends(vec![silent.local_addr().unwrap()]);
-        let (said, _held) = tokio::join!(ask(at), async {
+        let (received, _held) = tokio::join!(read_letter(at), async {
             let held = silent.accept().await;
             balancer.close_connections();
             held
         });
-        assert_eq!(said, "");
+        assert_eq!(received, "");
         drop(balancer);
         let refused = async || TcpStream::connect(at).await.err().map(drop);
         crate::eventually("it is gone", crate::PATIENCE, refused, async || "").await;

@@ -114,7 +114,7 @@ impl ControlPlane {
                 format!("--secure-port={port}"),
                 format!("--cert-dir={}", at("manager")),
                 "--authentication-skip-lookup=true".into(),
-                // Its own defaults spare a shared API server.
+                // Its defaults are low, for a shared API server.
                 "--kube-api-qps=500".into(),
                 "--kube-api-burst=1000".into(),
                 "--concurrent-deployment-syncs=20".into(),

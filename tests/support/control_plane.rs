@@ -196,7 +196,7 @@ fn start_apiserver(
         format!("--service-account-key-file={}", at("sa.pub")),
         format!("--service-account-signing-key-file={}", at("sa.key")),
         "--service-cluster-ip-range=10.0.0.0/24".into(),
-        // Off by default: it demands more rights for setting owner references.
+        // Off by default; it requires more rights for owner references.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
         // Both need the controller manager, which not every test starts.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),

@@ -1,5 +1,5 @@
-//! What a DRA driver of GPUs publishes, and claims of its devices. The driver is
-//! the test: nodes here have no kubelet that would need one.
+//! The objects of a DRA driver of GPUs, and claims of its devices. The test is the driver:
+//! nodes have no kubelet that would need one.
 
 use anyhow::Result;
 use k8s_openapi::api::{
@@ -84,8 +84,8 @@ fn card(node: &str, i: u32) -> Value {
     })
 }
 
-/// Whole cards of a node; a second time at another generation, with a taint's
-/// effect on all of them, or with none.
+/// Whole cards of a node, with a taint of this effect on all of them if given. Another call
+/// needs a new generation.
 pub async fn cards(
     client: &Client,
     node: &str,
@@ -112,7 +112,7 @@ pub async fn cards(
     .await
 }
 
-/// Cards of a node of which any part of 80Gi of memory can be had.
+/// Cards of a node; any part of their 80Gi of memory can be claimed.
 pub async fn shared_cards(client: &Client, node: &str, count: u32) -> Result<()> {
     let one = |i: u32| {
         let mut card = card(node, i);
@@ -162,7 +162,7 @@ pub async fn partitionable(client: &Client, node: &str) -> Result<()> {
     publish(client, node, &format!("{node}-parts"), 1, &parts).await
 }
 
-/// What a request asks for: a class, and what else `exactly` may have.
+/// A request's `exactly`: a class and more fields.
 pub fn exactly(class: &str, more: Value) -> Value {
     let mut exactly = json!({"deviceClassName": class});
     if let (Some(exactly), Some(more)) = (exactly.as_object_mut(), more.as_object()) {
@@ -234,7 +234,7 @@ async fn pod(client: &Client, name: &str, app: &str, claim: Value) -> Result<()>
     Ok(())
 }
 
-/// Waits until the scheduler says that it finds no node for a pod, and why.
+/// Waits until the scheduler reports that no node fits a pod, with this reason.
 pub async fn unschedulable(
     client: &Client,
     name: &str,

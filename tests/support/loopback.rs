@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-/// A process that is paused takes connections and answers none.
+/// A paused process accepts connections but does not answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A plain HTTP GET on loopback.
@@ -127,7 +127,7 @@ pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
     }
 }
 
-/// The certificate (DER) that new connections to a port are shown.
+/// The certificate (DER) of a port for new connections.
 pub async fn certificate(port: u16) -> Result<Vec<u8>> {
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
@@ -138,7 +138,7 @@ pub async fn certificate(port: u16) -> Result<Vec<u8>> {
     shown.map_or_else(|| bail!("no certificate"), |c| Ok(c.to_vec()))
 }
 
-/// A client that accepts any certificate: tests know their servers.
+/// A client that accepts any certificate.
 mod insecure {
     use std::sync::Arc;
 

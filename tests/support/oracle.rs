@@ -35,8 +35,8 @@ impl Oracle {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("{} does not start", path.display()))?;
-        let (asked, lines) = mpsc::channel::<String>();
-        let (said, answers) = mpsc::channel();
+        let (requests, lines) = mpsc::channel::<String>();
+        let (sender, answers) = mpsc::channel();
         let stdin = child.stdin.take().context("no stdin")?;
         let stdout = child.stdout.take().context("no stdout")?;
         // The program ends with its stdin, and both threads with the program.
@@ -53,14 +53,14 @@ impl Oracle {
         });
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if said.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
         });
         Ok(Self {
             child,
-            requests: asked,
+            requests,
             answers,
         })
     }

@@ -96,12 +96,11 @@ impl Process {
             .map(|s| s.code().unwrap_or(-1))
     }
 
-    /// Seconds of processor time it has used so far, its own and the kernel's
-    /// for it; to 10 ms.
+    /// Seconds of processor time so far, user and system; to 10 ms.
     pub fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        // proc_pid_stat(5): the name, in parentheses, may hold spaces; of what
-        // follows it 12 and 13 are utime and stime, in ticks of 1/100 s.
+        // proc_pid_stat(5): the name, in parentheses, may contain spaces; fields 12 and 13 after it
+        // are utime and stime, in ticks of 1/100 s.
         let ticks = stat.ok().and_then(|stat| {
             let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
             Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
@@ -109,7 +108,7 @@ impl Process {
         ticks.unwrap_or(0) as f64 / 100.0
     }
 
-    /// Bytes of memory it holds now.
+    /// Resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()));
         let pages = statm
@@ -118,7 +117,7 @@ impl Process {
         pages.unwrap_or(0) * 4096
     }
 
-    /// Bytes of memory that it held at most.
+    /// Peak memory in bytes.
     pub fn peak_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let kilobytes = status.ok().and_then(|s| {

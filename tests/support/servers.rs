@@ -15,7 +15,7 @@ use crate::{
     process::{Process, free_port},
 };
 
-/// Time for a server to read a large cluster; a server that ends fails the test at once.
+/// Time for a server to read a large cluster; if the server ends, the test fails at once.
 const READY: Duration = Duration::from_secs(180);
 
 pub use crate::loopback::{KeepAlive, get, insecure_connect, insecure_post};
@@ -195,7 +195,7 @@ impl Server {
                 return Ok(());
             }
             let tail = self.process.tail();
-            // The log says why.
+            // The log has the reason.
             if let Some(code) = self.process.exit_code() {
                 bail!("{} ended with {code}\n{tail}", self.name);
             }
@@ -231,7 +231,7 @@ impl Server {
         check: impl Fn(&Value) -> bool,
     ) {
         let name = format!("probe-{app}");
-        let look = async || {
+        let condition = async || {
             let body = json!({"Pod": {"metadata": {"name": name, "namespace": namespace,
                               "uid": name, "labels": {"app": app}}}, "NodeNames": nodes});
             let url = format!("https://127.0.0.1:{}/filter", self.port);
@@ -246,7 +246,7 @@ impl Server {
             check(&records[0]).then_some(())
         };
         let what = format!("the extender's plan for {namespace}/{app} is up to date");
-        eventually(&what, PATIENCE, look, async || {
+        eventually(&what, PATIENCE, condition, async || {
             let explained = self.admin(&format!("/explain/{namespace}/{name}")).await;
             format!("{explained:?}\n{}", self.process.tail())
         })

@@ -1,5 +1,3 @@
-//! A pod's annotations.
-
 use serde_json::Value;
 
 use crate::{
@@ -9,16 +7,14 @@ use crate::{
     workload_ratio,
 };
 
-/// The domains that an annotation may have.
 const DOMAINS: [&str; 2] = ["castops.io", "tautline.io"];
 
-/// An annotation, under the key that the pod used.
 pub(crate) struct Found<'a> {
     pub(crate) key: String,
     pub(crate) value: &'a str,
 }
 
-/// The annotation of this name; both domains may be used if they say the same.
+/// Both domains may be used if their values are equal.
 pub(crate) fn find<'a>(pod: &'a Value, name: &str) -> Result<Option<Found<'a>>, Refusal> {
     let mut found: Option<Found<'a>> = None;
     for domain in DOMAINS {
@@ -49,8 +45,7 @@ pub(crate) fn find<'a>(pod: &'a Value, name: &str) -> Result<Option<Found<'a>>, 
     Ok(found)
 }
 
-/// The ratio that the annotations give, if they give one. Each that is there must
-/// be good, even where a stronger one decides.
+/// The ratio of the annotations. All must be valid, even where another one takes precedence.
 pub(crate) fn ratio(pod: &Value) -> Result<Option<(i64, Source)>, Refusal> {
     let by_number = match find(pod, "slice-ratio")? {
         None => None,
@@ -152,7 +147,7 @@ mod tests {
                 )
             );
         }
-        // The stronger one does not hide it.
+        // The annotation of lower precedence is checked, too.
         let both = json!({"castops.io/slice-ratio": "3", "castops.io/workload-type": "x"});
         assert!(of(both).unwrap_err().contains("workload-type"));
         let number = of(json!({"castops.io/slice-ratio": 3})).unwrap_err();

@@ -1,52 +1,45 @@
-//! The containers that request cards, and the JSON Patch that replaces cards with units.
-
 use serde_json::{Value, json};
 use tautline_core::quantity;
 
 use crate::{Names, Refusal, text::shown};
 
-/// The halves of a container's resources. Both are written: of an extended
-/// resource the API server wants a limit, and requests that equal it.
+/// For an extended resource the API server requires a limit and an equal request.
 const HALVES: [&str; 2] = ["limits", "requests"];
 
-/// One container's part of a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub container: String,
     pub init: bool,
-    /// Whole cards that it asked.
     pub cards: i64,
-    /// Units of shared cards that it asks now.
     pub units: i64,
 }
 
-/// A container that asks cards, or asks something that cannot be read.
-pub(crate) struct Asking<'a> {
-    /// Its JSON pointer.
+/// A container that requests cards, or has a request that cannot be read.
+pub(crate) struct GpuContainer<'a> {
     at: String,
     container: &'a str,
     init: bool,
     resources: &'a Value,
 }
 
-/// The containers that ask at least a card.
-pub(crate) fn asking<'a>(names: &Names, pod: &'a Value) -> Vec<Asking<'a>> {
+pub(crate) fn gpu_containers<'a>(names: &Names, pod: &'a Value) -> Vec<GpuContainer<'a>> {
     let lists = [("initContainers", true), ("containers", false)];
     let each = lists.into_iter().flat_map(|(list, init)| {
         let containers = pod["spec"][list].as_array().into_iter().flatten();
-        containers.enumerate().map(move |(i, container)| Asking {
-            at: format!("/spec/{list}/{i}"),
-            container: container["name"].as_str().unwrap_or_default(),
-            init,
-            resources: &container["resources"],
-        })
+        containers
+            .enumerate()
+            .map(move |(i, container)| GpuContainer {
+                at: format!("/spec/{list}/{i}"),
+                container: container["name"].as_str().unwrap_or_default(),
+                init,
+                resources: &container["resources"],
+            })
     });
-    let asks = |asking: &Asking<'_>| asking.amount(&names.whole) != Ok(0);
-    each.filter(asks).collect()
+    let requests_cards = |c: &GpuContainer<'_>| c.amount(&names.whole) != Ok(0);
+    each.filter(requests_cards).collect()
 }
 
-impl Asking<'_> {
-    /// Adds the operations that put units in the place of cards.
+impl GpuContainer<'_> {
     pub(crate) fn share(
         &self,
         names: &Names,
@@ -54,9 +47,8 @@ impl Asking<'_> {
         patch: &mut Vec<Value>,
     ) -> Result<Change, Refusal> {
         let cards = self.amount(&names.whole)?;
-        // Units that it asks as well are kept.
         let shared = self.amount(&names.shared)?;
-        // Neither is above 9P, so that this cannot overflow.
+        // Both are at most 9P, so this cannot overflow.
         let units = cards.saturating_mul(ratio).saturating_add(shared);
         let text = units.to_string();
         for half in HALVES {
@@ -80,11 +72,8 @@ impl Asking<'_> {
         })
     }
 
-    /// How much of a resource it asks.
-    ///
-    /// # Errors
-    /// What the API server would refuse: no whole number, a negative one, or limits
-    /// and requests that differ. And more than there can be.
+    /// Refuses, as the API server: fractions, negative amounts, limits that differ from
+    /// requests.
     fn amount(&self, resource: &str) -> Result<i64, Refusal> {
         let mut amounts = [None; 2];
         for (half, amount) in HALVES.iter().zip(&mut amounts) {
@@ -119,8 +108,7 @@ impl Asking<'_> {
     }
 }
 
-/// A quantity as the API server reads it (`2`, `"2"`, `"2k"`, `"2000m"`; null is
-/// 0), if it is whole and not negative.
+/// As the API server parses it (`2`, `"2"`, `"2k"`, `"2000m"`, null), if whole and not negative.
 fn whole(value: &Value) -> Option<i64> {
     let milli = match value {
         Value::Null => 0,
@@ -128,11 +116,10 @@ fn whole(value: &Value) -> Option<i64> {
         Value::Number(number) => quantity::parse_milli(&number.to_string()).ok()?,
         _ => return None,
     };
-    // Quantities beyond that are capped there: how many were meant is lost.
     (milli % 1000 == 0 && milli < i64::MAX / 1000 * 1000).then_some(milli / 1000)
 }
 
-/// A key as a part of a JSON pointer (RFC 6901).
+/// RFC 6901.
 fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
@@ -141,8 +128,6 @@ fn escape(key: &str) -> String {
 mod tests {
     use super::*;
 
-    // The texts as kube-apiserver 1.36.3 took or refused them in a pod's limits; but it takes
-    // the last two, too.
     #[test]
     fn quantities_as_the_server_reads_them() {
         for (value, want) in [

@@ -1,12 +1,11 @@
-//! The decision on a pod, and its reason.
-
 use std::fmt;
 
 use serde_json::Value;
 
-use crate::{Change, Names, Policy, annotations, containers::asking, text::quoted, workload_ratio};
+use crate::{
+    Change, Names, Policy, annotations, containers::gpu_containers, text::quoted, workload_ratio,
+};
 
-/// What becomes of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     Unchanged(Unchanged),
@@ -14,62 +13,45 @@ pub enum Decision {
     Refuse(Refusal),
 }
 
-/// Why a pod stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unchanged {
-    /// No container asks a card.
     NoCards,
-    /// The annotation of this key is `"false"`.
     OptedOut(String),
-    /// No annotation and no rule asks for it.
+    /// No annotation and no rule opts in.
     NotAsked {
-        /// There is such an annotation, but it is neither true nor false.
+        /// The annotation exists, but is neither true nor false.
         unclear: Option<(String, String)>,
     },
 }
 
-/// How a pod changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mutation {
-    /// RFC 6902 operations on the pod as it was given.
     pub patch: Vec<Value>,
-    /// Units that a card becomes, 1 to [`crate::MAX_RATIO`].
+    /// Units of one card, 1 to [`crate::MAX_RATIO`].
     pub ratio: i64,
-    /// Where the ratio comes from.
     pub source: Source,
-    /// Who asked for the mutation.
     pub cause: Cause,
     pub changes: Vec<Change>,
 }
 
-/// Who asked for a mutation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The pod, by the annotation of this key.
     Annotation(String),
-    /// The rule at this place of the policy.
     Rule(usize),
 }
 
-/// Where a ratio comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The pod's annotation of this key.
     Annotation(String),
-    /// The rule's `sliceRatio`.
     RuleRatio(usize),
-    /// The rule's `workloadType`.
     RuleWorkload(usize),
-    /// Nobody gave one.
     Default,
 }
 
-/// A message for whoever made the pod: what is wrong, and the mend.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// Decides on a pod that is about to be created in a namespace.
 pub fn decide(names: &Names, policy: Option<&Policy>, namespace: &str, pod: &Value) -> Decision {
     decided(names, policy, namespace, pod).unwrap_or_else(Decision::Refuse)
 }
@@ -80,8 +62,8 @@ fn decided(
     namespace: &str,
     pod: &Value,
 ) -> Result<Decision, Refusal> {
-    let asking = asking(names, pod);
-    if asking.is_empty() {
+    let containers = gpu_containers(names, pod);
+    if containers.is_empty() {
         return Ok(Decision::Unchanged(Unchanged::NoCards));
     }
     let (cause, rule) = match annotations::find(pod, "optimize")? {
@@ -114,7 +96,7 @@ fn decided(
         }
     };
     let mut patch = Vec::new();
-    let share = asking.iter().map(|a| a.share(names, ratio, &mut patch));
+    let share = containers.iter().map(|a| a.share(names, ratio, &mut patch));
     let changes = share.collect::<Result<_, _>>()?;
     Ok(Decision::Mutate(Mutation {
         patch,
@@ -126,13 +108,12 @@ fn decided(
 }
 
 impl Mutation {
-    /// Whether it counts for `castslice_policy_enforced_total`: a rule asked for it.
+    /// For `castslice_policy_enforced_total`.
     pub fn policy_enforced(&self) -> bool {
         matches!(self.cause, Cause::Rule(_))
     }
 
-    /// What an audit annotation tells, by its name without a domain: `rule` (where
-    /// one asked for it), `ratio` and `why`.
+    /// Audit annotations without a domain: `rule` (if one applies), `ratio` and `why`.
     pub fn audit(&self) -> Vec<(&'static str, String)> {
         let rule = match self.cause {
             Cause::Rule(at) => Some(("rule", format!("rules[{at}]"))),

@@ -1,17 +1,13 @@
-//! Pods and decisions for tests.
-
 use serde_json::{Value, json};
 
 use crate::{Decision, Mutation, Names, Policy, decide};
 
-/// The policy of CastSlice's own example.
 pub(crate) const POLICY: &str = r#"{"rules": [
     {"namespaces": ["ml-team", "gpu-lab"], "workloadType": "training"},
     {"labelSelector": {"cast-slice/workload": "inference"}, "workloadType": "inference"},
     {"namespaces": ["dev"], "labelSelector": {"gpu": "shared"}, "sliceRatio": 8}
 ]}"#;
 
-/// A pod of one container that asks so many cards.
 pub(crate) fn pod(cards: &str) -> Value {
     json!({
         "metadata": {"name": "p"},
@@ -22,7 +18,6 @@ pub(crate) fn pod(cards: &str) -> Value {
     })
 }
 
-/// One with these annotations.
 pub(crate) fn annotated(annotations: &Value) -> Value {
     let mut pod = pod("1");
     pod["metadata"]["annotations"] = annotations.clone();
@@ -33,7 +28,6 @@ pub(crate) fn policy(text: &str) -> Policy {
     Policy::parse(text).unwrap()
 }
 
-/// The decision in the namespace `default`.
 pub(crate) fn of(policy: Option<&Policy>, pod: &Value) -> Decision {
     decide(&Names::default(), policy, "default", pod)
 }
@@ -52,7 +46,6 @@ pub(crate) fn refusal(decision: Decision) -> String {
     }
 }
 
-/// The pod once the patch is applied to it.
 pub(crate) fn patched(pod: &Value, mutation: &Mutation) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(Value::Array(mutation.patch.clone())).unwrap();

@@ -1,27 +1,19 @@
-//! The names of the two resources.
-
-/// The resource of whole cards and the one of shared units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     pub(crate) whole: String,
     pub(crate) shared: String,
 }
 
-/// Why two names will not do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamesError {
     #[error("{0:?} is no extended resource; write DOMAIN/NAME, such as nvidia.com/gpu")]
     NoResource(String),
-    /// Each review of a pod would multiply what it asks once more.
+    /// With equal names each review of a pod would multiply its request again.
     #[error("whole and shared cards are both {0}; name two resources")]
     Same(String),
 }
 
 impl Names {
-    /// Other resources than NVIDIA's.
-    ///
-    /// # Errors
-    /// One that is no `DOMAIN/NAME`, or both the same.
     pub fn new(whole: &str, shared: &str) -> Result<Self, NamesError> {
         for name in [whole, shared] {
             let parts = name.split_once('/');
@@ -39,12 +31,10 @@ impl Names {
         })
     }
 
-    /// The resource that pods ask for.
     pub fn whole(&self) -> &str {
         &self.whole
     }
 
-    /// The resource that they get instead.
     pub fn shared(&self) -> &str {
         &self.shared
     }

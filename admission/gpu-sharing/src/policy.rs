@@ -5,9 +5,8 @@
 //!             "workloadType": "training", "sliceRatio": 8}]}
 //! ```
 //!
-//! As Go's `encoding/json` reads it, which CastSlice uses: the case of field names
-//! does not matter, null is as good as nothing, and unknown fields are ignored
-//! (here with a warning).
+//! Parsed as by Go's `encoding/json`, which CastSlice uses: the case of field names does not
+//! matter, null counts as absent, and unknown fields are ignored (here with a warning).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,41 +18,34 @@ use crate::{
     workload_ratio,
 };
 
-/// So many unknown fields are named, and a policy may be a megabyte.
+/// A limit, because a policy may be a megabyte.
 const MOST_WARNINGS: usize = 20;
 const FIELDS: [&str; 4] = ["namespaces", "labelSelector", "workloadType", "sliceRatio"];
 
-/// What is opted in, and with which ratio.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
-    /// By their places.
     bad: Vec<BadRule>,
     warnings: Vec<String>,
 }
 
-/// One rule. Its conditions must all hold; an empty one always does.
+/// All conditions must be met; an empty one always is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule {
     namespaces: BTreeSet<String>,
     labels: BTreeMap<String, String>,
-    /// Empty: unset.
     pub(crate) workload: String,
-    /// 0: unset.
     pub(crate) ratio: i64,
 }
 
-/// A rule that gives no ratio: the pods whose first match it is are refused.
+/// A rule without a valid ratio: pods that match it first are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{rule}]: {what}")]
 pub struct BadRule {
-    /// Its place in the policy, from 0 on.
     pub rule: usize,
-    /// The value at fault, and the mend.
     pub what: String,
 }
 
-/// Why a text is no policy.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     #[error("it is no JSON: {0}")]
@@ -67,10 +59,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// Reads `policy.json`. Bad rules are no error: see [`Policy::bad_rules`].
-    ///
-    /// # Errors
-    /// A text that is no JSON, or has something of a wrong type in it.
+    /// Invalid rules are no error: see [`Policy::bad_rules`].
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let value: Value = serde_json::from_str(text)?;
         let mut policy = Self::default();
@@ -90,29 +79,24 @@ impl Policy {
         Ok(policy)
     }
 
-    /// How many rules there are.
     pub fn rules(&self) -> usize {
         self.rules.len()
     }
 
-    /// The rules that refuse the pods they match.
     pub fn bad_rules(&self) -> &[BadRule] {
         &self.bad
     }
 
-    /// What is read otherwise than its author may think: unknown fields, and rules
-    /// behind one that matches every pod.
+    /// Unknown fields, and rules after one that matches every pod.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The first rule that matches, and its place.
     pub(crate) fn matching(&self, namespace: &str, labels: &Value) -> Option<(usize, &Rule)> {
         let mut rules = self.rules.iter().enumerate();
         rules.find(|(_, rule)| rule.matches(namespace, labels))
     }
 
-    /// What is wrong with the rule at a place.
     pub(crate) fn fault(&self, rule: usize) -> Option<&BadRule> {
         let at = self.bad.binary_search_by_key(&rule, |bad| bad.rule);
         at.ok().and_then(|at| self.bad.get(at))
@@ -154,7 +138,7 @@ impl Policy {
         Ok(())
     }
 
-    /// A condition by a wrong name would be none, and match every pod.
+    /// A condition with an unknown name would match every pod.
     fn unknown(&mut self, at: &str, object: &Map<String, Value>, known: &[&str]) {
         let known_key = |key: &str| known.iter().any(|k| k.eq_ignore_ascii_case(key));
         for key in object.keys().filter(|key| !known_key(key)) {
@@ -214,13 +198,12 @@ impl Rule {
     }
 }
 
-/// The workload types, for a message.
 pub(crate) fn workloads() -> String {
     let [names @ .., last] = WORKLOADS.map(|(name, _)| name);
     format!("{} or {last}", names.join(", "))
 }
 
-/// A field by its name, in its very case or else in any; null is none.
+/// Exact names take precedence over other cases; null counts as absent.
 fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let mut others = object.iter().filter(|(k, _)| k.eq_ignore_ascii_case(name));
     let found = object.get(name).or_else(|| others.next().map(|(_, v)| v));

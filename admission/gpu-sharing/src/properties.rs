@@ -1,5 +1,3 @@
-//! Properties of all pods and policies.
-
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Map, Value, json};
 
@@ -8,8 +6,7 @@ use crate::{
     fixtures::{mutation, patched},
 };
 
-/// Resources of a container that asks so many cards and units, in limits,
-/// requests or both.
+/// A container's resources, with cards and units in limits, requests or both.
 fn resources() -> impl Strategy<Value = (i64, i64, Value)> {
     let amounts = (
         0i64..1_000_000,
@@ -52,7 +49,6 @@ fn pod(init: &[(i64, i64, Value)], main: &[(i64, i64, Value)], ratio: i64) -> Va
     })
 }
 
-/// A copy without what a mutation may touch.
 fn untouched(pod: &Value) -> Value {
     let mut pod = pod.clone();
     for list in ["initContainers", "containers"] {
@@ -119,7 +115,7 @@ proptest! {
             }
         }
         prop_assert_eq!(untouched(&after), untouched(&before));
-        // The server may ask again: there is nothing left to do.
+        // A second review changes nothing.
         let again = decide(&names, None, "default", &after);
         prop_assert_eq!(again, Decision::Unchanged(Unchanged::NoCards));
     }

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 const MOST: usize = 80;
 
-/// A text in quotes, cut where it is too long for a message.
 pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(MOST) {
         None => format!("{text:?}"),
@@ -12,7 +11,6 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// A JSON value as it was written, cut alike.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),

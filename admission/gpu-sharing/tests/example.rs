@@ -1,6 +1,3 @@
-//! The example's pods become what the example says.
-
-// Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
 use std::{fmt::Write, fs, path::Path};
@@ -22,23 +19,23 @@ fn as_expected() {
     let policy = Policy::parse(map["data"]["policy.json"].as_str().unwrap()).unwrap();
     assert!(policy.bad_rules().is_empty() && policy.warnings().is_empty());
     let pods: Vec<Value> = serde_saphyr::from_multiple(&read("2-pods.yaml")).unwrap();
-    let mut told = String::new();
+    let mut output = String::new();
     for pod in &pods {
         let meta = &pod["metadata"];
         let [namespace, name] = ["namespace", "name"].map(|key| meta[key].as_str().unwrap());
-        write!(told, "{namespace}/{name}: ").unwrap();
+        write!(output, "{namespace}/{name}: ").unwrap();
         match decide(&Names::default(), Some(&policy), namespace, pod) {
-            Decision::Unchanged(why) => writeln!(told, "unchanged; {why}").unwrap(),
-            Decision::Refuse(message) => writeln!(told, "refused; {message}").unwrap(),
+            Decision::Unchanged(why) => writeln!(output, "unchanged; {why}").unwrap(),
+            Decision::Refuse(message) => writeln!(output, "refused; {message}").unwrap(),
             Decision::Mutate(mutation) => {
-                write!(told, "changed; ").unwrap();
+                write!(output, "changed; ").unwrap();
                 for change in &mutation.changes {
                     let (container, cards) = (&change.container, change.cards);
-                    write!(told, "{container} {cards} -> {} shares; ", change.units).unwrap();
+                    write!(output, "{container} {cards} -> {} shares; ", change.units).unwrap();
                 }
-                writeln!(told, "{}; {}", mutation.cause, mutation.source).unwrap();
+                writeln!(output, "{}; {}", mutation.cause, mutation.source).unwrap();
             }
         }
     }
-    assert_eq!(told, read("expected.txt"));
+    assert_eq!(output, read("expected.txt"));
 }

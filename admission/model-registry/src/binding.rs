@@ -1,17 +1,14 @@
-//! Bindings: the target of a policy, in one of two forms.
-
 use serde_json::Value;
 
 use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
-/// The two ways, by their names of then and now.
+/// The two forms, by their former and current names.
 const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
 const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
 
 pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
     let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_present());
     let (one, several) = (given(ONE), given(SEVERAL));
-    // The names of now where one of them is used.
     let now = usize::from(one[1] || several[1]);
     let path = ["spec.ScalingConfiguration", "spec.homogeneousTarget"][now];
     match (one.contains(&true), several.contains(&true)) {
@@ -27,15 +24,13 @@ pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
     }
 }
 
-/// The name of the policy that a binding is about, in the binding's namespace;
-/// empty if it names none.
+/// Empty if absent; in the binding's namespace.
 pub fn policy_ref(binding: &Value) -> &str {
     binding["spec"]["policyRef"]["name"]
         .as_str()
         .unwrap_or_default()
 }
 
-/// The error of a binding whose policy does not exist.
 pub fn missing_policy(binding: &Value) -> FieldError {
     let name = policy_ref(binding);
     let detail = "there is no AutoscalingPolicy of this name in the namespace";
@@ -49,7 +44,7 @@ mod tests {
     use super::*;
     use crate::{Kind, message};
 
-    fn told(spec: Value) -> String {
+    fn errors_of(spec: Value) -> String {
         let binding = json!({"spec": spec});
         match crate::review(Kind::AutoscalingPolicyBinding, &binding, None) {
             Ok(()) => String::new(),
@@ -60,16 +55,16 @@ mod tests {
     #[test]
     fn exactly_one_way() {
         for name in ONE.into_iter().chain(SEVERAL) {
-            assert_eq!(told(json!({name: {}})), "", "{name}");
+            assert_eq!(errors_of(json!({name: {}})), "", "{name}");
         }
-        let told = [
-            told(json!({})),
-            told(json!({"scalingConfiguration": null})),
-            told(json!({"scalingConfiguration": {}, "optimizerConfiguration": {}})),
-            told(json!({"homogeneousTarget": {}, "heterogeneousTarget": {}})),
-            told(json!({"scalingConfiguration": "all"})),
+        let messages = [
+            errors_of(json!({})),
+            errors_of(json!({"scalingConfiguration": null})),
+            errors_of(json!({"scalingConfiguration": {}, "optimizerConfiguration": {}})),
+            errors_of(json!({"homogeneousTarget": {}, "heterogeneousTarget": {}})),
+            errors_of(json!({"scalingConfiguration": "all"})),
         ];
-        insta::assert_snapshot!(told.join("\n"));
+        insta::assert_snapshot!(messages.join("\n"));
     }
 
     #[test]

@@ -1,11 +1,8 @@
-//! Defaults.
-
 use serde_json::{Value, json};
 
 use crate::{Kind, error::Errors, field_ref::FieldRef, model};
 
-/// RFC 6902 operations that add what an object leaves out; none for what is no
-/// object of its kind.
+/// RFC 6902 operations for absent fields; none for objects of another kind.
 pub fn defaults(kind: Kind, object: &Value) -> Vec<Value> {
     match kind {
         Kind::Model => of_model(object),
@@ -18,10 +15,8 @@ fn add(path: String, value: Value) -> Value {
     json!({"op": "add", "path": path, "value": value})
 }
 
-/// Only a model with an autoscaling policy of its own has defaults.
 fn of_model(object: &Value) -> Vec<Value> {
     let mut patch = Vec::new();
-    // They are for the review to tell.
     let errors = &mut Errors::default();
     let spec = FieldRef::root(object).field("spec");
     let (backends, list) = model::backends(&spec, errors);
@@ -78,15 +73,13 @@ fn of_policy(object: &Value) -> Vec<Value> {
     part.patch
 }
 
-/// A part of an object, and the operations so far.
 struct Part {
     patch: Vec<Value>,
     path: String,
 }
 
 impl Part {
-    /// Adds a field of what is here if it is missing or an object of nothing; else
-    /// looks at it.
+    /// Adds a field if it is absent or an empty object; otherwise recurses.
     fn within(
         &mut self,
         here: &Value,
@@ -109,7 +102,7 @@ impl Part {
     }
 }
 
-/// Nothing, or an object of nothing: what Go makes of both is the same.
+/// Go decodes absent and empty objects alike.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

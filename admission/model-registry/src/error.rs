@@ -1,40 +1,32 @@
-//! Field errors in the form of Kubernetes
-//! (`k8s.io/apimachinery/pkg/util/validation/field`).
+//! In the form of `k8s.io/apimachinery/pkg/util/validation/field`.
 
 use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-/// So many are told one by one.
 const MOST: usize = 1000;
-/// The longest value that is shown whole, in bytes.
+/// The longest value shown whole, in bytes.
 const SHOWN: usize = 200;
 
-/// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The field, as `spec.backends[0].workers`.
+    /// For example `spec.backends[0].workers`.
     pub path: String,
     pub problem: Problem,
-    /// What must hold, and the mend.
     pub detail: String,
 }
 
-/// In which way a field is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// Its value, as JSON, will not do.
     Invalid(String),
-    /// Its value, as JSON, is of a wrong type: the object cannot be decoded.
+    /// A value of a wrong type, as JSON: the object cannot be decoded.
     Malformed(String),
     Required,
     Forbidden,
-    /// So many more errors, which are not told.
     More(usize),
 }
 
 impl FieldError {
-    /// Whether the object is none of its kind, rather than a bad one.
     pub fn is_malformed(&self) -> bool {
         matches!(self.problem, Problem::Malformed(_))
     }
@@ -80,11 +72,9 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// The refusal: one line an error.
 pub fn message(errors: &[FieldError]) -> String {
     let mut out = "validation failed:".to_owned();
     for error in errors {
-        // Writing to a string cannot fail.
         _ = write!(out, "\n  - {error}");
     }
     out
@@ -98,7 +88,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Errors as they are found, up to so many.
 #[derive(Default)]
 pub(crate) struct Errors {
     found: Vec<FieldError>,
@@ -115,7 +104,7 @@ impl Errors {
     }
 
     pub(crate) fn into_result(mut self) -> Result<(), Vec<FieldError>> {
-        // What cannot be decoded is not judged as well.
+        // An object that cannot be decoded is not validated further.
         if self.found.iter().any(FieldError::is_malformed) {
             self.found.retain(FieldError::is_malformed);
         }

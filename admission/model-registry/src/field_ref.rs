@@ -1,12 +1,11 @@
-//! A field of an object with its path. As in Go, null counts as absent and a missing
-//! number is 0.
+//! A field with its path. As in Go, null counts as absent and a missing number is 0.
 
 use serde_json::Value;
 use tautline_core::duration;
 
 use crate::{FieldError, error::Errors};
 
-/// Nanoseconds; negative ones can be written, but are nowhere allowed.
+/// Nanoseconds; negative ones parse, but are never valid.
 pub(crate) type Nanos = i128;
 
 #[derive(Clone, Debug)]
@@ -23,7 +22,6 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// A field of the object that is here.
     pub(crate) fn field(&self, name: &str) -> Self {
         let value = self.value.and_then(|v| v.get(name));
         Self {
@@ -32,7 +30,6 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// The path of a field.
     pub(crate) fn child_path(&self, name: &str) -> String {
         match self.path.as_str() {
             "" => name.to_owned(),
@@ -44,7 +41,6 @@ impl<'a> FieldRef<'a> {
         self.value.is_some()
     }
 
-    /// Nothing, if what is here is no object.
     pub(crate) fn object(self, errors: &mut Errors) -> Self {
         match self.value {
             Some(value) if !value.is_object() => {
@@ -58,7 +54,6 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// The members of the list that is here, each an object.
     pub(crate) fn objects(&self, errors: &mut Errors) -> Vec<Self> {
         let list = match self.value {
             None => return Vec::new(),
@@ -78,7 +73,7 @@ impl<'a> FieldRef<'a> {
         list.iter().enumerate().map(member).collect()
     }
 
-    /// A whole number. Beyond `i64` it is capped.
+    /// Values beyond `i64` are capped.
     pub(crate) fn int(&self, errors: &mut Errors) -> i64 {
         let Some(value) = self.value else { return 0 };
         if let Some(number) = value.as_i64() {
@@ -100,11 +95,9 @@ impl<'a> FieldRef<'a> {
         text
     }
 
-    /// A Go duration, in nanoseconds.
     pub(crate) fn duration(&self, errors: &mut Errors) -> Option<Nanos> {
         let text = self.text(errors)?;
         let (sign, rest) = match text.strip_prefix('-') {
-            // One sign, not two.
             Some(rest) if !rest.starts_with('+') => (-1, rest),
             _ => (1, text),
         };
@@ -118,12 +111,10 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// What is here, for a message; null for nothing.
     pub(crate) fn value(&self) -> Value {
         self.value.cloned().unwrap_or_default()
     }
 
-    /// What is here is a number or a text; `None`: something else, or nothing.
     pub(crate) fn scalar(&self) -> Option<String> {
         match self.value? {
             Value::String(text) => Some(text.trim().to_owned()),
@@ -176,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_told() {
+    fn wrong_types_are_reported() {
         let value = json!({"n": "1", "t": 1, "o": [], "l": {}, "m": [1], "f": 1.5});
         let root = FieldRef::root(&value);
         let mut errors = Errors::default();

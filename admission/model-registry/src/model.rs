@@ -1,5 +1,3 @@
-//! A model: its backends, their workers, and how they scale.
-
 mod autoscaling;
 mod claim;
 
@@ -16,9 +14,9 @@ use crate::{
 const MOST_REPLICAS: i64 = 1_000_000;
 const MOST_GRACE: Nanos = 1800 * 1_000_000_000;
 
-/// Backend types with one worker, a server.
+/// Backend types with one server worker.
 const SINGLE: [&str; 3] = ["vLLM", "SGLang", "MindIE"];
-/// Those with workers of several types, and which types these are.
+/// Backend types with several workers, and the types of those.
 const DISAGGREGATED: [(&str, &[&str]); 2] = [
     ("vLLMDisaggregated", &["prefill", "decode"]),
     (
@@ -27,10 +25,8 @@ const DISAGGREGATED: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// A backend as it was read.
 struct Backend<'a> {
     at: FieldRef<'a>,
-    /// It scales, rather than having a fixed number of replicas.
     ranged: bool,
     min: i64,
     max: i64,
@@ -78,7 +74,6 @@ pub(crate) fn review(root: &FieldRef<'_>, spec: &FieldRef<'_>, errors: &mut Erro
     }
 }
 
-/// The backends, and whether they are a list.
 pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<FieldRef<'a>>, bool) {
     let list = spec.field("backends");
     if list.is_present() {
@@ -89,13 +84,12 @@ pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<Fie
     (single.into_iter().collect(), false)
 }
 
-/// Whether a single backend scales, as it did before it had replicas.
+/// Whether a single backend scales: the form before fixed replicas.
 pub(crate) fn is_ranged(backend: &FieldRef<'_>) -> bool {
     let bounds = ["minReplicas", "maxReplicas"];
     bounds.iter().any(|name| backend.field(name).is_present())
 }
 
-/// Whether an autoscaling policy is given, in the object or by reference.
 pub(crate) fn has_policy(at: &FieldRef<'_>) -> bool {
     let by_name = at.field("autoscalingPolicyRef").field("name").scalar();
     at.field("autoscalingPolicy").is_present() || by_name.is_some_and(|name| !name.is_empty())
@@ -223,7 +217,6 @@ fn replicas(backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
             errors.push(FieldError::invalid(&at, &backend.replicas.into(), detail));
         }
     }
-    // Negative ones make no room for others.
     let all = backends.iter().filter(|b| b.ranged);
     let sum = all.fold(0i64, |sum, b| sum.saturating_add(b.max.max(0)));
     if sum > MOST_REPLICAS {

@@ -1,5 +1,3 @@
-//! Autoscaling policies: metrics and behavior.
-
 use std::collections::HashSet;
 
 use tautline_core::quantity;
@@ -21,7 +19,6 @@ pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
             let detail = "must be a quantity above 0 and finite";
             errors.push(FieldError::invalid(&target.path, &target.value(), detail));
         }
-        // As it was called before it was a name.
         let old = metric.field("metricName");
         let name = if old.is_present() {
             old
@@ -59,7 +56,6 @@ pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
     }
 }
 
-/// Whether a quantity is there, finite and above 0.
 fn is_positive(target: &FieldRef<'_>) -> bool {
     let Some(text) = target.scalar() else {
         return false;
@@ -74,7 +70,7 @@ mod tests {
 
     use crate::{Kind, message, review};
 
-    fn told(spec: Value) -> String {
+    fn errors_of(spec: Value) -> String {
         let policy = json!({"spec": spec});
         match review(Kind::AutoscalingPolicy, &policy, None) {
             Ok(()) => String::new(),
@@ -83,7 +79,7 @@ mod tests {
     }
 
     fn target(value: Value) -> String {
-        told(json!({"metrics": [{"name": "m", "targetValue": value}]}))
+        errors_of(json!({"metrics": [{"name": "m", "targetValue": value}]}))
     }
 
     #[test]
@@ -109,9 +105,9 @@ mod tests {
             Value::Null,
             json!([1]),
         ] {
-            let told = target(bad.clone());
+            let messages = target(bad.clone());
             assert_eq!(
-                told,
+                messages,
                 format!(
                     "validation failed:\n  - spec.metrics[0].targetValue: Invalid value: {bad}: \
                      must be a quantity above 0 and finite"
@@ -124,7 +120,7 @@ mod tests {
     fn metrics_have_names_of_their_own() {
         let two = |key: &str, a: &str, b: &str| {
             let metric = |name: &str| json!({key: name, "targetValue": 1});
-            told(json!({"metrics": [metric(a), metric(b)]}))
+            errors_of(json!({"metrics": [metric(a), metric(b)]}))
         };
         assert_eq!(two("name", "a", "b"), "");
         assert_eq!(two("metricName", "a", "b"), "");
@@ -149,11 +145,11 @@ mod tests {
 
     #[test]
     fn durations_within_half_an_hour() {
-        assert_eq!(told(json!({})), "");
-        assert_eq!(told(behavior("0s", "30m")), "");
-        assert_eq!(told(behavior("30m0s", "0")), "");
-        insta::assert_snapshot!(told(behavior("-1s", "30m0.000000001s")));
-        assert_eq!(told(behavior("1h", "1m")).lines().count(), 4);
-        assert_eq!(told(behavior("soon", "1m")).lines().count(), 4);
+        assert_eq!(errors_of(json!({})), "");
+        assert_eq!(errors_of(behavior("0s", "30m")), "");
+        assert_eq!(errors_of(behavior("30m0s", "0")), "");
+        insta::assert_snapshot!(errors_of(behavior("-1s", "30m0.000000001s")));
+        assert_eq!(errors_of(behavior("1h", "1m")).lines().count(), 4);
+        assert_eq!(errors_of(behavior("soon", "1m")).lines().count(), 4);
     }
 }

@@ -1,5 +1,3 @@
-//! Properties of all objects.
-
 use proptest::{collection::vec, option, prelude::*};
 use serde_json::{Value, json};
 
@@ -11,7 +9,7 @@ const KINDS: [Kind; 3] = [
     Kind::AutoscalingPolicyBinding,
 ];
 
-/// JSON with the registry's fields in it, in places where they belong or not.
+/// JSON with the registry's fields in valid and invalid places.
 fn json_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,6 +1,3 @@
-//! The example's objects are answered as the example says.
-
-// Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
 use std::{fmt::Write, fs, path::Path};
@@ -18,7 +15,7 @@ fn read(file: &str) -> String {
 
 #[test]
 fn as_expected() {
-    let mut told = String::new();
+    let mut output = String::new();
     for file in ["1-models.yaml", "2-refused.yaml"] {
         let objects: Vec<Value> = serde_saphyr::from_multiple(&read(file)).unwrap();
         for mut object in objects {
@@ -26,22 +23,22 @@ fn as_expected() {
             let kind = Kind::named(&name).unwrap();
             let patch = defaults(kind, &object);
             writeln!(
-                told,
+                output,
                 "{name} {}",
                 object["metadata"]["name"].as_str().unwrap()
             )
             .unwrap();
             for operation in &patch {
                 let [path, value] = ["path", "value"].map(|key| &operation[key]);
-                writeln!(told, "  + {}: {value}", path.as_str().unwrap()).unwrap();
+                writeln!(output, "  + {}: {value}", path.as_str().unwrap()).unwrap();
             }
             let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch)).unwrap();
             json_patch::patch(&mut object, &patch).unwrap();
             match review(kind, &object, None) {
-                Ok(()) => writeln!(told, "accepted\n").unwrap(),
-                Err(errors) => writeln!(told, "{}\n", message(&errors)).unwrap(),
+                Ok(()) => writeln!(output, "accepted\n").unwrap(),
+                Err(errors) => writeln!(output, "{}\n", message(&errors)).unwrap(),
             }
         }
     }
-    assert_eq!(told, read("expected.txt"));
+    assert_eq!(output, read("expected.txt"));
 }

@@ -7,10 +7,8 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessRevi
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-/// Deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Creates a SubjectAccessReview with this spec.
 pub(crate) async fn subject_access_review(
     client: &Client,
     spec: Value,
@@ -22,7 +20,7 @@ pub(crate) async fn subject_access_review(
     Ok(answer.status.unwrap_or_default())
 }
 
-/// The result of a call within the deadline; an error is the API server's message.
+/// An error is the API server's message.
 pub(crate) async fn with_deadline<T>(
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, String> {
@@ -34,7 +32,6 @@ pub(crate) async fn with_deadline<T>(
     }
 }
 
-/// The user fields of a review's spec, from a request's `userInfo`.
 pub(crate) fn requester(user: &Value) -> Value {
     json!({"user": user["username"], "uid": user["uid"], "groups": user["groups"],
            "extra": user["extra"]})

@@ -1,5 +1,3 @@
-//! The server: bound ports and tasks.
-
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
@@ -31,10 +29,8 @@ use crate::{
     watches, webhook_writer,
 };
 
-/// A readiness condition.
 const CERTIFICATE: &str = "certificate";
 
-/// A server whose ports are bound.
 pub struct App {
     config: Config,
     cluster: Cluster,
@@ -48,8 +44,6 @@ pub struct App {
 }
 
 impl App {
-    /// # Errors
-    /// An address that is in use.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let (listener, admin) = (
             admin::bind(config.listen).await?,
@@ -73,25 +67,18 @@ impl App {
         })
     }
 
-    /// The address of the webhooks.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The address of the admin endpoints.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// The readiness conditions.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Starts everything as tasks of a process.
-    ///
-    /// # Errors
-    /// TLS files that do not load.
     pub fn spawn(mut self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let registry = self.registry.sub_registry_with_prefix("tautline");
@@ -202,8 +189,7 @@ impl App {
                 () = stop.cancelled() => return Ok(()),
             };
             readiness.done(CERTIFICATE);
-            // Before the first sync every pod would look ungoverned. Connections wait in
-            // the listen queue until then.
+            // Before the first sync every pod would look ungoverned.
             tokio::select! {
                 () = readiness.wait() => {}
                 () = stop.cancelled() => return Ok(()),
@@ -214,7 +200,6 @@ impl App {
     }
 }
 
-/// The server's TLS, once there is a certificate.
 fn certificates(
     config: &Config,
     client: &Client,
@@ -250,11 +235,9 @@ fn certificates(
             })?;
             let follow = loaded.clone().watch_files(stop);
             tasks.spawn("TLS", async move {
-                // The sender stays open; the operator who renews the files writes the caBundle.
                 let _bundle = bundle;
                 follow.await
             });
-            // The receiver is in scope.
             _ = sender.send(loaded);
         }
         Certificate::Own {

@@ -1,6 +1,5 @@
-//! The server's certificates. A certificate set is a CA and the one certificate that it
-//! has signed; the CA's key is discarded at once, so that it signs nothing else. Replicas
-//! share the sets in a Secret.
+//! Certificate sets: a CA, whose key is discarded at once, and the one certificate it has
+//! signed.
 
 mod certificate_set;
 mod rotator;

@@ -1,5 +1,4 @@
-//! The kinds of Tautline: validation beyond their schemas, with the field and the fix,
-//! warnings, and defaults.
+//! Validation of Tautline's kinds beyond their schemas, warnings, and defaults.
 
 mod author_access;
 mod check;
@@ -40,7 +39,6 @@ impl Handler for Validate {
     }
 }
 
-/// Prefixes a message with kind and name of the object.
 fn message(request: &Request, text: &str) -> String {
     format!("{} {}: {text}", request.kind[2], request.object_name())
 }

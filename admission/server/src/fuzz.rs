@@ -10,7 +10,6 @@ use tautline_structured_merge::Schemas;
 
 use crate::review;
 
-/// Must neither panic nor hang.
 pub(crate) fn review(data: &[u8]) {
     let Ok(request) = review::Request::read(data) else {
         return;
@@ -53,7 +52,6 @@ pub(crate) fn review(data: &[u8]) {
     );
 }
 
-/// A policy for all objects with each kind of mutation.
 fn policies() -> &'static Policies {
     static POLICIES: OnceLock<Policies> = OnceLock::new();
     POLICIES.get_or_init(|| {

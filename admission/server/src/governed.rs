@@ -1,5 +1,4 @@
-//! `/mutate-governed`: governed pods get a request for an extended resource, so that
-//! kube-scheduler calls the extender for these pods only.
+//! `/mutate-governed`: governed pods request an extended resource that the scheduler knows.
 
 mod ungated_pods;
 
@@ -19,7 +18,6 @@ use crate::{
 
 pub(crate) use ungated_pods::UngatedPods;
 
-/// The resource in the scheduler's `managedResources`.
 pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
 pub(crate) fn handler(store: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
@@ -67,8 +65,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
-/// Adds the resource to requests and limits of the first container: extended resources
-/// need both, with equal values.
+/// Extended resources need equal requests and limits.
 fn patch(container: &Value) -> Vec<Value> {
     let at = "/spec/containers/0/resources";
     let resources = &container["resources"];
@@ -101,7 +98,6 @@ mod tests {
 
     use super::*;
 
-    /// An offer to pods labelled `app: web` in the namespace shop.
     pub(super) fn offer() -> Offer {
         Offer {
             namespace: "shop".into(),
@@ -164,8 +160,9 @@ mod tests {
     fn governed_pods_get_the_request() {
         assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
         assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
-        let asked = json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});
-        assert_eq!(review("shop", "web", asked).code, "Asked");
+        let requested =
+            json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});
+        assert_eq!(review("shop", "web", requested).code, "Asked");
         let bare = review("shop", "web", json!({"name": "main"}));
         assert_eq!(bare.text, "governed by near");
         let at = "/spec/containers/0/resources";

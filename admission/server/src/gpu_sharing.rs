@@ -1,5 +1,4 @@
-//! `/mutate-v1-pod`: requests for whole GPUs become requests for shares, by CastSlice's
-//! contract. An adapter to `tautline-gpu-sharing`.
+//! `/mutate-v1-pod`: an adapter to `tautline-gpu-sharing`.
 
 mod policy_store;
 
@@ -15,7 +14,6 @@ use crate::{
     review::Request,
 };
 
-/// Counters under CastSlice's names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     enforced: Counter,
@@ -86,20 +84,20 @@ fn review(
             format!("{} is exempt", request.namespace),
         );
     }
-    let held = store.current();
+    let loaded = store.current();
     match decide(
         names,
-        held.policy.as_deref(),
+        loaded.policy.as_deref(),
         &request.namespace,
         &request.object,
     ) {
         Decision::Unchanged(why) => {
             let text = why.to_string();
-            match (why, &held.fault) {
+            match (why, &loaded.fault) {
                 (Unchanged::NoCards, _) => Response::allow("NoCards", text),
                 (Unchanged::OptedOut(_), _) => Response::allow("OptedOut", text),
                 // A rule of the unusable policy could have matched.
-                (Unchanged::NotAsked { .. }, Some(fault)) if held.policy.is_none() => {
+                (Unchanged::NotAsked { .. }, Some(fault)) if loaded.policy.is_none() => {
                     Response::bypass("PolicyUnusable", format!("the slice policy: {fault}"))
                 }
                 (Unchanged::NotAsked { unclear: None }, _) => Response::allow("NotAsked", text),
@@ -126,8 +124,9 @@ fn review(
                 .map(|c| format!("{} {} -> {}", c.container, c.cards, c.units))
                 .collect();
             let response = Response::mutate(code, changes.join(", "), &mutation.patch);
-            let told = mutation.audit().into_iter();
-            told.fold(response, |v, (key, value)| v.detail(key, value))
+            let details = mutation.audit().into_iter();
+            details
+                .fold(response, |v, (key, value)| v.detail(key, value))
                 .detail("source", source)
         }
     }

@@ -1,5 +1,3 @@
-//! Handlers: a request in, a response with its reason out.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::BoxFuture;
@@ -8,23 +6,17 @@ use serde_json::Value;
 
 use crate::review::Request;
 
-/// The kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseKind {
-    /// The object is admitted unchanged.
     Allow,
-    /// The object is admitted with a patch.
     Mutate,
-    /// The request is refused.
     Refuse,
-    /// The object is admitted without a review.
     Bypass,
     /// The object does not decode as its kind: HTTP 400.
     Malformed,
 }
 
 impl ResponseKind {
-    /// The value in metrics and audit annotations.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -36,29 +28,22 @@ impl ResponseKind {
     }
 }
 
-/// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// Its kind.
     pub kind: ResponseKind,
     /// A stable code, one of few: a label of metrics.
     pub code: &'static str,
-    /// The reason as text. Clients see it in a refusal.
     pub text: String,
-    /// HTTP status and reason of a refusal.
     pub status: (u16, &'static str),
     /// The JSON Patch of a mutation as text, otherwise empty.
     pub patch: String,
-    /// Warnings for the client.
     pub warnings: Vec<String>,
-    /// More audit annotations.
     pub details: BTreeMap<&'static str, String>,
 }
 
 /// The API server truncates longer warnings and drops those above 4 kB.
 const WARNING_CHARS: usize = 256;
 const WARNINGS: usize = 12;
-/// Size of an audit annotation; longer ones are truncated.
 const AUDIT_BYTES: usize = 4096;
 
 impl Response {
@@ -74,12 +59,11 @@ impl Response {
         }
     }
 
-    /// Admits the object unchanged.
     pub fn allow(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Allow, code, text)
     }
 
-    /// Admits the object with a patch; unchanged if the patch is empty.
+    /// Unchanged if the patch is empty.
     pub fn mutate(code: &'static str, text: impl Into<String>, patch: &[impl Serialize]) -> Self {
         if patch.is_empty() {
             return Self::allow(code, text);
@@ -93,17 +77,14 @@ impl Response {
         }
     }
 
-    /// Refuses the request.
     pub fn refuse(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Refuse, code, text)
     }
 
-    /// Admits the object without a review.
     pub fn bypass(code: &'static str, text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Bypass, code, text)
     }
 
-    /// The object does not decode as its kind.
     pub fn malformed(text: impl Into<String>) -> Self {
         Self::new(ResponseKind::Malformed, "Malformed", text)
     }
@@ -119,7 +100,6 @@ impl Response {
         self
     }
 
-    /// Adds an audit annotation.
     pub fn detail(mut self, key: &'static str, value: impl Into<String>) -> Self {
         self.details.insert(key, value.into());
         self
@@ -143,13 +123,11 @@ impl Response {
     }
 }
 
-/// Handles the requests of a path.
 pub trait Handler: Send + Sync {
-    /// Reviews a request. Its content is untrusted user input.
+    /// The content is untrusted user input.
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response>;
 }
 
-/// A handler that does not wait.
 pub(crate) struct SyncHandler<F>(pub F);
 
 impl<F: Fn(&Request) -> Response + Send + Sync> Handler for SyncHandler<F> {
@@ -159,24 +137,19 @@ impl<F: Fn(&Request) -> Response + Send + Sync> Handler for SyncHandler<F> {
     }
 }
 
-/// The handler of a path.
 #[derive(Clone)]
 pub struct Route {
-    /// Its name in metrics and logs.
     pub name: &'static str,
-    /// The handler.
     pub handler: Arc<dyn Handler>,
 }
 
-/// Handlers by path.
 pub type Routes = BTreeMap<&'static str, Route>;
 
-/// A JSON Patch operation that adds or replaces.
 pub(crate) fn add_operation(path: String, value: Value) -> Value {
     serde_json::json!({"op": "add", "path": path, "value": value})
 }
 
-/// A name as a segment of a JSON Pointer (RFC 6901).
+/// RFC 6901.
 pub(crate) fn pointer_segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -1,10 +1,5 @@
-//! Admission webhooks: an HTTPS server that the API server calls before it stores
-//! objects.
-//!
-//! Requests and responses are AdmissionReviews of `admission.k8s.io/v1`. Each path has
-//! a [`handler`], a thin adapter to a crate that knows no HTTP. The server generates
-//! and rotates its certificates ([`certificates`]) and writes their CAs into the
-//! `caBundle` of its webhook configurations ([`webhooks`]).
+//! Admission webhooks. Each path has a [`handler`], an adapter to a crate that knows no HTTP.
+//! The server manages its certificates ([`certificates`]) and configurations ([`webhooks`]).
 
 mod access;
 pub mod app;
@@ -27,7 +22,7 @@ pub mod webhooks;
 pub use app::App;
 pub use config::Config;
 
-/// Parses bytes as a review and runs the handlers on its objects: for the fuzz target.
+/// For the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_review(data: &[u8]) {
     fuzz::review(data);

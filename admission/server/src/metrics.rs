@@ -1,5 +1,3 @@
-//! Metrics of the server.
-
 use std::time::Duration;
 
 use prometheus_client::{

@@ -18,7 +18,6 @@ use crate::{
     review::Request,
 };
 
-/// Deadline for the lookup of a binding's policy.
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Kthena's paths, former and current.
@@ -119,7 +118,6 @@ impl Validate {
         }
     }
 
-    /// `None`: the kind is not served, or the lookup failed.
     async fn policy_exists(&self, request: &Request, name: &str) -> Option<bool> {
         if !dns::is_subdomain(name) {
             return Some(false);

@@ -1,6 +1,4 @@
-//! `/mutate-policies`: mutation policies, as the API server runs its own. An adapter to
-//! `tautline-mutating-policy`, which knows no cluster: namespaces, parameters and schemas
-//! are watched, or fetched in advance.
+//! `/mutate-policies`: an adapter to `tautline-mutating-policy`, which knows no cluster.
 
 mod authorizer;
 mod cluster;
@@ -34,13 +32,11 @@ use crate::{
     review::Request,
 };
 
-/// The handler.
 pub(crate) struct MutationHandler {
     pub store: Arc<PolicyStore>,
     pub cluster: Arc<Cluster>,
     pub exempt: BTreeSet<String>,
     pub counters: Counters,
-    /// Deadline of a request.
     pub deadline: Duration,
     pub executor: Executor,
 }

@@ -11,34 +11,23 @@ use crate::handler::{Response, ResponseKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// Why a body is not an AdmissionReview request.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// Not JSON, or fields of other types.
     #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another version or kind.
     #[error(
         "the body is {api_version:?} {kind:?}; expected admission.k8s.io/v1 AdmissionReview: \
          set admissionReviewVersions: [v1] in the webhook configuration"
     )]
-    Kind {
-        /// As the body has it.
-        api_version: String,
-        /// As the body has it.
-        kind: String,
-    },
-    /// It has no request.
+    Kind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
 }
 
-/// A request of the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     /// Copied into the response.
     pub uid: String,
-    /// Group, version and kind of the object.
     pub kind: [String; 3],
     /// Empty: cluster-scoped. For a Namespace its own name.
     pub namespace: String,
@@ -48,15 +37,12 @@ pub struct Request {
     pub operation: String,
     /// `status` and others; empty: the object itself.
     pub subresource: String,
-    /// The new object; null for a delete.
+    /// Null for a delete.
     pub object: Arc<Value>,
-    /// The stored object; null for a create.
+    /// Null for a create.
     pub old_object: Arc<Value>,
-    /// The object is not persisted.
     pub dry_run: bool,
-    /// Size of the body.
     pub bytes: usize,
-    /// The other fields of the request.
     pub rest: Map<String, Value>,
 }
 
@@ -72,10 +58,6 @@ struct Envelope {
 }
 
 impl Request {
-    /// Reads a request body.
-    ///
-    /// # Errors
-    /// A body that is not a v1 AdmissionReview with a request.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let Envelope {
             api_version,
@@ -107,7 +89,7 @@ impl Request {
         Ok(read)
     }
 
-    /// Namespace and name of the object for messages; `generateName*` without a name.
+    /// `generateName*` without a name.
     pub fn object_name(&self) -> String {
         let meta = &self.object["metadata"];
         let name = match self.name.as_str() {
@@ -133,7 +115,7 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
     text(value.and_then(|v| v.get(key)))
 }
 
-/// An AdmissionReview with a response. Fields are in alphabetical order.
+/// Fields are in alphabetical order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReviewBody<'a> {
@@ -158,10 +140,6 @@ struct ResponseBody<'a> {
     warnings: &'a [String],
 }
 
-/// The body of the response to the request `uid`.
-///
-/// # Errors
-/// None that is known: everything in it has a JSON.
 pub fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_json::Error> {
     let refused = || {
         json!({"status": "Failure", "code": response.status.0, "reason": response.status.1,

@@ -1,5 +1,4 @@
-//! The HTTP service: limits, routing, and the mapping of errors to statuses. Every
-//! status but 200 leaves the decision to the webhook's failurePolicy.
+//! The HTTP service. Every status but 200 leaves the decision to the webhook's failurePolicy.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Instant};
 
@@ -23,7 +22,6 @@ const MAX_VALUES: usize = 500_000;
 /// Bytes of a parsed value in addition to its text; hostile JSON takes three times as many.
 const VALUE_BYTES: usize = 200;
 
-/// State that requests share.
 pub(crate) struct Shared {
     pub config: Config,
     pub routes: Routes,
@@ -31,10 +29,9 @@ pub(crate) struct Shared {
     pub readiness: Readiness,
 }
 
-/// The service of a request. Its body is read before it takes a permit, so a slow client
-/// delays no other request. Requests above the concurrency limit wait, because a refusal
-/// here can refuse the pod. The deadline includes the wait and is shorter than the API
-/// server's.
+/// Reads the body before taking a permit, so that a slow client delays no other request.
+/// Requests above the concurrency limit wait, because a refusal can refuse the pod. The deadline
+/// includes the wait and is shorter than the API server's.
 pub(crate) fn stack(
     shared: Arc<Shared>,
 ) -> impl Fn(Request<Body>) -> BoxFuture<'static, HttpResponse> + Clone + Send + Sync {
@@ -112,13 +109,12 @@ async fn review(
     route: &Route,
     request: Arc<review::Request>,
 ) -> HttpResponse {
-    let (handler, asked) = (Arc::clone(&route.handler), Arc::clone(&request));
-    let review = async move { handler.review(asked).await };
-    // A panic fails this review and not the connection. The request is dropped with it.
+    let (handler, review_request) = (Arc::clone(&route.handler), Arc::clone(&request));
+    let review = async move { handler.review(review_request).await };
+    // A panic fails this review and not the connection.
     let response = match AssertUnwindSafe(review).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
-            // The panic's own message is on standard error.
             tracing::error!(job = route.name, object = %request.object_name(), "the review failed");
             return text(500, "the review failed; see the server's log\n");
         }
@@ -161,7 +157,6 @@ mod tests {
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;
 
-    /// A handler that never returns.
     struct Slow;
 
     impl Handler for Slow {
@@ -170,7 +165,7 @@ mod tests {
         }
     }
 
-    /// The server's address, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
+    /// The server's paths, without TLS: `/allow`, `/slow`, `/broken`, `/odd`.
     async fn start() -> std::net::SocketAddr {
         let mut routes: Routes = BTreeMap::new();
         let handlers: [(&str, Arc<dyn Handler>); 4] = [
@@ -219,8 +214,7 @@ mod tests {
         address
     }
 
-    /// Status and body of the answer.
-    async fn ask(at: std::net::SocketAddr, verb: &str, path: &str, body: &str) -> (u16, String) {
+    async fn send(at: std::net::SocketAddr, verb: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(at).await.unwrap();
         let head = format!(
             "{verb} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -240,7 +234,7 @@ mod tests {
     async fn every_request_gets_a_status() {
         let at = start().await;
         let review = REVIEW;
-        let (status, body) = ask(at, "POST", "/allow", review).await;
+        let (status, body) = send(at, "POST", "/allow", review).await;
         let answer: serde_json::Value = serde_json::from_str(&body).unwrap();
         assert_eq!(status, 200);
         assert_eq!(answer["response"]["uid"], "u-1");
@@ -260,7 +254,7 @@ mod tests {
             ("GET", "/livez", "", 200, "ok"),
         ];
         for (verb, path, body, expected, text) in cases {
-            let (status, body) = ask(at, verb, path, body).await;
+            let (status, body) = send(at, verb, path, body).await;
             assert_eq!(status, expected, "{verb} {path}: {body}");
             assert!(body.contains(text), "{verb} {path}: {body}");
         }
@@ -279,9 +273,9 @@ mod tests {
         // There is one permit and a deadline of 300 ms: a half-sent review with the permit
         // would time this one out.
         for _ in 0..10 {
-            let (status, _) = ask(at, "POST", "/odd", REVIEW).await;
+            let (status, _) = send(at, "POST", "/odd", REVIEW).await;
             assert_eq!(status, 400);
-            let (status, text) = ask(at, "POST", "/allow", REVIEW).await;
+            let (status, text) = send(at, "POST", "/allow", REVIEW).await;
             assert_eq!(status, 200, "{text}");
         }
     }

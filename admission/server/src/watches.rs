@@ -1,5 +1,3 @@
-//! The tasks that watch the cluster for the handlers.
-
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -15,18 +13,13 @@ use crate::{
     mutations::{self, MutationHandler, RawObject},
 };
 
-/// Readiness condition: the slice policy is loaded.
 pub(crate) const SLICE_POLICY: &str = "slice policy";
-/// Readiness condition: parameters are listed.
 pub(crate) const PARAMS: &str = "parameters of mutation policies";
-/// Longest wait for the slice policy at start. Without it the server uses annotations
-/// only.
+/// Without the slice policy the server uses annotations only.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for parameters at start: a kind that is not served must not block the
-/// server.
+/// A kind that is not served must not block the server.
 const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Watches the ConfigMap of the slice policy.
 pub(crate) fn slice_policy(
     config: &Config,
     client: &Client,
@@ -54,7 +47,6 @@ pub(crate) fn slice_policy(
     });
 }
 
-/// Watches mutation policies and the objects that they use.
 pub(crate) fn mutation_policies(
     config: &Config,
     client: &Client,
@@ -110,7 +102,6 @@ pub(crate) fn mutation_policies(
         cluster,
         exempt: config.exempt.clone(),
         counters,
-        // The rest is for the response.
         deadline: config.deadline.mul_f64(0.75),
         executor: mutations::Executor::default(),
     })

@@ -1,5 +1,4 @@
-//! Writes the `caBundle` of the server's webhooks, and the rules and failurePolicy of the
-//! webhook of mutation policies. It changes no other field and no other configuration.
+//! Writes the `caBundle` of the server's webhooks, and rules and failurePolicy of one of them.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
@@ -27,10 +26,8 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Delay after a failed write.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// A mutating or validating webhook configuration.
 trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
     fn hooks(&self) -> Vec<Hook>;
 }
@@ -64,7 +61,6 @@ fn bundle_of(client: &WebhookClientConfig) -> String {
     String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
 }
 
-/// The fields of a webhook that the server writes.
 #[derive(Clone, Debug, PartialEq)]
 struct Hook {
     name: String,
@@ -73,19 +69,17 @@ struct Hook {
     fail: bool,
 }
 
-/// Kind and name of a configuration.
 type Key = (&'static str, &'static str);
-/// A configuration's webhooks; `None`: it does not exist.
+/// `None`: the configuration does not exist.
 type KnownHooks = Option<Vec<Hook>>;
 
-/// The desired values.
 pub(crate) struct Inputs {
-    /// The CAs; `None`: the operator writes them.
+    /// `None`: the operator writes them.
     pub bundle: watch::Receiver<Option<String>>,
     pub active: watch::Receiver<Arc<ActivePolicies>>,
 }
 
-/// Writes the configurations until `stop`; `trusted` receives the CAs in their webhooks.
+/// `trusted` receives the CAs in the webhooks.
 pub(crate) async fn run(
     client: Client,
     mut inputs: Inputs,
@@ -115,8 +109,8 @@ pub(crate) async fn run(
     loop {
         let bundle = inputs.bundle.borrow_and_update().clone();
         let active = inputs.active.borrow_and_update().clone();
-        let held: Vec<&Hook> = all.values().flatten().flatten().collect();
-        let bundles: Vec<String> = held.iter().map(|h| h.bundle.clone()).collect();
+        let known: Vec<&Hook> = all.values().flatten().flatten().collect();
+        let bundles: Vec<String> = known.iter().map(|h| h.bundle.clone()).collect();
         trusted.send_if_modified(|before| {
             let changed = *before != bundles;
             *before = bundles;
@@ -147,7 +141,7 @@ pub(crate) async fn run(
             Ok(()) = inputs.bundle.changed() => {}
             Ok(()) = inputs.active.changed() => {}
             found = seen.recv() => match found {
-                Some((key, held)) => _ = all.insert(key, held),
+                Some((key, hooks)) => _ = all.insert(key, hooks),
                 None => return,
             },
             () = tokio::time::sleep(RETRY), if failed => {}
@@ -155,7 +149,6 @@ pub(crate) async fn run(
     }
 }
 
-/// The patch of a webhook, if it differs from the desired values.
 fn patch_for(hook: &Hook, bundle: Option<&str>, active: &ActivePolicies) -> Option<Value> {
     let mut patch = json!({"name": hook.name});
     if let Some(bundle) = bundle.filter(|b| !b.is_empty() && *b != hook.bundle) {
@@ -184,15 +177,15 @@ fn watch_configuration<K: Configuration + 'static>(
     tokio::spawn(async move {
         let (found, mut queue) = watch::channel(None);
         let see = |object: Option<K>| {
-            let held = object.map(|o| o.hooks());
-            found.send_replace(Some(held));
+            let hooks = object.map(|o| o.hooks());
+            found.send_replace(Some(hooks));
         };
         let forward = async {
             while queue.changed().await.is_ok() {
-                let Some(held) = queue.borrow_and_update().clone() else {
+                let Some(hooks) = queue.borrow_and_update().clone() else {
                     continue;
                 };
-                if seen.send((key, held)).await.is_err() {
+                if seen.send((key, hooks)).await.is_err() {
                     return;
                 }
             }
@@ -204,7 +197,7 @@ fn watch_configuration<K: Configuration + 'static>(
     });
 }
 
-/// Patches webhooks by name: a strategic merge leaves the others as they are.
+/// A strategic merge leaves the other webhooks as they are.
 async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
     let patch = json!({"webhooks": hooks});
     match key.0 {
@@ -236,7 +229,6 @@ mod tests {
     fn an_applied_manifest_is_completed() {
         let applied: MutatingWebhookConfiguration = serde_json::from_value(json!({
             "metadata": {"name": "a"}, "webhooks": [{
-                // As the API server fills it in.
                 "name": POLICIES, "failurePolicy": "Fail", "clientConfig": {},
                 "admissionReviewVersions": ["v1"], "sideEffects": "None",
             }],
@@ -252,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_written() {
+    fn only_differences_are_written() {
         let hook = |name: &str| Hook {
             name: name.into(),
             bundle: "CA".into(),
@@ -269,7 +261,7 @@ mod tests {
         );
         active.rules = vec![json!({"resources": ["pods"]})];
         active.fail = true;
-        // Rules are kept for policies alone.
+        // No other webhook gets rules.
         assert_eq!(patch_for(&hook("a"), Some("CA"), &active), None);
         assert_eq!(patch_for(&hook(POLICIES), Some("CA"), &active), None);
         active.complete = true;

@@ -1,28 +1,18 @@
-//! The webhook configurations. `deploy/webhooks/` has them as manifests; the server
-//! writes their `caBundle`.
+//! The webhook configurations, also in `deploy/webhooks/`.
 
 use serde_json::{Value, json};
 use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
 
-/// Namespaces exempt from all webhooks: `kube-system`, and the server's namespace, so that
-/// its pods can start while no replica runs.
+/// Exempt from all webhooks: the server's namespace, so that its pods can start, and
+/// `kube-system`.
 pub const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
-/// The address that the API server calls.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// A Service of the cluster, port 443.
-    Service {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-    /// `https://host:port`, for a server outside the cluster.
+    Service { namespace: String, name: String },
     Url(String),
 }
 
-/// The names of the mutating configurations. The server patches no others.
 pub const MUTATING: [&str; 5] = [
     "tautline-own-resources",
     "tautline-gpu-slices",
@@ -30,18 +20,14 @@ pub const MUTATING: [&str; 5] = [
     "tautline-model-registry",
     "tautline-governed",
 ];
-/// The webhook of mutation policies. Its rules and failurePolicy are those of the active
-/// policies; without policies it has no rules.
+/// The webhook of mutation policies, with their rules and failurePolicy.
 pub const POLICIES: &str = "mutation-policies.tautline.io";
-/// The names of the validating configurations.
 pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
 const CONSTRAINT: &str = GROUP;
 const REGISTRY: &str = "registry.volcano.sh";
-/// The current API group of Kthena's kinds.
 const CURRENT_REGISTRY: &str = "workload.serving.volcano.sh";
 
-/// The fields in which webhooks differ.
 struct Hook {
     name: &'static str,
     path: &'static str,
@@ -87,10 +73,8 @@ const MODELS: Hook = Hook {
     ..PODS
 };
 
-/// Name and documents of a manifest file.
 pub type File = (&'static str, Vec<Value>);
 
-/// All configurations by file.
 pub fn files(address: &Address) -> Vec<File> {
     let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
     let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);
@@ -139,8 +123,7 @@ pub fn files(address: &Address) -> Vec<File> {
             ..PODS
         }],
     );
-    // The server writes these fields; a manifest with them would conflict with the server
-    // when it is applied again. A webhook without rules is not called.
+    // A manifest with the server's fields would conflict when applied again.
     if let Some(hook) = policies["webhooks"][0].as_object_mut() {
         hook.retain(|field, _| !matches!(field.as_str(), "rules" | "failurePolicy"));
     }

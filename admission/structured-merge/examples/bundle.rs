@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn cut(schema: &Value) -> Value {
-    let mut kept = Map::new();
+    let mut reduced = Map::new();
     let Some(schema) = schema.as_object() else {
         return schema.clone();
     };
@@ -83,29 +83,29 @@ fn cut(schema: &Value) -> Value {
             "properties" => {
                 let fields = value.as_object().into_iter().flatten();
                 let fields = fields.map(|(name, is)| (name.clone(), cut(is)));
-                kept.insert(key.clone(), Value::Object(fields.collect()));
+                reduced.insert(key.clone(), Value::Object(fields.collect()));
             }
             "items" | "additionalProperties" => {
-                kept.insert(key.clone(), cut(value));
+                reduced.insert(key.clone(), cut(value));
             }
             "allOf" => {
                 if let [one] = value.as_array().map_or(&[][..], Vec::as_slice)
                     && let Some(name) = one.get("$ref")
                 {
-                    kept.insert("$ref".to_owned(), name.clone());
+                    reduced.insert("$ref".to_owned(), name.clone());
                 }
             }
-            // Only a key of a list needs its default, and those are scalars.
+            // Only keys of lists need a default, and those are scalars.
             "default" if value.is_object() || value.is_array() => {}
             // The list type goes first.
             "x-kubernetes-patch-strategy" | "x-kubernetes-patch-merge-key" if listed => {}
             known if KEPT.contains(&known) => {
-                kept.insert(key.clone(), value.clone());
+                reduced.insert(key.clone(), value.clone());
             }
             _ => {}
         }
     }
-    Value::Object(kept)
+    Value::Object(reduced)
 }
 
 fn refer(schema: &Value, names: &mut Vec<String>) {

@@ -1,5 +1,3 @@
-//! The merge of two valid values.
-
 use std::collections::HashMap;
 
 use serde_json::{Map as Object, Value};
@@ -12,17 +10,10 @@ use crate::{
     types::{Definitions, List, Map, Reference, TypeRef},
 };
 
-/// The live object with the configuration merged into it.
-///
-/// Both are whole objects; the configuration's `apiVersion` and `kind` are the
-/// live object's, whatever it says. An empty list or map changes nothing, and
-/// neither does a field that is left out. A live object may hold what a
-/// configuration may not: nulls, equal elements, and fields that the schema does
-/// not declare (a newer API server's), which all stay.
-///
-/// # Errors
-/// The configuration asks for what it may not, or one of the two is not of the
-/// schema's type: the first such place.
+/// Merges the configuration into the live object; its `apiVersion` and `kind` stay. An empty or
+/// absent list or map changes nothing. A live object may hold what a configuration may not, and
+/// it stays: nulls, equal elements, and undeclared fields (of a newer API server).
+/// The error is the first invalid place.
 pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Value, MergeError> {
     // Before anything is cloned, which is a recursion too.
     check(schema, live, configuration, false)?;
@@ -33,12 +24,8 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
     Ok(merged)
 }
 
-/// As [`apply`], in two steps: what is asked is checked first; `None` if it changes
-/// nothing. A live object that is `sound`, as what an earlier merge made is, is not
-/// checked again.
-///
-/// # Errors
-/// As [`apply`].
+/// [`apply`] in two steps: validation first; `None` if nothing changes. A live object that is
+/// `sound`, such as the result of an earlier merge, is not validated again.
 pub fn check_apply<'a>(
     schema: &'a Schema,
     live: &Value,
@@ -49,15 +36,12 @@ pub fn check_apply<'a>(
     Ok(checked(schema, live, configuration))
 }
 
-/// A configuration that may be merged into the live object it was checked with, and
-/// changes it.
 pub struct Checked<'a> {
     schema: &'a Schema,
     configuration: Value,
 }
 
 impl Checked<'_> {
-    /// Merges it into that object, or into a copy of it.
     pub fn merge_into(self, live: &mut Value) {
         let definitions = &*self.schema.definitions;
         Merge { definitions }.merge(self.schema.type_ref(), live, self.configuration);
@@ -100,8 +84,8 @@ fn checked<'a>(schema: &'a Schema, live: &Value, mut configuration: Value) -> Op
     }
     let definitions = &*schema.definitions;
     let merge = Merge { definitions };
-    let held = merge.contains(schema.type_ref(), live, &configuration);
-    (!held).then_some(Checked {
+    let unchanged = merge.contains(schema.type_ref(), live, &configuration);
+    (!unchanged).then_some(Checked {
         schema,
         configuration,
     })
@@ -111,121 +95,126 @@ struct Merge<'a> {
     definitions: &'a Definitions,
 }
 
-/// Where an element of a merged list comes from.
 enum ElementSource {
     Live(usize),
     /// The configuration's, merged with the live one if there is just one.
-    Asked(usize, Option<usize>),
+    Configured(usize, Option<usize>),
 }
 
 impl Merge<'_> {
-    /// Whether merging changes nothing.
-    fn contains(&self, at: TypeRef<'_>, live: &Value, asked: &Value) -> bool {
-        match (live, asked, at.map(), at.list()) {
-            (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
-                asked.iter().all(|(name, asked)| {
-                    let held = live.get(name);
-                    held.is_some_and(|live| match map.field(name) {
-                        Some((is, _)) => self.contains_field(is, live, asked),
-                        None => normalizes_to(live, asked),
+    fn contains(&self, at: TypeRef<'_>, live: &Value, configured: &Value) -> bool {
+        match (live, configured, at.map(), at.list()) {
+            (Value::Object(live), Value::Object(configured), Some(map), _)
+                if !at.map_is_atomic() =>
+            {
+                configured.iter().all(|(name, configured)| {
+                    let present = live.get(name);
+                    present.is_some_and(|live| match map.field(name) {
+                        Some((is, _)) => self.contains_field(is, live, configured),
+                        None => normalizes_to(live, configured),
                     })
                 })
             }
-            (Value::Array(live), Value::Array(asked), _, Some(list)) if !at.list_is_atomic() => {
-                let order = self.order(list, live, asked);
+            (Value::Array(live), Value::Array(configured), _, Some(list))
+                if !at.list_is_atomic() =>
+            {
+                let order = self.order(list, live, configured);
                 let mut places = order.iter().enumerate();
                 order.len() == live.len()
                     && places.all(|(i, from)| match from {
                         ElementSource::Live(l) => *l == i,
-                        ElementSource::Asked(a, l) => {
+                        ElementSource::Configured(a, l) => {
                             *l == Some(i)
-                                && self.contains_field(&list.element, &live[i], &asked[*a])
+                                && self.contains_field(&list.element, &live[i], &configured[*a])
                         }
                     })
             }
-            _ => normalizes_to(live, asked),
+            _ => normalizes_to(live, configured),
         }
     }
 
-    fn contains_field(&self, is: &Reference, live: &Value, asked: &Value) -> bool {
+    fn contains_field(&self, is: &Reference, live: &Value, configured: &Value) -> bool {
         match self.definitions.at(is) {
-            Ok(at) => self.contains(at, live, asked),
-            Err(_) => normalizes_to(live, asked),
+            Ok(at) => self.contains(at, live, configured),
+            Err(_) => normalizes_to(live, configured),
         }
     }
 
-    fn merge(&self, at: TypeRef<'_>, live: &mut Value, asked: Value) {
-        match (live, asked, at.map(), at.list()) {
-            (Value::Object(live), Value::Object(asked), Some(map), _) if !at.map_is_atomic() => {
-                self.maps(map, live, asked);
+    fn merge(&self, at: TypeRef<'_>, live: &mut Value, configured: Value) {
+        match (live, configured, at.map(), at.list()) {
+            (Value::Object(live), Value::Object(configured), Some(map), _)
+                if !at.map_is_atomic() =>
+            {
+                self.maps(map, live, configured);
             }
-            (Value::Array(live), Value::Array(asked), _, Some(list)) if !at.list_is_atomic() => {
-                self.lists(list, live, asked);
+            (Value::Array(live), Value::Array(configured), _, Some(list))
+                if !at.list_is_atomic() =>
+            {
+                self.lists(list, live, configured);
             }
-            (live, asked, ..) => *live = normalized(asked),
+            (live, configured, ..) => *live = normalized(configured),
         }
     }
 
-    fn referred(&self, is: &Reference, live: &mut Value, asked: Value) {
+    fn referred(&self, is: &Reference, live: &mut Value, configured: Value) {
         match self.definitions.at(is) {
-            Ok(at) => self.merge(at, live, asked),
-            Err(_) => *live = normalized(asked),
+            Ok(at) => self.merge(at, live, configured),
+            Err(_) => *live = normalized(configured),
         }
     }
 
-    fn maps(&self, map: &Map, live: &mut Object<String, Value>, asked: Object<String, Value>) {
-        for (name, asked) in asked {
+    fn maps(&self, map: &Map, live: &mut Object<String, Value>, configured: Object<String, Value>) {
+        for (name, configured) in configured {
             match (live.get_mut(&name), map.field(&name)) {
-                (Some(live), Some((is, _))) => self.referred(is, live, asked),
-                (Some(live), None) => *live = normalized(asked),
+                (Some(live), Some((is, _))) => self.referred(is, live, configured),
+                (Some(live), None) => *live = normalized(configured),
                 (None, _) => {
-                    live.insert(name, normalized(asked));
+                    live.insert(name, normalized(configured));
                 }
             }
         }
     }
 
-    fn lists(&self, list: &List, live: &mut Vec<Value>, mut asked: Vec<Value>) {
-        let order = self.order(list, live, &asked);
-        // Each is taken once: an element that is there twice is merged with none.
+    fn lists(&self, list: &List, live: &mut Vec<Value>, mut configured: Vec<Value>) {
+        let order = self.order(list, live, &configured);
+        // Each once: an element that is there twice is merged with none.
         let mut take = |from: &ElementSource| match *from {
             ElementSource::Live(l) => live[l].take(),
-            ElementSource::Asked(a, None) => normalized(asked[a].take()),
-            ElementSource::Asked(a, Some(l)) => {
+            ElementSource::Configured(a, None) => normalized(configured[a].take()),
+            ElementSource::Configured(a, Some(l)) => {
                 let mut element = live[l].take();
-                self.referred(&list.element, &mut element, asked[a].take());
+                self.referred(&list.element, &mut element, configured[a].take());
                 element
             }
         };
         *live = order.iter().map(&mut take).collect();
     }
 
-    /// The elements of both, in an order that keeps each one's as far as can be:
-    /// shared elements come in the configuration's order, the live object's own
-    /// before or between them as they stood, the configuration's own where it has
-    /// them.
-    fn order(&self, list: &List, live: &[Value], asked: &[Value]) -> Vec<ElementSource> {
+    /// Shared elements come in the configuration's order, live elements before or between them
+    /// as they stood, and new elements where the configuration has them.
+    fn order(&self, list: &List, live: &[Value], configured: &[Value]) -> Vec<ElementSource> {
         let of = |element| identity(self.definitions, list, element);
-        // All have one: both lists are checked.
+        // Both lists are valid: all elements have an identity.
         let of = |element| of(element).ok().flatten().unwrap_or_default();
         let live_ids: Vec<Identity<'_>> = live.iter().map(of).collect();
-        let asked_ids: Vec<Identity<'_>> = asked.iter().map(of).collect();
-        // An element that is there twice is merged with nothing.
+        let configured_ids: Vec<Identity<'_>> = configured.iter().map(of).collect();
         let mut unique: HashMap<&str, Option<usize>> = HashMap::with_capacity(live.len());
         for (l, id) in live_ids.iter().enumerate() {
             let twice = |one: &mut Option<usize>| *one = None;
             unique.entry(id).and_modify(twice).or_insert(Some(l));
         }
-        let places = asked_ids.iter().enumerate();
+        let places = configured_ids.iter().enumerate();
         let places: HashMap<&str, usize> = places.map(|(a, id)| (&**id, a)).collect();
-        let mut shared = (0..asked.len()).filter(|a| unique.contains_key(&*asked_ids[*a]));
+        let mut shared =
+            (0..configured.len()).filter(|a| unique.contains_key(&*configured_ids[*a]));
         let mut turn = shared.next();
 
-        let merge =
-            |a: usize| ElementSource::Asked(a, unique.get(&*asked_ids[a]).copied().flatten());
-        let mut merged = Vec::with_capacity(live.len() + asked.len());
+        let merge = |a: usize| {
+            ElementSource::Configured(a, unique.get(&*configured_ids[a]).copied().flatten())
+        };
+        let mut merged = Vec::with_capacity(live.len() + configured.len());
         let (mut l, mut a) = (0, 0);
-        while l < live.len() || a < asked.len() {
+        while l < live.len() || a < configured.len() {
             match live_ids.get(l).map(|id| places.get(&**id)) {
                 Some(None) => {
                     merged.push(ElementSource::Live(l));
@@ -238,9 +227,10 @@ impl Merge<'_> {
                     turn = shared.next();
                     continue;
                 }
-                // Shared, and another one's turn: it comes, or came, where the
-                // configuration has it.
-                Some(Some(place)) if a < asked.len() && turn.is_some_and(|turn| turn != *place) => {
+                // Shared, and the turn of another one.
+                Some(Some(place))
+                    if a < configured.len() && turn.is_some_and(|turn| turn != *place) =>
+                {
                     l += 1;
                     continue;
                 }
@@ -248,7 +238,7 @@ impl Merge<'_> {
                 Some(Some(place)) if *place < a => l += 1,
                 _ => {}
             }
-            if a < asked.len() {
+            if a < configured.len() {
                 merged.push(merge(a));
                 a += 1;
             }

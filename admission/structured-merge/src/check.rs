@@ -1,6 +1,3 @@
-//! Validation of values against their types, and of configurations for requests that no
-//! configuration may make.
-
 use std::{collections::HashSet, fmt::Write};
 
 use serde_json::Value;
@@ -12,17 +9,14 @@ use crate::{
     types::{Definitions, List, Map, Reference, Scalar, TypeRef},
 };
 
-/// The deepest nesting of lists and objects, of either object: as deep as
-/// `serde_json` reads by default.
+/// The nesting limit of lists and objects: the default of `serde_json`.
 pub const MAX_DEPTH: usize = 128;
 
-/// Of a whole object, the live one's in any case.
 pub(crate) const IDENTITY_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 
 pub(crate) struct Checker<'a> {
     pub definitions: &'a Definitions,
-    /// Of a live object: nulls, fields that are not declared, twice the same
-    /// element, and atomic values are as they are.
+    /// Live objects may have nulls, undeclared fields, equal elements and atomic values.
     pub live: bool,
     pub path: Vec<PathStep<'a>>,
 }
@@ -34,8 +28,7 @@ pub(crate) enum PathStep<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// `free`: whether the way here went through a name that is not declared.
-    /// Beyond one, what is atomic is replaced without a word.
+    /// `free`: whether the path has an undeclared name. Below one, atomic values are replaced.
     pub fn value(
         &mut self,
         at: TypeRef<'a>,
@@ -176,7 +169,6 @@ impl<'a> Checker<'a> {
     fn path(&self) -> String {
         let mut text = String::new();
         for step in &self.path {
-            // Writing to a string does not fail.
             _ = match step {
                 PathStep::Field(name) if name.chars().all(|c| c.is_alphanumeric() || c == '_') => {
                     if !text.is_empty() {
@@ -193,7 +185,6 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A value's kind, with its article.
 pub(crate) const fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,9 +1,6 @@
-//! Parsing of OpenAPI v3 documents.
-//!
-//! The rules are those by which the API server makes its own merge schemas of
-//! the same documents: only `type`, `format`, `properties`, `items`,
-//! `additionalProperties`, `default`, `$ref` (also alone in `allOf`) and the
-//! `x-kubernetes-*` list, map and patch extensions mean anything here.
+//! Parsing of OpenAPI v3 documents, by the rules of the API server's own merge schemas: only
+//! `type`, `format`, `properties`, `items`, `additionalProperties`, `default`, `$ref` (also
+//! alone in `allOf`) and the `x-kubernetes-*` list, map and patch extensions count.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,10 +13,10 @@ use crate::{
     },
 };
 
-/// The most that is read: the core group of Kubernetes 1.36 has 1.6 MB.
+/// The core group of Kubernetes 1.36 has 1.6 MB.
 pub const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 
-// Two types that the documents describe less well than the server knows them.
+// The server treats these two types otherwise than its documents describe them.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
@@ -41,7 +38,7 @@ pub(crate) fn read(document: &[u8]) -> Result<Definitions, SchemaError> {
         Arc::new(Type::any(DEDUCED, false)),
         Arc::new(Type::any(UNTYPED, true)),
     ];
-    // A definition that only refers to another is none, to the server.
+    // A definition that only refers to another does not count, as in the server.
     let defined = || schemas.iter().filter(|(_, is)| is.get("$ref").is_none());
     let names: HashMap<&str, usize> = defined()
         .enumerate()
@@ -82,8 +79,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `preserve`: whether fields that are not declared are kept, which a schema
-    /// says for itself and all that is written inside it.
+    /// `preserve`: undeclared fields are preserved, here and in all schemas inside.
     fn schema(&self, schema: &Value, preserve: bool) -> Result<Type, String> {
         let preserve = preserve || has_extension(schema, "x-kubernetes-preserve-unknown-fields");
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
@@ -162,7 +158,7 @@ impl Reader<'_> {
             })
             .collect::<Result<_, String>>()?;
         let others = match schema.get("additionalProperties") {
-            // Without a word on any field, all are free.
+            // Without declared fields all are free.
             None => (preserve || properties.is_empty()).then(|| Reference::named(DEDUCED)),
             Some(Value::Bool(allowed)) => allowed.then(|| Reference::named(DEDUCED)),
             Some(others) => Some(self.reference(others, preserve)?),
@@ -208,7 +204,6 @@ fn any_or_int_or_string(schema: &Value, format: &str) -> Shape {
     }
 }
 
-/// The name behind `$ref`, which may be alone in `allOf`.
 fn referred(schema: &Value) -> Option<&str> {
     let alone = || match schema.get("allOf").and_then(Value::as_array)?.as_slice() {
         [one] => one.get("$ref"),
@@ -260,7 +255,7 @@ fn list_relation(schema: &Value) -> Result<Relation, String> {
     }
 }
 
-/// No keys make a set. In order of their names, as identities are compared.
+/// No keys: a set. Keys are sorted, as identities are compared.
 fn keyed(mut keys: Vec<String>) -> Relation {
     keys.sort();
     if keys.is_empty() {

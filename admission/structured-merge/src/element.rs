@@ -1,5 +1,3 @@
-//! The identity of elements in keyed lists and sets.
-
 use std::{borrow::Cow, fmt::Write};
 
 use serde_json::Value;
@@ -9,12 +7,11 @@ use crate::{
     types::{Definitions, List, Relation},
 };
 
-/// Equal for elements that are the same: those whose keys, or values, are equal,
-/// a whole number in any spelling (80, 80.0) included. Where one string tells
-/// elements apart it is that string, and others begin with [`OTHER`].
+/// Equal for elements with equal keys or values, whole numbers in any spelling (80, 80.0)
+/// included. An identity of one string is that string; others begin with [`OTHER`].
 pub(crate) type Identity<'a> = Cow<'a, str>;
 
-/// Begins what is no string, or a string that begins so.
+/// Starts the identity of a non-string, or of a string that starts so.
 const OTHER: char = '\0';
 
 /// `None` for the elements of atomic lists.
@@ -78,7 +75,6 @@ fn keyed<'a>(
     Ok(Cow::Owned(identity))
 }
 
-/// Of what has nothing beside it that tells it apart.
 fn alone(value: &Value) -> Identity<'_> {
     match value {
         Value::String(text) if !text.starts_with(OTHER) => Cow::Borrowed(text),
@@ -90,10 +86,7 @@ fn alone(value: &Value) -> Identity<'_> {
     }
 }
 
-// As JSON, but for numbers that are equal and spelled differently, and for
-// strings, which begin with their length.
 fn write(identity: &mut String, value: &Value) {
-    // Writing to a string does not fail.
     _ = match value {
         Value::Number(number) => match whole(number) {
             Some(whole) => write!(identity, "{whole}"),
@@ -104,7 +97,7 @@ fn write(identity: &mut String, value: &Value) {
     };
 }
 
-/// For people: `name="web"`, or `="value"` in a set.
+/// `name="web"`, or `="value"` in a set.
 pub(crate) fn label(list: &List, element: &Value) -> String {
     let Relation::Keyed(keys) = &list.relation else {
         return format!("={element}");

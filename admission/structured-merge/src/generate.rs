@@ -1,5 +1,4 @@
-//! Random objects, and configurations to apply to them, of any schema. The few
-//! names and numbers make elements and keys meet often.
+//! Random objects and configurations with few names, so that elements and keys meet often.
 
 use fastrand::Rng;
 use serde_json::{Map as Object, Value, json};
@@ -8,18 +7,25 @@ use crate::{Schema, Shape};
 
 const NAMES: [&str; 5] = ["a", "b", "web", "nvidia.com/gpu", ""];
 const PORTS: [i64; 4] = [0, 1, 80, 8080];
-/// Nothing beyond this many levels but what must be there.
+/// Deeper levels have required fields only.
 const DEEP: usize = 8;
 
-/// An object that the API server may hold: of the schema, though with equal
-/// elements and nulls at times.
+/// A valid live object, at times with equal elements and nulls.
 pub fn live(schema: &Schema, rng: &mut Rng) -> Value {
-    Generator { rng, asked: false }.value(schema, None, 0)
+    Generator {
+        rng,
+        configuration: false,
+    }
+    .value(schema, None, 0)
 }
 
-/// Something to apply to `live`. About three in four are sound.
+/// A configuration for `live`; about three in four are valid.
 pub fn configuration(schema: &Schema, live: &Value, rng: &mut Rng) -> Value {
-    let mut made = Generator { rng, asked: true }.value(schema, Some(live), 0);
+    let mut made = Generator {
+        rng,
+        configuration: true,
+    }
+    .value(schema, Some(live), 0);
     if rng.u8(..) < 48 {
         spoil(&mut made, rng);
     }
@@ -28,8 +34,8 @@ pub fn configuration(schema: &Schema, live: &Value, rng: &mut Rng) -> Value {
 
 struct Generator<'a> {
     rng: &'a mut Rng,
-    /// For a configuration: no nulls, no equal elements, hardly anything atomic.
-    asked: bool,
+    /// A configuration has no nulls, no equal elements and hardly any atomic values.
+    configuration: bool,
 }
 
 impl Generator<'_> {
@@ -38,7 +44,6 @@ impl Generator<'_> {
     }
 
     fn value(&mut self, schema: &Schema, like: Option<&Value>, depth: usize) -> Value {
-        // Often just what is there.
         if let Some(scalar) = like
             && (scalar.is_string() || scalar.is_number() || scalar.is_boolean())
             && self.one_in(3)
@@ -80,7 +85,7 @@ impl Generator<'_> {
         let names: Vec<String> = schema.fields().map(str::to_owned).collect();
         let mut fields = Object::new();
         for name in names {
-            // The object's own words about itself are the server's to check.
+            // The server checks these.
             if depth == 0 && matches!(name.as_str(), "apiVersion" | "kind") {
                 continue;
             }
@@ -94,10 +99,10 @@ impl Generator<'_> {
                 (_, DEEP..) => false,
                 _ => self.one_in(if field.keys().is_empty() { 8 } else { 3 }),
             };
-            if !wanted || self.asked && field.is_atomic() && !self.one_in(150) {
+            if !wanted || self.configuration && field.is_atomic() && !self.one_in(150) {
                 continue;
             }
-            let value = if !self.asked && self.one_in(60) {
+            let value = if !self.configuration && self.one_in(60) {
                 Value::Null
             } else {
                 self.value(&field, there, depth + 1)
@@ -151,8 +156,8 @@ impl Generator<'_> {
             elements.push(made);
         }
         self.rng.shuffle(&mut elements);
-        // An atomic list may say things twice; a live one of another kind, too.
-        let strict = !schema.is_atomic() && (self.asked || !self.one_in(10));
+        // Only atomic or live lists may have equal elements.
+        let strict = !schema.is_atomic() && (self.configuration || !self.one_in(10));
         if strict && !self.one_in(100) {
             let identity = |value: &Value| match schema.keys() {
                 [] => value.to_string(),
@@ -174,7 +179,6 @@ fn keep(element: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
-/// Puts something wrong somewhere.
 fn spoil(value: &mut Value, rng: &mut Rng) {
     let deeper = rng.u8(..8) > 0;
     match value {

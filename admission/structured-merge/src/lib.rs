@@ -1,22 +1,16 @@
-//! The merge of an `ApplyConfiguration` of a mutating admission policy: the structured
-//! merge of server-side apply, as Kubernetes 1.36 does it, with
-//! the schemas of the cluster's OpenAPI v3 or the bundled ones.
+//! The merge of an `ApplyConfiguration` of a mutating admission policy: server-side apply's
+//! structured merge as of Kubernetes 1.36, with the schemas of the cluster's OpenAPI v3 or the
+//! bundled ones.
 //!
-//! Lists are merged by their map keys (keys that are left out take their
-//! defaults), sets as sets, maps and structs field by field. Nothing is ever
-//! removed, and [`apply`] refuses a configuration that
+//! Lists are merged by their map keys (with defaults), sets as sets, maps and structs field by
+//! field. Nothing is ever removed. [`apply`] refuses undeclared fields, values of wrong types,
+//! nulls, elements that occur twice or lack all keys, and changes of atomic lists, maps and
+//! structs.
 //!
-//! - names a field that the schema does not declare,
-//! - holds a value of another type than the schema's, or a null,
-//! - names an element of a keyed list or set twice, or without any of its keys,
-//! - touches a list, map or struct that is only replaced as a whole (atomic).
+//! No I/O, and no panic on any input; objects may nest to [`MAX_DEPTH`].
 //!
-//! No I/O, and no panic on any input; neither object may nest deeper than
-//! [`MAX_DEPTH`].
-//!
-//! Sources: KEP-3962 (mutating admission policies), KEP-555 (server-side apply),
-//! and the merge rules of `sigs.k8s.io/structured-merge-diff` v6. The end-to-end
-//! tests compare with that code, merge by merge.
+//! Sources: KEP-3962 (mutating admission policies), KEP-555 (server-side apply), and
+//! `sigs.k8s.io/structured-merge-diff` v6, with which the end-to-end tests compare each merge.
 
 mod apply;
 mod check;

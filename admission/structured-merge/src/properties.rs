@@ -1,5 +1,3 @@
-//! Properties of merges of random pods, deployments and configurations.
-
 use fastrand::Rng;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -59,9 +57,9 @@ proptest! {
     #[test]
     fn merge_is_idempotent((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
-        let asked = generate::configuration(&schema, &live, &mut rng);
-        if let Ok(once) = apply(&schema, &live, &asked) {
-            let twice = apply(&schema, &once, &asked);
+        let configuration = generate::configuration(&schema, &live, &mut rng);
+        if let Ok(once) = apply(&schema, &live, &configuration) {
+            let twice = apply(&schema, &once, &configuration);
             prop_assert_eq!(twice, Ok(once));
         }
     }
@@ -69,8 +67,8 @@ proptest! {
     #[test]
     fn merged_object_matches_its_schema((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
-        let asked = generate::configuration(&schema, &live, &mut rng);
-        if let Ok(merged) = apply(&schema, &live, &asked) {
+        let configuration = generate::configuration(&schema, &live, &mut rng);
+        if let Ok(merged) = apply(&schema, &live, &configuration) {
             let again = generate::configuration(&schema, &merged, &mut rng);
             let expected = apply(&schema, &merged, &again);
             let made = check_apply(&schema, &merged, again, true).map(|checked| {
@@ -89,18 +87,18 @@ proptest! {
     fn merge_removes_nothing((schema, mut rng) in kinds()) {
         // Written whole, so that keys compare as they are.
         let live = normalized(generate::live(&schema, &mut rng));
-        let asked = generate::configuration(&schema, &live, &mut rng);
-        if let Ok(merged) = apply(&schema, &live, &asked) {
-            prop_assert!(nothing_is_lost(&schema, &live, &merged), "{live}\n{asked}\n{merged}");
+        let configuration = generate::configuration(&schema, &live, &mut rng);
+        if let Ok(merged) = apply(&schema, &live, &configuration) {
+            prop_assert!(nothing_is_lost(&schema, &live, &merged), "{live}\n{configuration}\n{merged}");
         }
     }
 
     #[test]
     fn merge_into_nothing_is_the_configuration((schema, mut rng) in kinds()) {
         let live = generate::live(&schema, &mut rng);
-        let asked = generate::configuration(&schema, &live, &mut rng);
-        if let Ok(merged) = apply(&schema, &json!({}), &asked) {
-            prop_assert_eq!(merged, normalized(asked));
+        let configuration = generate::configuration(&schema, &live, &mut rng);
+        if let Ok(merged) = apply(&schema, &json!({}), &configuration) {
+            prop_assert_eq!(merged, normalized(configuration));
         }
     }
 
@@ -114,7 +112,6 @@ proptest! {
     }
 }
 
-/// The laws hold of a merge that refuses everything, too.
 #[test]
 fn most_random_configurations_apply() {
     let schema = Schemas::bundled().kind("", "v1", "Pod");
@@ -123,8 +120,8 @@ fn most_random_configurations_apply() {
     let applied = (0..1_000)
         .filter(|_| {
             let live = generate::live(&schema, &mut rng);
-            let asked = generate::configuration(&schema, &live, &mut rng);
-            apply(&schema, &live, &asked).is_ok_and(|merged| merged != live)
+            let configuration = generate::configuration(&schema, &live, &mut rng);
+            apply(&schema, &live, &configuration).is_ok_and(|merged| merged != live)
         })
         .count();
     assert!((400..950).contains(&applied), "{applied} of 1000");

@@ -1,15 +1,13 @@
 //! Normalization of a configuration's scalars after the merge.
 //!
-//! The merge itself knows numbers, strings and booleans only. The server then
-//! turns the result into the kind's Go type, which is where a fraction in an
-//! integer field fails. That is checked here first, so that a policy that fails
-//! there fails here, and by its own `failurePolicy`.
+//! The API server turns the merged object into the kind's Go type, where a fraction in an
+//! integer field fails. This check is before the merge, so that such a policy fails here and by
+//! its own `failurePolicy`.
 
 use serde_json::{Number, Value};
 
 use crate::Shape;
 
-/// Whether a value of the shape can be this one.
 pub(crate) fn fits(shape: Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Integer, Value::Number(number)) => whole(number).is_some(),
@@ -45,7 +43,6 @@ pub(crate) fn normalized(value: Value) -> Value {
     }
 }
 
-/// Whether `value` settled is `other`.
 pub(crate) fn normalizes_to(other: &Value, value: &Value) -> bool {
     match (other, value) {
         (Value::Array(others), Value::Array(values)) => {
@@ -65,10 +62,9 @@ pub(crate) fn normalizes_to(other: &Value, value: &Value) -> bool {
     }
 }
 
-/// The whole number that it is, in whichever spelling.
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 pub(crate) fn whole(number: &Number) -> Option<i64> {
-    /// Beyond 2^53, floats leave whole numbers out.
+    /// The largest integer up to which an `f64` is exact.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     number.as_i64().or_else(|| {
         let float = number.as_f64()?;
@@ -76,8 +72,7 @@ pub(crate) fn whole(number: &Number) -> Option<i64> {
     })
 }
 
-/// Digits, one of the suffixes or an exponent. Source: the Kubernetes API
-/// reference, resource quantities.
+/// Source: the Kubernetes API reference, resource quantities.
 fn is_quantity(text: &str) -> bool {
     const SUFFIXES: [&str; 16] = [
         "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
@@ -97,7 +92,7 @@ fn is_quantity(text: &str) -> bool {
         && (SUFFIXES.contains(&suffix) || exponent().is_some())
 }
 
-/// RFC 3339, with the day that the month has.
+/// RFC 3339, with valid days of the month.
 fn is_time(text: &str) -> bool {
     let part = |range: std::ops::Range<usize>| -> Option<u32> {
         let digits = text.get(range)?;
@@ -207,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits() {
+    fn values_fit_shapes() {
         for (shape, value, does) in [
             (Shape::Integer, json!(5.0), true),
             (Shape::Integer, json!(5.5), false),

@@ -1,5 +1,3 @@
-//! The public view of types: by kind, then by field.
-
 use std::{
     fmt,
     sync::{Arc, LazyLock},
@@ -10,13 +8,13 @@ use crate::{
     types::{Definitions, Reference, Type, TypeRef},
 };
 
-/// The types of one document of `/openapi/v3/...`. Cheap to clone.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Schemas {
     definitions: Arc<Definitions>,
 }
 
-/// A type at its place. Cheap to clone.
+/// Cheap to clone.
 #[derive(Clone)]
 pub struct Schema {
     pub(crate) definitions: Arc<Definitions>,
@@ -24,19 +22,14 @@ pub struct Schema {
     atomic: Option<bool>,
 }
 
-/// What the values of a type look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Known fields, and possibly free ones.
+    /// Declared fields, and possibly free ones.
     Object,
-    /// Free keys, all values alike.
     Map,
     List,
-    /// Text, also of a format that is none of the next two.
     String,
-    /// Text, a date and time as in RFC 3339.
     Time,
-    /// Text, bytes in base64.
     Bytes,
     Integer,
     Number,
@@ -45,13 +38,12 @@ pub enum Shape {
     IntOrString,
     /// A resource quantity: `"500m"`, `2`.
     Quantity,
-    /// Anything.
     Any,
 }
 
 impl Schemas {
-    /// Core, apps, autoscaling/v2 and batch as Kubernetes 1.36.3 serves them, cut
-    /// down to what this crate reads. `admission/structured-merge/bundle` makes them anew.
+    /// Core, apps, autoscaling/v2 and batch of Kubernetes 1.36.3, reduced to the fields of this
+    /// crate. `admission/structured-merge/bundle` generates them.
     #[must_use]
     pub fn bundled() -> &'static Self {
         static BUNDLED: LazyLock<Schemas> = LazyLock::new(|| {
@@ -65,17 +57,14 @@ impl Schemas {
         &BUNDLED
     }
 
-    /// Reads one document that the API server has under `/openapi/v3/`.
-    ///
-    /// # Errors
-    /// It is too large, is no JSON, has no schemas, or one that means nothing.
+    /// Reads a document of `/openapi/v3/`.
     pub fn read(document: &[u8]) -> Result<Self, SchemaError> {
         Ok(Self {
             definitions: Arc::new(document::read(document)?),
         })
     }
 
-    /// The type of whole objects of a kind. The core group is the empty one.
+    /// The core group is the empty one.
     #[must_use]
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<Schema> {
         let key = (group.to_owned(), version.to_owned(), kind.to_owned());
@@ -83,7 +72,6 @@ impl Schemas {
         self.schema(&Reference::named(index))
     }
 
-    /// All kinds: group, version, kind.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let kinds = self.definitions.kinds.keys();
         kinds.map(|(group, version, kind)| (group.as_str(), version.as_str(), kind.as_str()))
@@ -116,7 +104,7 @@ impl Schema {
         self.is.shape
     }
 
-    /// Whether only the whole can be set, so that `apply` refuses to.
+    /// Atomic: `apply` cannot change a part of it.
     #[must_use]
     pub fn is_atomic(&self) -> bool {
         match self.is.shape {
@@ -125,7 +113,7 @@ impl Schema {
         }
     }
 
-    /// The fields that list elements are told apart by; empty for other types.
+    /// The keys of a keyed list; empty for other types.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         match self.is.list.as_ref().map(|list| &list.relation) {
@@ -134,21 +122,18 @@ impl Schema {
         }
     }
 
-    /// A declared field, or what a field of that name is where names are free;
-    /// `None` where there is no such field.
+    /// A declared field, or the type of free fields; `None`: there is no such field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Self> {
         let (reference, _) = self.is.map.as_ref()?.field(name)?;
         Self::new(&self.definitions, reference)
     }
 
-    /// The names of the declared fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let maps = self.is.map.iter();
         maps.flat_map(|map| map.fields.keys().map(String::as_str))
     }
 
-    /// What a list or a map is of; `None` for other types.
     #[must_use]
     pub fn element(&self) -> Option<Self> {
         let reference = match self.is.shape {

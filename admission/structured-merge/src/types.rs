@@ -1,5 +1,3 @@
-//! Types for merging: the allowed values, and how their parts are merged.
-
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -9,18 +7,16 @@ use serde_json::Value;
 
 use crate::Shape;
 
-/// All types of one document.
 #[derive(Debug)]
 pub(crate) struct Definitions {
     /// [`DEDUCED`] and [`UNTYPED`], then the named ones.
     pub types: Vec<Arc<Type>>,
-    /// By group, version and kind: places in `types`.
     pub kinds: HashMap<(String, String, String), usize>,
 }
 
-/// Whatever it is: maps are merged key by key, lists replaced.
+/// Any value: maps are merged key by key, lists are replaced.
 pub(crate) const DEDUCED: usize = 0;
-/// Whatever it is, as a whole.
+/// Any value, replaced as a whole.
 pub(crate) const UNTYPED: usize = 1;
 
 /// Up to three kinds of value, each of which the type allows.
@@ -47,22 +43,17 @@ pub(crate) struct List {
     pub relation: Relation,
 }
 
-/// How the elements of a list relate.
 #[derive(Debug)]
 pub(crate) enum Relation {
-    /// Replaced as a whole.
     Atomic,
-    /// Each value once.
     Set,
     /// Each combination of these fields once. Never empty.
     Keyed(Vec<String>),
 }
 
-/// A struct, a map, or both: known fields, and what all others are.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub fields: BTreeMap<String, Field>,
-    /// `None`: there are no others.
     pub others: Option<Reference>,
     pub atomic: bool,
 }
@@ -70,14 +61,13 @@ pub(crate) struct Map {
 #[derive(Debug)]
 pub(crate) struct Field {
     pub is: Reference,
-    /// Stands in for a key of a keyed list that is left out.
+    /// The default of a key of a keyed list.
     pub default: Option<Value>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Reference {
     pub target: Target,
-    /// What the place says of a map or struct over the type's own word.
     pub atomic: Option<bool>,
 }
 
@@ -85,11 +75,10 @@ pub(crate) struct Reference {
 pub(crate) enum Target {
     Named(usize),
     Inline(Arc<Type>),
-    /// A name that the document does not define: no value is of this type.
+    /// A name that the document does not define: no value is valid.
     Missing(String),
 }
 
-/// A type where it is used.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TypeRef<'a> {
     pub is: &'a Arc<Type>,
@@ -97,7 +86,7 @@ pub(crate) struct TypeRef<'a> {
 }
 
 impl Definitions {
-    /// The type at a place; the error is the name that leads nowhere.
+    /// The error is the undefined name.
     pub fn at<'a>(&'a self, reference: &'a Reference) -> Result<TypeRef<'a>, &'a str> {
         let is = match &reference.target {
             Target::Named(index) => self.types.get(*index).ok_or("")?,
@@ -131,7 +120,6 @@ impl<'a> TypeRef<'a> {
 }
 
 impl Map {
-    /// What the field is of which the name is given, and whether by that name.
     pub fn field(&self, name: &str) -> Option<(&Reference, bool)> {
         match self.fields.get(name) {
             Some(field) => Some((&field.is, true)),

@@ -1,6 +1,3 @@
-//! Merges one by one, with the bundled schemas, and what is said of those that
-//! are refused.
-
 use serde_json::{Value, json};
 use tautline_structured_merge::{MAX_DEPTH, MergeError, Schema, Schemas, Shape, apply};
 
@@ -58,14 +55,13 @@ fn a_key_that_is_left_out_has_its_default() {
         result["spec"]["containers"][1]["ports"],
         json!([{"containerPort": 80, "protocol": "TCP", "name": "http"}])
     );
-    // A container's is the empty name: it is another container.
     let nameless = json!({"spec": {"containers": [{"image": "x"}]}});
     let result = merged(&nameless).expect("it applies");
     assert_eq!(result["spec"]["containers"][2], json!({"image": "x"}));
 }
 
 #[test]
-fn sets_are_joined_and_shared_elements_take_the_order_asked_for() {
+fn sets_are_joined_in_the_order_of_the_configuration() {
     let result = merged(&json!({"metadata": {"finalizers": ["x/c", "x/a"]}}));
     let finalizers = &result.expect("it applies")["metadata"]["finalizers"];
     assert_eq!(*finalizers, json!(["x/c", "x/a", "x/b"]));
@@ -77,7 +73,7 @@ fn sets_are_joined_and_shared_elements_take_the_order_asked_for() {
 }
 
 #[test]
-fn what_a_configuration_does_not_say_stays() {
+fn unconfigured_fields_stay() {
     for nothing in [
         json!({}),
         json!({"spec": {}}),
@@ -97,9 +93,9 @@ fn what_a_configuration_does_not_say_stays() {
 }
 
 #[test]
-fn refusals_name_the_place_and_the_mend() {
+fn refusals_name_the_place_and_the_fix() {
     let container = |fields: Value| json!({"spec": {"containers": [fields]}});
-    for (configuration, said) in [
+    for (configuration, message) in [
         (json!([]), ": an apply configuration is an object"),
         (
             json!({"spec": {"nodeSelctor": {}}}),
@@ -148,7 +144,7 @@ fn refusals_name_the_place_and_the_mend() {
         ),
     ] {
         let refused = merged(&configuration).expect_err("it must be refused");
-        assert_eq!(refused.to_string(), said);
+        assert_eq!(refused.to_string(), message);
         assert!(!refused.live);
     }
     let refused = apply(&pod(), &json!({"spec": 1}), &json!({})).expect_err("no pod");
@@ -174,8 +170,9 @@ fn deep_values_are_refused_before_they_are_walked() {
     assert_eq!(apply(&free, &deepest, &deepest), Ok(deepest.clone()));
     for levels in [MAX_DEPTH, 5_000] {
         let deep = nested(levels);
-        for (live, asked, of_live) in [(&deep, &json!({}), true), (&deepest, &deep, false)] {
-            let refused = apply(&free, live, asked).expect_err("too deep");
+        for (live, configuration, of_live) in [(&deep, &json!({}), true), (&deepest, &deep, false)]
+        {
+            let refused = apply(&free, live, configuration).expect_err("too deep");
             assert_eq!(refused.live, of_live);
             assert_eq!(refused.reason, "nested deeper than 128 levels");
         }
@@ -240,7 +237,7 @@ fn schemas_lead_from_place_to_place() {
 #[test]
 fn documents_that_mean_nothing_are_refused() {
     let one = |schema: Value| json!({"components": {"schemas": {"a.Thing": schema}}}).to_string();
-    for (document, said) in [
+    for (document, message) in [
         (
             "{".to_owned(),
             "the OpenAPI document is no JSON: EOF while parsing an object at line 1 column 1",
@@ -273,6 +270,6 @@ fn documents_that_mean_nothing_are_refused() {
         ),
     ] {
         let refused = Schemas::read(document.as_bytes()).expect_err("it must be refused");
-        assert_eq!(refused.to_string(), said);
+        assert_eq!(refused.to_string(), message);
     }
 }

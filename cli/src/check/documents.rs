@@ -1,5 +1,3 @@
-//! Objects as they are written in files.
-
 use std::{
     fmt,
     io::Read,
@@ -13,7 +11,6 @@ use tautline_runtime::manifest_files;
 
 use crate::manifests;
 
-/// One object of a file.
 pub(super) struct Document {
     pub(super) file: PathBuf,
     /// The document of the file, from 1 on.
@@ -21,10 +18,7 @@ pub(super) struct Document {
     pub(super) value: Value,
 }
 
-/// The objects of these files.
-///
-/// # Errors
-/// The first file that cannot be read, or is no YAML.
+/// The objects of these files; fails at the first that cannot be read or is not YAML.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     let mut all = Vec::new();
     for file in files {
@@ -64,12 +58,11 @@ impl Document {
         self.value["kind"].as_str().unwrap_or_default()
     }
 
-    /// The namespace that is written, if one is.
     pub(super) fn namespace(&self) -> Option<&str> {
         self.value["metadata"]["namespace"].as_str()
     }
 
-    /// `NAMESPACE/NAME`, without a namespace that is not written.
+    /// `NAMESPACE/NAME`, or `NAME` for an object without a namespace.
     pub(super) fn name(&self) -> String {
         let metadata = &self.value["metadata"];
         let name = match (&metadata["name"], &metadata["generateName"]) {

@@ -1,5 +1,3 @@
-//! `tautline check model`
-
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
@@ -23,7 +21,6 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// What comes of one object.
 #[derive(Serialize)]
 struct Checked {
     object: String,
@@ -64,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 impl Checked {
-    /// As the server does it: what is left out is filled in, then it is reviewed.
+    /// Applies the defaults, then reviews, as the server does.
     fn of(kind: Kind, document: Document) -> Result<Self> {
         let (title, name) = (document.to_string(), document.name());
         let object = format!("{} {name}", document.kind());

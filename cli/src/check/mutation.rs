@@ -1,5 +1,3 @@
-//! `tautline check mutation`
-
 mod text;
 
 use std::{path::PathBuf, process::ExitCode};
@@ -44,7 +42,6 @@ struct Checked {
     objects: Vec<Object>,
 }
 
-/// The outcome of an object.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Object {
@@ -58,7 +55,7 @@ struct Object {
     patch: Value,
     cost_units: u64,
     invocations: Vec<InvocationReport>,
-    /// Errors, those too that failurePolicy Ignore left out.
+    /// Errors, including those that failurePolicy Ignore ignored.
     faults: Vec<Fault>,
     #[serde(rename = "passedOver")]
     skipped: Vec<SkippedPolicy>,
@@ -107,14 +104,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The request that a document is, or that would create it.
+/// The document's AdmissionReview, else a request that creates the document's object.
 fn request(document: &Document, namespace: &str) -> Result<Request> {
     if document.kind() == "AdmissionReview" {
         return serde_json::from_value(document.value["request"].clone())
             .with_context(|| format!("{}: request", plain(&document.to_string())));
     }
     let mut object = document.value.clone();
-    // What is in no namespace as written may be of a kind that never is.
+    // Without a namespace in the document, the kind may be cluster-scoped.
     let is_cluster_wide = CLUSTER_WIDE.contains(&document.kind());
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(namespace);
@@ -129,7 +126,7 @@ fn request(document: &Document, namespace: &str) -> Result<Request> {
     Request::create(object).with_context(needed)
 }
 
-/// Kinds of the core and apps groups that are in no namespace.
+/// Cluster-scoped kinds of the core and apps groups.
 const CLUSTER_WIDE: [&str; 3] = ["Namespace", "Node", "PersistentVolume"];
 
 impl Object {

@@ -1,5 +1,3 @@
-//! `tautline check policy`
-
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, anyhow, bail};
@@ -15,7 +13,6 @@ use crate::{
     table::plain,
 };
 
-/// The key of the ConfigMap.
 const KEY: &str = "policy.json";
 
 #[derive(clap::Args)]
@@ -48,7 +45,6 @@ struct Report {
     pods: Vec<Checked>,
 }
 
-/// What comes of one pod.
 #[derive(Serialize)]
 struct Checked {
     pod: String,
@@ -123,7 +119,7 @@ fn policy(args: &Args) -> Result<Policy> {
     let text = documents::text(&args.file)?;
     let objects = match manifest::documents(&text) {
         Ok(objects) if objects.iter().any(|(_, o)| o["kind"].is_string()) => objects,
-        // Where it is meant to be JSON, that is what to say of it.
+        // Only a text that is meant to be JSON gets the JSON error.
         Err(error) if !text.trim_start().starts_with('{') => bail!("{file}: {error}"),
         _ => {
             return Policy::parse(&text)
@@ -146,7 +142,7 @@ fn policy(args: &Args) -> Result<Policy> {
     bail!("{file}: no ConfigMap in it has data[{KEY}]; name one that has, or {KEY} itself")
 }
 
-/// The pod that an object is, or makes.
+/// The pod in an object, or in its pod template.
 fn pod(document: &Document) -> Option<Value> {
     let object = &document.value;
     let template = match document.kind() {

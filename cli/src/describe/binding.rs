@@ -1,5 +1,3 @@
-//! A binding, as text.
-
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
@@ -16,7 +14,6 @@ use crate::{
     tables::{Enforcement, reference},
 };
 
-/// A binding with the objects that describe it.
 pub(super) struct BindingDescription {
     pub binding: ConstraintPolicyBinding,
     pub offer: Option<ConstraintPolicyOffer>,
@@ -120,7 +117,6 @@ fn rule<'a>(policy: &'a ConstraintPolicy, name: &str) -> Option<&'a PolicyRule> 
     policy.spec.rules.iter().find(|r| r.name == name)
 }
 
-/// Rules of a policy without a result.
 fn unevaluated(policy: &ConstraintPolicy, known: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
     let rules = policy.spec.rules.iter().filter(|r| !known(&r.name));
     let rows = rules.map(|rule| {

@@ -1,5 +1,3 @@
-//! An offer, as text.
-
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
 use kube::{ResourceExt, core::Selector};
 use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer};
@@ -13,7 +11,6 @@ use crate::{
     tables::Enforcement,
 };
 
-/// An offer with the objects that describe it.
 pub(super) struct OfferDescription {
     pub offer: ConstraintPolicyOffer,
     pub policies: Vec<ConstraintPolicy>,
@@ -89,7 +86,6 @@ impl OfferDescription {
     }
 }
 
-/// A selector in kubectl's notation.
 fn selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else {
         return "none, so nothing is selected".into();

@@ -1,30 +1,26 @@
-//! Bars of cards, and how they look on this terminal.
-
 use std::{ffi::OsString, fmt::Write, io::IsTerminal};
 
-/// Columns of a bar.
+/// In columns.
 const WIDTH: usize = 20;
 
-/// The abilities of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TerminalStyle {
     pub(crate) unicode: bool,
     pub(crate) colour: bool,
 }
 
-/// Parts of a bar, of whatever unit.
+/// Parts of a bar, in any unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BarSegments {
     pub(crate) all: f64,
     pub(crate) used: f64,
-    /// Idle, and of no use.
+    /// Idle but unusable.
     pub(crate) fragmented: f64,
-    /// It is lost: no part of it is free.
+    /// The card is lost: no part of it is free.
     pub(crate) lost: bool,
 }
 
 impl TerminalStyle {
-    /// The style for standard output in this environment.
     pub(crate) fn of_stdout() -> Self {
         Self::from_env(
             |name| std::env::var_os(name),
@@ -37,7 +33,7 @@ impl TerminalStyle {
             let value = var(name)?.to_string_lossy().into_owned();
             (!value.is_empty()).then_some(value)
         };
-        // The first of these that is set is the one that counts.
+        // The first one that is set counts.
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let locale = locale.unwrap_or_default().to_lowercase();
         Self {
@@ -66,7 +62,6 @@ impl TerminalStyle {
         }
     }
 
-    /// The legend of the glyphs.
     pub(crate) fn legend(self) -> String {
         let g = self.glyphs();
         format!(
@@ -75,8 +70,7 @@ impl TerminalStyle {
         )
     }
 
-    /// Used first, then what is of no use, then what is free. What is not nothing
-    /// shows, and what is not all leaves a gap.
+    /// Used, then fragmented, then free cells. Any fragmented part shows.
     pub(crate) fn bar(self, parts: BarSegments) -> String {
         let g = self.glyphs();
         if parts.lost {
@@ -94,7 +88,6 @@ impl TerminalStyle {
         bar.collect()
     }
 
-    /// The text with its bars in colour, if there is to be any.
     pub(crate) fn paint(self, text: &str) -> String {
         if !self.colour {
             return text.to_owned();
@@ -171,34 +164,34 @@ mod tests {
 
     #[test]
     fn style_follows_locale_and_terminal() {
-        let look = |vars: &[(&str, &str)], terminal| {
+        let style = |vars: &[(&str, &str)], terminal| {
             let find = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|v| v.1.into());
-            let look = TerminalStyle::from_env(find, terminal);
-            (look.unicode, look.colour)
+            let style = TerminalStyle::from_env(find, terminal);
+            (style.unicode, style.colour)
         };
-        assert_eq!(look(&[], false), (false, false));
-        assert_eq!(look(&[("LANG", "en_GB.UTF-8")], true), (true, true));
+        assert_eq!(style(&[], false), (false, false));
+        assert_eq!(style(&[("LANG", "en_GB.UTF-8")], true), (true, true));
         assert_eq!(
-            look(&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], true),
+            style(&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], true),
             (false, true)
         );
         assert_eq!(
-            look(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")], true),
+            style(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")], true),
             (true, true)
         );
-        assert_eq!(look(&[("NO_COLOR", "1")], true), (false, false));
-        assert_eq!(look(&[("NO_COLOR", "")], true), (false, true));
-        assert_eq!(look(&[("TERM", "dumb")], true), (false, false));
+        assert_eq!(style(&[("NO_COLOR", "1")], true), (false, false));
+        assert_eq!(style(&[("NO_COLOR", "")], true), (false, true));
+        assert_eq!(style(&[("TERM", "dumb")], true), (false, false));
     }
 
     #[test]
     fn paint_colours_the_bar_only() {
-        let look = TerminalStyle {
+        let style = TerminalStyle {
             colour: true,
             ..ASCII
         };
         assert_eq!(
-            look.paint("a ##%. b"),
+            style.paint("a ##%. b"),
             "a \u{1b}[36m##\u{1b}[33m%\u{1b}[0m. b"
         );
         assert_eq!(ASCII.paint("##"), "##");

@@ -1,5 +1,3 @@
-//! `tautline gpu explain`
-
 mod nodes;
 mod report;
 mod text;

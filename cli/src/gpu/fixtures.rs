@@ -30,7 +30,7 @@ fn snapshot(items: Vec<manifest::Item>) -> Arc<Snapshot> {
     Arc::new(index.snapshot())
 }
 
-/// A node of so many cards in thousandths, and pods on it with their records.
+/// A node with this number of cards in mode milli, and pods on it with their records.
 pub(crate) fn slices(cards: &str, records: &[&str]) -> Arc<Snapshot> {
     let mut text = format!(
         "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  annotations: {{tautline.io/gpu-cards: \"{cards}\"}}\n"

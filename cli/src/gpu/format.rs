@@ -1,5 +1,3 @@
-//! Text for amounts and sharing modes.
-
 use tautline_core::quantity;
 use tautline_gpu_placement::{CARD, RequestClass, SharingMode};
 
@@ -12,7 +10,6 @@ pub(crate) fn sharing_mode(lane: SharingMode) -> String {
     }
 }
 
-/// A sharing mode in JSON.
 pub(crate) fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
         SharingMode::Milli => "milli",
@@ -21,7 +18,6 @@ pub(crate) fn sharing_mode_name(lane: SharingMode) -> &'static str {
     }
 }
 
-/// A node without the label of its cards' product.
 pub(crate) fn product(name: &str) -> &str {
     if name.is_empty() { "unknown" } else { name }
 }
@@ -63,7 +59,7 @@ pub(crate) fn bytes(bytes: i64) -> String {
     quantity::format_milli(bytes.saturating_mul(1000))
 }
 
-/// `41%`; what is not nothing is at least `<1%`.
+/// `41%`; `<1%` for a small part above 0.
 pub(crate) fn percent(part: f64, all: f64) -> String {
     if all <= 0.0 || part <= 0.0 {
         return "0%".into();

@@ -1,5 +1,3 @@
-//! `tautline gpu fragmentation`
-
 mod text;
 
 use std::{
@@ -29,7 +27,6 @@ pub(crate) struct Args {
     output: Output,
 }
 
-/// Everything that is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -45,7 +42,6 @@ struct Report {
     counted: Counted,
 }
 
-/// Requests that are alike.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Class {
@@ -58,9 +54,9 @@ struct Class {
     /// The part of all requests, 0 to 1.
     share: f64,
     pods: Vec<String>,
-    /// The number of such requests that still fit, without any others.
+    /// The number of such requests that still fit if no others come.
     still_fit: i64,
-    /// Idle GPU that it can make no use of.
+    /// Idle GPU that it cannot use.
     unusable_milli: i64,
     nodes: NodeCounts,
     #[serde(skip)]
@@ -90,17 +86,16 @@ struct Product {
     fragmented_milli: Option<i64>,
 }
 
-/// The source of the distribution.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Counted {
     pods: usize,
-    /// Waiting pods whose need only a rule of an offer states.
+    /// Waiting pods whose request is only in a rule of an offer.
     pods_by_rule: usize,
-    /// They ask for GPUs of which only the number is known.
+    /// Pods that request GPUs of which only the number is known.
     pods_not_counted: Vec<String>,
     classes: usize,
-    /// Too rare to be planned for.
+    /// Too rare to plan for.
     classes_left_out: usize,
 }
 
@@ -255,11 +250,11 @@ impl Counted {
     fn of(inspection: &Inspection, requests: &[CountedRequest]) -> Self {
         let counted: std::collections::HashSet<&str> =
             requests.iter().map(|r| r.pod.as_str()).collect();
-        let asks = |pod: &&std::sync::Arc<tautline_core::model::Pod>| {
+        let requests_gpu = |pod: &&std::sync::Arc<tautline_core::model::Pod>| {
             let mut requests = pod.requests.iter();
             requests.any(|(r, milli)| milli >= i64::from(CARD) && inspection.names().is_gpu(r))
         };
-        let names = inspection.snapshot().pods().filter(asks);
+        let names = inspection.snapshot().pods().filter(requests_gpu);
         let names = names.map(|p| tautline_core::model::key(&p.namespace, &p.name));
         let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
         left.sort_unstable();

@@ -23,17 +23,16 @@ pub(crate) struct SourceArgs {
     cluster: ClusterArgs,
 }
 
-/// The nodes, pods and offers that were read.
 pub(crate) struct Source {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The pods of the name that was asked for, as the API has them.
+    /// The pods of the requested name, as the API has them.
     pub(crate) named: Vec<Pod>,
-    /// The namespace of what names none.
+    /// The namespace of objects that name none.
     pub(crate) namespace: String,
 }
 
 impl SourceArgs {
-    /// Reads everything once, and keeps the pods called `pod` as they are.
+    /// Reads everything once; `named` gets the pods called `pod`.
     pub(crate) async fn read(&self, pod: Option<&str>) -> Result<Source> {
         match self.manifests.read()? {
             Some(items) => manifests(items, pod),

@@ -1,5 +1,3 @@
-//! `tautline gpu top`
-
 mod report;
 mod text;
 

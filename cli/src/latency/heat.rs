@@ -25,7 +25,6 @@ const NAME: usize = 32;
 /// Names up to this stand above their columns, else numbers do.
 const SHORT_NAME: usize = 10;
 
-/// Colour support of the terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Colours {
     #[default]
@@ -34,7 +33,6 @@ pub(super) enum Colours {
     All,
 }
 
-/// Properties of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Canvas {
     pub(super) unicode: bool,
@@ -92,9 +90,8 @@ impl Canvas {
     }
 }
 
-/// The figure with a mark for its source.
-pub(super) fn marked_figure(told: EffectiveRtt) -> String {
-    let mark = match told.basis {
+pub(super) fn marked_figure(effective: EffectiveRtt) -> String {
+    let mark = match effective.basis {
         Basis::Same => return String::new(),
         Basis::Unreachable => return "x".to_owned(),
         Basis::Nothing => return "-".to_owned(),
@@ -103,7 +100,7 @@ pub(super) fn marked_figure(told: EffectiveRtt) -> String {
         Basis::Estimated => "~",
         Basis::Old => "?",
     };
-    match told.rtt_micros {
+    match effective.rtt_micros {
         Some(micros) => format!("{mark}{}", short(micros)),
         None => "-".to_owned(),
     }
@@ -213,18 +210,18 @@ impl Map<'_> {
     }
 
     fn cell(&self, cell: &Cell, width: usize, compact: bool) -> String {
-        let told = cell.effective;
+        let effective = cell.effective;
         let coloured = self.canvas.colours != Colours::None;
-        let scale = self.scale.filter(|_| told.basis != Basis::Same);
-        let place = told.rtt_micros.zip(scale);
+        let scale = self.scale.filter(|_| effective.basis != Basis::Same);
+        let place = effective.rtt_micros.zip(scale);
         if compact {
             return match place {
                 Some((micros, scale)) if coloured => self.canvas.paint("  ", scale.place(micros)),
                 Some((micros, scale)) => format!(" {}", self.canvas.glyph(scale, micros)),
-                None => format!("{:>2}", marked_figure(told)),
+                None => format!("{:>2}", marked_figure(effective)),
             };
         }
-        let text = marked_figure(told);
+        let text = marked_figure(effective);
         match place {
             Some((micros, scale)) if coloured => {
                 let cell = format!("{text:>width$} ", width = width - 2);
@@ -280,7 +277,6 @@ impl Map<'_> {
         out
     }
 
-    /// How much of it is measured.
     fn counted(&self) -> String {
         let cells = || {
             let rows = self.report.cells.iter().enumerate();
@@ -321,7 +317,6 @@ impl Map<'_> {
     }
 }
 
-/// Ends a line without the spaces before its end.
 fn trim(out: &mut String) {
     out.truncate(out.trim_end_matches(' ').len());
     out.push('\n');

@@ -1,5 +1,3 @@
-//! `tautline latency matrix`
-
 use std::{
     io::Write,
     path::{Path, PathBuf},
@@ -72,7 +70,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether no cell has a figure.
 fn is_empty(report: &MatrixReport) -> bool {
     let mut cells = report.cells.iter().flatten();
     cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))

@@ -1,5 +1,3 @@
-//! `tautline latency pair A B`
-
 mod text;
 
 use std::process::ExitCode;

@@ -1,5 +1,3 @@
-//! From a round-trip time to a place on a logarithmic scale, and to a colour.
-
 use tautline_latency::report::MatrixReport;
 
 /// The colour map cividis, which looks the same with and without colour blindness
@@ -28,12 +26,12 @@ pub(super) struct Scale {
 pub(super) struct Rgb(pub(super) [u8; 3]);
 
 impl Scale {
-    /// `None`: there is no figure.
+    /// `None` without figures.
     pub(super) fn of(report: &MatrixReport) -> Option<Self> {
         let mut figures = Vec::new();
         for (i, row) in report.cells.iter().enumerate() {
             for (j, cell) in row.iter().enumerate() {
-                // A node's way to itself is no figure.
+                // A node's distance to itself does not count.
                 let own = i == j && cell.effective.rtt_micros == Some(0);
                 figures.extend(cell.effective.rtt_micros.filter(|_| !own));
             }
@@ -54,7 +52,6 @@ impl Scale {
         (((micros.max(1) as f64) / self.low).ln() / width).clamp(0.0, 1.0)
     }
 
-    /// What is at a place.
     pub(super) fn micros(self, place: f64) -> u64 {
         (self.low * (self.high / self.low).powf(place)).round() as u64
     }
@@ -80,7 +77,7 @@ impl Rgb {
         Self([mix(0), mix(1), mix(2)])
     }
 
-    /// Whether dark letters read better on it than bright ones.
+    /// True if dark letters are more readable on it.
     pub(super) fn is_bright(self) -> bool {
         let [r, g, b] = self.0.map(u32::from);
         r * 299 + g * 587 + b * 114 > 128_000

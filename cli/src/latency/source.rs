@@ -1,5 +1,3 @@
-//! Requests to the latency provider.
-
 use std::fmt::Write;
 
 use anyhow::{Context, Result, bail};
@@ -31,7 +29,7 @@ impl SourceArgs {
             "forward the provider's admin port (kubectl -n tautline-system port-forward \
              deploy/tautline-latency 9090), or set --url"
         })?;
-        let said = String::from_utf8_lossy(&body);
+        let message = String::from_utf8_lossy(&body);
         match status.as_u16() {
             200 => {
                 let report = serde_json::from_slice(&body);
@@ -39,15 +37,15 @@ impl SourceArgs {
                     format!("{url} returned no report; is it a latency provider of this version?")
                 })
             }
-            404 if said.starts_with("there is no ") => {
-                note!("error: {}", said.trim_end());
+            404 if message.starts_with("there is no ") => {
+                note!("error: {}", message.trim_end());
                 Ok(None)
             }
             404 => bail!(
                 "{url} does not exist; --url is not the admin port of a \
                  latency provider of this version"
             ),
-            other => bail!("{url} answered {other}: {}", said.trim()),
+            other => bail!("{url} answered {other}: {}", message.trim()),
         }
     }
 }

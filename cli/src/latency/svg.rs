@@ -96,7 +96,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                  height=\"{high}\" fill=\"{fill}\" stroke=\"#fff\" stroke-width=\"0.5\"/>"
             );
             let text = marked_figure(cell.effective);
-            // Lost pairs show in any size: a cross is no colour.
+            // Lost pairs have a text at any size: they have no colour.
             if !text.is_empty() && (wide == CELL_WIDTH || text == "x") {
                 let (x, y) = (x + wide / 2, y + high / 2 + 4);
                 _ = writeln!(

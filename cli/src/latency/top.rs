@@ -1,5 +1,3 @@
-//! `tautline latency top`
-
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,5 +1,3 @@
-//! Microseconds as text.
-
 use std::time::Duration;
 
 use tautline_core::duration;
@@ -34,7 +32,7 @@ pub(super) fn age(micros: u64) -> String {
     }
 }
 
-/// `20%`; of a share that is not quite nothing `<1%`.
+/// `20%`; `<1%` for a small share above 0.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
         p if p > 0.0 && p < 1.0 => "<1%".to_owned(),

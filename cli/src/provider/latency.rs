@@ -1,5 +1,3 @@
-//! `tautline provider latency`
-
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
@@ -7,7 +5,7 @@ use tautline_latency::{Config, EchoKeySource, FitSettings, RACK, TARGETS};
 
 use crate::extender::parse_duration;
 
-/// One for each of up to 5,000 agents, and those of callers.
+/// Connections of up to 5,000 agents, and of callers.
 const CONNECTIONS: usize = 8192;
 
 #[derive(clap::Args)]

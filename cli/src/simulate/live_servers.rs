@@ -1,7 +1,6 @@
-//! A trace through the real extender and the real gpu-slice provider, over HTTP and gRPC on
-//! loopback. This module takes the part of kube-scheduler: it posts the names of all nodes that
-//! fit to filter and prioritize, and takes one of the nodes with the best score. Then the provider
-//! reserves, the pod is bound, and the provider sees it in its watch.
+//! A trace through the real extender and the real gpu-slice provider on loopback. In place of
+//! kube-scheduler this module calls filter and prioritize for the nodes that fit, picks one of
+//! the best score, has the provider reserve, and binds the pod.
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration, time::Instant};
 
@@ -32,10 +31,9 @@ use tokio_util::sync::CancellationToken;
 use super::trace_objects;
 use crate::http::Http;
 
-/// Far more than an answer takes: what is measured is where pods go.
+/// Far more than an answer takes: the simulation measures placement, not time.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// All runs of an experiment, one after the other.
 pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<RunResult>> {
     let mut outcomes = Vec::new();
     for (workload, orders) in &experiment.workloads {
@@ -62,7 +60,6 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
     Ok(outcomes)
 }
 
-/// Running servers.
 struct LiveServers {
     store: ClusterStore,
     http: Http,
@@ -81,7 +78,7 @@ impl LiveServers {
         policy: PolicyName,
     ) -> Result<Self> {
         let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
-        let asked = workload
+        let shapes = workload
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
@@ -90,7 +87,7 @@ impl LiveServers {
             GpuConfig {
                 policy,
                 order: NodeOrder::Named,
-                classes: Some(RequestDistribution::from_shapes(asked).classes()),
+                classes: Some(RequestDistribution::from_shapes(shapes).classes()),
                 ..GpuConfig::default()
             },
         ));
@@ -156,7 +153,7 @@ impl LiveServers {
         mut chooser: TieBreaker,
         tell: &impl Fn(u64),
     ) -> Result<RunRecord> {
-        // An account of its own: the cards that the provider gives must be free.
+        // A second inventory, to check that the provider's cards are free.
         let mut cluster = Cluster::new(&experiment.trace, workload, order, self.policy);
         let mut record = RunRecord::default();
         for (number, pod) in order.pods.iter().enumerate() {
@@ -166,10 +163,10 @@ impl LiveServers {
             if let Some(node) = &node {
                 let card = self.bind(&json, node).await?;
                 let index = trace_objects::index(node).context("a node of another name")?;
-                let held = cluster.place_on(shape, index, card.first().map(|c| c.0));
-                let held = held.map(|h| h.grant.parts).unwrap_or_default();
+                let placed = cluster.place_on(shape, index, card.first().map(|c| c.0));
+                let placed = placed.map(|h| h.grant.parts).unwrap_or_default();
                 ensure!(
-                    held == card,
+                    placed == card,
                     "arrival {number}: node {node} cannot give {card:?} to {shape:?}"
                 );
             }
@@ -179,7 +176,7 @@ impl LiveServers {
         Ok(record)
     }
 
-    /// One scheduling cycle; `None`: no node will do.
+    /// One scheduling cycle; `None`: no node is usable.
     async fn schedule(&self, json: &Value, chooser: &mut TieBreaker) -> Result<Option<String>> {
         let pod = core(json)?;
         let mut names: Vec<String> = {
@@ -209,8 +206,8 @@ impl LiveServers {
                 bail!("prioritize answered with a malformed score: {score}");
             };
             match best {
-                Some((_, held)) if held > score => {}
-                Some((_, held)) if held == score => {
+                Some((_, highest)) if highest > score => {}
+                Some((_, highest)) if highest == score => {
                     equals += 1;
                     if chooser.replaces(equals) {
                         best = Some((host, score));
@@ -222,7 +219,7 @@ impl LiveServers {
         Ok(best.map(|(host, _)| host.to_owned()))
     }
 
-    /// Reserves, binds and confirms; gives the cards.
+    /// Reserves, binds and confirms; returns the cards.
     async fn bind(&self, json: &Value, node: &str) -> Result<Vec<(u16, u16)>> {
         let mut pod = core(json)?;
         let snapshot = self.store.snapshot();

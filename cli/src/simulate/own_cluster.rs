@@ -1,5 +1,3 @@
-//! The number of further pods that fit on the user's own cluster.
-
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, bail};
@@ -65,7 +63,7 @@ async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
     ))
 }
 
-/// The cards of nodes that take pods, and what the pods ask.
+/// The cards of schedulable nodes, and the requests of pods.
 fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let names = Names::default();
     let mut on: HashMap<&str, Vec<&Pod>> = HashMap::new();
@@ -94,7 +92,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
             }
         }
     }
-    // No node gives the unit of a waiting pod; the largest is the cautious choice.
+    // No node has the unit of a waiting pod; the largest is the cautious choice.
     let largest = units.values().copied().max();
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());
@@ -105,7 +103,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     own
 }
 
-/// Reports the devices of a node that do not count here.
+/// Reports the devices of a node that are not simulated.
 fn warn(node: &str, inventory: &Inventory) {
     for warning in &inventory.warnings {
         note!("node {node}: {warning}");

@@ -1,10 +1,8 @@
-//! The progress of long runs, on a terminal.
-
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on stderr; nothing where that is no terminal.
+/// A progress bar on stderr; hidden if that is not a terminal.
 pub(super) fn bar(arrivals: u64) -> ProgressBar {
     let bar = ProgressBar::new(arrivals);
     let style =

@@ -1,10 +1,8 @@
-//! Figures as tables for people.
-
 use tautline_gpu_simulator::{PublishedCurves, RunResult, fill};
 
 use crate::table::table;
 
-/// A line a run; with several seeds, the means of each workload and policy below.
+/// A line for each run; with several seeds, the means of each workload and policy below.
 pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> String {
     let known = |o: &RunResult| {
         published
@@ -26,7 +24,7 @@ pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> Strin
     out
 }
 
-/// Runs that differ by their seed alone, in the order of the first.
+/// Runs that differ only in their seed, in the order of the first.
 fn groups(outcomes: &[RunResult]) -> Vec<Vec<&RunResult>> {
     let mut groups: Vec<Vec<&RunResult>> = Vec::new();
     for outcome in outcomes {

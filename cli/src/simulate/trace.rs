@@ -1,5 +1,3 @@
-//! Policies on a recorded cluster.
-
 use std::path::Path;
 
 use anyhow::Result;
@@ -45,7 +43,6 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     })
 }
 
-/// Notes that a reader of the figures needs.
 fn notes(experiment: &Experiment) -> Vec<String> {
     let drawn = experiment.drawn();
     if drawn.is_empty() {

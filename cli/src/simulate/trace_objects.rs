@@ -1,5 +1,3 @@
-//! A trace as objects of a cluster.
-
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -43,7 +41,6 @@ pub(super) fn index(name: &str) -> Option<usize> {
     name.split_once('-')?.0.parse().ok()
 }
 
-/// The lists of models that pods ask for.
 fn models(workload: &Workload) -> Vec<&Arc<[Arc<str>]>> {
     let mut all: Vec<_> = workload.shapes.iter().map(|s| &s.models).collect();
     all.sort();
@@ -51,7 +48,6 @@ fn models(workload: &Workload) -> Vec<&Arc<[Arc<str>]>> {
     all
 }
 
-/// A policy and an offer for each list of models.
 pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
     let mut all = Vec::new();
     for (i, models) in models(workload).into_iter().enumerate() {
@@ -82,7 +78,6 @@ pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
     Ok(all)
 }
 
-/// The pod of an arrival.
 pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
     let list = models(workload);
     let list = list.iter().position(|m| **m == shape.models).unwrap_or(0);

@@ -1,5 +1,3 @@
-//! A terminal that is drawn on in place.
-
 use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
@@ -11,7 +9,6 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// The size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub columns: usize,
@@ -20,7 +17,7 @@ pub(crate) struct Size {
 
 /// The terminal's size: from `COLUMNS` and `LINES`, else from the terminal, else 80 by 24.
 pub(crate) fn size() -> Size {
-    let asked = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let terminal = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let of = |name: &str, own: Option<u16>, default: usize| {
         let set = std::env::var(name).ok().and_then(|v| v.parse().ok());
         set.or(own.map(usize::from))
@@ -28,8 +25,8 @@ pub(crate) fn size() -> Size {
             .unwrap_or(default)
     };
     Size {
-        columns: of("COLUMNS", asked.map(|s| s.ws_col), 80),
-        rows: of("LINES", asked.map(|s| s.ws_row), 24),
+        columns: of("COLUMNS", terminal.map(|s| s.ws_col), 80),
+        rows: of("LINES", terminal.map(|s| s.ws_row), 24),
     }
 }
 

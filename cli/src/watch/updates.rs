@@ -1,5 +1,3 @@
-//! A stream of the cluster's bindings.
-
 use std::time::Duration;
 
 use futures::StreamExt;

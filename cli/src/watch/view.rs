@@ -1,5 +1,3 @@
-//! The current bindings, and the changes of their compliance.
-
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
@@ -30,11 +28,10 @@ pub(super) struct BindingsView {
     listing: Bindings,
     ready: bool,
     lost: Option<(Timestamp, String)>,
-    /// Bindings that cannot be read, and why.
+    /// Unreadable bindings, with the errors.
     unreadable: BTreeMap<Key, String>,
 }
 
-/// A change of a binding's compliance.
 #[derive(Debug)]
 pub(super) struct Change {
     time: Timestamp,
@@ -57,7 +54,7 @@ impl BindingsView {
         }
     }
 
-    /// Whether a first list is complete.
+    /// True once the first list is complete.
     pub(super) fn ready(&self) -> bool {
         self.ready
     }
@@ -86,10 +83,10 @@ impl BindingsView {
             Event::InitApply(guarded) => {
                 let key = key(&guarded);
                 // The last readable version stays.
-                let kept = self
+                let binding = self
                     .read(guarded)
                     .or_else(|| self.bindings.get(&key).cloned());
-                self.listing.extend(kept.map(|b| (key, b)));
+                self.listing.extend(binding.map(|b| (key, b)));
             }
             Event::InitDone => {
                 let old = std::mem::replace(&mut self.bindings, std::mem::take(&mut self.listing));

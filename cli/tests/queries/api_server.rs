@@ -91,7 +91,7 @@ impl ApiServer {
     /// Stops listening.
     pub fn close(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then goes.
+        // Wakes the listener, which then stops.
         _ = TcpStream::connect(("127.0.0.1", self.port));
         while TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
             std::thread::yield_now();
@@ -105,7 +105,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// One request a connection.
+/// One request per connection.
 fn serve(mut stream: TcpStream, answer: &dyn Fn(&str) -> Answer, stop: &AtomicBool) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let Some(Ok(first)) = lines.next() else {

@@ -39,12 +39,12 @@ fn plugin_help_says_kubectl() {
     let dir = tempfile::tempdir().unwrap();
     let plugin = dir.path().join("kubectl-tautline");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tautline"), &plugin).unwrap();
-    let said = |args: &[&str]| {
+    let printed = |args: &[&str]| {
         let out = Command::new(&plugin).args(args).output().unwrap();
         assert!(out.status.success(), "{}", text(&out.stderr));
         text(&out.stdout)
     };
-    let help = said(&["get", "bindings", "--help"]);
+    let help = printed(&["get", "bindings", "--help"]);
     assert!(
         help.contains("Usage: kubectl tautline get bindings"),
         "{help}"
@@ -53,8 +53,8 @@ fn plugin_help_says_kubectl() {
         help.contains("\n  kubectl tautline get bindings -A"),
         "{help}"
     );
-    assert!(said(&["watch", "--help"]).contains("Usage: kubectl tautline watch"));
-    assert!(said(&["--help"]).contains("Usage: kubectl tautline [OPTIONS]"));
+    assert!(printed(&["watch", "--help"]).contains("Usage: kubectl tautline watch"));
+    assert!(printed(&["--help"]).contains("Usage: kubectl tautline [OPTIONS]"));
 
     let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
     let out = Command::new(&plugin)

@@ -32,7 +32,7 @@ fn explain_shows_the_current_node() {
     let bound = |node: &str| json!({"state": "Bound", "node": node});
     for (now, expected) in [
         (bound("n01"), &["  now bound to n01\n", "> n01"][..]),
-        // A node that is not shown otherwise.
+        // A node that would not be shown otherwise.
         (
             bound("n45"),
             &["  now bound to n45\n", "> n45", "... and 9 more nodes"],
@@ -54,9 +54,9 @@ fn explain_shows_the_current_node() {
         for args in [&["shop/web-0"][..], &["web-0", "-n", "shop"]] {
             let out = explain(&server, args);
             assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
-            let said = text(&out.stdout);
+            let printed = text(&out.stdout);
             for part in expected {
-                assert!(said.contains(part), "{part}: {said}");
+                assert!(printed.contains(part), "{part}: {printed}");
             }
         }
     }

@@ -88,29 +88,29 @@ fn get_rereads_an_expired_list() {
 #[test]
 fn get_accepts_an_empty_list() {
     let server = ApiServer::start(|_| bindings(&[], ""));
-    let said = |args: &[&str]| {
+    let outputs = |args: &[&str]| {
         let out = tautline(&server, args);
         assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
         (text(&out.stdout), text(&out.stderr))
     };
     let nothing = |message: &str| (String::new(), format!("{message}\n"));
     assert_eq!(
-        said(&["get", "bindings"]),
+        outputs(&["get", "bindings"]),
         nothing("no bindings found in namespace shop")
     );
     assert_eq!(
-        said(&["get", "cp", "-n", "other"]),
+        outputs(&["get", "cp", "-n", "other"]),
         nothing("no policies found in namespace other")
     );
     assert_eq!(
-        said(&["get", "offer", "-A"]),
+        outputs(&["get", "offer", "-A"]),
         nothing("no offers found in any namespace")
     );
     assert_eq!(
-        said(&["get", "bindings", "--compliance", "error", "--offer", "a"]),
+        outputs(&["get", "bindings", "--compliance", "error", "--offer", "a"]),
         nothing("no bindings of offer a with compliance Error found in namespace shop")
     );
-    let (stdout, _) = said(&["get", "bindings", "-A", "-o", "json"]);
+    let (stdout, _) = outputs(&["get", "bindings", "-A", "-o", "json"]);
     assert_eq!(
         serde_json::from_str::<Value>(&stdout).unwrap()["items"],
         json!([])
@@ -204,7 +204,7 @@ fn get_errors_name_the_fix() {
         &["describe", "offer", "a"],
         &["watch"],
     ];
-    let said = |server: &ApiServer, expected: &str| {
+    let fails_with = |server: &ApiServer, expected: &str| {
         for args in commands {
             let out = tautline(server, args);
             assert_eq!(out.status.code(), Some(2), "{args:?}");
@@ -216,13 +216,13 @@ fn get_errors_name_the_fix() {
         }
     };
     let server = ApiServer::start(|_| Answer::text(404, "404 page not found\n"));
-    said(&server, "`tautline crds | kubectl apply -f -`");
+    fails_with(&server, "`tautline crds | kubectl apply -f -`");
     let message = "constraintpolicy... is forbidden: User \"eve\" cannot";
     let server = ApiServer::start(move |_| refusal(403, "Forbidden", message, None));
-    said(&server, "the verbs get, list and watch");
+    fails_with(&server, "the verbs get, list and watch");
     let server = ApiServer::start(|_| refusal(401, "Unauthorized", "Unauthorized", None));
-    said(&server, "does not take these credentials (Unauthorized)");
+    fails_with(&server, "does not take these credentials (Unauthorized)");
     let mut server = ApiServer::start(|_| bindings(&[], ""));
     server.close();
-    said(&server, "Connection refused");
+    fails_with(&server, "Connection refused");
 }

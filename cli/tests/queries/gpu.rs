@@ -102,13 +102,13 @@ fn gpu_reads_requests_from_offers() {
     });
     // The namespace is that of the kubeconfig's context.
     let out = tautline(&server, &["gpu", "explain", "web-1", "--policy", "fgd"]);
-    let (said, warned) = (text(&out.stdout), text(&out.stderr));
+    let (printed, warned) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.code(), Some(0), "{warned}");
     assert!(
-        said.contains("policy web, offer web, request 250m"),
-        "{said}"
+        printed.contains("policy web, offer web, request 250m"),
+        "{printed}"
     );
-    assert!(said.contains("card 1 would have 750m left"), "{said}");
+    assert!(printed.contains("card 1 would have 750m left"), "{printed}");
     assert!(
         warned.contains("ConstraintPolicyOffer shop/odd"),
         "{warned}"

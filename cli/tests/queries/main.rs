@@ -1,7 +1,7 @@
 //! `get`, `describe`, `watch` and others through the real binary, against a server
 //! that answers from a script.
 
-// Helpers of tests are no tests to the lint.
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 mod api_server;

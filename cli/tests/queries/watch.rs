@@ -1,4 +1,4 @@
-//! A watch that runs: its lines, a loss of the connection, its end.
+//! A running watch: its lines, a lost connection, its end.
 
 use std::{
     io::{BufRead, BufReader},
@@ -17,8 +17,7 @@ use crate::{
     binding, bindings, command, refusal,
 };
 
-/// A `watch` that runs, and the lines of its outputs as they come: which of the two comes
-/// first cannot be told.
+/// A running `watch`, and the lines of its two outputs, in no defined order.
 struct Watching {
     child: Child,
     out: mpsc::Receiver<String>,
@@ -63,7 +62,7 @@ fn expect(lines: &mpsc::Receiver<String>, part: &str) {
         }
         seen.push(line);
     }
-    panic!("{part:?} was not said, but {seen:?}");
+    panic!("{part:?} was not printed, but {seen:?}");
 }
 
 impl Drop for Watching {
@@ -82,14 +81,14 @@ fn watch_prints_changes_reconnects_and_ends_on_a_signal() {
     let lists = AtomicUsize::new(0);
     let server = ApiServer::start(move |path| {
         if path.contains("watch=") {
-            // The first one breaks off: the version that it goes on from is gone.
+            // The first watch breaks off: its resourceVersion is gone.
             return match lists.load(Ordering::SeqCst) {
                 2 if path.contains("resourceVersion=9") => Answer::text(200, &change("Violation")),
                 2 => refusal(500, "InternalError", "no longer", None),
                 _ => Answer::watch(&change("Limit")),
             };
         }
-        // One for the check, one for each watch, of which the second fails.
+        // One list for the check, then one for each watch; the second fails.
         match lists.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => bindings(&[binding("a-1", "Compliant")], ""),
             2 => refusal(500, "InternalError", "starting", None),

@@ -1,6 +1,5 @@
-//! A rule provider that answers from `CostProvider` and `RuleProvider` resources,
-//! in the form that Turnbuckle's mock reads: for trying policies before anything
-//! measures, and for tests.
+//! A rule provider for tests, scripted by `CostProvider` and `RuleProvider` of Turnbuckle's
+//! mock.
 
 mod pattern;
 mod process;
@@ -20,11 +19,9 @@ pub use crate::process::{ProcessConfig, run};
 
 use crate::pattern::{NodePattern, TargetPattern};
 
-/// The cost of every node when no script is about the question.
 const DEFAULT_COST: i64 = 1;
 
-/// The provider. Clones share their scripts. A script counts for pods of its own
-/// namespace, and for those of others only if its namespace is trusted.
+/// Clones share their scripts, which apply to their own namespace, or all if it is trusted.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     trusted: Arc<TrustedNamespaces>,
@@ -50,7 +47,6 @@ struct ComplianceScript {
 }
 
 impl Scripted {
-    /// A provider that takes scripts of these namespaces for pods of all namespaces.
     pub fn trusting(trusted: TrustedNamespaces) -> Self {
         Self {
             trusted: Arc::new(trusted),
@@ -58,8 +54,7 @@ impl Scripted {
         }
     }
 
-    /// Makes `scripts` all that costs are taken from. One with a malformed
-    /// pattern is left out and named in the log.
+    /// Replaces the scripts for costs. One with a malformed pattern is skipped and logged.
     pub fn set_costs(&self, mut scripts: Vec<Arc<CostProvider>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
@@ -76,12 +71,11 @@ impl Scripted {
                     values,
                 })
             };
-            kept("CostProvider", &s.metadata, compile())
+            valid("CostProvider", &s.metadata, compile())
         });
         self.costs.store(Arc::new(compiled.collect()));
     }
 
-    /// Makes `scripts` all that compliances are taken from.
     pub fn set_compliances(&self, mut scripts: Vec<Arc<RuleScript>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
@@ -96,13 +90,12 @@ impl Scripted {
                 value: compliance(s.spec.value),
                 reason: s.spec.reason.clone(),
             });
-            kept("RuleProvider", &s.metadata, script)
+            valid("RuleProvider", &s.metadata, script)
         });
         self.compliances.store(Arc::new(compiled.collect()));
     }
 }
 
-/// The highest priority first, then by namespace and name.
 fn order(priority: i64, meta: &Metadata) -> impl Ord + use<> {
     (
         std::cmp::Reverse(priority),
@@ -115,7 +108,7 @@ fn namespace(meta: &Metadata) -> String {
     meta.namespace.as_deref().unwrap_or("default").to_owned()
 }
 
-fn kept<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> Option<T> {
+fn valid<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> Option<T> {
     compiled
         .inspect_err(|error| {
             let namespace = meta.namespace.as_deref().unwrap_or_default();
@@ -136,17 +129,17 @@ fn compliance(value: ApiCompliance) -> Compliance {
 }
 
 impl RuleProvider for Scripted {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let scripts = self.costs.load();
-        let source = pattern::whole(&ask.source);
-        let namespace = Some(ask.source.namespace.as_str());
+        let source = pattern::whole(&request.source);
+        let namespace = Some(request.source.namespace.as_str());
         let script = scripts.iter().find(|s| {
-            s.rule == ask.rule.name
+            s.rule == request.rule.name
                 && self.trusted.allows(&s.namespace, namespace)
                 && s.target.matches(&source)
         });
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             let Some(script) = script else {
                 answer.usable(node, DEFAULT_COST, "no CostProvider is about this pod");
                 continue;
@@ -165,14 +158,15 @@ impl RuleProvider for Scripted {
         Ok(answer)
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         let scripts = self.compliances.load();
         let found = scripts.iter().find(|s| {
-            s.rule == ask.rule.name
-                && self.trusted.allows(&s.namespace, ask.namespace())
-                && s.targets.len() == ask.targets.len()
+            s.rule == request.rule.name
+                && self.trusted.allows(&s.namespace, request.namespace())
+                && s.targets.len() == request.targets.len()
                 && s.targets.iter().all(|(name, pattern)| {
-                    ask.targets
+                    request
+                        .targets
                         .get(name)
                         .is_some_and(|r| pattern.matches(&pattern::whole(r)))
                 })
@@ -215,7 +209,7 @@ mod tests {
     }
 
     async fn costs_in(provider: &Scripted, namespace: &str, pod: &str) -> Vec<i64> {
-        let ask = CostRequest {
+        let request = CostRequest {
             source: Reference::pod(namespace, pod),
             rule: Rule {
                 name: "latency".into(),
@@ -225,7 +219,7 @@ mod tests {
             ..CostRequest::default()
         };
         provider
-            .endpoint_cost(ask)
+            .endpoint_cost(request)
             .await
             .unwrap()
             .nodes()
@@ -286,7 +280,7 @@ mod tests {
                      "targets": [{"name": "source", "reference": "Pod:hello-.*"}]},
         });
         provider.set_compliances(vec![Arc::new(serde_json::from_value(script).unwrap())]);
-        let mut ask = EvaluationRequest {
+        let mut request = EvaluationRequest {
             rule: Rule {
                 name: "latency".into(),
                 ..Rule::default()
@@ -294,28 +288,33 @@ mod tests {
             targets: [("source".to_owned(), Reference::pod("ns", "hello-1"))].into(),
             ..EvaluationRequest::default()
         };
-        let said = provider.evaluate(ask.clone()).await.unwrap();
+        let evaluation = provider.evaluate(request.clone()).await.unwrap();
         assert_eq!(
-            (said.compliance, said.reason.as_str()),
+            (evaluation.compliance, evaluation.reason.as_str()),
             (Compliance::Violation, "far")
         );
         let elsewhere = Reference::pod("other", "hello-1");
         let other = EvaluationRequest {
             targets: [("source".to_owned(), elsewhere)].into(),
-            ..ask.clone()
+            ..request.clone()
         };
-        let said = provider.evaluate(other.clone()).await.unwrap();
-        assert_eq!(said.compliance, Compliance::Compliant, "another namespace");
+        let evaluation = provider.evaluate(other.clone()).await.unwrap();
+        assert_eq!(
+            evaluation.compliance,
+            Compliance::Compliant,
+            "another namespace"
+        );
         let trusting = Scripted {
             trusted: Arc::new(["ns"].into_iter().collect()),
             ..provider.clone()
         };
-        let said = trusting.evaluate(other).await.unwrap();
-        assert_eq!(said.compliance, Compliance::Violation);
-        ask.targets
+        let evaluation = trusting.evaluate(other).await.unwrap();
+        assert_eq!(evaluation.compliance, Compliance::Violation);
+        request
+            .targets
             .insert("destination".into(), Reference::pod("ns", "db"));
         assert_eq!(
-            provider.evaluate(ask).await.unwrap().compliance,
+            provider.evaluate(request).await.unwrap().compliance,
             Compliance::Compliant
         );
     }

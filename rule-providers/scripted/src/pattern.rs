@@ -1,11 +1,9 @@
-//! Patterns on references and nodes: regular expressions anchored at the start,
-//! as Python's `re.match` anchors them.
+//! Regular expressions on references and nodes, anchored at the start as by Python's `re.match`.
 
 use regex::Regex;
 use tautline_sdk::Reference;
 
-/// A pattern on `cluster:namespace:apiVersion:Kind:name`; parts left out on the
-/// left match anything.
+/// `cluster:namespace:apiVersion:Kind:name`; parts missing on the left match anything.
 #[derive(Debug)]
 pub(crate) struct TargetPattern(Regex);
 
@@ -20,12 +18,11 @@ impl TargetPattern {
     }
 }
 
-/// All five parts of a reference, empty ones too.
 pub(crate) fn whole(r: &Reference) -> String {
     [&*r.cluster, &r.namespace, &r.api_version, &r.kind, &r.name].join(":")
 }
 
-/// A pattern on a node: on `cluster:name` if it has a colon, else on the name.
+/// `cluster:name` if it has a colon, else the name.
 #[derive(Debug)]
 pub(crate) struct NodePattern {
     regex: Regex,
@@ -42,7 +39,6 @@ impl NodePattern {
 
     pub(crate) fn matches(&self, node: &str) -> bool {
         if self.with_cluster {
-            // This cluster has no name.
             self.regex.is_match(&format!(":{node}"))
         } else {
             self.regex.is_match(node)

@@ -1,5 +1,3 @@
-//! The provider as a process: its watches and its server.
-
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -15,19 +13,14 @@ use tautline_sdk::Server;
 
 use crate::Scripted;
 
-/// The configuration of the process.
 #[derive(Debug)]
 pub struct ProcessConfig {
-    /// The gRPC and admin servers.
     pub server: tautline_sdk::Config,
-    /// Namespaces whose scripts count for pods of all namespaces.
+    /// Namespaces whose scripts apply to pods of all namespaces.
     pub trusted: TrustedNamespaces,
 }
 
-/// Serves the scripts of a cluster until SIGTERM or Ctrl-C.
-///
-/// # Errors
-/// An address that is taken, TLS files that do not load, or a task that fails.
+/// Runs until SIGTERM or Ctrl-C.
 pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let (server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
     let provider = Scripted::trusting(config.trusted);

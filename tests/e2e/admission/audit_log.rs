@@ -92,7 +92,7 @@ async fn audit_log_names_the_webhook_and_the_rule() {
         "{audit:#}"
     );
 
-    // The server is down: the failurePolicy Ignore admits, and the log has it.
+    // The server is down: failurePolicy Ignore admits the pod, and the log shows that.
     let policies: Api<tautline_api::MutationPolicy> = Api::all(world.client().clone());
     policies.delete("team", &Default::default()).await.unwrap();
     let check = async || {
@@ -100,7 +100,7 @@ async fn audit_log_names_the_webhook_and_the_rule() {
         let rules = hooks[0]["rules"].as_array();
         rules.is_none_or(Vec::is_empty).then_some(())
     };
-    let what = "nothing is asked for policies";
+    let what = "the policy webhook is not called";
     eventually(what, PATIENCE, check, async || world.state()).await;
     world.server.process.kill();
     let passed = |response: &objects::Response| response.status == 201;

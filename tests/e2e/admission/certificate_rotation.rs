@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{gpu_sharing::SLICES, *};
 
-/// Short lives, with time for a busy API server to hear of each CA.
+/// Short lifetimes, with time for a busy API server to receive each CA.
 const ARGS: &[&str] = &["--certificate-lifetime=24s", "--certificate-overlap=6s"];
 
 /// Sets failurePolicy Fail: every request needs an answer.
@@ -31,7 +31,7 @@ async fn must(world: &AdmissionCluster, kind: &str, name: &str, resource: &str) 
     patched.unwrap();
 }
 
-/// How many certificates the Secret has seen, by the newest's CA.
+/// The CA of the newest certificate in the Secret.
 async fn newest(world: &AdmissionCluster) -> String {
     let secrets: Api<Secret> = Api::namespaced(world.client().clone(), "tautline-system");
     let secret = secrets.get("tautline-admission-tls").await.unwrap();
@@ -71,7 +71,7 @@ async fn certificate_rotation_loses_no_request() {
         "metadata": {"name": "stream", "namespace": "default"}, "spec": {"rules": [{"name": "far"}]}});
     let policies =
         "/apis/constraint.ciena.com/v1alpha1/namespaces/default/constraintpolicies?dryRun=All";
-    // The API server opens a connection where it has none of a CA's.
+    // The API server opens new connections for each new CA.
     let mut seen = vec![newest(&world).await];
     let (mut created, deadline) = (0, Instant::now() + PATIENCE * 3);
     while seen.len() < 4 {
@@ -107,6 +107,6 @@ async fn certificate_rotation_loses_no_request() {
     let made = "tautline_admission_certificate_rotations_total{result=\"made\"}";
     let both = world.server.metric(made).await + other.metric(made).await;
     assert!(both >= 4.0, "{both}");
-    // No replica generated one that the other had generated.
+    // The replicas never generated the same certificate twice.
     assert!(both <= 5.0, "{both}");
 }

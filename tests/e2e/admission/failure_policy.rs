@@ -22,24 +22,24 @@ async fn dead_server_admits_or_refuses_by_failure_policy() {
     let pod = |namespace: &str, name: &str| {
         gpu_sharing::pod(namespace, name, optimize.clone(), json!({}))
     };
-    let asks = |response: &objects::Response| {
+    let limits = |response: &objects::Response| {
         response.body["spec"]["containers"][0]["resources"]["limits"].clone()
     };
     let until =
         async |world: &AdmissionCluster, what: &str, check: &dyn Fn(&objects::Response) -> bool| {
-            let look = async || {
+            let condition = async || {
                 let response = gpu_sharing::create(world, &pod("default", "probe"), true).await;
                 check(&response).then_some(())
             };
-            eventually(what, PATIENCE, look, async || world.state()).await;
+            eventually(what, PATIENCE, condition, async || world.state()).await;
         };
-    let sliced = |response: &objects::Response| asks(response)["nvidia.com/gpu-shared"] == "8";
+    let sliced = |response: &objects::Response| limits(response)["nvidia.com/gpu-shared"] == "8";
     until(&world, "pods get shares", &sliced).await;
 
     world.server.process.kill();
     let response = gpu_sharing::create(&world, &pod("default", "ignored"), false).await;
     assert_eq!(
-        (response.status, &asks(&response)["nvidia.com/gpu"]),
+        (response.status, &limits(&response)["nvidia.com/gpu"]),
         (201, &json!("2")),
         "{response:?}"
     );
@@ -56,7 +56,7 @@ async fn dead_server_admits_or_refuses_by_failure_policy() {
     // Webhooks exempt our own namespace and the cluster's, so the server can restart.
     for namespace in ["tautline-system", "kube-system"] {
         let mut ours = pod(namespace, "ours");
-        // tautline-system takes only restricted pods.
+        // tautline-system admits only restricted pods.
         ours["spec"]["securityContext"] = json!({"runAsNonRoot": true, "runAsUser": 65532,
             "seccompProfile": {"type": "RuntimeDefault"}});
         for list in ["containers", "initContainers"] {

@@ -31,7 +31,7 @@ fn pod(name: &str, app: &str) -> Value {
                  "containers": [{"name": "main", "image": "example.com/app:1"}]}})
 }
 
-fn asks(pod: &Value) -> bool {
+fn has_resource(pod: &Value) -> bool {
     let resources = &pod["spec"]["containers"][0]["resources"];
     ["requests", "limits"]
         .iter()
@@ -44,16 +44,16 @@ async fn governed_pods_get_the_resource_and_older_pods_are_reported() {
         .await
         .unwrap();
     let client = world.client();
-    // No scheduler runs: it waits.
+    // No scheduler runs, so the pod stays pending.
     objects::pod(client, "default", "old", "web").await.unwrap();
     objects::policy(client, "default", "web", json!({"name": "far"}), json!({}))
         .await
         .unwrap();
     let check = async || {
         let response = gpu_sharing::create(&world, &pod("new", "web"), true).await;
-        asks(&response.body).then_some(())
+        has_resource(&response.body).then_some(())
     };
-    let what = "a governed pod asks";
+    let what = "a governed pod gets the resource";
     eventually(what, PATIENCE, check, async || world.state()).await;
     let response = gpu_sharing::create(&world, &pod("new", "db"), true).await;
     assert_eq!(
@@ -74,8 +74,8 @@ async fn governed_pods_get_the_resource_and_older_pods_are_reported() {
     };
     gated("False", "old; the scheduler").await;
     let check = async || {
-        let told = objects::events(client, "default", "web").await;
-        told.contains("PodsBeforeOffer").then_some(())
+        let events = objects::events(client, "default", "web").await;
+        events.contains("PodsBeforeOffer").then_some(())
     };
     eventually("an event says so", PATIENCE, check, async || world.state()).await;
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "default");
@@ -84,7 +84,7 @@ async fn governed_pods_get_the_resource_and_older_pods_are_reported() {
     gated("True", "every pending pod requests").await;
 }
 
-/// Before one of them is killed, and after.
+/// Pods before a replica is killed, and after.
 const PODS: usize = 100;
 const WORKERS: usize = 4;
 
@@ -108,12 +108,12 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
     objects::pod(&client, "default", "old", "web")
         .await
         .unwrap();
-    let told = told(&client).await;
+    let gated_writes = gated_writes(&client).await;
     objects::policy(&client, "default", "web", json!({"name": "far"}), json!({}))
         .await
         .unwrap();
-    let check = async || (!told.lock().unwrap().is_empty()).then_some(());
-    let what = "the offer is told of the older pod";
+    let check = async || (!gated_writes.lock().unwrap().is_empty()).then_some(());
+    let what = "the offer reports the older pod";
     eventually(what, PATIENCE, check, async || world.state()).await;
     for port in [world.server.port, other.port] {
         let check = async || knows(port).await.ok()?.then_some(());
@@ -122,12 +122,12 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
     }
     let check = async || {
         let response = gpu_sharing::create(&world, &pod("new", "web"), true).await;
-        asks(&response.body).then_some(())
+        has_resource(&response.body).then_some(())
     };
-    let what = "the webhook is asked";
+    let what = "the webhook is called";
     eventually(what, PATIENCE, check, async || world.state()).await;
 
-    // A Deployment's controller would try again what the API server refuses.
+    // Refused pods are retried, as a Deployment's controller does.
     let (next, last) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
     let worker = async || {
         let mut again = 0;
@@ -141,7 +141,7 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
                 let response = post(&client, "/api/v1/namespaces/default/pods", &pod).await;
                 let response = response.unwrap();
                 if response.status == 201 {
-                    assert!(asks(&response.body), "{response:?}");
+                    assert!(has_resource(&response.body), "{response:?}");
                     break;
                 }
                 assert!(
@@ -169,21 +169,21 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
         last.store(next.load(Ordering::Relaxed) + PODS, Ordering::Relaxed);
     };
     let (again, ()) = tokio::join!(workers, killed);
-    // Only requests in flight at the killed replica.
+    // Only requests in flight at the killed replica were refused.
     let again: usize = again.iter().sum();
     assert!(again <= WORKERS * 2, "{again} refused");
 
-    // Nothing is written about it again.
+    // The condition is not written again.
     let once = async || {
-        let told = told.lock().unwrap().clone();
-        assert_eq!(told.len(), 1, "{told:?}");
+        let gated_writes = gated_writes.lock().unwrap().clone();
+        assert_eq!(gated_writes.len(), 1, "{gated_writes:?}");
     };
     for_a_while(Duration::from_secs(2), once).await;
     let events = objects::events(&client, "default", "web").await;
     assert_eq!(events.matches("PodsBeforeOffer").count(), 1, "{events}");
 }
 
-/// Whether the server at a port would have a governed pod ask.
+/// True if the server at a port adds the gate's resource to a governed pod.
 async fn knows(port: u16) -> Result<bool> {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -195,11 +195,11 @@ async fn knows(port: u16) -> Result<bool> {
 }
 
 /// Records the writes of the offer's condition `Gated` from now on.
-async fn told(client: &Client) -> Arc<Mutex<Vec<Value>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
+async fn gated_writes(client: &Client) -> Arc<Mutex<Vec<Value>>> {
+    let gated_writes = Arc::new(Mutex::new(Vec::new()));
     let offers: Api<ConstraintPolicyOffer> = Api::namespaced(client.clone(), "default");
     let changes = offers.watch(&WatchParams::default(), "0").await.unwrap();
-    let seen = Arc::clone(&told);
+    let seen = Arc::clone(&gated_writes);
     tokio::spawn(async move {
         let mut changes = std::pin::pin!(changes);
         let mut before = None;
@@ -222,5 +222,5 @@ async fn told(client: &Client) -> Arc<Mutex<Vec<Value>>> {
             }
         }
     });
-    told
+    gated_writes
 }

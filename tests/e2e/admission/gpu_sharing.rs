@@ -29,23 +29,23 @@ pub async fn create(world: &AdmissionCluster, pod: &Value, dry: bool) -> Respons
     post(world.client(), &path, pod).await.unwrap()
 }
 
-fn asks(response: &Response, container: &str) -> (Value, Value) {
+fn resources_of(response: &Response, container: &str) -> (Value, Value) {
     let resources = &response.body["spec"][container][0]["resources"];
     (resources["limits"].clone(), resources["requests"].clone())
 }
 
-/// Waits until pods are judged so.
+/// Waits until the response to a pod's creation passes `check`.
 pub async fn until(
     world: &AdmissionCluster,
     what: &str,
     pod: &Value,
     check: impl Fn(&Response) -> bool,
 ) -> Response {
-    let look = async || {
+    let condition = async || {
         let response = create(world, pod, true).await;
         check(&response).then_some(response)
     };
-    eventually(what, PATIENCE, look, async || world.state()).await
+    eventually(what, PATIENCE, condition, async || world.state()).await
 }
 
 pub async fn policy(world: &AdmissionCluster, text: &str) {
@@ -56,12 +56,12 @@ pub async fn policy(world: &AdmissionCluster, text: &str) {
 }
 
 async fn event(world: &AdmissionCluster, text: &str) {
-    let look = async || {
-        let told = objects::events(world.client(), "tautline-system", "cast-slice-policy").await;
-        told.contains(text).then_some(())
+    let condition = async || {
+        let events = objects::events(world.client(), "tautline-system", "cast-slice-policy").await;
+        events.contains(text).then_some(())
     };
     let what = format!("an event of the ConfigMap says {text}");
-    eventually(&what, PATIENCE, look, async || world.state()).await;
+    eventually(&what, PATIENCE, condition, async || world.state()).await;
 }
 
 #[tokio::test]
@@ -74,20 +74,23 @@ async fn whole_cards_become_shares_by_annotation_and_policy() {
         objects::apply_one(client, namespace).await.unwrap();
     }
     let optimize = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "4"});
-    let asked = pod("default", "a", optimize, json!({}));
+    let opted_in = pod("default", "a", optimize, json!({}));
     let sliced = |response: &Response| {
         response.body["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu-shared"]
             == "8"
     };
-    until(&world, "an opted-in pod gets shares", &asked, sliced).await;
-    let response = create(&world, &asked, false).await;
+    until(&world, "an opted-in pod gets shares", &opted_in, sliced).await;
+    let response = create(&world, &opted_in, false).await;
     let main = json!({"nvidia.com/gpu-shared": "8", "cpu": "1"});
-    assert_eq!(asks(&response, "containers"), (main.clone(), main));
+    assert_eq!(resources_of(&response, "containers"), (main.clone(), main));
     let warm = json!({"nvidia.com/gpu-shared": "4"});
-    assert_eq!(asks(&response, "initContainers"), (warm.clone(), warm));
+    assert_eq!(
+        resources_of(&response, "initContainers"),
+        (warm.clone(), warm)
+    );
 
     let plain = create(&world, &pod("default", "b", json!({}), json!({})), false).await;
-    assert_eq!(asks(&plain, "containers").0["nvidia.com/gpu"], "2");
+    assert_eq!(resources_of(&plain, "containers").0["nvidia.com/gpu"], "2");
     let bad = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "65"});
     let response = create(&world, &pod("default", "c", bad, json!({})), false).await;
     assert_eq!(response.status, 422);
@@ -116,7 +119,10 @@ async fn whole_cards_become_shares_by_annotation_and_policy() {
         false,
     )
     .await;
-    assert_eq!(asks(&response, "containers").0["nvidia.com/gpu"], "2");
+    assert_eq!(
+        resources_of(&response, "containers").0["nvidia.com/gpu"],
+        "2"
+    );
     let response = create(&world, &pod("odd", "a", json!({}), json!({})), false).await;
     assert!(
         response.message().contains("rules[1]") && response.message().contains("99"),
@@ -125,13 +131,16 @@ async fn whole_cards_become_shares_by_annotation_and_policy() {
     event(&world, "rules[1]").await;
     let exempt = json!({"castops.io/optimize": "true", "castops.io/slice-ratio": "4"});
     let response = create(&world, &pod("kube-system", "a", exempt, json!({})), false).await;
-    assert_eq!(asks(&response, "containers").0["nvidia.com/gpu"], "2");
+    assert_eq!(
+        resources_of(&response, "containers").0["nvidia.com/gpu"],
+        "2"
+    );
 
     // A policy that cannot be read: the last good one stays.
     policy(&world, r#"{"rules": "none"}"#).await;
     event(&world, "the last valid policy stays").await;
-    let said = create(&world, &pod("ml", "c", json!({}), json!({})), false).await;
-    assert!(sliced(&said), "{said:?}");
+    let created = create(&world, &pod("ml", "c", json!({}), json!({})), false).await;
+    assert!(sliced(&created), "{created:?}");
     policy(&world, r#"{"rules": []}"#).await;
     until(
         &world,

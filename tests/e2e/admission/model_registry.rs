@@ -83,7 +83,7 @@ async fn models_are_validated_and_defaulted() {
     );
 
     let good = example("1-models.yaml");
-    // Its policy comes after it in no file: the binding alone is refused.
+    // A binding without its policy is refused.
     let binding = good
         .iter()
         .find(|o| o["kind"] == "AutoscalingPolicyBinding")

@@ -11,7 +11,7 @@ pub fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// Labels pods with what the parameter says.
+/// Labels pods from the parameter.
 pub fn policy(name: &str, expression: &str, more: Value) -> Value {
     let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
     let mut spec = json!({
@@ -44,15 +44,15 @@ pub async fn until(
     what: &str,
     check: impl Fn(&Response) -> bool,
 ) -> Response {
-    let look = async || {
+    let condition = async || {
         let response = pod(world, "default").await;
         check(&response).then_some(response)
     };
-    eventually(what, PATIENCE, look, async || world.state()).await
+    eventually(what, PATIENCE, condition, async || world.state()).await
 }
 
-/// Has the server list and watch parameters of a kind: without a controller manager
-/// nobody aggregates roles.
+/// Allows the server to list and watch parameters of a kind: without a controller manager roles
+/// are not aggregated.
 pub async fn lets_read_params(client: &Client, group: &str, resource: &str) {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "tautline-admission-params"}, "rules": [
@@ -60,25 +60,25 @@ pub async fn lets_read_params(client: &Client, group: &str, resource: &str) {
     objects::apply_one(client, role).await.unwrap();
 }
 
-/// A policy with failurePolicy Fail that labels pods with what a ConfigMap says.
+/// A policy with failurePolicy Fail that labels pods from a ConfigMap.
 pub fn team() -> Value {
     let label = "Object{metadata: Object.metadata{labels: {\"team\": params.data.team}}}";
     let kind = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
     policy("team", label, kind)
 }
 
-/// Its parameter.
+/// The parameter of that policy.
 pub fn map(team: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "team", "namespace": "default"}, "data": {"team": team}})
 }
 
-/// The reference to it.
+/// The reference to that parameter.
 pub fn team_map() -> Value {
     json!({"name": "team", "parameterNotFoundAction": "Allow"})
 }
 
-/// Puts that policy in force, and waits until it is.
+/// Creates that policy with its binding, and waits until it is active.
 pub async fn in_force(world: &AdmissionCluster) {
     lets_read_params(world.client(), "", "configmaps").await;
     objects::apply_one(world.client(), map("vision"))
@@ -98,7 +98,7 @@ pub async fn labelled(world: &AdmissionCluster, team: &str) {
     .await;
 }
 
-/// Puts a policy to use, with its parameter if it has one.
+/// Binds a policy, with its parameter if any.
 pub async fn bind(world: &AdmissionCluster, name: &str, params: Value) {
     let mut spec = json!({"policyName": name});
     if !params.is_null() {
@@ -148,7 +148,7 @@ async fn policies_mutate_pods_and_bad_ones_are_refused() {
         Value::Null
     );
 
-    // A policy that fails refuses, until failurePolicy says otherwise.
+    // An error in a policy refuses the object, unless failurePolicy is Ignore.
     let fails =
         "Object{metadata: Object.metadata{labels: {\"x\": object.metadata.labels.nothing}}}";
     create(&world, "mutationpolicies", &policy("zz", fails, json!({}))).await;

@@ -19,13 +19,13 @@ async fn offer(world: &AdmissionCluster, name: &str, spec: Value) -> Response {
 }
 
 /// Waits until the API server calls the new webhook: before that, `bad` passes.
-async fn asked(world: &AdmissionCluster, bad: &Value) {
+async fn wait_until_called(world: &AdmissionCluster, bad: &Value) {
     let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
     let check = async || {
         let response = post(world.client(), &path, bad).await.ok()?;
         (response.status == 422).then_some(())
     };
-    let what = "the API server asks";
+    let what = "the API server calls the webhook";
     eventually(what, PATIENCE, check, async || world.state()).await;
 }
 
@@ -35,8 +35,8 @@ async fn own_resources_are_validated_and_defaulted() {
     let expression = json!({"key": "a", "operator": "Is", "values": ["b"]});
     let selector = json!({"matchExpressions": [expression]});
     let bad = json!({"targets": [{"kind": "Pod", "labelSelector": selector}]});
-    asked(&world, &named("ConstraintPolicyOffer", "bad", bad.clone())).await;
-    // It hears of the mutating webhook, which sets defaults, apart from the validating one.
+    wait_until_called(&world, &named("ConstraintPolicyOffer", "bad", bad.clone())).await;
+    // The API server reads the mutating webhook, which sets defaults, at another time.
     let plain = json!({"policies": ["near"], "targets": [{"kind": "Pod"}]});
     let plain = named("ConstraintPolicyOffer", "plain", plain);
     let check = async || {
@@ -111,7 +111,7 @@ async fn own_resources_are_validated_and_defaulted() {
     objects::pod(world.client(), "default", "web-1", "web")
         .await
         .unwrap();
-    // As soon as the watches have brought them.
+    // The watches deliver the objects a little later.
     let check = async || {
         let path = format!("{PATH}/constraintpolicyoffers?dryRun=All");
         let object = named("ConstraintPolicyOffer", "again", good.clone());

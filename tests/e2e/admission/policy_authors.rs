@@ -1,5 +1,5 @@
 //! Authors of policies need read access to the parameters, as authors of the API server's own
-//! policies do. Every refusal is the API server's too.
+//! policies do. The API server refuses each of these cases as well.
 
 use tautline_tests::objects::{Response, post};
 
@@ -47,7 +47,7 @@ impl Author<'_> {
     }
 }
 
-/// Lets the author do `verbs`, in one namespace or in all, and waits until it counts.
+/// Grants the author a rule, in one namespace or in all, and waits until it is effective.
 async fn grant(world: &AdmissionCluster, name: &str, namespace: &str, rule: Value) {
     let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"});
     let kind = if namespace.is_empty() {
@@ -84,7 +84,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// A policy for no object that there is.
+/// A policy that matches no existing object.
 fn spec(kind: Value) -> Value {
     let mut policy = policy("", "Object{}", json!({"paramKind": kind}));
     let rule = &mut policy["spec"]["matchConstraints"]["resourceRules"][0];
@@ -134,7 +134,7 @@ async fn authors_need_read_access_to_parameters() {
     let text = "get all *.example.com in all namespaces (example.com/v1 Limits is not known";
     ann.refused(false, "limits", &spec(unserved), text).await;
 
-    // Not even some of them are enough for a policy, but they are for a binding.
+    // Access to some parameters is not enough for a policy, but it is for a binding.
     grant(&world, "maps", "default", rule("", "configmaps", &["get"])).await;
     let text = "get all configmaps in all namespaces";
     ann.refused(false, "maps", &spec(maps.clone()), text).await;
@@ -181,9 +181,13 @@ async fn authors_need_read_access_to_parameters() {
     // Without access reviews her request is refused with the reason.
     let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(world.client().clone());
     let mut role = roles.get("tautline-admission").await.unwrap();
-    let asks = "subjectaccessreviews".to_owned();
+    let resource = "subjectaccessreviews".to_owned();
     if let Some(rules) = &mut role.rules {
-        rules.retain(|r| !r.resources.as_ref().is_some_and(|all| all.contains(&asks)));
+        rules.retain(|r| {
+            !r.resources
+                .as_ref()
+                .is_some_and(|all| all.contains(&resource))
+        });
     }
     roles
         .replace("tautline-admission", &Default::default(), &role)
@@ -192,10 +196,13 @@ async fn authors_need_read_access_to_parameters() {
     let another = object("MutationPolicy", "another", spec(maps));
     let check = async || {
         let path = "/apis/tautline.io/v1alpha1/mutationpolicies?dryRun=All";
-        let said = post(&ann.client, path, &another).await.ok()?;
-        said.message().contains("cannot check").then_some(said)
+        let response = post(&ann.client, path, &another).await.ok()?;
+        response
+            .message()
+            .contains("cannot check")
+            .then_some(response)
     };
-    let what = "the server may not ask";
+    let what = "the server cannot check access";
     let response = eventually(what, PATIENCE, check, async || world.state()).await;
     assert_eq!(response.status, 422, "{response:?}");
 }
@@ -203,7 +210,7 @@ async fn authors_need_read_access_to_parameters() {
 /// `authorizer` in expressions returns the API server's decisions for the requesting user.
 async fn policies_ask_the_authorizer(world: &AdmissionCluster, ann: &Client) {
     grant(world, "pods", "default", rule("", "pods", &["create"])).await;
-    let asks = [
+    let expressions = [
         (
             "create",
             "authorizer.requestResource.check(\"create\").allowed()",
@@ -228,12 +235,12 @@ async fn policies_ask_the_authorizer(world: &AdmissionCluster, ann: &Client) {
         );
         json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": labels}})
     };
-    let mutations = json!({"mutations": asks.map(mutation)});
+    let mutations = json!({"mutations": expressions.map(mutation)});
     let policy = policy("may", "", mutations);
     let response = create(world, "mutationpolicies", &policy).await;
     assert_eq!(response.status, 201, "{response:?}");
     bind(world, "may", Value::Null).await;
-    let response = until(world, "the authorizer is asked", |response| {
+    let response = until(world, "the authorizer is called", |response| {
         response.body["metadata"]["labels"]["delete"] == "true"
     })
     .await;

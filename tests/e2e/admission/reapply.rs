@@ -15,7 +15,7 @@ pub async fn webhooks(world: &AdmissionCluster) -> Value {
     json!(all.get(POLICIES).await.unwrap().webhooks)
 }
 
-/// As `kubectl apply --server-side` does it, without forcing anything.
+/// Applies as `kubectl apply --server-side` does, without force.
 async fn apply(world: &AdmissionCluster) {
     let params = PatchParams::apply("tautline-tests");
     for document in rendered(JOBS, &world.url()).unwrap() {

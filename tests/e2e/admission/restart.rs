@@ -7,7 +7,7 @@ use tautline_tests::objects::post;
 
 use super::{mutation_policies::*, *};
 
-/// Beside the parameter: listing takes its time.
+/// More ConfigMaps than the parameter, so that listing takes some time.
 const MAPS: usize = 200;
 const RESTARTS: usize = 3;
 
@@ -55,7 +55,7 @@ async fn replica_admits_no_pod_before_it_knows_the_parameters() {
                     );
                     labelled.store(true, Ordering::Relaxed);
                 } else {
-                    // By the API server, not by a replica that knows half.
+                    // Refused by the API server, not by a replica with incomplete data.
                     assert!(
                         response.message().contains("failed calling webhook"),
                         "{response:?}"
@@ -89,7 +89,7 @@ async fn replica_admits_no_pod_before_it_knows_the_parameters() {
     eventually(what, PATIENCE, check, async || world.state()).await;
 }
 
-/// An object that only the policy of the kind to come is for.
+/// An object that matches only the policy with the missing paramKind.
 async fn limited(world: &AdmissionCluster) -> objects::Response {
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "limited", "namespace": "default"}});

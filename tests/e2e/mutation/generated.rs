@@ -30,7 +30,7 @@ const MERGES: usize = 2_000;
 const BATCH: usize = 250;
 /// Requests at once.
 const AT_ONCE: usize = 8;
-/// These look up what is not there, or change the object for themselves.
+/// These plugins need other objects, or change the object themselves.
 const PLUGINS: &str = "--disable-admission-plugins=DefaultTolerationSeconds,Priority,RuntimeClass";
 
 const SYSTEM_FIELDS: [&str; 6] = [
@@ -46,12 +46,12 @@ const SYSTEM_FIELDS: [&str; 6] = [
 enum Compared {
     Merged,
     Refused,
-    /// The object to begin with is none.
+    /// The API server refuses the initial object.
     NoObject,
     Differ(String),
 }
 
-/// Both accounts may do anything; the policies are for the first alone.
+/// Both accounts may do anything; the policies match only the first one's requests.
 struct Sides {
     with: Client,
     without: Client,
@@ -100,10 +100,10 @@ async fn generated_merges_match_the_api_server() {
                 Compared::Merged => merged += 1,
                 Compared::Refused => refused += 1,
                 Compared::NoObject => no_object += 1,
-                Compared::Differ(how) => differ.push(format!("{}{how}", merge.told())),
+                Compared::Differ(how) => differ.push(format!("{}{how}", merge.text())),
             }
         }
-        // The shortest says it best.
+        // The shortest is the most readable.
         differ.sort_by_key(String::len);
         if let Some(first) = differ.first() {
             let logs = plane.logs();
@@ -112,7 +112,7 @@ async fn generated_merges_match_the_api_server() {
         }
     }
     println!("seed {seed}: {merged} merged and {refused} refused alike, {no_object} no objects");
-    // Neither is rare, or the test says nothing.
+    // Both outcomes must be in proportion, or the test is too weak.
     assert!(refused > MERGES / 50 && no_object < MERGES / 10);
 }
 
@@ -135,11 +135,11 @@ fn mutations(expression: &str) -> Value {
     json!([{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}])
 }
 
-/// Policies and bindings of every name, and all that is needed to see what they do.
+/// Policies and bindings of all names, and the webhook that shows their results.
 async fn install(sides: &Sides, plane: &ControlPlane) {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}});
     let check = async || seen_as(&sides.without, KINDS[0].2, &pod).await.ok();
-    eventually("the webhook is asked", PATIENCE, check, async || {
+    eventually("the webhook is called", PATIENCE, check, async || {
         plane.logs()
     })
     .await;
@@ -149,8 +149,8 @@ async fn install(sides: &Sides, plane: &ControlPlane) {
     }
 }
 
-/// Gives each policy its expression, and waits until they are in force; says which
-/// the API server takes.
+/// Gives each policy its expression, and waits until all are active; returns which the API
+/// server accepts.
 async fn put_all(client: &Client, merges: &[Merge], batch: u32) -> Vec<bool> {
     let set = async |name: &str, expression: &str| {
         let patch = json!({"spec": {"mutations": mutations(expression)}});
@@ -165,8 +165,8 @@ async fn put_all(client: &Client, merges: &[Merge], batch: u32) -> Vec<bool> {
         taken.is_ok()
     });
     let taken = stream::iter(all).buffered(AT_ONCE).collect().await;
-    // The API server reads policy by policy while changes come in: when the last one
-    // is first in force, an earlier one may not be. The next reading has them all.
+    // The API server reads policies one by one while changes come in: when the last one is active,
+    // an earlier one may not be. After the next read all are.
     for verse in ["first", "second"] {
         let song = format!("batch {batch}, {verse}");
         let expression = format!("Object{{data: {{\"canary\": {song:?}}}}}");
@@ -194,11 +194,11 @@ async fn compare(sides: &Sides, merge: &Merge, taken: bool) -> Compared {
         Err(refusal) => Err(refusal),
     };
     match (ours, theirs) {
-        (Ok(ours), Ok(theirs)) if kept(&ours) == kept(&theirs) => Compared::Merged,
+        (Ok(ours), Ok(theirs)) if normalized(&ours) == normalized(&theirs) => Compared::Merged,
         (Err((ours, _)), Err((theirs, _))) if ours == theirs => Compared::Refused,
         (ours, theirs) => {
             let shown = |end: End| match end {
-                Ok(object) => kept(&object).to_string(),
+                Ok(object) => normalized(&object).to_string(),
                 Err((code, text)) => format!("{code} {text}"),
             };
             Compared::Differ(format!("ours   {}\ntheirs {}", shown(ours), shown(theirs)))
@@ -233,7 +233,7 @@ fn engine(merge: &Merge, before: &Value) -> Option<End> {
 }
 
 /// The object without the fields that the API server removes before admission.
-fn kept(object: &Value) -> Value {
+fn normalized(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object["metadata"].as_object_mut() {
         meta.retain(|field, _| !SYSTEM_FIELDS.contains(&&**field));
@@ -242,8 +242,8 @@ fn kept(object: &Value) -> Value {
     object
 }
 
-/// A required list that is empty is shown as [] or as null, by how often it was
-/// converted; to Go they are the same.
+/// A required empty list is [] or null, depending on the number of conversions; to Go they are
+/// equal.
 fn nothing(value: &mut Value) {
     match value {
         Value::Array(elements) if elements.is_empty() => *value = Value::Null,

@@ -10,7 +10,7 @@ pub async fn replay(
     cases: &[Case],
     theirs: &BTreeMap<&String, End>,
 ) -> Vec<String> {
-    // Without a controller manager nobody aggregates roles.
+    // Without a controller manager roles are not aggregated.
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "tautline-admission-params"},
         "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]});
@@ -23,15 +23,15 @@ pub async fn replay(
     }
     canary_sings(client, Some("sings")).await;
 
-    // Parameters arrive in their own time.
+    // Parameters arrive later.
     let deadline = Instant::now() + PATIENCE;
     loop {
         let (mut differ, mut wrong) = (Vec::new(), Vec::new());
         for case in open {
             let ours = send(client, case, &case.object()).await;
-            if let Some(told) = differs(case, &ours, &theirs[&case.name]) {
+            if let Some(difference) = differs(case, &ours, &theirs[&case.name]) {
                 differ.push(case);
-                wrong.push(format!("by the webhook: {told}"));
+                wrong.push(format!("by the webhook: {difference}"));
             }
         }
         if wrong.is_empty() || Instant::now() > deadline {

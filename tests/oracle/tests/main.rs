@@ -1,3 +1,3 @@
-//! Ours against Kubernetes' own code, which `tests/oracle` builds into programs.
+//! Comparisons with Kubernetes' own code, which `tests/oracle` builds into programs.
 
 mod merging;

@@ -20,16 +20,16 @@ const KINDS: [Kind; 4] = [
     ("batch", "v1", "CronJob"),
 ];
 const DOCUMENTS: [&str; 3] = ["api/v1", "apis/apps/v1", "apis/batch/v1"];
-/// A custom resource of all that a schema may say of lists, maps and structs.
+/// A custom resource with every schema option for lists, maps and structs.
 const STRANGE: Kind = ("example.org", "v1", "Strange");
 const STRANGE_DOCUMENT: &str = "tests/oracle/tests/strange.json";
 const MERGES: usize = 6_000;
 
-fn request((group, version, kind): Kind, live: &Value, asked: &Value) -> Value {
-    json!({"group": group, "version": version, "kind": kind, "live": live, "configuration": asked})
+fn request((group, version, kind): Kind, live: &Value, applied: &Value) -> Value {
+    json!({"group": group, "version": version, "kind": kind, "live": live, "configuration": applied})
 }
 
-/// Both have numbers as Go writes them: 5.0 is 5.
+/// Compares with numbers as Go writes them: 5.0 is 5.
 fn same(ours: &Value, theirs: &Value) -> bool {
     match (ours, theirs) {
         (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
@@ -43,7 +43,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
     }
 }
 
-/// What differs, if anything.
+/// The difference, if any.
 fn difference(ours: &Result<Value, MergeError>, theirs: &Value) -> Option<String> {
     match (ours, theirs.get("object")) {
         (Ok(ours), Some(theirs)) if same(ours, theirs) => None,
@@ -66,9 +66,9 @@ fn compare(kinds: &[(Kind, Schema)], documents: &[PathBuf]) -> Result<()> {
         let mut live = generate::live(schema, &mut rng);
         live["apiVersion"] = json!(format!("{}/{}", kind.0, kind.1).trim_start_matches('/'));
         live["kind"] = json!(kind.2);
-        let asked = generate::configuration(schema, &live, &mut rng);
-        let ours = apply(schema, &live, &asked);
-        cases.push((request(*kind, &live, &asked), ours));
+        let applied = generate::configuration(schema, &live, &mut rng);
+        let ours = apply(schema, &live, &applied);
+        cases.push((request(*kind, &live, &applied), ours));
     }
     let requests: Vec<Value> = cases.iter().map(|(request, _)| request.clone()).collect();
     let documents: Vec<String> = documents.iter().map(|d| d.display().to_string()).collect();
@@ -86,12 +86,12 @@ fn compare(kinds: &[(Kind, Schema)], documents: &[PathBuf]) -> Result<()> {
         }
     }
     println!("seed {seed}: {merged} merged and {refused} refused alike");
-    // The shortest says it best.
+    // The shortest is the most readable.
     differ.sort_by_key(|(request, how)| request.to_string().len() + how.len());
     if let Some((request, how)) = differ.first() {
         bail!("seed {seed}: {} differ, as\n{request}\n{how}", differ.len());
     }
-    // Neither is rare, or the test says nothing.
+    // Both outcomes must be common, or the test is too weak.
     assert!(merged > MERGES / 4 && refused > MERGES / 20);
     Ok(())
 }
@@ -133,11 +133,11 @@ fn bundled_schemas_are_current() -> Result<()> {
         let (full, bundled) = (of(&full)?, of(Schemas::bundled())?);
         for _ in 0..200 {
             let live = generate::live(&full, &mut rng);
-            let asked = generate::configuration(&full, &live, &mut rng);
+            let applied = generate::configuration(&full, &live, &mut rng);
             assert_eq!(
-                apply(&full, &live, &asked),
-                apply(&bundled, &live, &asked),
-                "{}: admission/structured-merge/bundle makes the bundle anew",
+                apply(&full, &live, &applied),
+                apply(&bundled, &live, &applied),
+                "{}: admission/structured-merge/bundle recreates the bundle",
                 kind.2
             );
         }

@@ -1,5 +1,5 @@
-//! The real control plane with a dozen nodes and our servers, for trying things
-//! by hand: `cargo run -p tautline-tests --bin playground`, until Ctrl-C.
+//! The real control plane with a dozen nodes and our servers, for use by hand:
+//! `cargo run -p tautline-tests --bin playground`, until Ctrl-C.
 
 use anyhow::Result;
 use serde_json::json;

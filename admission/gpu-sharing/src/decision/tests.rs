@@ -27,12 +27,12 @@ fn opted_in_by_either_domain() {
 }
 
 #[test]
-fn neither_asked_for_nor_matched() {
+fn pods_without_opt_in_stay_unchanged() {
     let none = Unchanged::NotAsked { unclear: None };
     assert_eq!(of(None, &pod("1")), Decision::Unchanged(none.clone()));
     let policy = policy(POLICY);
     assert_eq!(of(Some(&policy), &pod("1")), Decision::Unchanged(none));
-    // Annotations about the ratio alone ask for nothing, not even if bad.
+    // Annotations for the ratio alone do not opt in, even invalid ones.
     let bad = with(&pod("1"), "castops.io/slice-ratio", "x");
     assert!(matches!(of(None, &bad), Decision::Unchanged(_)));
 }
@@ -46,7 +46,6 @@ fn false_opts_out_where_a_rule_matches() {
         of(Some(&all), &out),
         Decision::Unchanged(Unchanged::OptedOut("castops.io/optimize".into()))
     );
-    // Anything else is no answer: the rule counts.
     let unclear = with(&pod("1"), "castops.io/optimize", "yes");
     assert_eq!(mutation(of(Some(&all), &unclear)).cause, Cause::Rule(0));
     assert!(matches!(of(None, &unclear), Decision::Unchanged(_)));
@@ -99,7 +98,6 @@ fn annotations_are_stronger_than_the_rule() {
     let numbered = with(&typed, "castops.io/slice-ratio", "16");
     let mutation = mutation(of(Some(&all), &numbered));
     assert_eq!(mutation.ratio, 16);
-    // The rule caused it all the same.
     assert!(mutation.policy_enforced());
 }
 
@@ -116,7 +114,7 @@ fn a_bad_rule_refuses_unless_the_pod_gives_the_ratio() {
     );
     let own = with(&pod("1"), "castops.io/workload-type", "dev");
     assert_eq!(mutation(of(Some(&bad), &own)).ratio, 1);
-    // Other rules go on working, and so do pods that ask no card.
+    // Other rules still work, and so do pods without cards.
     let names = Names::default();
     assert_eq!(
         mutation(decide(&names, Some(&bad), "other", &pod("1"))).ratio,
@@ -146,7 +144,7 @@ fn bad_annotations_refuse() {
 }
 
 #[test]
-fn containers_that_ask_no_card_are_left_alone() {
+fn containers_without_cards_stay_unchanged() {
     let mut several = optimized();
     several["spec"]["initContainers"] = json!([
         {"name": "fetch", "resources": {"limits": {"nvidia.com/gpu": 1}}},
@@ -201,7 +199,7 @@ fn nothing_to_share() {
     for pod in [json!({}), json!({"spec": {"containers": null}}), mig] {
         assert_eq!(of(None, &opted_in(pod)), none);
     }
-    // Nor is what is no pod at all an error.
+    // Values that are not pods are no error either.
     for pod in [Value::Null, json!([]), json!({"spec": 1}), json!("pod")] {
         assert_eq!(of(None, &pod), none);
     }
@@ -221,7 +219,7 @@ fn the_patch_as_it_is_sent() {
 }
 
 #[test]
-fn units_that_are_asked_as_well_are_kept() {
+fn requested_units_are_added() {
     let mut both = with(&optimized(), "castops.io/slice-ratio", "4");
     let resources = &mut both["spec"]["containers"][0]["resources"];
     resources["limits"]["nvidia.com/gpu-shared"] = json!("3");
@@ -236,14 +234,14 @@ fn units_that_are_asked_as_well_are_kept() {
 }
 
 #[test]
-fn what_the_server_would_refuse_is_refused() {
+fn requests_that_the_server_refuses() {
     let resources = |limits: Value, requests: Value| {
         let mut pod = with(&optimized(), "castops.io/slice-ratio", "64");
         pod["spec"]["containers"][0]["resources"] = json!({"limits": limits, "requests": requests});
         refusal(of(None, &pod))
     };
     let gpu = |n: Value| json!({"nvidia.com/gpu": n});
-    let told = [
+    let messages = [
         resources(gpu(json!("500m")), json!({})),
         resources(json!({}), gpu(json!("-1"))),
         resources(gpu(json!("two")), json!({})),
@@ -255,8 +253,8 @@ fn what_the_server_would_refuse_is_refused() {
             json!({}),
         ),
     ];
-    insta::assert_snapshot!(told.join("\n"));
-    // But not if nobody asked to look at it.
+    insta::assert_snapshot!(messages.join("\n"));
+    // No error without an opt-in.
     assert!(matches!(of(None, &pod("500m")), Decision::Unchanged(_)));
 }
 
@@ -274,16 +272,16 @@ fn other_resources() {
 }
 
 #[test]
-fn told_to_people() {
+fn messages_and_audit() {
     let all = policy(r#"{"rules": [{"namespaces": ["x"]}, {"workloadType": "training"}]}"#);
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for pod in [
         pod("1"),
         with(&pod("1"), "tautline.io/slice-ratio", "16"),
         optimized(),
     ] {
         let audit = mutation(of(Some(&all), &pod)).audit();
-        told.extend(
+        messages.extend(
             audit
                 .into_iter()
                 .map(|(key, value)| format!("{key}: {value}")),
@@ -296,9 +294,9 @@ fn told_to_people() {
         with(&pod("1"), "castops.io/optimize", "false"),
     ] {
         match of(None, &pod) {
-            Decision::Unchanged(why) => told.push(format!("unchanged: {why}")),
+            Decision::Unchanged(why) => messages.push(format!("unchanged: {why}")),
             other => panic!("{other:?}"),
         }
     }
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }

@@ -19,7 +19,6 @@ fn the_first_match_wins() {
     assert_eq!(place(&policy, "ml-team", &inference), Some(0));
     assert_eq!(place(&policy, "dev", &inference), Some(1));
     assert_eq!(place(&policy, "dev", &json!({"gpu": "shared"})), Some(2));
-    // Both conditions of the third must hold.
     assert_eq!(place(&policy, "dev", &none), None);
     assert_eq!(place(&policy, "shop", &json!({"gpu": "shared"})), None);
     assert_eq!(place(&policy, "shop", &Value::Null), None);
@@ -56,13 +55,12 @@ fn field_names_in_any_case() {
     assert_eq!(policy.matching("a", &Value::Null).unwrap().1.ratio, 4);
     assert_eq!(place(&policy, "b", &Value::Null), None);
     assert!(policy.warnings().is_empty());
-    // The very name is the stronger one.
     let both = parse(r#"{"rules": [{"SLICERATIO": 2, "sliceRatio": 4}]}"#);
     assert_eq!(both.matching("a", &Value::Null).unwrap().1.ratio, 4);
 }
 
 #[test]
-fn bad_rules_are_kept_and_told() {
+fn bad_rules_are_reported() {
     let policy = parse(
         r#"{"rules": [
             {"namespaces": ["a"], "sliceRatio": -1},
@@ -73,8 +71,8 @@ fn bad_rules_are_kept_and_told() {
             {"namespaces": ["f"], "sliceRatio": 0, "workloadType": ""}
         ]}"#,
     );
-    let told: Vec<String> = policy.bad_rules().iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
+    let messages: Vec<String> = policy.bad_rules().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(messages.join("\n"), @r#"
     rules[0]: sliceRatio is -1; write 1 to 64, or leave it out
     rules[1]: sliceRatio is 65; write 1 to 64, or leave it out
     rules[2]: workloadType is "rendering"; write training, inference, batch or dev
@@ -104,12 +102,12 @@ fn no_policy() {
         r#"{"rules": [{"sliceRatio": 99999999999999999999}]}"#,
         r#"{"rules": []} {}"#,
     ];
-    let told = texts.map(|text| Policy::parse(text).unwrap_err().to_string());
-    insta::assert_snapshot!(told.join("\n"));
+    let messages = texts.map(|text| Policy::parse(text).unwrap_err().to_string());
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
-fn what_its_author_may_not_think() {
+fn warnings_name_ignored_parts() {
     let policy = parse(
         r#"{"version": 1, "rules": [
             {"namespaces": ["a"]}, {"labels": {"gpu": "shared"}}, {"sliceRatio": 2}

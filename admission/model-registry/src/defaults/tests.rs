@@ -1,6 +1,5 @@
 use super::*;
 
-/// The object with what is filled in, by a JSON Patch library.
 fn filled(kind: Kind, object: &Value) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(Value::Array(defaults(kind, object))).unwrap();
@@ -39,7 +38,6 @@ fn a_whole_behavior() {
         filled(Kind::AutoscalingPolicy, &json!({}))["spec"]["behavior"],
         whole
     );
-    // Each part that is missing.
     let mut parts = whole.clone();
     parts["scaleDown"]["percent"] = json!(7);
     let given = json!({"behavior": {"scaleDown": parts["scaleDown"]}});

@@ -1,12 +1,10 @@
-//! Autoscaling of the model, of its backends, or off: each requires some fields and
-//! forbids others.
+//! Autoscaling of the model, of its backends, or off.
 
 use serde_json::Value;
 
 use super::{Backend, has_policy};
 use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
-/// Where `scalingCost` is reported.
 const COST: &str = "cost";
 const GRACE: &str = "scaleToZeroGracePeriod";
 const RATE: &str = "costExpansionRatePercent";

@@ -1,5 +1,4 @@
-//! A model on a volume: modelURI and cacheURI must name the same claim, because only the
-//! cache's claim is mounted.
+//! modelURI and cacheURI must name the same claim: only the cache's claim is mounted.
 
 use serde_json::Value;
 

@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use crate::{Kind, message, review};
 
-/// A model that is in order, with two backends and no autoscaling.
 fn model() -> Value {
     let backend = |name: &str| {
         json!({
@@ -16,7 +15,6 @@ fn model() -> Value {
     })
 }
 
-/// Today's form, in order.
 fn single() -> Value {
     json!({
         "metadata": {"name": "m"},
@@ -27,7 +25,6 @@ fn single() -> Value {
     })
 }
 
-/// One whose autoscaling is the model's.
 fn scaled() -> Value {
     changed(
         &model(),
@@ -43,7 +40,7 @@ fn scaled() -> Value {
     )
 }
 
-/// A copy with other values at some places; null takes a field away.
+/// A copy with changed values; null removes a field.
 fn changed(model: &Value, changes: &[(&str, Value)]) -> Value {
     let mut model = model.clone();
     for (path, value) in changes {
@@ -53,7 +50,7 @@ fn changed(model: &Value, changes: &[(&str, Value)]) -> Value {
     model
 }
 
-fn told(model: &Value) -> String {
+fn errors_of(model: &Value) -> String {
     match review(Kind::Model, model, None) {
         Ok(()) => String::new(),
         Err(errors) => message(&errors),
@@ -61,7 +58,7 @@ fn told(model: &Value) -> String {
 }
 
 fn but(model: &Value, changes: &[(&str, Value)]) -> String {
-    told(&changed(model, changes))
+    errors_of(&changed(model, changes))
 }
 
 fn refused(lines: &[&str]) -> String {
@@ -76,11 +73,11 @@ fn worker(kind: &str) -> Value {
 #[test]
 fn in_order() {
     for model in [model(), single(), scaled()] {
-        assert_eq!(told(&model), "");
+        assert_eq!(errors_of(&model), "");
     }
     let nothing = json!({"spec": {}});
     assert_eq!(
-        told(&nothing),
+        errors_of(&nothing),
         refused(&["spec.backends: Required value: \
              name at least one backend, or the only one in spec.backend"])
     );
@@ -97,7 +94,6 @@ fn one_server() {
             but(&model(), &changes)
         };
         assert_eq!(with(json!([worker("server")])), "");
-        // Kthena's schema makes it a server.
         assert_eq!(with(json!([{}])), "");
         assert_eq!(
             with(json!([worker("prefill")])),
@@ -134,7 +130,7 @@ fn disaggregated_workers() {
         ),
     ] {
         for (one, other) in all.into_iter().flat_map(|a| all.map(|b| (a, b))) {
-            let told = but(
+            let messages = but(
                 &model(),
                 &[
                     ("/spec/backends/0/type", json!(kind)),
@@ -155,10 +151,10 @@ fn disaggregated_workers() {
                 })
                 .collect();
             if lines.is_empty() {
-                assert_eq!(told, "");
+                assert_eq!(messages, "");
             } else {
                 let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-                assert_eq!(told, refused(&lines));
+                assert_eq!(messages, refused(&lines));
             }
         }
     }
@@ -187,7 +183,7 @@ fn bounds_of_replicas() {
         )])
     };
     assert_eq!(bounds(0, 1_000_000), sum(1_000_001));
-    // Two of them are -2 in 32 bits, and this one is most of 64.
+    // The sum of two is -2 in 32 bits.
     assert_eq!(bounds(0, i64::MAX), sum(i64::MAX));
     let two = changed(
         &scaled(),
@@ -196,9 +192,9 @@ fn bounds_of_replicas() {
             ("/spec/backends/1/maxReplicas", json!(i32::MAX)),
         ],
     );
-    assert_eq!(told(&two), sum(2 * i64::from(i32::MAX)));
+    assert_eq!(errors_of(&two), sum(2 * i64::from(i32::MAX)));
     let negative = changed(&two, &[("/spec/backends/1/maxReplicas", json!(-i64::MAX))]);
-    assert!(told(&negative).contains(&sum(i64::from(i32::MAX))[20..]));
+    assert!(errors_of(&negative).contains(&sum(i64::from(i32::MAX))[20..]));
 }
 
 #[test]
@@ -290,8 +286,7 @@ fn autoscaling_of_backends() {
             &model(),
             &[policy, ("/spec/backends/0/maxReplicas", json!(5))],
         );
-        // The bounds of the other one may differ then, too.
-        assert_eq!(told(&own), "");
+        assert_eq!(errors_of(&own), "");
         let zero = ("/spec/backends/1/minReplicas", json!(0));
         assert_eq!(
             but(&own, &[zero]),
@@ -299,13 +294,12 @@ fn autoscaling_of_backends() {
                  must be at least 1, as the backend has an autoscaling policy of its own"])
         );
         assert_eq!(but(&own, &[("/spec/backends/0/minReplicas", json!(0))]), "");
-        // Of both levels.
         let both = refused(&["spec.autoscalingPolicyRef: Forbidden: \
              the model and a backend both have an autoscaling policy; keep it on one level"]);
         assert_eq!(but(&own, &[("/spec/autoscalingPolicy", json!({}))]), both);
         let by_name = ("/spec/autoscalingPolicyRef", json!({"name": "slow"}));
         assert_eq!(but(&own, &[by_name]), both);
-        // A reference to nothing is none.
+        // An empty reference counts as absent.
         assert_eq!(but(&own, &[("/spec/autoscalingPolicyRef", json!({}))]), "");
     }
 }
@@ -316,7 +310,7 @@ fn autoscaling_of_the_model() {
         &model(),
         &[("/spec/autoscalingPolicyRef", json!({"name": "p"}))],
     );
-    insta::assert_snapshot!(told(&asks));
+    insta::assert_snapshot!(errors_of(&asks));
     let zero = [
         ("/spec/backends/0/minReplicas", json!(0)),
         ("/spec/backends/1/minReplicas", json!(0)),
@@ -345,7 +339,6 @@ fn names_of_adapters() {
         but(&model(), &[adapters, ("/spec/name", json!("served"))])
     };
     assert_eq!(adapters(&["a", "b"]), "");
-    // Those of another backend are apart.
     let same = [
         ("/spec/backends/0/loraAdapters", json!([{"name": "a"}])),
         ("/spec/backends/1/loraAdapters", json!([{"name": "a"}])),
@@ -368,7 +361,7 @@ fn a_single_backend() {
             "spec.backend.workers: Invalid value: 2: a vLLM backend must have exactly one worker"
         ])
     );
-    // As it was when it had bounds: the rules of a list of one.
+    // The former form, with bounds: the rules of a list of one.
     let bounds = |min: i64, max: i64| {
         let changes = [
             ("/spec/backend/minReplicas", json!(min)),
@@ -399,7 +392,7 @@ fn a_model_on_a_claim() {
     ] {
         assert_eq!(uris(model, cache), "", "{model} {cache}");
     }
-    let told = [
+    let messages = [
         but(
             &single(),
             &[("/spec/backend/modelURI", json!("pvc://store/a"))],
@@ -414,16 +407,16 @@ fn a_model_on_a_claim() {
         uris("pvc://store/../other/a", "pvc://store"),
         uris("pvc://../a", "hostpath:///a"),
     ];
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
 fn wrong_types() {
-    let told = [
-        told(&json!([])),
-        told(&json!({"spec": "model"})),
-        told(&json!({"spec": {"backends": {}}})),
-        told(&json!({"spec": {"backends": [1]}})),
+    let messages = [
+        errors_of(&json!([])),
+        errors_of(&json!({"spec": "model"})),
+        errors_of(&json!({"spec": {"backends": {}}})),
+        errors_of(&json!({"spec": {"backends": [1]}})),
         but(&model(), &[("/spec/backends/0/minReplicas", json!("1"))]),
         but(&model(), &[("/spec/backends/0/workers", json!([true]))]),
         but(
@@ -431,7 +424,7 @@ fn wrong_types() {
             &[("/spec/backend/autoscalingPolicy", json!("p"))],
         ),
     ];
-    insta::assert_snapshot!(told.join("\n"));
+    insta::assert_snapshot!(messages.join("\n"));
 }
 
 #[test]
@@ -448,7 +441,7 @@ fn all_at_once() {
             ("/spec/backends/1/maxReplicas", json!(1_000_000)),
         ],
     );
-    insta::assert_snapshot!(told(&broken));
+    insta::assert_snapshot!(errors_of(&broken));
 }
 
 #[test]

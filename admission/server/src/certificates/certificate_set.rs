@@ -1,5 +1,4 @@
-//! Certificate sets: when one is generated, trusted, served and dropped. Pure: the
-//! caller passes the time and the trusted CAs.
+//! Certificate sets. Pure: the caller passes the time and the CAs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,10 +9,8 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-/// Tolerated clock skew between the server and API servers.
 const SKEW: Duration = Duration::from_secs(3600);
 
-/// Why a certificate cannot be generated.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot generate a certificate for {names:?}: {reason}")]
 pub struct CertificateError {
@@ -21,13 +18,11 @@ pub struct CertificateError {
     reason: String,
 }
 
-/// Lifetime and overlap.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Lifetime of a set. The next one is generated after two thirds of it.
+    /// The next set is generated after two thirds of it.
     pub lifetime: Duration,
-    /// Time between the publication of a new CA in the webhook configurations and the
-    /// first use of its certificate, in which API servers and replicas learn the CA.
+    /// From the publication of a new CA to the first use of its certificate.
     pub overlap: Duration,
 }
 
@@ -40,29 +35,19 @@ impl Default for Times {
     }
 }
 
-/// A CA and the one certificate that it has signed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateSet {
-    /// Time of generation, Unix time.
     pub made_unix: u64,
-    /// Expiry, Unix time.
     pub ends_unix: u64,
-    /// DNS names and IP addresses of the certificate.
     pub names: BTreeSet<String>,
-    /// The CA's certificate, PEM.
     pub ca: String,
-    /// The serving certificate, PEM.
     pub cert: String,
-    /// Its key, PEM.
     pub key: String,
 }
 
 impl CertificateSet {
     /// Generates a set, valid from an hour ago because clocks differ.
-    ///
-    /// # Errors
-    /// A name that is neither a DNS name nor an IP address.
     pub fn generate(
         names: &BTreeSet<String>,
         now_unix: u64,
@@ -115,7 +100,7 @@ impl CertificateSet {
     }
 }
 
-/// Certificate sets, the oldest first.
+/// The oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CertificateSets(pub Vec<CertificateSet>);
 
@@ -124,9 +109,9 @@ impl CertificateSets {
         self.0.iter().filter(move |g| now_unix < g.ends_unix)
     }
 
-    /// The names of the next set if one is needed: no set is valid, the newest is older
-    /// than two thirds of its lifetime, or it lacks some of `names`. The names of the
-    /// newest set are included, because other replicas may use them.
+    /// The names of the next set if one is needed: no valid set, the newest older than two
+    /// thirds of its lifetime, or missing names. Includes the names of the newest set, as other
+    /// replicas may use them.
     pub fn needs_rotation(
         &self,
         names: &BTreeSet<String>,
@@ -142,7 +127,6 @@ impl CertificateSets {
             .then(|| newest.names.union(names).cloned().collect())
     }
 
-    /// Adds `next` and drops expired sets.
     pub fn with(&self, next: CertificateSet, now_unix: u64) -> Self {
         Self(
             self.valid(now_unix)
@@ -152,13 +136,11 @@ impl CertificateSets {
         )
     }
 
-    /// The CAs of all sets that have not expired.
     pub fn bundle(&self, now_unix: u64) -> String {
         self.valid(now_unix).map(|g| g.ca.as_str()).collect()
     }
 
-    /// The set to serve: the newest one whose CA has been trusted for the overlap,
-    /// otherwise the oldest valid one.
+    /// The newest set whose CA has been trusted for the overlap, otherwise the oldest valid one.
     pub fn served(
         &self,
         now_unix: u64,
@@ -224,7 +206,6 @@ mod tests {
         assert_eq!(none.needs_rotation(&wanted, 0, TIMES), Some(wanted.clone()));
         let first = none.with(fake(0, &["a"]), 0);
         assert_eq!(first.needs_rotation(&wanted, 199, TIMES), None);
-        // The only set is served at once.
         let made = |g: Option<&CertificateSet>| g.map(|g| g.made_unix);
         assert_eq!(made(first.served(0, TIMES, |_| false)), Some(0));
         assert_eq!(
@@ -235,7 +216,6 @@ mod tests {
         assert_eq!(two.bundle(200), "CA 0\nCA 200\n");
         assert_eq!(made(two.served(219, TIMES, |_| true)), Some(0));
         assert_eq!(made(two.served(220, TIMES, |_| true)), Some(200));
-        // Not in the configurations yet: the old set is served while it is valid.
         assert_eq!(made(two.served(299, TIMES, |ca| ca == "CA 0\n")), Some(0));
         assert_eq!(made(two.served(300, TIMES, |_| false)), Some(200));
         assert_eq!(two.bundle(300), "CA 200\n");

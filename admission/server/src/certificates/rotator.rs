@@ -1,5 +1,4 @@
-//! Rotates the certificate sets in a Secret that replicas share. The first replica that
-//! writes a new set wins; the others read it.
+//! Rotates the certificate sets in a Secret; the first replica that writes a new set wins.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,26 +21,18 @@ use tokio_util::sync::CancellationToken;
 use super::certificate_set::{CertificateSet, CertificateSets, Times};
 use crate::metrics::Metrics;
 
-/// The key of the Secret with the certificate sets.
 const GENERATIONS: &str = "generations.json";
-/// The key with the CAs, for users and other tools.
 const BUNDLE: &str = "ca.crt";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Delay after a failed write.
 const RETRY: Duration = Duration::from_secs(2);
 const ALPN: [&str; 1] = ["http/1.1"];
 
-/// Connections to the rest of the server.
 pub(crate) struct CertificateOutputs {
-    /// The CAs for the webhook configurations.
     pub bundle: watch::Sender<Option<String>>,
-    /// The CAs in each webhook.
     pub trusted: watch::Receiver<Vec<String>>,
-    /// Receives the server's TLS with the first certificate.
     pub tls: oneshot::Sender<ServerTls>,
 }
 
-/// The Secret, and the names of the certificate.
 pub(crate) struct CertificateRotator {
     pub client: Client,
     pub namespace: String,
@@ -52,10 +43,6 @@ pub(crate) struct CertificateRotator {
 }
 
 impl CertificateRotator {
-    /// Generates, rotates and serves certificates until `stop`.
-    ///
-    /// # Errors
-    /// A name that is neither a DNS name nor an IP address.
     pub(crate) async fn run(
         self,
         published: CertificateOutputs,
@@ -67,7 +54,6 @@ impl CertificateRotator {
             tls,
         } = published;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
-        // `None` until the first event.
         let (sender, mut seen) = watch::channel(None::<Option<Arc<Secret>>>);
         let (follow, name, end) = (api.clone(), self.secret.clone(), stop.clone());
         let watching = tokio::spawn(async move {
@@ -82,10 +68,12 @@ impl CertificateRotator {
                 match self.step(&api, secret.as_deref()).await? {
                     Some(generations) => {
                         let now = now_unix();
-                        bundle.send_if_modified(|held| replace(held, generations.bundle(now)));
-                        let held = trusted.borrow_and_update().clone();
-                        let trusts =
-                            |ca: &str| !held.is_empty() && held.iter().all(|h| h.contains(ca));
+                        bundle
+                            .send_if_modified(|current| replace(current, generations.bundle(now)));
+                        let in_webhooks = trusted.borrow_and_update().clone();
+                        let trusts = |ca: &str| {
+                            !in_webhooks.is_empty() && in_webhooks.iter().all(|h| h.contains(ca))
+                        };
                         if let Some(served) = generations.served(now, self.times, trusts) {
                             server.serve(served, &self.metrics);
                         }
@@ -104,26 +92,24 @@ impl CertificateRotator {
         Ok(())
     }
 
-    /// Interval between checks of the time.
     fn tick(&self) -> Duration {
         let shortest = Duration::from_millis(200);
         (self.times.overlap / 4).clamp(shortest, Duration::from_secs(60))
     }
 
-    /// The certificate sets after this check; `None`: another replica was faster or the
-    /// write failed, so that it is tried again.
+    /// `None`: another replica was faster or the write failed; the next check tries again.
     async fn step(
         &self,
         api: &Api<Secret>,
         secret: Option<&Secret>,
     ) -> Result<Option<CertificateSets>> {
-        let held = secret.map(read).unwrap_or_default();
+        let sets = secret.map(read).unwrap_or_default();
         let now = now_unix();
-        let Some(names) = held.needs_rotation(&self.names, now, self.times) else {
-            return Ok(Some(held));
+        let Some(names) = sets.needs_rotation(&self.names, now, self.times) else {
+            return Ok(Some(sets));
         };
         let made = CertificateSet::generate(&names, now, self.times.lifetime)?;
-        let next = held.with(made, now);
+        let next = sets.with(made, now);
         let written = self.write(api, secret, &next, now).await;
         match written {
             Ok(()) => {
@@ -134,8 +120,7 @@ impl CertificateRotator {
             Err(error) => {
                 self.metrics.rotation("refused");
                 tracing::warn!(secret = %self.secret, error = format!("{error:#}"), "cannot renew the certificate");
-                // A valid set is served further.
-                Ok((!held.bundle(now).is_empty()).then_some(held))
+                Ok((!sets.bundle(now).is_empty()).then_some(sets))
             }
         }
     }
@@ -174,8 +159,7 @@ impl CertificateRotator {
                     api.create(&params, &fresh).await
                 }
                 Some(before) => {
-                    // The resourceVersion makes another replica's write in between a
-                    // conflict.
+                    // With the resourceVersion another replica's write is a conflict.
                     let mut secret = before.clone();
                     secret.data.get_or_insert_default().extend(data);
                     api.replace(&self.secret, &params, &secret).await
@@ -187,7 +171,6 @@ impl CertificateRotator {
     }
 }
 
-/// The certificate sets of a Secret; empty if they do not parse.
 fn read(secret: &Secret) -> CertificateSets {
     let Some(json) = secret.data.as_ref().and_then(|d| d.get(GENERATIONS)) else {
         return CertificateSets::default();
@@ -198,7 +181,6 @@ fn read(secret: &Secret) -> CertificateSets {
     })
 }
 
-/// The certificate of new connections.
 struct ServedCertificate {
     first: Option<oneshot::Sender<ServerTls>>,
     tls: Option<ServerTls>,
@@ -247,10 +229,10 @@ impl ServedCertificate {
     }
 }
 
-fn replace(held: &mut Option<String>, new: String) -> bool {
+fn replace(current: &mut Option<String>, new: String) -> bool {
     let new = Some(new);
-    let changed = *held != new;
-    *held = new;
+    let changed = *current != new;
+    *current = new;
     changed
 }
 

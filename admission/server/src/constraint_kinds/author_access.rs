@@ -13,13 +13,11 @@ use tautline_api::MutationPolicy;
 
 use crate::{access, mutations::RawObject, review::Request};
 
-/// The group that may do everything: its members are not checked.
+/// Its members are not checked.
 const MASTERS: &str = "system:masters";
 
-/// Access to parameters.
 #[derive(Debug, PartialEq)]
 struct RequiredAccess {
-    /// The field that requires it.
     field: &'static str,
     verb: &'static str,
     group: String,
@@ -27,14 +25,11 @@ struct RequiredAccess {
     resource: String,
     /// Empty: all; `*`: all, and access to some is not sufficient.
     namespace: String,
-    /// As `namespace`.
     name: String,
-    /// Why more access is required than to the parameters.
     reason: Option<String>,
 }
 
-/// The access that the author of a policy or binding lacks; `None`: the author may read
-/// the parameters.
+/// The access that an author lacks; `None`: the author may read the parameters.
 pub(super) async fn missing_access(client: &Client, request: &Request) -> Option<String> {
     let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
     let groups = user["groups"].as_array();
@@ -72,7 +67,6 @@ pub(super) async fn missing_access(client: &Client, request: &Request) -> Option
     }
 }
 
-/// Whether the object has parameters that differ from those before.
 fn changes(object: &Value, old: &Value, fields: &[&str]) -> bool {
     !object[fields[0]].is_null() && fields.iter().any(|f| object[f] != old[f])
 }
@@ -109,7 +103,6 @@ async fn binding_access(client: &Client, spec: &Value) -> RequiredAccess {
 }
 
 impl RequiredAccess {
-    /// Access to all resources.
     fn all(which: &str) -> Self {
         let any = || "*".to_owned();
         Self {
@@ -152,7 +145,6 @@ impl RequiredAccess {
         }
     }
 
-    /// The access to grant, and why.
     fn message(&self) -> String {
         let any = |text: &str| text.is_empty() || text == "*";
         let resource = match self.group.as_str() {

@@ -10,10 +10,8 @@ use tautline_core::{Snapshot, trust::TrustedNamespaces};
 use super::warnings;
 use crate::{handler::Response, mutations, review::Request};
 
-/// The code of an object without errors.
 pub(super) const VALID: &str = "Valid";
 
-/// Validates an object.
 pub(crate) fn validate(
     request: &Request,
     snapshot: &Snapshot,
@@ -99,7 +97,6 @@ fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {
     Ok(warnings::binding(&spec.offer, namespace, snapshot))
 }
 
-/// The expressions of a policy compile, and all fields are known.
 fn mutation(object: &Value) -> Checked {
     match tautline_mutating_policy::check(object) {
         Ok((_, warnings)) => Ok(mutations::lines(&warnings)),
@@ -181,13 +178,13 @@ mod tests {
                 json!({"offer": "o", "targets": {"default": {"kind": "Pod"}}}),
             ),
         ];
-        let mut told = String::new();
+        let mut messages = String::new();
         for (kind, spec) in cases {
             let response = judge(kind, spec, &Snapshot::default());
             assert_eq!(response.kind, ResponseKind::Refuse, "{response:?}");
-            told += &format!("{}\n", response.text);
+            messages += &format!("{}\n", response.text);
         }
-        insta::assert_snapshot!("refusals", told);
+        insta::assert_snapshot!("refusals", messages);
     }
 
     #[test]
@@ -222,7 +219,7 @@ mod tests {
             json!({"rules": [{"name": "latency"}, {"name": "latency"}]}),
             &index.snapshot(),
         );
-        let odd = judge(
+        let doubtful = judge(
             "ConstraintPolicyOffer",
             json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}]}),
             &index.snapshot(),
@@ -240,10 +237,10 @@ mod tests {
         }));
         let good = judge("ConstraintPolicyOffer", offer, &index.snapshot());
         assert_eq!(good.warnings, Vec::<String>::new());
-        let all = [empty, unprovided, policy, odd, binding];
+        let all = [empty, unprovided, policy, doubtful, binding];
         assert!(all.iter().all(|v| v.kind == ResponseKind::Allow), "{all:?}");
-        let told: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
-        insta::assert_snapshot!("warnings", told.join("\n\n"));
+        let messages: Vec<String> = all.iter().map(|v| v.warnings.join("\n")).collect();
+        insta::assert_snapshot!("warnings", messages.join("\n\n"));
     }
 
     #[test]

@@ -1,13 +1,9 @@
-//! Defaults of optional fields.
-
 use serde_json::{Value, json};
 
 use crate::handler::add_operation;
 
-/// A JSON Patch and the fields that it sets.
 type Defaults = (Vec<Value>, Vec<String>);
 
-/// Sets the fields of `at` that are missing or null.
 fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Defaults) {
     let Some(map) = object.as_object() else {
         return;
@@ -24,7 +20,6 @@ fn fill(object: &Value, at: &str, fields: &[(&str, Value)], filled: &mut Default
     }
 }
 
-/// ConstraintPolicy: rules have the weight 1.
 pub(crate) fn policy(object: &Value) -> Defaults {
     let mut filled = Defaults::default();
     for (i, rule) in rows(&object["spec"]["rules"]) {
@@ -34,8 +29,6 @@ pub(crate) fn policy(object: &Value) -> Defaults {
     filled
 }
 
-/// ConstraintPolicyOffer: durations, the violation policy, names and versions of
-/// targets.
 pub(crate) fn offer(object: &Value) -> Defaults {
     let mut filled = Defaults::default();
     let own = [

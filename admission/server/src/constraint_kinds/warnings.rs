@@ -9,7 +9,6 @@ use tautline_core::{
     trust::TrustedNamespaces,
 };
 
-/// Duplicate rules, and rules without a provider.
 pub(crate) fn policy(
     policy: &Policy,
     snapshot: &Snapshot,
@@ -33,7 +32,6 @@ pub(crate) fn policy(
     warnings
 }
 
-/// Missing policies and providers, targets that select nothing.
 pub(crate) fn offer(
     offer: &Offer,
     snapshot: &Snapshot,
@@ -75,7 +73,6 @@ pub(crate) fn offer(
                     warnings.push(format!("{at}: selects nothing in {namespace} now"));
                 }
             }
-            // The server does not watch these objects.
             (TargetKind::Cluster | TargetKind::NetworkService, Some(_)) => {}
         }
         if target.api_version.is_empty()
@@ -87,7 +84,6 @@ pub(crate) fn offer(
     warnings
 }
 
-/// A missing offer.
 pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {
     match snapshot.offer(namespace, offer) {
         Some(_) => Vec::new(),

@@ -1,6 +1,5 @@
-//! Ungated pods: pending pods that were created before the offer that governs them. They
-//! do not request the resource, so the scheduler never calls the extender for them. The
-//! offer's condition `Gated` and an event report them.
+//! Ungated pods are older than the offer that governs them: they lack the resource, so the
+//! scheduler never calls the extender for them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -31,15 +30,11 @@ const CONDITION: &str = "Gated";
 /// Owns the condition in server-side apply.
 const MANAGER: &str = "tautline-admission";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Delay in which changes are collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// Pods named in a message.
 const MAX_NAMES: usize = 10;
 
-/// Namespace and name of an offer.
 type Key = (Arc<str>, Arc<str>);
 
-/// Reports ungated pods in the conditions of offers.
 pub(crate) struct UngatedPods {
     pub store: ClusterStore,
     pub client: Client,
@@ -70,10 +65,8 @@ impl UngatedPods {
                     match self.report(entry, &names).await {
                         Ok(()) => _ = reported.insert(key, (entry.offer.uid.clone(), names)),
                         Err(error) => {
-                            // Retried after the delay.
                             before = None;
                             match error {
-                                // Another replica has probably written it.
                                 WriteError::Conflict => {}
                                 WriteError::Call(error) => {
                                     tracing::warn!(offer = %key.1, %error, "cannot write the condition Gated");
@@ -104,20 +97,19 @@ impl UngatedPods {
         };
         let version = found.metadata.resource_version;
         let status = found.status.unwrap_or_default();
-        let held = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
-        let (held, message) = match (held, names) {
-            // No condition, and no pods to report.
+        let current = status.conditions.into_iter().find(|c| c.type_ == CONDITION);
+        let (current, message) = match (current, names) {
             (None, []) => return Ok(()),
-            (held, names) => (held, message(names)),
+            (current, names) => (current, message(names)),
         };
-        if held.as_ref().is_some_and(|h| h.message == message) {
+        if current.as_ref().is_some_and(|h| h.message == message) {
             return Ok(());
         }
         let (state, reason) = match names {
             [] => ("True", "AllAsk"),
             _ => ("False", "PodsBeforeOffer"),
         };
-        let since = held.filter(|h| h.status == state);
+        let since = current.filter(|h| h.status == state);
         let condition = Condition {
             type_: CONDITION.to_owned(),
             status: state.to_owned(),
@@ -129,7 +121,6 @@ impl UngatedPods {
         };
         let patch = json!({
             "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-            // Only one of several replicas succeeds.
             "metadata": {"name": &*offer.name, "uid": offer.uid, "resourceVersion": version},
             "status": {"conditions": [condition]},
         });
@@ -155,9 +146,7 @@ impl UngatedPods {
     }
 }
 
-/// Why a condition cannot be written.
 enum WriteError {
-    /// The offer has changed since it was read.
     Conflict,
     Call(String),
 }
@@ -191,7 +180,6 @@ fn message_for(names: &[String], more: &str) -> String {
     )
 }
 
-/// Every offer with the names of its ungated pods.
 fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
     let ungated = |pod: &Pod| {
         let pending = pod.node.is_none() && !pod.finished && !pod.terminating;

@@ -8,20 +8,16 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tautline_gpu_sharing::Policy;
 use tautline_runtime::events::{EventNote, Events};
 
-/// The ConfigMap, and the key in it.
 pub(crate) const MAP: &str = "cast-slice-policy";
 const KEY: &str = "policy.json";
 
-/// The active policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadedPolicy {
     /// `None`: there is no ConfigMap, or no version of it was valid.
     pub policy: Option<Arc<Policy>>,
-    /// Why the current content of the ConfigMap cannot be used.
     pub fault: Option<String>,
 }
 
-/// Gauges of the policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     unusable: Gauge,
@@ -45,7 +41,6 @@ impl Gauges {
     }
 }
 
-/// Receives the ConfigMap from the watch.
 #[derive(Debug)]
 pub(crate) struct PolicyStore {
     current: ArcSwap<LoadedPolicy>,
@@ -66,7 +61,6 @@ impl PolicyStore {
         self.current.load_full()
     }
 
-    /// Loads the ConfigMap; `None`: it does not exist.
     pub(crate) fn update(&self, map: Option<ConfigMap>) {
         let text = map.as_ref().and_then(|m| m.data.as_ref()?.get(KEY));
         let (Some(map), Some(text)) = (&map, text) else {
@@ -108,13 +102,13 @@ impl PolicyStore {
         }
     }
 
-    fn set(&self, held: LoadedPolicy) {
-        let bad = held.policy.as_ref().map_or(0, |p| p.bad_rules().len());
-        self.gauges.unusable.set(held.fault.is_some().into());
+    fn set(&self, loaded: LoadedPolicy) {
+        let bad = loaded.policy.as_ref().map_or(0, |p| p.bad_rules().len());
+        self.gauges.unusable.set(loaded.fault.is_some().into());
         self.gauges
             .bad_rules
             .set(i64::try_from(bad).unwrap_or(i64::MAX));
-        self.current.store(Arc::new(held));
+        self.current.store(Arc::new(loaded));
     }
 
     fn publish_event(&self, map: &ConfigMap, reason: &str, text: String) {

@@ -1,5 +1,4 @@
-//! The `authorizer` of expressions: a SubjectAccessReview for each check, and a cache of
-//! the decisions. Off by default.
+//! The `authorizer` of expressions, with a cache of decisions. Off by default.
 
 use std::{
     collections::HashMap,
@@ -15,12 +14,9 @@ use tokio::runtime::Handle;
 
 use crate::access;
 
-/// Lifetime of a cached decision.
 const CACHE_TTL: Duration = Duration::from_secs(10);
-/// Cached decisions.
 const CACHE_SIZE: usize = 4096;
 
-/// Makes access checks.
 pub(crate) struct Authorizer {
     client: Client,
     cache: Mutex<HashMap<String, (Decision, Instant)>>,
@@ -72,7 +68,6 @@ impl Authorizer {
     }
 }
 
-/// The spec of the review.
 fn spec(request: &Request, check: &AccessCheck, verb: &str) -> Result<Value, EvaluationError> {
     let (subject, field, attributes) = match check {
         AccessCheck::Path { subject, path } => (

@@ -1,5 +1,3 @@
-//! The cluster view of policies.
-
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -16,16 +14,14 @@ use super::{
     authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
 };
 
-/// Deadline for a Namespace that is not cached yet, and delay of a failed watch.
+/// Also the delay of a failed watch.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Watched and fetched state for policies.
 pub(crate) struct Cluster {
     client: Client,
     namespaces: ObjectCache,
     pub params: ParamWatches,
     pub schemas: SchemaCache,
-    /// `None`: the authorizer is off.
     authorizer: Option<Authorizer>,
 }
 
@@ -40,12 +36,10 @@ impl Cluster {
         }
     }
 
-    /// Whether policies may use the authorizer, which blocks.
     pub(crate) fn authorizer_enabled(&self) -> bool {
         self.authorizer.is_some()
     }
 
-    /// Watches Namespaces until `stop`.
     pub(crate) async fn watch_namespaces(&self, stop: CancellationToken) {
         let types = TypeMeta {
             api_version: "v1".to_owned(),
@@ -67,7 +61,7 @@ impl Cluster {
         }
     }
 
-    /// The view of a request. A missing Namespace or schema is fetched.
+    /// Fetches a missing Namespace or schema.
     pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
         self.schemas.fetch_if_missing(&request.kind).await;
         let name = request.namespace.as_str();
@@ -87,7 +81,6 @@ impl Cluster {
     }
 }
 
-/// The cluster view of a request, with its Namespace.
 pub(crate) struct RequestCluster {
     cluster: Arc<Cluster>,
     namespace: Option<(String, Arc<Value>)>,

@@ -1,5 +1,4 @@
-//! Runs evaluations: inline on the thread of the request, or on the blocking pool. The
-//! handover to the pool costs as much as one or two policies.
+//! Runs evaluations inline, or on the blocking pool, which costs as much as a policy or two.
 
 use std::{
     sync::{
@@ -20,19 +19,14 @@ const INLINE_BYTES: usize = 32 << 10;
 /// Evaluations that skip the inline attempt after one that timed out.
 const SKIPPED_AFTER_TIMEOUT: u32 = 16;
 
-/// The server is stopping.
 pub(super) struct Stopping;
 
-/// The inputs of an evaluation.
 pub(super) struct EvaluationTask<W> {
     pub active: Arc<ActivePolicies>,
     pub request: Request,
     pub cluster: W,
-    /// Size of the review.
     pub bytes: usize,
-    /// Deadline.
     pub deadline: Instant,
-    /// Whether it may block.
     pub may_block: bool,
 }
 
@@ -45,10 +39,8 @@ impl<W: ClusterView> EvaluationTask<W> {
     }
 }
 
-/// Runs evaluations.
 #[derive(Default)]
 pub(crate) struct Executor {
-    /// Evaluations left that skip the inline attempt.
     inline_skips_left: AtomicU32,
 }
 
@@ -70,7 +62,6 @@ impl Executor {
         }
     }
 
-    /// The outcome if the evaluation ends within the inline time.
     fn try_inline<W: ClusterView>(&self, task: &EvaluationTask<W>) -> Option<Outcome> {
         if task.may_block || task.bytes > INLINE_BYTES {
             return None;

@@ -1,5 +1,3 @@
-//! Metrics of mutation policies.
-
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{

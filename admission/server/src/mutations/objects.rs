@@ -20,10 +20,8 @@ use tautline_api::convert;
 use tautline_core::selector::Selector;
 use tautline_runtime::watch_changes::{Change, Changes, refusal};
 
-/// Namespace (empty: cluster-scoped) and name.
 type Key = (String, String);
 
-/// All objects of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectCache {
     all: RwLock<BTreeMap<Key, Arc<Value>>>,
@@ -46,7 +44,6 @@ impl ObjectCache {
         self.all.read().get(&key).cloned()
     }
 
-    /// The objects of a namespace that a selector matches.
     pub(crate) fn selected(&self, namespace: &str, selector: &Selector) -> Vec<Arc<Value>> {
         let all = self.all.read();
         let from = (namespace.to_owned(), String::new());

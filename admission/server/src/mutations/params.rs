@@ -1,5 +1,4 @@
-//! Watches on the parameter kinds of the active policies. A watch starts when a policy
-//! uses the kind and the API server serves it.
+//! Watches on the parameter kinds of active policies that the API server serves.
 
 use std::{
     collections::HashMap,
@@ -24,24 +23,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{objects::ObjectCache, store::ActivePolicies};
 
-/// Interval between checks whether a kind is served.
 const RETRY: Duration = Duration::from_secs(3);
-/// Interval between checks whether everything is listed, at start.
 const POLL: Duration = Duration::from_millis(20);
-/// Deadline of a check.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A watched kind.
 #[derive(Default)]
 pub(crate) struct WatchedKind {
     pub objects: ObjectCache,
     scope: RwLock<Option<ResourceScope>>,
-    /// The API server does not serve the kind, or the server may not read it. Either may
-    /// change.
+    /// Not served, or not readable by the server. Either may change.
     unavailable: AtomicBool,
 }
 
-/// All watched kinds.
 #[derive(Default)]
 pub(crate) struct ParamWatches(RwLock<HashMap<ParamKind, Arc<WatchedKind>>>);
 
@@ -57,8 +50,7 @@ impl ParamWatches {
         lies.filter(|_| watched.objects.listed())
     }
 
-    /// Kinds of the active policies that are not listed yet but are available; `None`:
-    /// the policies are not listed yet.
+    /// Available kinds that are not listed yet; `None`: the policies are not listed yet.
     fn missing(&self, active: &ActivePolicies) -> Option<Vec<String>> {
         let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
         let unknown = |kind: &&ParamKind| {
@@ -69,8 +61,7 @@ impl ParamWatches {
         active.complete.then(|| names.collect())
     }
 
-    /// Waits until the parameters of all active policies are listed or unavailable, for
-    /// at most `timeout_after`.
+    /// Waits for the parameters of all active policies, for at most `timeout_after`.
     pub(crate) async fn wait_until_listed(
         &self,
         active: &watch::Receiver<Arc<ActivePolicies>>,
@@ -92,7 +83,6 @@ impl ParamWatches {
         }
     }
 
-    /// Watches the kinds of the active policies until `stop`.
     pub(crate) async fn watch_kinds(
         &self,
         client: Client,

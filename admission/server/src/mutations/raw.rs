@@ -7,7 +7,6 @@ use kube::Resource;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// An object of kind `K` with its spec as JSON.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct RawObject<K> {
@@ -19,7 +18,6 @@ pub(crate) struct RawObject<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> RawObject<K> {
-    /// The object as a manifest.
     pub(crate) fn manifest(&self) -> Value {
         json!({
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),

@@ -1,6 +1,5 @@
-//! The schemas of the cluster's kinds: its OpenAPI v3 documents, one per group version,
-//! fetched in the background and again when they change. The bundled schemas replace
-//! documents that are not fetched yet.
+//! The schemas of the cluster's kinds: OpenAPI v3 documents, fetched in the background and again
+//! when they change. The bundled schemas replace documents that are not fetched yet.
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-v3>
 
 use std::{collections::HashMap, time::Duration};
@@ -12,10 +11,8 @@ use tautline_mutating_policy::Kind;
 use tautline_structured_merge::{Schema, Schemas};
 use tokio_util::sync::CancellationToken;
 
-/// Interval between checks for changes: the index is small.
 const REFRESH: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_secs(15);
-/// Longest wait of a request for a schema that was not used before.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Group and version in the form of the index: `api/v1`, `apis/apps/v1`.
@@ -26,7 +23,6 @@ fn path_of(kind: &Kind) -> String {
     }
 }
 
-/// A document.
 #[derive(Default)]
 struct Document {
     /// Its URL, which contains a hash of its content.
@@ -34,11 +30,9 @@ struct Document {
     schemas: Option<Schemas>,
 }
 
-/// The fetched documents.
 pub(crate) struct SchemaCache {
     client: Client,
     documents: RwLock<HashMap<String, Document>>,
-    /// Serializes fetches.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -51,17 +45,16 @@ impl SchemaCache {
         }
     }
 
-    /// The schema of a kind, from its document or the bundled ones.
     pub(crate) fn kind(&self, kind: &Kind) -> Option<Schema> {
         let of = |s: &Schemas| s.kind(&kind.group, &kind.version, &kind.kind);
-        let held = self.documents.read();
-        let fetched = held
+        let documents = self.documents.read();
+        let fetched = documents
             .get(&path_of(kind))
             .and_then(|h| of(h.schemas.as_ref()?));
         fetched.or_else(|| of(Schemas::bundled()))
     }
 
-    /// Fetches the schema of a kind that was not used before; waits at most 2 s.
+    /// Waits at most 2 s.
     pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let path = path_of(kind);
         if self.kind(kind).is_some() || self.documents.read().contains_key(&path) {
@@ -77,7 +70,6 @@ impl SchemaCache {
         _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
     }
 
-    /// Refreshes the documents in use until `stop`.
     pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
         for path in ["api/v1", "apis/apps/v1"] {
             self.documents
@@ -100,7 +92,6 @@ impl SchemaCache {
         }
     }
 
-    /// Fetches every document with a new URL.
     async fn refresh(&self) {
         let index = match self.get("/openapi/v3").await {
             Ok(index) => index,
@@ -111,8 +102,8 @@ impl SchemaCache {
         };
         let index: Value = serde_json::from_str(&index).unwrap_or_default();
         let paths: Vec<(String, String)> = {
-            let held = self.documents.read();
-            let known = held.iter().map(|(path, held)| (path, &held.url));
+            let documents = self.documents.read();
+            let known = documents.iter().map(|(path, d)| (path, &d.url));
             let changed = known.filter_map(|(path, before)| {
                 let url = index["paths"][path]["serverRelativeURL"]
                     .as_str()

@@ -1,5 +1,4 @@
-//! The active policies: each object is compiled at each change; its last valid version
-//! stays active while a newer one is invalid.
+//! The active policies. The last valid version stays active while a newer one is invalid.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -20,21 +19,15 @@ use tokio::sync::watch;
 
 use super::{metrics::Counters, raw::RawObject};
 
-/// The active policies, and values derived from them.
 #[derive(Clone, Default)]
 pub(crate) struct ActivePolicies {
     pub policies: Policies,
-    /// Their parameter kinds.
     pub params: HashSet<ParamKind>,
-    /// The `rules` of the webhook.
     pub rules: Vec<Value>,
-    /// Whether a policy has failurePolicy `Fail`.
     pub fail: bool,
-    /// Whether all policies and bindings are listed.
     pub complete: bool,
 }
 
-/// The last version of an object.
 struct Entry<T> {
     uid: String,
     version: String,
@@ -46,11 +39,9 @@ struct Entry<T> {
 struct Objects {
     policies: BTreeMap<String, Entry<CompiledPolicy>>,
     bindings: BTreeMap<String, Entry<Binding>>,
-    /// Whether policies, and bindings, are listed.
     listed: (bool, bool),
 }
 
-/// Receives policies and bindings from their watches.
 pub(crate) struct PolicyStore {
     objects: Mutex<Objects>,
     active: watch::Sender<Arc<ActivePolicies>>,
@@ -72,12 +63,10 @@ impl PolicyStore {
         self.active.borrow().clone()
     }
 
-    /// Notifies of changes of the active policies.
     pub(crate) fn changes(&self) -> watch::Receiver<Arc<ActivePolicies>> {
         self.active.subscribe()
     }
 
-    /// Replaces the list of policies.
     pub(crate) fn update_policies(&self, all: &[Arc<RawObject<MutationPolicy>>]) {
         let mut objects = self.objects.lock();
         objects.listed.0 = true;
@@ -89,7 +78,6 @@ impl PolicyStore {
         self.publish(&objects);
     }
 
-    /// Replaces the list of bindings.
     pub(crate) fn update_bindings(&self, all: &[Arc<RawObject<MutationPolicyBinding>>]) {
         let mut objects = self.objects.lock();
         objects.listed.1 = true;
@@ -143,10 +131,10 @@ impl PolicyStore {
         &self,
         object: &RawObject<K>,
         problems: &[Problem],
-        kept: bool,
+        has_valid_version: bool,
     ) {
         let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
-        let stays = match kept {
+        let stays = match has_valid_version {
             true => "the last valid version stays active",
             false => "it is not active",
         };
@@ -201,14 +189,12 @@ impl PolicyStore {
     }
 }
 
-/// A line for each problem.
 pub(crate) fn lines(problems: &[Problem]) -> Vec<String> {
     let line = |p: &Problem| format!("{}: {}", p.field, p.message);
     problems.iter().map(line).collect()
 }
 
-/// The webhook rule of a policy's rule. `*` becomes the operations of policies, which do
-/// not include DELETE.
+/// `*` becomes the operations of policies, which do not include DELETE.
 fn webhook_rule(rule: &Rule) -> Value {
     let known = ["CREATE", "UPDATE", "CONNECT"].map(str::to_owned);
     let operations = match rule.operations.iter().any(|o| o == "*") {

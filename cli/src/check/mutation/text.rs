@@ -1,5 +1,3 @@
-//! What `tautline check mutation` tells people.
-
 use std::fmt::{self, Write};
 
 use serde_json::Value;
@@ -117,7 +115,7 @@ fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
     name
 }
 
-/// A patch as a diff: what goes and what comes, at its path.
+/// A patch as a diff: removed and added values, at their paths.
 fn operations(out: &mut String, patch: &Value, before: &Value, indent: &str) -> fmt::Result {
     for operation in patch.as_array().into_iter().flatten() {
         let path = operation["path"].as_str().unwrap_or_default();

@@ -13,7 +13,7 @@ use super::report::RuleReport;
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeReport {
     pub(super) node: String,
-    /// The pod is there; its own part counts as free.
+    /// The pod is on this node; its own part counts as free.
     pub(super) own: bool,
     pub(super) usable: bool,
     /// The provider's reason code, or `Kubernetes` for a reason that keeps the pod from the
@@ -21,7 +21,7 @@ pub(super) struct NodeReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     pub(super) detail: String,
-    /// It could if pods on it had gone.
+    /// Usable if pods on it were gone.
     pub(super) freeable: bool,
     /// The cost in the provider's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,9 +29,8 @@ pub(super) struct NodeReport {
     /// In the policy's own unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy_cost: Option<i64>,
-    /// The cards that it would get.
     pub(super) cards: Vec<String>,
-    /// The device plugin will choose; these waste least.
+    /// The device plugin will choose; these waste the least.
     pub(super) cards_are_guessed: bool,
 }
 
@@ -49,7 +48,6 @@ pub(super) fn node_reports(
     all
 }
 
-/// The nodes that every rule can use.
 pub(super) fn usable_in_all(rules: &[RuleReport]) -> Vec<String> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for node in rules.iter().flat_map(|r| &r.nodes).filter(|n| n.usable) {

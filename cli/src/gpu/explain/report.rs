@@ -1,5 +1,3 @@
-//! The report of `tautline gpu explain`: the pod's cards, and each rule with its answers.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
@@ -18,7 +16,6 @@ use tautline_sdk::{EvaluationRequest, Reference};
 use super::nodes::{self, NodeReport};
 use crate::gpu::format;
 
-/// Everything that is shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodExplanation {
@@ -30,16 +27,15 @@ pub(super) struct PodExplanation {
     pub(super) finished: bool,
     pub(super) policy: &'static str,
     pub(super) cards: Vec<HeldCard>,
-    /// Offer and policy, where the offer names a policy that is not there.
+    /// Offers with the missing policy that they name.
     pub(super) missing_policies: Vec<MissingPolicy>,
-    /// Other rules of its offers, which are not looked at here.
+    /// Other rules of its offers, which this report does not evaluate.
     pub(super) other_rules: Vec<String>,
     pub(super) rules: Vec<RuleReport>,
     /// Nodes that all rules, and Kubernetes itself, allow.
     pub(super) usable_nodes: Vec<String>,
 }
 
-/// A card of which the pod has a part.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HeldCard {
@@ -67,7 +63,6 @@ pub(super) struct MissingPolicy {
     pub(super) policy: String,
 }
 
-/// One rule with its request and its answers.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleReport {
@@ -83,7 +78,6 @@ pub(super) struct RuleReport {
     pub(super) error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) need: Option<RequestReport>,
-    /// The compliance of a placed pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<ComplianceReport>,
     pub(super) nodes: Vec<NodeReport>,
@@ -211,7 +205,7 @@ impl RequestReport {
     }
 }
 
-/// The cards of which the pod has a part, and who has the rest.
+/// The pod's cards, and the other pods on them.
 fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard> {
     let name = key(&pod.namespace, &pod.name);
     let mut cards = Vec::new();

@@ -34,7 +34,7 @@ fn explains_a_placed_pod() {
 fn explains_unrequested_cards_and_finished_pods() {
     let text = explained(example(), "vision", "ranker-0").text(0);
     assert!(
-        text.contains("no GPU is asked, and it holds cards, 7 CPU"),
+        text.contains("no GPU is requested, but the pod has cards, 7 CPU"),
         "{text}"
     );
     let done = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\n\

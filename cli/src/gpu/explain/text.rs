@@ -1,5 +1,3 @@
-//! The text of `tautline gpu explain`.
-
 use std::{collections::BTreeMap, fmt::Write};
 
 use super::{
@@ -153,8 +151,8 @@ impl RequestReport {
     fn text(&self, holds: bool) -> String {
         let mut text = match &self.gpu {
             Some(gpu) => gpu.clone(),
-            // Given by a rule that governs it no more, or by other hands.
-            None if holds => "no GPU is asked, and it holds cards".into(),
+            // Allocated under a rule that no longer governs the pod, or not by Tautline.
+            None if holds => "no GPU is requested, but the pod has cards".into(),
             None => "no GPU".into(),
         };
         if !self.models.is_empty() {

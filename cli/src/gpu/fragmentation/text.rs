@@ -1,5 +1,3 @@
-//! The classes of requests as a table.
-
 use std::fmt::Write;
 
 use super::{Class, Counted, NodeCounts, Product, Report};

@@ -1,5 +1,3 @@
-//! The report of `tautline gpu top`.
-
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
@@ -13,7 +11,7 @@ use tautline_gpu_slice::{Inspection, inspection::NodeGpus};
 use super::Sort;
 use crate::gpu::format;
 
-/// Everything that is shown. Fragmented Amounts are absent while no requests are known.
+/// Fragmented amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Top {
@@ -26,7 +24,7 @@ pub(super) struct Top {
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeTop {
     pub(super) node: String,
-    /// Absent: the node does not say what it has.
+    /// Absent: the node does not report its cards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_free_milli: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +33,7 @@ pub(super) struct NodeTop {
     pub(super) counted: Vec<CountedTop>,
 }
 
-/// Cards that are given away in one way.
+/// The cards of one sharing mode.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PoolTop {
@@ -299,7 +297,6 @@ fn useless(cards: &[&CardTop]) -> Option<f64> {
     known.then(|| cards.iter().map(|c| c.fragmented).sum())
 }
 
-/// Warnings about a node and its pods.
 fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node

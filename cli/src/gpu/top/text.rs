@@ -1,5 +1,3 @@
-//! The cards as bars.
-
 use std::fmt::Write;
 
 use super::report::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
@@ -23,20 +21,19 @@ const HEADER: [&str; 10] = [
     "MODE",
     "HELD BY",
 ];
-/// Columns that a narrow terminal leaves out, in this order: the second table has product
-/// and mode as well.
+/// Columns that a narrow terminal leaves out, in this order; the second table has MODE and PRODUCT.
 const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
 /// The least that is shown of HELD BY.
 const HELD_BY: usize = 20;
 
 impl Top {
-    /// For a terminal of so many columns; `None`: as wide as it is.
-    pub(super) fn text(&self, look: TerminalStyle, columns: Option<usize>) -> String {
+    /// `columns`: the terminal's width; `None`: unlimited.
+    pub(super) fn text(&self, style: TerminalStyle, columns: Option<usize>) -> String {
         let mut out = String::new();
         if !self.nodes.is_empty() {
-            let rows: Vec<_> = self.nodes.iter().flat_map(|n| rows(n, look)).collect();
-            let cards = fit(&rows, columns) + &clip(&look.legend(), columns);
-            out += &look.paint(&cards);
+            let rows: Vec<_> = self.nodes.iter().flat_map(|n| rows(n, style)).collect();
+            let cards = fit(&rows, columns) + &clip(&style.legend(), columns);
+            out += &style.paint(&cards);
             let header = [
                 "PRODUCT",
                 "MODE",
@@ -61,7 +58,7 @@ impl Top {
     }
 }
 
-/// The table of cards, without the columns that `columns` have no room for.
+/// The table of cards, without columns for which the terminal is too narrow.
 fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
     let mut shown: Vec<usize> = (0..HEADER.len()).collect();
     let mut left_out = LEFT_OUT.iter();
@@ -69,7 +66,7 @@ fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
         let header: Vec<&str> = shown.iter().map(|i| HEADER[*i]).collect();
         let cells = |row: &Vec<String>| shown.iter().map(|i| row[*i].clone()).collect();
         let text = table(&header, rows.iter().map(cells));
-        // HELD BY comes last, and may end early.
+        // HELD BY is the last column, and may be cut.
         let before = text.lines().next().and_then(|head| head.find("HELD BY"));
         let room = columns.is_none_or(|c| before.unwrap_or(0) + HELD_BY <= c);
         match left_out.next() {
@@ -79,7 +76,6 @@ fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
     }
 }
 
-/// Lines that are too long end early.
 fn clip(text: &str, columns: Option<usize>) -> String {
     let line = |line: &str| match columns {
         Some(columns) => cut(line, columns) + "\n",
@@ -88,15 +84,15 @@ fn clip(text: &str, columns: Option<usize>) -> String {
     text.lines().map(line).collect()
 }
 
-fn rows(node: &NodeTop, look: TerminalStyle) -> Vec<Vec<String>> {
+fn rows(node: &NodeTop, style: TerminalStyle) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pool in &node.pools {
-        // Cards side by side that are alike show as one.
+        // Adjacent equal cards share a row.
         for alike in pool.cards.chunk_by(are_alike) {
-            rows.push(row(node, pool, alike, look));
+            rows.push(row(node, pool, alike, style));
         }
     }
-    rows.extend(node.counted.iter().map(|c| counted(node, c, look)));
+    rows.extend(node.counted.iter().map(|c| counted(node, c, style)));
     rows
 }
 
@@ -107,7 +103,7 @@ fn are_alike(a: &CardTop, b: &CardTop) -> bool {
     follows && same(a) == same(b) && a.holders == b.holders
 }
 
-fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: TerminalStyle) -> Vec<String> {
+fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) -> Vec<String> {
     let (Some(first), Some(last)) = (cards.first(), cards.last()) else {
         return Vec::new();
     };
@@ -118,7 +114,7 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: TerminalStyle) -
     };
     let sum = (first.fragmented * count as f64).round() as i64;
     let fragmented = first.fragmented_milli.map(|_| sum);
-    let bar = look.bar(BarSegments {
+    let bar = style.bar(BarSegments {
         all: f64::from(tautline_gpu_placement::CARD),
         used: first.held_milli as f64,
         fragmented: first.fragmented,
@@ -147,9 +143,9 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], look: TerminalStyle) -
     ]
 }
 
-/// Units are all that is known: who holds which is the device plugin's to know.
-fn counted(node: &NodeTop, c: &CountedTop, look: TerminalStyle) -> Vec<String> {
-    let bar = look.bar(BarSegments {
+/// Only the number of units is known; the device plugin knows the holders.
+fn counted(node: &NodeTop, c: &CountedTop, style: TerminalStyle) -> Vec<String> {
+    let bar = style.bar(BarSegments {
         all: c.units as f64,
         used: c.used_units as f64,
         ..BarSegments::default()

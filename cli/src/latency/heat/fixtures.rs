@@ -2,7 +2,7 @@
 
 use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
 
-/// Nodes of which nothing is known.
+/// Nodes without figures.
 pub(crate) fn nodes(names: &[&str]) -> MatrixReport {
     let cell = |same: bool| Cell {
         effective: if same {
@@ -22,7 +22,7 @@ pub(crate) fn nodes(names: &[&str]) -> MatrixReport {
     }
 }
 
-/// Three zones, and one of which nothing is known.
+/// Three zones, and one without figures.
 pub(crate) fn zones() -> MatrixReport {
     let mut report = nodes(&["east", "north", "south", "(no zone)"]);
     report.by = By::Zone;

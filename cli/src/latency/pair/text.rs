@@ -1,5 +1,3 @@
-//! A pair as text.
-
 use tautline_latency::report::{
     ActiveRule, Basis, Direction, EffectiveRtt, End, Estimated, PairReport, State,
 };
@@ -72,10 +70,9 @@ fn end(end: &End) -> String {
     text
 }
 
-/// The figure and its source.
-fn figure_and_basis(told: EffectiveRtt) -> String {
-    let figure = told.rtt_micros.map(exact).unwrap_or_default();
-    match told.basis {
+fn figure_and_basis(effective: EffectiveRtt) -> String {
+    let figure = effective.rtt_micros.map(exact).unwrap_or_default();
+    match effective.basis {
         Basis::Same => "0, it is one node".to_owned(),
         Basis::Measured => format!("{figure}, measured"),
         Basis::Configured => format!("{figure}, configured"),
@@ -86,7 +83,6 @@ fn figure_and_basis(told: EffectiveRtt) -> String {
     }
 }
 
-/// The reason for the figure, in one sentence.
 fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = in_state(report, State::Measured);
     let of_echoes = fresh.iter().filter(|d| !d.by_connect);
@@ -145,7 +141,6 @@ fn why(report: &PairReport) -> String {
     }
 }
 
-/// The reason why there is no fresh measurement.
 fn missing_reason(report: &PairReport) -> String {
     let without: Vec<&str> = [&report.from, &report.to]
         .into_iter()
@@ -380,8 +375,8 @@ mod tests {
                 "the agents do not measure this pair",
             ),
         ] {
-            let said = why(&report);
-            assert!(said.contains(expected), "{said}");
+            let shown = why(&report);
+            assert!(shown.contains(expected), "{shown}");
         }
     }
 
@@ -393,8 +388,8 @@ mod tests {
             effective: EffectiveRtt::new(Basis::Same, 0),
             ..PairReport::default()
         };
-        let said = text(&report);
-        assert!(said.contains("0, it is one node"), "{said}");
-        assert!(!said.contains("DIRECTION"), "{said}");
+        let shown = text(&report);
+        assert!(shown.contains("0, it is one node"), "{shown}");
+        assert!(!shown.contains("DIRECTION"), "{shown}");
     }
 }

@@ -1,5 +1,4 @@
-//! The cost of each shape on each node, cached between requests: a change of one node costs
-//! that node's work alone.
+//! Costs of shapes on nodes, cached: a change of one node costs that node's work alone.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,15 +10,11 @@ use crate::{
     shape::{CardKind, Shape},
 };
 
-/// Shapes whose costs are cached by default; the least recently used is replaced.
 const SHAPES: usize = 256;
 
-/// The reason why a node cannot serve a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
-    /// The cache has no capacity for this node.
     UnknownNode,
-    /// Its cards have another sharing mode or model.
     OtherKind,
     Shortage(Shortage),
 }
@@ -47,7 +42,6 @@ struct Node {
     precomputed: Box<[f64]>,
 }
 
-/// The capacities of all nodes under one policy, by indexes that the caller assigns.
 #[derive(Debug)]
 pub struct CostCache {
     policy: Box<dyn Policy>,
@@ -59,7 +53,6 @@ pub struct CostCache {
     max_shapes: usize,
     clock: u64,
     epoch: u32,
-    /// How often all costs became void.
     invalidations: u32,
 }
 
@@ -79,27 +72,24 @@ impl CostCache {
         }
     }
 
-    /// Caches the costs of at least so many shapes.
     pub fn with_capacity_for(mut self, shapes: usize) -> Self {
         self.max_shapes = self.max_shapes.max(shapes);
         self
     }
 
-    /// The index of a kind, for [`NodeCapacity::new`].
     pub fn kind_index(&mut self, kind: &CardKind) -> u16 {
         if let Some(known) = self.kinds.iter().position(|k| k == kind) {
             return known as u16;
         }
         self.kinds.push(kind.clone());
-        for asked in &mut self.by_shape {
-            asked.allowed.push(asked.shape.allows(kind));
+        for entry in &mut self.by_shape {
+            entry.allowed.push(entry.shape.allows(kind));
         }
         let classes = std::mem::take(&mut self.classes);
         self.plan_for(classes);
         (self.kinds.len() - 1) as u16
     }
 
-    /// The policy's [resolution](Policy::resolution).
     pub fn resolution(&self) -> i64 {
         self.policy.resolution()
     }
@@ -108,7 +98,7 @@ impl CostCache {
         &self.kinds
     }
 
-    /// Sets the distribution to plan for. All cached costs become void.
+    /// All cached costs become void.
     pub fn plan_for(&mut self, classes: Vec<(RequestClass, f64)>) {
         self.policy
             .plan_for(PlannedClasses::new(&classes, &self.kinds));
@@ -130,7 +120,6 @@ impl CostCache {
         }
     }
 
-    /// The distribution to plan for.
     pub fn classes(&self) -> &[(RequestClass, f64)] {
         &self.classes
     }
@@ -144,8 +133,7 @@ impl CostCache {
         self.nodes.iter().enumerate().filter_map(capacity)
     }
 
-    /// Sets a node's position in the order of nodes, from 0 (first) to 1. To be called before
-    /// [`CostCache::set_capacity`].
+    /// To be called before [`CostCache::set_capacity`].
     pub fn set_position(&mut self, node: usize, position: f64) {
         let at = self.node(node);
         if at.position != position {
@@ -161,7 +149,6 @@ impl CostCache {
         &mut self.nodes[node]
     }
 
-    /// Sets a node's capacity; `None`: the node has gone.
     pub fn set_capacity(&mut self, node: usize, capacity: Option<NodeCapacity>) {
         self.node(node);
         let at = &mut self.nodes[node];
@@ -184,34 +171,22 @@ impl CostCache {
         at.capacity = capacity;
     }
 
-    /// The cheapest placement of a shape on a node.
-    ///
-    /// # Errors
-    /// The node cannot serve it, and why.
     pub fn place(&mut self, shape: &Shape, node: usize) -> Result<PlacementCost, PlacementError> {
-        let asked = self.shape_index(shape);
-        self.place_by_index(asked, node)
+        let shape_index = self.shape_index(shape);
+        self.place_by_index(shape_index, node)
     }
 
-    /// The same, by an index of [`CostCache::shape_index`].
-    ///
-    /// # Errors
-    /// The node cannot serve it, and why.
     pub fn place_by_index(
         &mut self,
-        asked: usize,
+        shape_index: usize,
         node: usize,
     ) -> Result<PlacementCost, PlacementError> {
-        match self.cached(asked, node) {
+        match self.cached(shape_index, node) {
             Some(place) => Ok(place),
-            None => Err(self.placement_error(asked, node)),
+            None => Err(self.placement_error(shape_index, node)),
         }
     }
 
-    /// The same with another capacity than the cached one.
-    ///
-    /// # Errors
-    /// It cannot serve the shape, and why.
     pub fn place_with_capacity(
         &self,
         shape: &Shape,
@@ -230,28 +205,26 @@ impl CostCache {
             .place(NodeView::new(capacity, &base, position), shape))
     }
 
-    /// The cheapest node, the first of equals.
     pub fn cheapest(&mut self, shape: &Shape) -> Option<(usize, PlacementCost)> {
         self.cheapest_with_ties(shape, |_| false)
     }
 
-    /// The cheapest node. `replaces` decides whether the nth of equally cheap nodes replaces the
-    /// one found before.
+    /// `replaces` decides whether the nth of equally cheap nodes replaces the one found before.
     pub fn cheapest_with_ties(
         &mut self,
         shape: &Shape,
         mut replaces: impl FnMut(u32) -> bool,
     ) -> Option<(usize, PlacementCost)> {
-        let asked = self.shape_index(shape);
+        let shape_index = self.shape_index(shape);
         let mut best: Option<(usize, PlacementCost)> = None;
         let mut equals = 1;
         for node in 0..self.nodes.len() {
-            let Some(place) = self.cached(asked, node) else {
+            let Some(place) = self.cached(shape_index, node) else {
                 continue;
             };
             match &best {
-                Some((_, held)) if held.cost < place.cost => {}
-                Some((_, held)) if held.cost == place.cost => {
+                Some((_, found)) if found.cost < place.cost => {}
+                Some((_, found)) if found.cost == place.cost => {
                     equals += 1;
                     if replaces(equals) {
                         best = Some((node, place));
@@ -266,8 +239,7 @@ impl CostCache {
         best
     }
 
-    /// While the version is the same, a node with the same capacity and position has the same
-    /// cost for each shape.
+    /// With the same version equal capacities and positions have equal costs.
     pub fn version(&mut self) -> (u32, u32) {
         if self.policy.refresh() {
             self.invalidate_all();
@@ -276,8 +248,7 @@ impl CostCache {
         (self.invalidations, self.epoch)
     }
 
-    /// The index of a shape, for many nodes; valid until a capacity changes or another shape is
-    /// requested.
+    /// The index of a shape; valid until a capacity changes or another shape is requested.
     pub fn shape_index(&mut self, shape: &Shape) -> usize {
         self.version();
         self.clock += 1;
@@ -308,41 +279,41 @@ impl CostCache {
         at
     }
 
-    fn cached(&mut self, asked: usize, node: usize) -> Option<PlacementCost> {
+    fn cached(&mut self, shape_index: usize, node: usize) -> Option<PlacementCost> {
         let at = self.nodes.get(node)?;
         let capacity = at.capacity.as_ref()?;
-        let asked = &mut self.by_shape[asked];
-        if asked.costs.len() < self.nodes.len() {
-            asked.costs.resize(self.nodes.len(), CachedCost::default());
+        let entry = &mut self.by_shape[shape_index];
+        if entry.costs.len() < self.nodes.len() {
+            entry.costs.resize(self.nodes.len(), CachedCost::default());
         }
-        let kept = &mut asked.costs[node];
+        let cached = &mut entry.costs[node];
         let epoch = self.epoch;
-        if kept.version != at.version || kept.epoch != epoch {
-            let serves = !asked.shape.needs_gpu()
-                || asked.allowed.get(usize::from(capacity.kind())).copied() == Some(true);
-            let fits = serves && capacity.fits(&asked.shape).is_ok();
-            *kept = CachedCost {
+        if cached.version != at.version || cached.epoch != epoch {
+            let serves = !entry.shape.needs_gpu()
+                || entry.allowed.get(usize::from(capacity.kind())).copied() == Some(true);
+            let fits = serves && capacity.fits(&entry.shape).is_ok();
+            *cached = CachedCost {
                 version: at.version,
                 epoch,
                 cheapest: fits.then(|| {
                     let seen = NodeView::new(capacity, &at.precomputed, at.position);
-                    self.policy.place(seen, &asked.shape)
+                    self.policy.place(seen, &entry.shape)
                 }),
             };
         }
-        kept.cheapest
+        cached.cheapest
     }
 
-    fn placement_error(&self, asked: usize, node: usize) -> PlacementError {
+    fn placement_error(&self, shape_index: usize, node: usize) -> PlacementError {
         let Some(capacity) = self.capacity(node) else {
             return PlacementError::UnknownNode;
         };
-        let asked = &self.by_shape[asked];
-        if asked.shape.needs_gpu() && asked.allowed.get(usize::from(capacity.kind())) != Some(&true)
+        let entry = &self.by_shape[shape_index];
+        if entry.shape.needs_gpu() && entry.allowed.get(usize::from(capacity.kind())) != Some(&true)
         {
             return PlacementError::OtherKind;
         }
-        match capacity.fits(&asked.shape) {
+        match capacity.fits(&entry.shape) {
             Err(short) => PlacementError::Shortage(short),
             Ok(()) => PlacementError::UnknownNode,
         }
@@ -399,7 +370,6 @@ mod tests {
             }
         }
 
-        /// Cached costs equal those of a new cache.
         #[test]
         fn cached_costs_equal_computed_costs(
             asks in prop::collection::vec((0..5_usize, 0..3_u16, 0..10_u16), 1..60)
@@ -428,9 +398,9 @@ mod tests {
                     }
                     for node in 0..5 {
                         let capacity = costs.capacity(node).cloned().unwrap();
-                        let kept = costs.place(shape, node);
-                        prop_assert_eq!(kept, costs.place_with_capacity(shape, node, &capacity), "{}", name);
-                        prop_assert_eq!(kept.is_ok(), fresh.place(shape, node).is_ok());
+                        let cached = costs.place(shape, node);
+                        prop_assert_eq!(cached, costs.place_with_capacity(shape, node, &capacity), "{}", name);
+                        prop_assert_eq!(cached.is_ok(), fresh.place(shape, node).is_ok());
                     }
                     if let Ok(place) = costs.place(shape, *node) {
                         let mut capacity = costs.capacity(*node).unwrap().clone();

@@ -4,14 +4,12 @@ use std::fmt::Write as _;
 
 use crate::shape::CARD;
 
-/// A card, by index or UUID, and thousandths of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardShare {
     pub card: Box<str>,
     pub milli: u16,
 }
 
-/// An annotation that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
@@ -20,12 +18,8 @@ pub struct AnnotationError {
     part: String,
 }
 
-/// Reads the annotation. A card without thousandths gets `milli`.
-///
-/// # Errors
-/// A part that is malformed.
+/// A card without thousandths gets `milli`.
 pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
-    // Other runtimes separate indexes by a dash.
     let dashed =
         !text.contains([',', ':']) && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
     let parts = text.split(if dashed { '-' } else { ',' });
@@ -48,7 +42,6 @@ pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> 
         .collect()
 }
 
-/// The text of the annotation.
 pub fn format(parts: &[CardShare]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -60,7 +53,6 @@ pub fn format(parts: &[CardShare]) -> String {
     text
 }
 
-/// The cards alone, in the form that other runtimes read: `0-1`.
 pub fn format_indexes(parts: &[CardShare]) -> String {
     let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
     cards.join("-")

@@ -1,12 +1,9 @@
 //! Devices of DRA drivers (`resource.k8s.io/v1`), their claims, and the free devices of a node.
 //!
-//! [`DeviceStore`] keeps ResourceSlices, ResourceClaims and DeviceClasses;
-//! [`DeviceStore::node_devices`] gives a node's devices with their free parts, and
-//! [`pending_requests`] the open requests of a pod's claims. The rules are those of the scheduler's own allocator in Kubernetes
-//! 1.36: KEP-4381 (structured parameters), KEP-4815 (partitionable devices),
-//! KEP-5075 (consumable capacity), KEP-5055 (device taints). CEL selectors are
-//! not evaluated: see [`Conditions`]. DeviceTaintRules are not read: they are off
-//! by default in 1.36.
+//! The rules are those of the scheduler's allocator in Kubernetes 1.36: KEP-4381 (structured
+//! parameters), KEP-4815 (partitionable devices), KEP-5075 (consumable capacity), KEP-5055
+//! (device taints). CEL selectors are not evaluated: see [`Conditions`]. DeviceTaintRules, off
+//! by default in 1.36, are not supported.
 
 pub use cards::DeviceCard;
 pub use counters::PoolCounters;

@@ -1,5 +1,3 @@
-//! The GPUs of one node: its cards and their holders.
-
 mod read;
 
 use std::sync::Arc;
@@ -12,50 +10,42 @@ use crate::{
     shape::{CARD, CardKind},
 };
 
-/// A node's devices.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     pub pools: Vec<CardPool>,
-    /// Resources of which only the number is known: MIG instances, and shares of unknown size.
+    /// MIG instances, and shares of unknown size.
     pub counted: Vec<CountedResource>,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
-    /// Text about labels and annotations that could not be read.
     pub warnings: Vec<String>,
 }
 
-/// The cards of a node in one sharing mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardPool {
     pub kind: CardKind,
-    /// The resource that pods request; `None`: cards are assigned when a pod is bound.
+    /// `None`: cards are assigned when a pod is bound.
     pub resource: Option<Arc<str>>,
-    /// Memory of one card.
     pub card_memory_bytes: Option<i64>,
     pub cards: Vec<Card>,
 }
 
-/// A card and its holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Its index, or its UUID.
     pub name: Box<str>,
     pub healthy: bool,
     pub holders: Vec<Holder>,
 }
 
-/// A pod that holds a part of a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// `namespace/name`.
     pub pod: Box<str>,
     pub milli: u16,
-    /// The pod's annotation names the card; else the device plugin chose it, and this is a
-    /// guess: the tightest packing.
+    /// From the pod's annotation; otherwise a guess of the device plugin's choice: tightest
+    /// packing.
     pub annotated: bool,
 }
 
-/// A resource of which only the number is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedResource {
     pub resource: Arc<str>,
@@ -73,12 +63,11 @@ impl Card {
         }
     }
 
-    /// The sum of all holders; above [`CARD`] the card is over-committed.
+    /// Above [`CARD`] the card is over-committed.
     pub fn held_milli(&self) -> u32 {
         self.holders.iter().map(|h| u32::from(h.milli)).sum()
     }
 
-    /// The free thousandths; 0 for an unhealthy card.
     pub fn left_milli(&self) -> u16 {
         if self.healthy {
             CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD))
@@ -89,21 +78,19 @@ impl Card {
 }
 
 impl Inventory {
-    /// The free capacity of a pool, with the node's CPU and memory; `kind` is the pool's
-    /// index in the cost cache.
+    /// The free capacity of a pool; `kind`: its index in the cost cache.
     pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
         let left = pool.cards.iter().map(Card::left_milli).collect();
         NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
     }
 
-    /// The pool and card with this name.
     pub fn card(&self, name: &str) -> Option<(&CardPool, &Card)> {
         self.pools
             .iter()
             .find_map(|p| Some((p, p.cards.iter().find(|c| *c.name == *name)?)))
     }
 
-    /// The first fault of cards that a pod was given: gone, unhealthy or over-committed.
+    /// The first fault of a pod's cards: gone, unhealthy or over-committed.
     pub fn fault(&self, parts: &[CardShare]) -> Option<String> {
         for part in parts {
             let name = &part.card;

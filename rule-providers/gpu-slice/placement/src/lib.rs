@@ -1,9 +1,6 @@
-//! The GPUs of a cluster: the devices of a node and their free capacity ([`inventory`],
-//! [`node_capacity`], [`mig`], [`dra`]), the distribution of requests
-//! ([`request_distribution`]), and the placement that does least harm ([`policy`],
-//! [`cost_cache`]).
-//!
-//! Pure: no I/O, no Kubernetes API, nothing that awaits.
+//! The GPUs of a cluster: devices and free capacity of a node ([`inventory`], [`node_capacity`],
+//! [`mig`], [`dra`]), the distribution of requests ([`request_distribution`]), and the placement
+//! ([`policy`], [`cost_cache`]). Pure: no I/O, no Kubernetes API, nothing async.
 
 pub mod cost_cache;
 pub mod device_annotation;

@@ -1,12 +1,10 @@
 //! MIG: the GPU instances that fit on a card next to its present ones.
 //!
-//! A card in MIG mode has memory slices in a row and compute slices. An instance
-//! of a profile takes memory slices that follow one another, from one of a few
-//! starts, and so many compute slices. [`Geometry`] says which profiles a model
-//! has; [`Mig`] is one card and what is on it.
+//! A card in MIG mode has memory slices in a row and compute slices. An instance takes adjacent
+//! memory slices from one of its profile's starts, and a number of compute slices.
 //!
-//! Source of all numbers: NVIDIA Multi-Instance GPU User Guide, "Supported MIG
-//! Profiles" and the placements that `nvidia-smi mig -lgipp` lists.
+//! Source of all numbers: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" and the
+//! placements of `nvidia-smi mig -lgipp`.
 
 pub use card::{MigCard, MigError, Placement};
 pub use geometry::{Geometry, Profile};

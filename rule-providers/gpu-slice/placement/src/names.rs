@@ -1,38 +1,27 @@
-//! Names of resources, labels and annotations: those of NVIDIA, CastSlice, the openb trace and
-//! Tautline. Those of other vendors come from configuration.
+//! Default names of NVIDIA, CastSlice, the openb trace and Tautline.
 
 use std::sync::Arc;
 
-/// The annotation that names the cards of a pod, by index or UUID, with thousandths: `0:250`, or
-/// `1,3` for whole ones.
+/// A pod's cards by index or UUID, with thousandths: `0:250`, or `1,3` for whole ones.
 pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
-/// The names that nodes and pods use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// Resources of whole cards.
     pub whole: Vec<Arc<str>>,
-    /// Resources of units of shared cards.
     pub shared: Vec<Arc<str>>,
-    /// Prefixes of the resources of MIG instances.
     pub instances: Vec<Arc<str>>,
-    /// Resource, label or annotation of a node with its number of cards, for nodes
-    /// whose cards are handed out in thousandths when a pod is bound.
+    /// Number of cards of a node whose cards are assigned when a pod is bound.
     pub cards: Vec<Arc<str>>,
-    /// Node annotation that lists cards which are unhealthy, by index.
+    /// Indexes of unhealthy cards.
     pub unhealthy: Arc<str>,
-    /// Labels of a card's product name, the first that is there.
+    /// Labels of the product name; the first one present counts.
     pub product: Vec<Arc<str>>,
-    /// Label of a card's memory in MiB.
     pub memory: Arc<str>,
-    /// Label of how many units a shared card has.
+    /// Label of the units of a shared card.
     pub replicas: Arc<str>,
-    /// Pod annotation with the requested thousandths of each card.
     pub pod_milli: Arc<str>,
-    /// Pod annotation with the requested number of cards.
     pub pod_count: Arc<str>,
-    /// Pod annotations with the cards that it was given, the first that is there.
-    /// Ours has cards with thousandths, others indexes alone (`0-1`).
+    /// The first one present counts. Only Tautline's has thousandths; `0-1` are indexes.
     pub pod_devices: Vec<Arc<str>>,
 }
 
@@ -56,7 +45,6 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Whether a resource is a GPU resource.
     pub fn is_gpu(&self, resource: &str) -> bool {
         self.is_whole(resource) || self.is_shared(resource) || self.is_instance(resource)
     }

@@ -1,9 +1,7 @@
-//! The free capacity of one node. [`NodeCapacity::take`] is the only way to take from it, and
-//! never takes more than is free.
+//! The free capacity of one node. [`NodeCapacity::take`] never takes more than is free.
 
 use crate::shape::{CARD, Shape};
 
-/// The free capacity of a node: CPU, memory, and thousandths of each card.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCapacity {
     cpu_milli: i64,
@@ -12,14 +10,12 @@ pub struct NodeCapacity {
     cards: Vec<u16>,
 }
 
-/// The cards that a placement takes: a share's card, and the whole ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardGrant {
     /// Card index and thousandths.
     pub parts: Vec<(u16, u16)>,
 }
 
-/// The resource that a node has too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
     #[error("CPU")]
@@ -31,7 +27,7 @@ pub enum Shortage {
 }
 
 impl NodeCapacity {
-    /// A node whose cards have so much left, each at most [`CARD`].
+    /// `cards`: thousandths left, each at most [`CARD`].
     pub fn new(cpu_milli: i64, memory_bytes: i64, kind: u16, mut cards: Vec<u16>) -> Self {
         for left in &mut cards {
             *left = (*left).min(CARD);
@@ -52,38 +48,30 @@ impl NodeCapacity {
         self.memory_bytes
     }
 
-    /// The index of its cards' kind in the cost cache.
     pub fn kind(&self) -> u16 {
         self.kind
     }
 
-    /// Thousandths left of each card.
+    /// Thousandths left.
     pub fn cards(&self) -> &[u16] {
         &self.cards
     }
 
-    /// The number of cards that no pod holds a part of.
     pub fn free_cards(&self) -> usize {
         self.cards.iter().filter(|c| **c == CARD).count()
     }
 
-    /// The card with the least left that can give the share, the first of equals; `None` for a
-    /// shape without a share.
+    /// The fullest card that can give the share; `None`: no share.
     pub fn tightest_card(&self, shape: &Shape) -> Option<u16> {
         let able = |i: &usize| shape.share > 0 && self.can_give_share(shape, *i);
         let cards = (0..self.cards.len()).filter(able);
         cards.min_by_key(|i| self.cards[*i]).map(|card| card as u16)
     }
 
-    /// Thousandths left of all cards.
     pub fn idle_milli(&self) -> i64 {
         self.cards.iter().map(|c| i64::from(*c)).sum()
     }
 
-    /// Checks that a shape fits; the caller compares kinds.
-    ///
-    /// # Errors
-    /// The first resource that is short.
     pub fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
         if self.cpu_milli < shape.cpu_milli {
             return Err(Shortage::Cpu);
@@ -98,8 +86,7 @@ impl NodeCapacity {
         }
     }
 
-    /// How many pods of a shape fit, one after another; `None`: no limit, as the shape requests
-    /// nothing.
+    /// Copies of a shape that fit; `None`: no limit, as the shape is empty.
     pub fn max_copies(&self, shape: &Shape) -> Option<i64> {
         let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
         let limits = [
@@ -120,7 +107,6 @@ impl NodeCapacity {
             (0, _) => Some(shares(&mut self.cards.iter())),
             (each, 0) => Some(whole / each),
             (each, share) => {
-                // The more cards are cut up for shares, the fewer stay whole.
                 let parts = shares(&mut self.cards.iter().filter(|c| **c < CARD));
                 let of_one = i64::from(CARD / share);
                 let best = |cut: i64| ((whole - cut) / each).min(parts + cut * of_one);
@@ -138,11 +124,10 @@ impl NodeCapacity {
         if shape.share == 0 || whole < needed {
             return whole >= needed;
         }
-        // The share needs a card that the whole ones do not take.
         whole > needed || self.cards.iter().any(|c| *c >= shape.share && *c < CARD)
     }
 
-    /// Whether a share fits on this card while the whole cards are served from others.
+    /// Whether the share fits on this card and the whole cards on others.
     pub fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
         let Some(left) = self.cards.get(card) else {
             return false;
@@ -152,11 +137,7 @@ impl NodeCapacity {
         *left >= shape.share && others >= usize::from(shape.whole)
     }
 
-    /// Takes a shape; its share from `card`, its whole cards from the first that
-    /// are free.
-    ///
-    /// # Errors
-    /// The shape does not fit; nothing is changed.
+    /// The share comes from `card`, whole cards from the first free ones.
     pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
         self.fits(shape)?;
         let mut parts = Vec::new();
@@ -180,8 +161,7 @@ impl NodeCapacity {
         Ok(CardGrant { parts })
     }
 
-    /// Returns the cards that [`NodeCapacity::take`] took. Unknown cards, and more than a whole
-    /// card, are ignored.
+    /// Ignores unknown cards and more than a whole card.
     pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
         self.cpu_milli += shape.cpu_milli;
         self.memory_bytes += shape.memory_bytes;
@@ -210,8 +190,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given back, in whatever order: the parts held of a
-        /// card and what is left of it are one card.
+        /// In any order of takes and releases the held and the free parts add up to one card.
         #[test]
         fn take_never_gives_a_card_twice(
             asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
@@ -262,7 +241,6 @@ mod tests {
             let copies = capacity.max_copies(&shape);
             let mut taken = 0;
             while copies.is_some() && capacity.fits(&shape).is_ok() {
-                // Cards in part first: they are of no use to whole ones.
                 let card = capacity.tightest_card(&shape).map(usize::from);
                 capacity.take(&shape, card).unwrap();
                 taken += 1;

@@ -1,17 +1,12 @@
-//! The classes of requests that a policy plans for, with the kinds of cards that each may run on.
-
 use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, shape::CardKind};
 
-/// A class of requests and its probability.
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
     pub cpu_milli: i64,
-    /// Thousandths of each card; 0: no GPU is requested.
+    /// 0: no GPU.
     pub milli: u16,
     pub cards: u16,
-    /// The part of all requests.
     pub probability: f64,
-    /// Whether cards of a kind may serve it, by the kind's index.
     pub allowed: Box<[bool]>,
 }
 
@@ -27,8 +22,7 @@ impl PlannedClass {
             .unwrap_or(false)
     }
 
-    /// The idle thousandths of a node that the class cannot use: all where it cannot run, else
-    /// those of cards with too little left.
+    /// All idle thousandths where the class cannot run, else those of too small remainders.
     pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
         let all = !self.can_use_gpu(capacity);
         let lost = |left: &&u16| all || **left < self.milli;
@@ -45,7 +39,6 @@ impl PlannedClass {
     }
 }
 
-/// The distribution of requests that a policy plans for.
 #[derive(Clone, Debug, Default)]
 pub struct PlannedClasses(Vec<PlannedClass>);
 
@@ -76,15 +69,13 @@ impl PlannedClasses {
         self.0.len()
     }
 
-    /// FGD's measure: the idle GPU of a node, in thousandths, that the next request
-    /// is expected not to be able to use (USENIX ATC 2023, section 4). A class that
-    /// cannot run there can use none of it, one that can not the cards with too
-    /// little left, one without GPU none at all.
+    /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected
+    /// not to be able to use (USENIX ATC 2023, section 4). A class that cannot run there can use
+    /// none of it, one that can not the cards with too little left, one without GPU none at all.
     pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
         self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
     }
 
-    /// The same by card; the sum is that of the node.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
         for class in &self.0 {
@@ -101,8 +92,7 @@ impl PlannedClasses {
     pub(crate) fn fragmented(&self, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
         let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
         let idle = idle as f64;
-        // In the published order of summation: costs are cut to integers, and a
-        // last bit can turn one.
+        // In the published order of summation: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for class in &self.0 {
@@ -135,7 +125,6 @@ impl PlannedClasses {
         short + runs + no_cpu + light + light_no_cpu + foreign
     }
 
-    /// Whether a class could run on a node as it is.
     pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
         let enough = capacity
             .cards()
@@ -159,7 +148,6 @@ mod tests {
     };
 
     proptest! {
-        /// The unusable parts by class, and by card, sum up to the published measure.
         #[test]
         fn fragmentation_is_the_sum_of_its_parts(
             asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),

@@ -1,5 +1,3 @@
-//! Placement policies: the cost of a shape on a node.
-
 mod best_fit;
 mod fgd;
 mod packing;
@@ -14,24 +12,19 @@ pub use fgd::Fgd;
 
 use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape::Shape};
 
-/// The cheapest placement of a shape on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCost {
-    /// Lower is better; in the policy's own unit, the same for all nodes.
     pub cost: i64,
     /// The part of the cost that comes from the node's position.
     pub position_cost: i64,
-    /// The card of the share.
     pub card: Option<u16>,
 }
 
-/// A node as a policy sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
     pub capacity: &'a NodeCapacity,
     /// The result of [`Policy::precompute`] for the capacity.
     pub precomputed: &'a [f64],
-    /// Position in the order of nodes, 0 to 1.
     pub position: f64,
 }
 
@@ -45,16 +38,15 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// A rule for choosing nodes and cards. It keeps its knowledge of other nodes itself.
+/// A rule for choosing nodes and cards. It tracks the other nodes itself.
 pub trait Policy: Send + Sync + fmt::Debug {
     /// The distribution has changed; [`Policy::node_changed`] follows for every node.
     fn plan_for(&mut self, _types: PlannedClasses) {}
 
-    /// A node has changed; `None`: it did not exist before, or has gone.
     fn node_changed(&mut self, _before: Option<NodeView<'_>>, _after: Option<NodeView<'_>>) {}
 
-    /// Updates the policy's terms before each request. Returns whether all precomputed values
-    /// are void: they are computed again, and [`Policy::node_changed`] follows for every node.
+    /// Called before each request. Returns whether all precomputed values are void; then they
+    /// are computed again, and [`Policy::node_changed`] follows for every node.
     fn refresh(&mut self) -> bool {
         false
     }
@@ -64,18 +56,17 @@ pub trait Policy: Send + Sync + fmt::Debug {
         0
     }
 
-    /// Values that all costs on a node need and that depend on its capacity only.
+    /// Values for all costs on a node, from its capacity only.
     fn precompute(&self, _room: &NodeCapacity) -> Box<[f64]> {
         Box::default()
     }
 
-    /// Placements are equally good if their costs without [`PlacementCost::position_cost`] differ
-    /// by no more.
+    /// The largest cost difference, without the position's, of equally good placements.
     fn resolution(&self) -> i64 {
         0
     }
 
-    /// The best place on a node that fits the shape and is of a kind it allows.
+    /// The best place on a node that fits the shape and has a suitable kind.
     fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost;
 }
 

@@ -1,24 +1,19 @@
-//! The distribution of requests that placement plans for.
-
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::shape::{Shape, SharingMode};
 
-/// The most frequent classes that together are so much of all requests are planned for; rarer
-/// ones say nothing about the future (FGD, USENIX ATC 2023, section 5).
+/// The part of all requests to plan for (FGD, USENIX ATC 2023, section 5).
 const COVERED: f64 = 0.95;
-/// The most classes to plan for: each costs work on every node.
+/// Each class costs work on every node.
 const MAX_CLASSES: usize = 512;
-/// A request counts half as much once so many more have come.
+/// Requests after which a request counts half.
 const HALF_LIFE_REQUESTS: f64 = 2_000.0;
-/// Beyond this, increments are scaled back before they lose precision.
 const RESCALE: f64 = 1e12;
 
-/// A class of requests that differ in memory only.
+/// Requests that differ in memory only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestClass {
     pub cpu_milli: i64,
-    /// Thousandths of each card: 1000 for whole ones.
     pub milli: u16,
     pub cards: u16,
     pub models: Arc<[Arc<str>]>,
@@ -26,7 +21,7 @@ pub struct RequestClass {
 }
 
 impl RequestClass {
-    /// A share that comes with whole cards counts as one card more.
+    /// A share in addition to whole cards counts as one more card.
     pub fn of_shape(shape: &Shape) -> Self {
         let (cards, milli) = match (shape.whole, shape.share) {
             (0, share) => (u16::from(share > 0), share),
@@ -44,7 +39,6 @@ impl RequestClass {
         }
     }
 
-    /// The smallest pod of the class.
     pub fn shape(&self) -> Shape {
         let whole = if self.milli == crate::shape::CARD {
             self.cards
@@ -61,18 +55,16 @@ impl RequestClass {
         }
     }
 
-    /// Thousandths of all its cards.
     pub fn total_milli(&self) -> i64 {
         i64::from(self.cards) * i64::from(self.milli)
     }
 }
 
-/// The recent frequency of each class.
 #[derive(Clone, Debug)]
 pub struct RequestDistribution {
     counts: BTreeMap<RequestClass, f64>,
     total: f64,
-    /// The weight of the next request; it grows instead of all others shrinking.
+    /// The weight of the next request, which grows instead of the others shrinking.
     increment: f64,
     growth: f64,
 }
@@ -89,7 +81,7 @@ impl Default for RequestDistribution {
 }
 
 impl RequestDistribution {
-    /// The distribution of a whole trace: every request counts the same.
+    /// Every request counts the same, as for a whole trace.
     pub fn from_shapes<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
         let mut all = Self {
             growth: 1.0,
@@ -101,7 +93,6 @@ impl RequestDistribution {
         all
     }
 
-    /// Counts a request. To be called once for each pod.
     pub fn observe(&mut self, shape: &Shape) {
         *self
             .counts
@@ -112,14 +103,12 @@ impl RequestDistribution {
         self.rescale();
     }
 
-    /// Counts requests in an unknown order: each has the same weight, and together they have the
-    /// weight of as many single requests.
+    /// Each request has the same weight, together as many single requests.
     pub fn observe_unordered(&mut self, shapes: &[Shape]) {
         if shapes.is_empty() {
             return;
         }
         let count = shapes.len() as f64;
-        // Beyond this the earlier requests have no weight left.
         let faded = self.growth.powf(count).min(1e30);
         let sum = if self.growth > 1.0 {
             (faded - 1.0) / (self.growth - 1.0)
@@ -155,33 +144,31 @@ impl RequestDistribution {
         self.counts.is_empty()
     }
 
-    /// The number of classes, rare ones included.
     pub fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// The classes to plan for with their probabilities, most frequent first; equally frequent
-    /// ones in reverse order.
+    /// Most frequent first; equally frequent ones in reverse order.
     pub fn classes(&self) -> Vec<(RequestClass, f64)> {
         let mut all: Vec<(&RequestClass, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
-        let (mut sum, mut kept) = (0.0, Vec::new());
+        let (mut sum, mut planned) = (0.0, Vec::new());
         for (class, count) in &all {
-            if sum >= COVERED * self.total || kept.len() == MAX_CLASSES {
+            if sum >= COVERED * self.total || planned.len() == MAX_CLASSES {
                 break;
             }
             sum += count;
-            kept.push(((*class).clone(), count / self.total));
+            planned.push(((*class).clone(), count / self.total));
         }
-        if kept.len() < all.len() {
-            for (_, p) in &mut kept {
+        if planned.len() < all.len() {
+            for (_, p) in &mut planned {
                 *p /= sum / self.total;
             }
         }
-        kept
+        planned
     }
 
-    /// The distance between two distributions: 0 equal, 1 nothing in common.
+    /// 0: equal; 1: nothing in common.
     pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
         let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (a, b) = (map(before), map(now));
@@ -231,7 +218,6 @@ mod tests {
         }
         let types = seen.classes();
         let half = types.iter().find(|t| t.0.milli == 500).unwrap();
-        // Two half-lives on, a quarter is left of it.
         assert!((half.1 - 0.25).abs() < 0.03, "{types:?}");
         assert!(RequestDistribution::distance(&types, &types) < 1e-12);
     }
@@ -246,7 +232,6 @@ mod tests {
                 .iter()
                 .all(|(_, p)| (p - 1.0 / 3.0).abs() < 1e-9)
         );
-        // And no more than a long history: two half-lives on a quarter is left.
         for _ in 0..4_000 {
             seen.observe(&share(900));
         }

@@ -1,24 +1,21 @@
-//! The shape of a request: CPU, memory, and cards in one of three sharing modes.
-
 use std::sync::Arc;
 
-/// The thousandths of one card.
+/// Thousandths of a card.
 pub const CARD: u16 = 1000;
 
-/// How a node shares its cards. A pod requests cards of one mode, and only those can serve it.
+/// Only cards of the requested mode serve a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SharingMode {
-    /// In thousandths, assigned when a pod is bound: whole cards and shares of the same cards.
+    /// In thousandths, assigned when a pod is bound; whole cards and shares of the same cards.
     #[default]
     Milli,
-    /// Whole cards, by a device plugin.
     Whole,
-    /// Units of so many thousandths, by a device plugin.
-    Shared { unit_milli: u16 },
+    Shared {
+        unit_milli: u16,
+    },
 }
 
 impl SharingMode {
-    /// Thousandths of one unit, where cards are given in units.
     pub fn unit_milli(self) -> Option<u16> {
         match self {
             Self::Shared { unit_milli } => Some(unit_milli),
@@ -26,7 +23,6 @@ impl SharingMode {
         }
     }
 
-    /// Thousandths rounded up to whole units, where cards are given in units.
     pub fn round_up(self, milli: i64) -> i64 {
         match self.unit_milli().map(i64::from).filter(|unit| *unit > 0) {
             Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
@@ -35,22 +31,19 @@ impl SharingMode {
     }
 }
 
-/// A request. Whole cards and a share of one more may come together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
     pub cpu_milli: i64,
     pub memory_bytes: i64,
-    /// Whole cards.
     pub whole: u16,
     /// Thousandths of one further card, below 1000; 0: none.
     pub share: u16,
     pub mode: SharingMode,
-    /// Names of models, any of which will do; empty: any card.
+    /// Model names; empty: any card.
     pub models: Arc<[Arc<str>]>,
 }
 
 impl Shape {
-    /// So many thousandths of cards: whole cards and a share of one more.
     pub fn from_milli(mode: SharingMode, milli: i64) -> Self {
         let card = i64::from(CARD);
         Self {
@@ -61,7 +54,6 @@ impl Shape {
         }
     }
 
-    /// The sum over all cards, in thousandths.
     pub fn milli(&self) -> i64 {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
     }
@@ -70,7 +62,6 @@ impl Shape {
         self.whole > 0 || self.share > 0
     }
 
-    /// Whether cards of this kind may serve it.
     pub fn allows(&self, kind: &CardKind) -> bool {
         !self.needs_gpu()
             || self.mode == kind.mode
@@ -79,15 +70,13 @@ impl Shape {
     }
 }
 
-/// The kind of a node's cards. Requests tell cards apart by nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CardKind {
     pub product: Arc<str>,
     pub mode: SharingMode,
 }
 
-/// Units of a shared resource in thousandths of cards. Units that fill a card count as a whole
-/// one: three of 333 are 1000.
+/// Units that fill a card count as a whole one: three of 333 are 1000.
 pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
     let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
     let (whole, rest) = (units / a_card, units % a_card);
@@ -96,8 +85,7 @@ pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
         .saturating_add(rest * i64::from(unit_milli))
 }
 
-/// Whether a product name (`NVIDIA-A100-SXM4-40GB`) contains the model as a whole word: `L4` is
-/// not in `NVIDIA-L40S`.
+/// Whole words only: `L4` is not in `NVIDIA-L40S`.
 pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     product.match_indices(model).any(|(at, _)| {

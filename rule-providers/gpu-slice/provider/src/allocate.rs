@@ -1,5 +1,3 @@
-//! Reserve, Confirm, Release: cards are chosen and held while a pod is bound.
-
 use std::{
     collections::BTreeMap,
     time::{Instant, SystemTime},
@@ -26,16 +24,16 @@ use crate::{
 };
 
 impl Allocator for GpuSlice {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        self.reserve_at(Instant::now(), ask)
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        self.reserve_at(Instant::now(), request)
     }
 
-    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
-        self.confirm_at(Instant::now(), &ask.id)
+    async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
+        self.confirm_at(Instant::now(), &request.id)
     }
 
-    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
-        self.release_at(Instant::now(), &ask.id);
+    async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
+        self.release_at(Instant::now(), &request.id);
         Ok(())
     }
 }
@@ -44,30 +42,34 @@ impl GpuSlice {
     pub(crate) fn reserve_at(
         &self,
         now: Instant,
-        ask: ReservationRequest,
+        request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
         state
             .reserving
             .send_if_modified(|reserving| !std::mem::replace(reserving, true));
-        let request = GpuRequest::new(&state.inventory.names, &ask.rule, ask.details.as_ref())
-            .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
+        let gpu_request = GpuRequest::new(
+            &state.inventory.names,
+            &request.rule,
+            request.details.as_ref(),
+        )
+        .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.store, now);
-        // A grant by another rule is the pod's own, and no obstacle.
-        let holdings = PodHoldings::reserved(&state, &ask.uid, now);
-        let without_pod = holdings.node_without_pod(&mut state, &snapshot, &ask.node, now);
-        let pod = format!("{}/{}", ask.workload.namespace, ask.workload.name);
+        // The pod's own grant by another rule is no obstacle.
+        let holdings = PodHoldings::reserved(&state, &request.uid, now);
+        let without_pod = holdings.node_without_pod(&mut state, &snapshot, &request.node, now);
+        let pod = format!("{}/{}", request.workload.namespace, request.workload.name);
         let key = Key {
-            uid: ask.uid,
-            node: ask.node.clone(),
-            rule: ask.rule,
+            uid: request.uid,
+            node: request.node.clone(),
+            rule: request.rule,
         };
         let State {
             inventory,
             reservations,
             ..
         } = &mut *state;
-        let reservation = reservations.reserve(now, key, ask.hold, |_| {
+        let reservation = reservations.reserve(now, key, request.hold, |_| {
             let AnswerParts {
                 names,
                 nodes,
@@ -75,15 +77,15 @@ impl GpuSlice {
                 ..
             } = inventory.parts();
             let exhausted =
-                |why: String| AllocatorError::Exhausted(format!("node {}: {why}", ask.node));
-            let Some(node) = nodes.get(ask.node.as_str()) else {
+                |why: String| AllocatorError::Exhausted(format!("node {}: {why}", request.node));
+            let Some(node) = nodes.get(request.node.as_str()) else {
                 return Err(exhausted("not in the provider's view yet".into()));
             };
             let (node, capacities) = match &without_pod {
                 Some((node, capacities)) => (node, Some(&capacities[..])),
                 None => (node, None),
             };
-            let mut prepared = PreparedRequest::new(&request);
+            let mut prepared = PreparedRequest::new(&gpu_request);
             let location = match cost::fit(names, costs, node, &mut prepared, capacities) {
                 Fit::Usable { location, .. } => location,
                 Fit::Unusable(u) => return Err(exhausted(format!("{}: {}", u.code, u.detail))),
@@ -91,12 +93,12 @@ impl GpuSlice {
             let parts = location.map_or_else(|| Ok(Vec::new()), |l| take_cards(node, &l));
             Ok(Grant {
                 pod: pod.as_str().into(),
-                cpu_milli: request.cpu_milli,
-                memory_bytes: request.memory_bytes,
+                cpu_milli: gpu_request.cpu_milli,
+                memory_bytes: gpu_request.memory_bytes,
                 cards: parts.map_err(exhausted)?,
             })
         })?;
-        state.sync_node(now, &ask.node);
+        state.sync_node(now, &request.node);
         let expires = reservation
             .until
             .map(|until| SystemTime::now() + until.saturating_duration_since(now));
@@ -120,7 +122,7 @@ impl GpuSlice {
         }
     }
 
-    /// The annotations that name a pod's cards; empty without cards of this provider.
+    /// Empty without cards of this provider.
     fn annotations(&self, parts: &[CardShare]) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if !parts.is_empty() {
@@ -136,7 +138,7 @@ impl GpuSlice {
     }
 }
 
-/// The cards at a location; empty where a device plugin or the scheduler picks the device.
+/// Empty where a device plugin or the scheduler picks the device.
 fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
     let pool = node.inventory.pools.get(location.pool);
     let Some(pool) = pool.filter(|p| p.kind.mode == SharingMode::Milli) else {

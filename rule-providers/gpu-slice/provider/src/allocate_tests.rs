@@ -37,7 +37,7 @@ fn pod(name: &str, node: Option<&str>, record: Option<&str>) -> Object {
     })
 }
 
-fn ask(name: &str, node: &str, request: &str) -> ReservationRequest {
+fn reservation_request(name: &str, node: &str, request: &str) -> ReservationRequest {
     ReservationRequest {
         workload: Reference::pod("ml", name),
         uid: name.into(),
@@ -63,33 +63,50 @@ fn reserve_holds_a_card_until_the_pod_has_it() {
     store.apply(pod("a", None, None));
     let provider = provider(&store);
     let now = Instant::now();
-    let held = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
-    assert_eq!(held.annotations[DEVICES_ANNOTATION], "0:600");
-    // A repeated request gets the same reservation; another pod finds too little left.
-    let again = provider.reserve_at(now, ask("a", "n", "600m")).unwrap();
+    let reserved = provider
+        .reserve_at(now, reservation_request("a", "n", "600m"))
+        .unwrap();
+    assert_eq!(reserved.annotations[DEVICES_ANNOTATION], "0:600");
+    let again = provider
+        .reserve_at(now, reservation_request("a", "n", "600m"))
+        .unwrap();
     assert_eq!(
         (again.id, again.annotations),
-        (held.id.clone(), held.annotations)
+        (reserved.id.clone(), reserved.annotations)
     );
-    let refused = provider.reserve_at(now, ask("b", "n", "500m")).unwrap_err();
+    let refused = provider
+        .reserve_at(now, reservation_request("b", "n", "500m"))
+        .unwrap_err();
     assert!(
         refused.to_string().starts_with("node n: GpuBusy"),
         "{refused}"
     );
-    let beside = provider.reserve_at(now, ask("c", "n", "400m")).unwrap();
-    provider.release_at(now, &beside.id);
-    provider.confirm_at(now, &held.id).unwrap();
+    let second = provider
+        .reserve_at(now, reservation_request("c", "n", "400m"))
+        .unwrap();
+    provider.release_at(now, &second.id);
+    provider.confirm_at(now, &reserved.id).unwrap();
     // Confirmed, it outlasts its hold, until the watch shows the pod.
     let later = now + 3 * HOLD;
-    assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
+    assert!(
+        provider
+            .reserve_at(later, reservation_request("b", "n", "500m"))
+            .is_err()
+    );
     store.apply(pod("a", Some("n"), Some("0:600")));
-    assert!(provider.reserve_at(later, ask("b", "n", "500m")).is_err());
+    assert!(
+        provider
+            .reserve_at(later, reservation_request("b", "n", "500m"))
+            .is_err()
+    );
     assert_eq!(
         provider.state.lock().reservations.counts(later).confirmed,
         0
     );
     store.delete(Kind::Pod, "ml/a");
-    provider.reserve_at(later, ask("b", "n", "500m")).unwrap();
+    provider
+        .reserve_at(later, reservation_request("b", "n", "500m"))
+        .unwrap();
 }
 
 #[test]
@@ -98,9 +115,13 @@ fn reserve_without_confirm_expires() {
     store.apply(node("n", 1));
     let provider = provider(&store);
     let now = Instant::now();
-    let old = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
+    let old = provider
+        .reserve_at(now, reservation_request("a", "n", "1"))
+        .unwrap();
     let later = now + HOLD;
-    let new = provider.reserve_at(later, ask("b", "n", "1")).unwrap();
+    let new = provider
+        .reserve_at(later, reservation_request("b", "n", "1"))
+        .unwrap();
     let late = provider.confirm_at(later, &old.id).unwrap_err();
     assert!(matches!(late, AllocatorError::Expired(_)), "{late}");
     provider.release_at(later, &old.id);
@@ -113,25 +134,44 @@ fn confirmed_reservation_of_an_unseen_pod_ends() {
     store.apply(node("n", 1));
     let provider = provider(&store);
     let now = Instant::now();
-    let held = provider.reserve_at(now, ask("a", "n", "1")).unwrap();
-    provider.confirm_at(now, &held.id).unwrap();
+    let reserved = provider
+        .reserve_at(now, reservation_request("a", "n", "1"))
+        .unwrap();
+    provider.confirm_at(now, &reserved.id).unwrap();
     let soon = now + Duration::from_secs(359);
-    assert!(provider.reserve_at(soon, ask("b", "n", "1")).is_err());
-    // While no watch could tell, and until it has caught up, it may have been bound.
+    assert!(
+        provider
+            .reserve_at(soon, reservation_request("b", "n", "1"))
+            .is_err()
+    );
+    // Until the watch has caught up, the pod may have been bound.
     let mut later = now + Duration::from_secs(3600);
-    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    assert!(
+        provider
+            .reserve_at(later, reservation_request("b", "n", "1"))
+            .is_err()
+    );
     store.watch_pods(Some(later));
     later += Duration::from_secs(9);
-    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    assert!(
+        provider
+            .reserve_at(later, reservation_request("b", "n", "1"))
+            .is_err()
+    );
     store.watch_pods(None);
     later += Duration::from_secs(9);
-    assert!(provider.reserve_at(later, ask("b", "n", "1")).is_err());
+    assert!(
+        provider
+            .reserve_at(later, reservation_request("b", "n", "1"))
+            .is_err()
+    );
     store.watch_pods(Some(later));
     later += Duration::from_secs(10);
-    provider.reserve_at(later, ask("b", "n", "1")).unwrap();
+    provider
+        .reserve_at(later, reservation_request("b", "n", "1"))
+        .unwrap();
 }
 
-/// A quiet watch brings no changes; reservations do.
 #[tokio::test]
 async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     const REST: Duration = Duration::from_secs(60);
@@ -140,7 +180,7 @@ async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     let provider = provider(&store);
     let holds_for = async |request| {
         let question = CostRequest {
-            rule: ask("a", "n", request).rule,
+            rule: reservation_request("a", "n", request).rule,
             eligible_nodes: vec!["n".into()],
             ..CostRequest::default()
         };
@@ -149,14 +189,14 @@ async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     let holds = async || holds_for("500m").await;
     assert_eq!(holds().await, Duration::ZERO);
     store.set_pods_quiet(Instant::now() + REST);
-    let held = holds().await;
+    let hold = holds().await;
     let most = REST + Duration::from_millis(10);
-    assert!(held > Duration::ZERO && held <= most, "{held:?}");
+    assert!(hold > Duration::ZERO && hold <= most, "{hold:?}");
     store.set_pods_quiet(Instant::now());
     assert_eq!(holds().await, Duration::ZERO);
     store.set_pods_quiet(Instant::now() + REST);
     let id = provider
-        .reserve_at(Instant::now(), ask("b", "n", "1"))
+        .reserve_at(Instant::now(), reservation_request("b", "n", "1"))
         .unwrap()
         .id;
     assert_eq!(holds().await, Duration::ZERO);
@@ -168,7 +208,6 @@ async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
     );
 }
 
-/// One thing that happens.
 #[derive(Clone, Debug)]
 enum Step {
     Reserve {
@@ -176,11 +215,9 @@ enum Step {
         node: u8,
         milli: u16,
     },
-    /// The Binding of a reservation is written, with its annotation.
     Bind(u8),
     Confirm(u8),
     Release(u8),
-    /// The watch catches up on a pod.
     Watch(u8),
     Delete(u8),
     Wait,
@@ -215,13 +252,13 @@ proptest! {
         let mut now = Instant::now();
         store.watch_pods(Some(now));
         // A pod's attempts: id, node, record, until when a Binding may be written.
-        let mut held: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
+        let mut attempts: BTreeMap<u8, (String, String, String, Instant)> = BTreeMap::new();
         // The API server's truth: node and record.
         let mut bound: BTreeMap<u8, (String, String)> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Reserve { pod, node, milli } => {
-                    if bound.contains_key(&pod) || held.contains_key(&pod) {
+                    if bound.contains_key(&pod) || attempts.contains_key(&pod) {
                         continue;
                     }
                     let request = match milli {
@@ -229,23 +266,23 @@ proptest! {
                         share => format!("{share}m"),
                     };
                     let node = format!("n{node}");
-                    if let Ok(r) = provider.reserve_at(now, ask(&pod.to_string(), &node, &request)) {
-                        held.insert(pod, (r.id, node, r.annotations[DEVICES_ANNOTATION].clone(), now + HOLD));
+                    if let Ok(r) = provider.reserve_at(now, reservation_request(&pod.to_string(), &node, &request)) {
+                        attempts.insert(pod, (r.id, node, r.annotations[DEVICES_ANNOTATION].clone(), now + HOLD));
                     }
                 }
                 Step::Bind(pod) => {
                     // The extender writes only while the reservation holds.
-                    if let Some((_, node, record, until)) = held.get(&pod) && now < *until {
+                    if let Some((_, node, record, until)) = attempts.get(&pod) && now < *until {
                         bound.entry(pod).or_insert((node.clone(), record.clone()));
                     }
                 }
                 Step::Confirm(pod) => {
-                    if bound.contains_key(&pod) && let Some((id, ..)) = held.get(&pod) {
+                    if bound.contains_key(&pod) && let Some((id, ..)) = attempts.get(&pod) {
                         _ = provider.confirm_at(now, id);
                     }
                 }
                 Step::Release(pod) => {
-                    if !bound.contains_key(&pod) && let Some((id, ..)) = held.remove(&pod) {
+                    if !bound.contains_key(&pod) && let Some((id, ..)) = attempts.remove(&pod) {
                         provider.release_at(now, &id);
                     }
                 }
@@ -256,7 +293,7 @@ proptest! {
                 }
                 Step::Delete(p) => {
                     if bound.remove(&p).is_some() {
-                        held.remove(&p);
+                        attempts.remove(&p);
                         store.apply(pod(&p.to_string(), None, None));
                         store.delete(Kind::Pod, &format!("ml/{p}"));
                     }
@@ -267,14 +304,14 @@ proptest! {
                         store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
-                    held.retain(|_, (.., until)| now < *until);
+                    attempts.retain(|_, (.., until)| now < *until);
                 }
                 Step::Restart => {
                     for (p, (node, record)) in &bound {
                         store.apply(pod(&p.to_string(), Some(node), Some(record)));
                     }
                     now += HOLD;
-                    held.clear();
+                    attempts.clear();
                     provider = self::provider(&store);
                 }
             }
@@ -288,7 +325,6 @@ proptest! {
                 prop_assert!(*milli <= 1000, "{card:?} holds {milli}m: {bound:?}");
             }
         }
-        // In the end nothing is reserved any more.
         for (p, (node, record)) in &bound {
             store.apply(pod(&p.to_string(), Some(node), Some(record)));
         }

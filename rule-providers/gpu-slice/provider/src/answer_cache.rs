@@ -1,5 +1,3 @@
-//! Cached answers: an unchanged node has the same answer to the same request.
-
 use std::collections::VecDeque;
 
 use tautline_sdk::{AnswerCache, ChangeLog, NodeCost};
@@ -9,7 +7,6 @@ use crate::{fit::Fit, gpu_request::GpuRequest};
 /// Requests whose answers are cached: pods that come together are often alike.
 const REQUESTS: usize = 4;
 
-/// Answers to the last requests, and the log of changed nodes.
 #[derive(Debug, Default)]
 pub(crate) struct RecentAnswers {
     requests: VecDeque<(GpuRequest, AnswerCache)>,
@@ -19,7 +16,6 @@ pub(crate) struct RecentAnswers {
 }
 
 impl RecentAnswers {
-    /// Clears the cache if all costs have become void since.
     pub(crate) fn validate(&mut self, version: (u32, u32)) {
         if self.version != version {
             self.clear();
@@ -27,7 +23,6 @@ impl RecentAnswers {
         }
     }
 
-    /// Takes the answers to a request; to be [put](Self::put) back.
     pub(crate) fn take(&mut self, request: &GpuRequest) -> AnswerCache {
         let known = self.requests.iter().position(|(r, _)| r == request);
         let known = known.and_then(|at| self.requests.remove(at));
@@ -43,7 +38,6 @@ impl RecentAnswers {
         &self.changes
     }
 
-    /// Forgets a node that has changed.
     pub(crate) fn forget(&mut self, node: &str) {
         self.changes.record_node(node);
         for (_, answers) in &mut self.requests {
@@ -51,14 +45,12 @@ impl RecentAnswers {
         }
     }
 
-    /// Forgets all nodes.
     pub(crate) fn clear(&mut self) {
         self.changes.record_all();
         self.requests.clear();
     }
 }
 
-/// The line of a node in an answer.
 pub(crate) fn node_cost<'a>(node: &'a str, fit: &'a Fit) -> NodeCost<'a> {
     match fit {
         Fit::Usable {

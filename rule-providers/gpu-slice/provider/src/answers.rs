@@ -1,5 +1,4 @@
-//! Answers of EndpointCost and Evaluate, for the provider and for
-//! [`Inspection`](crate::Inspection).
+//! Answers of EndpointCost and Evaluate.
 
 use std::time::{Duration, Instant};
 
@@ -21,25 +20,20 @@ use crate::{
     unfit::Unfit,
 };
 
-/// An answer is valid for so much longer than the watch is quiet: time to request the next one,
-/// with the watch's changes, before this one ends.
+/// Validity beyond the quiet time of the watch, for requesting the next answer with its changes.
 const VALID_AFTER_QUIET: Duration = Duration::from_millis(10);
 
-/// The provider's answer, from cached lines where they are valid. The watch brings no pods
-/// until `quiet_until`.
-///
-/// # Errors
-/// A rule that cannot be read.
+/// The watch brings no pods until `quiet_until`.
 pub(crate) fn answer(
     state: &mut State,
     snapshot: &Snapshot,
-    ask: CostRequest,
+    cost_request: CostRequest,
     now: Instant,
     quiet_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
-    let question = Question::new(state, snapshot, &ask, now)?;
+    let question = Question::new(state, snapshot, &cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
-    let mut answer = CostAnswer::with_capacity(ask.eligible_nodes.len());
+    let mut answer = CostAnswer::with_capacity(cost_request.eligible_nodes.len());
     answer.resolution = question.resolution(state);
     let version = state.inventory.costs.version();
     let recent = state.inventory.parts().answers;
@@ -48,9 +42,9 @@ pub(crate) fn answer(
     let mut changed: Vec<String> = Vec::new();
     if !question.may_be_pod_specific() {
         answer.version = recent.changes().version();
-        if let Some(nodes) = recent.changes().since(ask.known_version) {
+        if let Some(nodes) = recent.changes().since(cost_request.known_version) {
             changed = nodes.into_iter().map(str::to_owned).collect();
-            answer.changed_since = ask.known_version;
+            answer.changed_since = cost_request.known_version;
         }
         if let Some(until) = quiet_until
             && until > now
@@ -59,7 +53,7 @@ pub(crate) fn answer(
             answer.valid_for = until + VALID_AFTER_QUIET - now;
         }
     }
-    for name in ask.eligible_nodes.iter().chain(&changed) {
+    for name in cost_request.eligible_nodes.iter().chain(&changed) {
         let pod_specific = question.is_pod_specific(name);
         if !pod_specific && answer.push_cached(name, &mut cache) {
             continue;
@@ -76,31 +70,25 @@ pub(crate) fn answer(
     Ok(answer)
 }
 
-/// The fit of each node of the request, in its order.
-///
-/// # Errors
-/// A rule that cannot be read.
 pub(crate) fn fits(
     state: &mut State,
     snapshot: &Snapshot,
-    ask: CostRequest,
+    cost_request: CostRequest,
     now: Instant,
 ) -> Result<Vec<(String, Fit)>, ProviderError> {
-    let question = Question::new(state, snapshot, &ask, now)?;
+    let question = Question::new(state, snapshot, &cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
     let fit = |name: String| {
         let fit = question.fit(state, snapshot, &name, &mut prepared, now);
         (name, fit)
     };
-    Ok(ask.eligible_nodes.into_iter().map(fit).collect())
+    Ok(cost_request.eligible_nodes.into_iter().map(fit).collect())
 }
 
-/// The part of a cost request that is the same for all nodes.
 struct Question {
     request: GpuRequest,
-    /// Devices that the pod's claims request, in place of `request`.
     devices: Option<dra::PendingRequests>,
-    /// The pod names claims. One that is not known yet may come at any time.
+    /// The pod names claims. An unknown one may come at any time.
     names_claims: bool,
     holdings: PodHoldings,
 }
@@ -110,17 +98,17 @@ impl Question {
     fn new(
         state: &mut State,
         snapshot: &Snapshot,
-        ask: &CostRequest,
+        cost_request: &CostRequest,
         now: Instant,
     ) -> Result<Self, ProviderError> {
-        let workload = ask.workload.as_ref();
-        let request = GpuRequest::new(&state.inventory.names, &ask.rule, workload)?;
+        let workload = cost_request.workload.as_ref();
+        let request = GpuRequest::new(&state.inventory.names, &cost_request.rule, workload)?;
         let uid = workload.map_or("", |w| w.uid.as_str());
         let devices = match request.amount {
-            Amount::Nothing => state.devices.requested_by(ask),
+            Amount::Nothing => state.devices.requested_by(cost_request),
             _ => None,
         };
-        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
+        let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         // A pod's own requests were counted when the watch brought it.
         if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
             state.inventory.count_request(uid, &request);
@@ -129,12 +117,11 @@ impl Question {
             request,
             devices,
             names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
-            holdings: PodHoldings::of_pod(state, snapshot, ask, uid, now),
+            holdings: PodHoldings::of_pod(state, snapshot, cost_request, uid, now),
         })
     }
 
-    /// The largest difference between the costs of equally good nodes, without tie-breaks. Units
-    /// and claims are counted, not weighed by the policy.
+    /// The largest cost difference of equally good nodes, without tie-breaks.
     fn resolution(&self, state: &State) -> i64 {
         match self.request.amount {
             Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) => state
@@ -146,12 +133,10 @@ impl Question {
         }
     }
 
-    /// Whether the node's answer is for this pod only, and not for others like it.
     fn is_pod_specific(&self, node: &str) -> bool {
         self.devices.is_some() || self.holdings.is_on(node)
     }
 
-    /// Whether the answer of any node may be for this pod only.
     fn may_be_pod_specific(&self) -> bool {
         self.names_claims || self.devices.is_some() || !self.holdings.is_empty()
     }
@@ -184,23 +169,23 @@ impl Question {
     }
 }
 
-/// Evaluates whether the pods of the request still have their GPUs.
-///
-/// # Errors
-/// A rule that cannot be read.
 pub(crate) fn evaluation(
     state: &State,
     snapshot: &Snapshot,
-    ask: &EvaluationRequest,
+    evaluation_request: &EvaluationRequest,
 ) -> Result<Evaluation, ProviderError> {
     let State {
         inventory, devices, ..
     } = state;
-    let request = GpuRequest::new(&inventory.names, &ask.rule, None)?;
+    let request = GpuRequest::new(&inventory.names, &evaluation_request.rule, None)?;
     let mut parts = Vec::new();
-    for (name, target) in ask.targets.iter().filter(|(_, t)| t.kind == "Pod") {
+    for (name, target) in evaluation_request
+        .targets
+        .iter()
+        .filter(|(_, t)| t.kind == "Pod")
+    {
         match snapshot.pod(&target.namespace, &target.name) {
-            None => parts.push(match ask.target_nodes.get(name) {
+            None => parts.push(match evaluation_request.target_nodes.get(name) {
                 Some(Some(node)) => Evaluation::new(
                     Compliance::Error,
                     format!("pod {} on node {node} is not known yet", target.name),

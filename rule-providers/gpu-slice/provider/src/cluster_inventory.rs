@@ -1,5 +1,4 @@
-//! The GPUs of every node, kept in step with the watch: a change of one pod or node costs
-//! that node's work.
+//! The GPUs of every node, updated from the watch.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,17 +18,13 @@ use crate::{
     request_learner::RequestLearner,
 };
 
-/// A node as it is now.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEntry {
     pub(crate) inventory: Inventory,
-    /// The index of each pool in the cost cache.
     pub(crate) slots: Vec<usize>,
-    /// Position in the order of nodes, 0 to 1.
     pub(crate) position: f64,
 }
 
-/// The parts that an answer needs, borrowed separately.
 pub(crate) struct AnswerParts<'a> {
     pub(crate) names: &'a Names,
     pub(crate) nodes: &'a HashMap<Arc<str>, NodeEntry>,
@@ -37,7 +32,6 @@ pub(crate) struct AnswerParts<'a> {
     pub(crate) answers: &'a mut RecentAnswers,
 }
 
-/// All nodes.
 #[derive(Debug)]
 pub(crate) struct ClusterInventory {
     pub(crate) names: Names,
@@ -50,7 +44,7 @@ pub(crate) struct ClusterInventory {
     learner: RequestLearner,
 }
 
-/// Indexes in the cost cache; those of nodes that have gone are used again.
+/// Indexes in the cost cache; those of deleted nodes are reused.
 #[derive(Debug, Default)]
 struct SlotAllocator {
     unused: Vec<usize>,
@@ -105,9 +99,8 @@ impl ClusterInventory {
         }
     }
 
-    /// Applies the changes since the last snapshot. `held` gives what is reserved on a node for
-    /// pods that the watch does not show there yet, `touched` the nodes whose reservations have
-    /// changed.
+    /// Applies the changes since the last snapshot. `held`: reservations on a node for pods that
+    /// the watch does not show there yet; `touched`: nodes with changed reservations.
     pub(crate) fn sync(
         &mut self,
         now: Arc<Snapshot>,
@@ -138,7 +131,6 @@ impl ClusterInventory {
         self.last_snapshot = now;
     }
 
-    /// Reads one node again. Returns whether it is new or has gone.
     fn sync_node(&mut self, now: &Snapshot, name: &str, held: &[PodReservation]) -> bool {
         self.answers.forget(name);
         let Some(node) = now.node(name) else {
@@ -180,7 +172,7 @@ impl ClusterInventory {
         new
     }
 
-    /// Sets the position of every node: in the order of names each depends on all others.
+    /// In the order of names each position depends on all others.
     fn order_by_name(&mut self) {
         self.answers.clear();
         let mut order: Vec<(&Arc<str>, &mut NodeEntry)> = self.nodes.iter_mut().collect();
@@ -194,24 +186,20 @@ impl ClusterInventory {
         }
     }
 
-    /// The shape that a pod counts as in the distribution; `None`: it requests by itself no
-    /// cards, or units of unknown size.
+    /// `None`: the pod requests no cards, or units of unknown size.
     pub(crate) fn pod_shape(&self, pod: &Pod) -> Option<Shape> {
         pod_shape(&self.names, &self.nodes, &self.costs, pod)
     }
 
-    /// Counts the request of a pod; see [`RequestLearner::count_request`].
     pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
         let (learner, costs) = (&mut self.learner, &mut self.costs);
         learner.count_request(&self.names, costs, uid, request)
     }
 
-    /// Plans for all requests counted so far, however few.
     pub(crate) fn plan_now(&mut self) {
         self.learner.plan_now(&mut self.costs);
     }
 
-    /// The number of classes of requests, rare ones included.
     pub(crate) fn class_count(&self) -> usize {
         self.learner.class_count()
     }

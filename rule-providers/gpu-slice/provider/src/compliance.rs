@@ -1,5 +1,3 @@
-//! The compliance of a placed pod: whether it still has its GPUs.
-
 use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::{
     CARD, Inventory, SharingMode,
@@ -14,7 +12,6 @@ use crate::{
     gpu_request::{Amount, GpuRequest, units_milli},
 };
 
-/// The compliance of one pod.
 pub(crate) fn of_pod(
     cluster: &ClusterInventory,
     snapshot: &Snapshot,
@@ -56,7 +53,6 @@ pub(crate) fn of_pod(
     }
 }
 
-/// The product of a node that has no card of the requested models.
 fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Option<&'a str> {
     let pools = inventory.pools.iter().map(|p| &*p.kind.product);
     let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
@@ -65,18 +61,16 @@ fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Optio
     (!request.models.is_empty() && !products.any(wanted)).then_some(first)
 }
 
-/// Whether the pod lacks the annotation that must name its cards: the rule gives it cards, and
-/// the node's cards are handed out when a pod is bound. Without it they are not counted.
+/// Whether the annotation is missing by which cards of a rule are counted.
 fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
     let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli;
-    let asked = matches!(
+    let of_cards = matches!(
         request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
     );
-    request.by_rule && asked && inventory.pools.iter().any(handed_out)
+    request.by_rule && of_cards && inventory.pools.iter().any(handed_out)
 }
 
-/// A pod whose annotation names its cards.
 fn of_assigned_cards(
     inventory: &Inventory,
     node: &str,
@@ -89,7 +83,6 @@ fn of_assigned_cards(
         return Evaluation::compliant(format!("node {node}: card {cards} has what it holds"));
     };
     let reason = format!("node {node}: {fault}");
-    // The part of each card that the other holders leave to the pod.
     let remaining: Vec<i64> = parts
         .iter()
         .filter_map(|part| {
@@ -105,7 +98,6 @@ fn of_assigned_cards(
     apply_limit(request, pool, &remaining, reason)
 }
 
-/// A pod that has units of a resource: the node must offer what its pods hold.
 fn of_resources(
     cluster: &ClusterInventory,
     snapshot: &Snapshot,
@@ -141,7 +133,6 @@ fn of_resources(
     Evaluation::compliant(format!("node {node} offers what its pods hold"))
 }
 
-/// Units as cards: whole ones and a rest.
 fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
     let card = i64::from(CARD);
     let milli = match pool.and_then(|p| p.kind.mode.unit_milli()) {
@@ -154,8 +145,7 @@ fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
     all
 }
 
-/// Less than requested remains: whether that is within the rule's limit. `remaining` has the
-/// thousandths of each card.
+/// `remaining`: thousandths of each card.
 fn apply_limit(
     request: &GpuRequest,
     pool: Option<&CardPool>,

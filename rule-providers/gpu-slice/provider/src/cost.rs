@@ -1,5 +1,3 @@
-//! The cost of a request on a node.
-
 use std::sync::Arc;
 
 use tautline_gpu_placement::{
@@ -16,7 +14,7 @@ use crate::{
     unfit::Unfit,
 };
 
-/// A request for many nodes: its shape on each kind of pool is computed once.
+/// The shape on each kind of pool is computed once.
 pub(crate) struct PreparedRequest<'a> {
     request: &'a GpuRequest,
     pools: Vec<PoolShape>,
@@ -26,7 +24,6 @@ struct PoolShape {
     mode: SharingMode,
     resource: Option<Arc<str>>,
     card_memory_bytes: Option<i64>,
-    /// The shape and its index in the cost cache.
     shape: Result<(Shape, usize), Unfit>,
 }
 
@@ -59,8 +56,7 @@ impl<'a> PreparedRequest<'a> {
     }
 }
 
-/// The fit of a request on `node`. `capacities`, if given, replace those of the cost cache: a
-/// pod may use again what it holds itself.
+/// `capacities` replace those of the cost cache: a pod may use again what it holds itself.
 pub(crate) fn fit(
     names: &Names,
     costs: &mut CostCache,
@@ -69,8 +65,7 @@ pub(crate) fn fit(
     capacities: Option<&[NodeCapacity]>,
 ) -> Fit {
     let request = prepared.request;
-    // On nodes with GPUs a pod without GPUs costs something: the GPUs left may need its CPU
-    // and memory.
+    // A pod without GPUs on a GPU node takes CPU and memory that the GPUs left may need.
     if request.amount == Amount::Nothing && node.inventory.pools.is_empty() {
         return Fit::Usable {
             cost: 0,
@@ -132,7 +127,6 @@ pub(crate) fn fit(
     Fit::Unusable(closest.unwrap_or_else(|| Unfit::new(0, "NoSuchGpu", "it has no GPU")))
 }
 
-/// Text about the cards that would be left.
 fn remainder(pool: &CardPool, location: &Location) -> String {
     match location.card.and_then(|c| pool.cards.get(usize::from(c))) {
         Some(card) => {

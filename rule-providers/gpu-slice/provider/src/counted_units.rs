@@ -8,11 +8,9 @@ use crate::{
     unfit::Unfit,
 };
 
-/// Nodes whose cards are known are better than nodes whose units are only counted.
 const UNKNOWN_CARDS: i64 = 1 << 52;
 
-/// The cost of a counted resource: first the units that another such pod could not use, then
-/// the units left, so that the fuller node is cheaper.
+/// First the units that another such pod could not use, then the units left.
 pub(crate) fn cost(
     names: &Names,
     request: &GpuRequest,

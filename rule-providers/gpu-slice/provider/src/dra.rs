@@ -1,5 +1,3 @@
-//! Devices of DRA drivers (`resource.k8s.io/v1`): their conversion and their costs.
-
 mod convert;
 mod devices;
 

@@ -1,5 +1,3 @@
-//! Watches of ResourceSlices, ResourceClaims and DeviceClasses.
-
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -12,10 +10,7 @@ use crate::{dra, provider::GpuSlice};
 
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
-/// Watches slices, claims and classes, if the cluster has them (Kubernetes 1.34).
-///
-/// # Errors
-/// The API server does not answer.
+/// Only if the cluster has them (Kubernetes 1.34).
 pub(crate) async fn watch(
     client: &Client,
     provider: &GpuSlice,
@@ -50,7 +45,6 @@ pub(crate) async fn watch(
     Ok(())
 }
 
-/// A malformed object is named in the log and left out.
 fn usable<K: ResourceExt, T>(
     list: &[Arc<K>],
     convert: impl Fn(&K) -> Result<T, ConvertError>,

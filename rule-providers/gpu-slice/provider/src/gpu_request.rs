@@ -1,8 +1,8 @@
 //! The GPUs that a pod requests, by the rule or by its own requests and annotations.
 //!
-//! The rule's request: empty or `true` (as the pod requests), `250m` (a part of
-//! one card), `2` (whole cards), `20Gi` (memory of one card), `mig-1g.10gb`,
-//! each with an optional model list: `500m,model=A100|H100`.
+//! The rule's request: empty or `true` (as the pod requests), `250m` (a part of one card), `2`
+//! (whole cards), `20Gi` (memory of one card), `mig-1g.10gb`, each with an optional model list:
+//! `500m,model=A100|H100`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,15 +12,14 @@ use tautline_sdk::{ProviderError, Rule, Workload};
 
 pub(crate) use tautline_gpu_placement::shape::units_milli;
 
-/// A request for GPUs of certain models or of any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GpuRequest {
     pub(crate) amount: Amount,
-    /// The least that is accepted when the node degrades; `None`: all of it.
+    /// The minimum when the node degrades; `None`: the full amount.
     pub(crate) minimum: Option<Amount>,
-    /// Parts of product names, any of which will do; empty: any card.
+    /// Parts of product names; empty: any card.
     pub(crate) models: Models,
-    /// The rule states the amount; else the pod's own requests or annotations do.
+    /// The rule states the amount; otherwise the pod does.
     pub(crate) by_rule: bool,
     pub(crate) cpu_milli: i64,
     pub(crate) memory_bytes: i64,
@@ -31,13 +30,11 @@ pub(crate) struct GpuRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {
     Nothing,
-    /// Whole cards.
     Cards(i64),
-    /// A part of one card in thousandths, 1 to 999.
+    /// Thousandths of one card, 1 to 999.
     Share(i64),
-    /// Memory of one card, in bytes.
+    /// Bytes of one card.
     Memory(i64),
-    /// Units of a resource, as the pod requests them.
     Units {
         resource: String,
         units: i64,
@@ -45,10 +42,6 @@ pub(crate) enum Amount {
 }
 
 impl GpuRequest {
-    /// The request of a rule, completed from the pod's own requests.
-    ///
-    /// # Errors
-    /// A request or limit that is not of the forms above.
     pub(crate) fn new(
         names: &Names,
         rule: &Rule,
@@ -74,13 +67,11 @@ impl GpuRequest {
         })
     }
 
-    /// Units of a resource that the pod requests; `None`: not known.
     pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
         Some(self.resources.as_ref()?.get(resource).copied().unwrap_or(0))
     }
 
-    /// The sharing mode that will most likely serve it: that of the resource which the pod
-    /// requests, else the first that has such cards.
+    /// That of the requested resource, else the first one with such cards.
     pub(crate) fn likely_mode(
         &self,
         names: &Names,
@@ -100,7 +91,6 @@ impl GpuRequest {
         modes.filter(serves).min().unwrap_or_default()
     }
 
-    /// The shape of so many thousandths of cards in a sharing mode.
     pub(crate) fn shape(&self, mode: SharingMode, milli: i64) -> Shape {
         Shape {
             cpu_milli: self.cpu_milli,
@@ -111,10 +101,8 @@ impl GpuRequest {
     }
 }
 
-/// Parts of product names.
 type Models = Arc<[Arc<str>]>;
 
-/// An amount with its models; no amount: as the pod requests.
 fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models), ProviderError> {
     let bad = |what: String| {
         ProviderError::BadRule(format!(
@@ -161,8 +149,7 @@ impl Amount {
         }
     }
 
-    /// The pod's own requests and annotations. A pod has one kind of GPU; the most specific
-    /// of several counts.
+    /// A pod has one kind of GPU; the most specific of several counts.
     fn of_workload(names: &Names, workload: &Workload) -> Self {
         let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
         if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
@@ -186,8 +173,7 @@ impl Amount {
     }
 }
 
-/// The shape that a pod requests by itself, for the distribution of requests; `None`: no
-/// cards, or units of unknown size.
+/// The shape of a pod in the distribution; `None`: no cards, or units of unknown size.
 pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
     let shape = |mode, milli: i64| Shape {
         cpu_milli: pod.requests.milli("cpu"),

@@ -1,11 +1,8 @@
-//! The cards that are reserved for a pod.
-
 use std::time::Instant;
 
 use tautline_gpu_placement::{device_annotation::CardShare, inventory::PodReservation};
 use tautline_sdk::reservations::Reservations;
 
-/// Resources that are reserved for a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Grant {
     /// `namespace/name`.
@@ -16,8 +13,7 @@ pub(crate) struct Grant {
     pub(crate) cards: Vec<CardShare>,
 }
 
-/// Resources reserved on a node for pods that the watch does not show there, without those of
-/// the pod with the UID `except`.
+/// Reservations on a node of pods that the watch does not show there, except the given UID.
 pub(crate) fn reserved_on(
     reservations: &Reservations<Grant>,
     now: Instant,

@@ -1,5 +1,4 @@
-//! One snapshot of a cluster as the provider sees it, for tools that report on GPUs. Its answers
-//! come from the code that answers the provider's callers.
+//! One snapshot of a cluster for reporting tools, answered by the provider's own code.
 
 mod request_summary;
 
@@ -23,63 +22,48 @@ use crate::{
     gpu_request::GpuRequest, state::State,
 };
 
-/// The cards of all nodes, their holders, and the distribution of requests.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Without reservations: only the provider knows those.
     state: State,
     snapshot: Arc<Snapshot>,
     /// Counted shapes of waiting pods whose request only a rule states, by pod.
     by_rule: HashMap<String, Shape>,
 }
 
-/// The devices of a node.
 #[derive(Clone, Debug)]
 pub struct NodeGpus<'a> {
-    /// The node's name.
     pub name: &'a Arc<str>,
-    /// Its devices and their holders.
     pub inventory: &'a Inventory,
-    /// The free capacity of each pool, in the inventory's order.
     pub capacities: Vec<&'a NodeCapacity>,
 }
 
-/// A pod that was counted in the distribution of requests.
 #[derive(Clone, Debug)]
 pub struct CountedRequest {
-    /// `namespace/name`.
     pub pod: String,
-    /// The requested shape.
     pub shape: Shape,
-    /// A rule of an offer states it; else the pod's own requests or annotation do.
+    /// A rule of an offer states the shape; otherwise the pod does.
     pub by_rule: bool,
 }
 
-/// A cost request about a pod.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The offer of the rule, and the policy that has it; `None`: no rule governs the pod, and
-    /// its own requests count.
+    /// `None`: no rule governs the pod, and its own requests count.
     pub by: Option<(Arc<Offer>, Arc<str>)>,
-    /// The request, for all nodes.
     pub ask: CostRequest,
 }
 
-/// All cost requests about a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Questions {
-    /// One for each offer that governs it with a rule `gpu-slice`; else one about its
-    /// own requests.
+    /// One for each offer with a rule `gpu-slice`, else one for the pod's own requests.
     pub rules: Vec<Question>,
-    /// Offer and policy, for each policy that an offer names and that does not exist.
+    /// Offer and policy.
     pub missing_policies: Vec<(Arc<str>, Arc<str>)>,
-    /// Names of the other rules of its offers, which other providers answer.
+    /// Rules of other providers.
     pub other_rules: Vec<Arc<str>>,
 }
 
 impl Inspection {
-    /// Reads `snapshot`. The distribution is learned from its pods: from what they request or
-    /// hold, and for waiting pods also from what rules state.
+    /// Learns the distribution from requests and cards of pods, and from rules of waiting pods.
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
         let mut inventory = ClusterInventory::new(config);
         inventory.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
@@ -102,7 +86,6 @@ impl Inspection {
                 let Some(request) = request.ok().filter(|r| r.by_rule) else {
                     continue;
                 };
-                // Pods of manifests have no UID.
                 let name = key(pod);
                 let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
                 if let Some(shape) = inspection.state.inventory.count_request(uid, &request) {
@@ -114,17 +97,14 @@ impl Inspection {
         inspection
     }
 
-    /// The inspected cluster.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Names of resources, labels and annotations.
     pub fn names(&self) -> &Names {
         &self.state.inventory.names
     }
 
-    /// Every node, by name; also those without devices.
     pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
         let mut all: Vec<_> = self.state.inventory.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
@@ -137,23 +117,20 @@ impl Inspection {
         gpus.collect()
     }
 
-    /// The distribution of requests, the most popular first. The rarest, together at
-    /// most a twentieth of all, are left out; see [`Inspection::class_count`].
+    /// Without the rarest classes, at most a twentieth together.
     pub fn classes(&self) -> &[(RequestClass, f64)] {
         self.state.inventory.costs.classes()
     }
 
-    /// The number of classes, rare ones included.
+    /// Includes rare classes.
     pub fn class_count(&self) -> usize {
         self.state.inventory.class_count()
     }
 
-    /// The same distribution, with the kinds of cards that each class may run on.
     pub fn types(&self) -> PlannedClasses {
         PlannedClasses::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
-    /// The pods that the distribution was learned from, by name.
     pub fn requests(&self) -> Vec<CountedRequest> {
         let mut all: Vec<CountedRequest> = self
             .snapshot
@@ -173,7 +150,6 @@ impl Inspection {
         all
     }
 
-    /// The cost requests about a pod, for all nodes.
     pub fn questions(&self, pod: &Pod) -> Questions {
         let mut nodes: Vec<String> = self.snapshot.nodes().map(|n| n.name.to_string()).collect();
         nodes.sort_unstable();
@@ -198,17 +174,17 @@ impl Inspection {
             },
         };
         let mut all = Questions::default();
-        for ask in constraints::pod_constraints(&self.snapshot, &subject) {
-            let offer = &ask.offer;
-            let missing = ask.missing_policies.iter();
+        for constraints in constraints::pod_constraints(&self.snapshot, &subject) {
+            let offer = &constraints.offer;
+            let missing = constraints.missing_policies.iter();
             all.missing_policies
                 .extend(missing.map(|p| (Arc::clone(&offer.name), Arc::clone(p))));
-            for rule in ask.rules.iter().filter(|r| *r.name != *RULE) {
+            for rule in constraints.rules.iter().filter(|r| *r.name != *RULE) {
                 if !all.other_rules.contains(&rule.name) {
                     all.other_rules.push(Arc::clone(&rule.name));
                 }
             }
-            if let Some(rule) = ask.rules.iter().find(|r| *r.name == *RULE) {
+            if let Some(rule) = constraints.rules.iter().find(|r| *r.name == *RULE) {
                 let policy = self.policy_of(offer, rule).unwrap_or_default();
                 all.rules
                     .push(question(Some((Arc::clone(offer), policy)), sdk_rule(rule)));
@@ -224,7 +200,6 @@ impl Inspection {
         all
     }
 
-    /// The first policy of an offer that has the rule.
     fn policy_of(&self, offer: &Offer, rule: &model::Rule) -> Option<Arc<str>> {
         let has = |name: &&Arc<str>| {
             let policy = self.snapshot.policy(&offer.namespace, name);
@@ -233,34 +208,28 @@ impl Inspection {
         offer.policies.iter().find(has).cloned()
     }
 
-    fn request(&self, ask: &CostRequest) -> Result<GpuRequest, ProviderError> {
+    fn request(&self, cost_request: &CostRequest) -> Result<GpuRequest, ProviderError> {
         let names = &self.state.inventory.names;
-        GpuRequest::new(names, &ask.rule, ask.workload.as_ref())
+        GpuRequest::new(names, &cost_request.rule, cost_request.workload.as_ref())
     }
 
-    /// The GPU request of the pod.
-    ///
-    /// # Errors
-    /// A rule that cannot be read.
-    pub fn request_summary(&self, ask: &CostRequest) -> Result<RequestSummary, ProviderError> {
-        Ok(RequestSummary::new(&self.request(ask)?))
+    pub fn request_summary(
+        &self,
+        cost_request: &CostRequest,
+    ) -> Result<RequestSummary, ProviderError> {
+        Ok(RequestSummary::new(&self.request(cost_request)?))
     }
 
-    /// The fit on each node of the request, in its order.
-    ///
-    /// # Errors
-    /// A rule that cannot be read.
-    pub fn fits(&mut self, ask: &CostRequest) -> Result<Vec<(String, Fit)>, ProviderError> {
+    pub fn fits(
+        &mut self,
+        cost_request: &CostRequest,
+    ) -> Result<Vec<(String, Fit)>, ProviderError> {
         let now = Instant::now();
-        answers::fits(&mut self.state, &self.snapshot, ask.clone(), now)
+        answers::fits(&mut self.state, &self.snapshot, cost_request.clone(), now)
     }
 
-    /// Evaluates whether the pods of the request still have their GPUs.
-    ///
-    /// # Errors
-    /// A rule that cannot be read.
-    pub fn evaluate(&self, ask: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        answers::evaluation(&self.state, &self.snapshot, ask)
+    pub fn evaluate(&self, request: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        answers::evaluation(&self.state, &self.snapshot, request)
     }
 }
 
@@ -276,7 +245,6 @@ fn sdk_rule(rule: &model::Rule) -> Rule {
     }
 }
 
-/// The pod as the extender describes it to providers.
 fn workload(pod: &Pod) -> Workload {
     let annotations = pod.placement.as_ref().map(|p| &p.annotations);
     let texts = |labels: &tautline_core::selector::Labels| {

@@ -1,10 +1,5 @@
-//! The rule provider of `gpu-slice`: nodes that can give a pod its GPUs, cheapest where the GPUs
-//! left are of most use to the pods to come.
-//!
-//! The request comes from the pod itself (`nvidia.com/gpu`, `nvidia.com/gpu-shared`,
-//! `nvidia.com/mig-<profile>`) or from the rule ([`gpu_request`]). [`cluster_inventory`] keeps
-//! what is left of every card, and a placement policy gives the cost of a node
-//! ([`tautline_gpu_placement::policy`]).
+//! The provider of the rule `gpu-slice`: cheapest where the GPUs left are of most use to later
+//! pods.
 
 mod allocate;
 mod answer_cache;
@@ -40,5 +35,4 @@ pub use crate::{
     unfit::Unfit,
 };
 
-/// The rule that this provider answers for.
 pub const RULE: &str = "gpu-slice";

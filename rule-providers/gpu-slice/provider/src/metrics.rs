@@ -1,5 +1,3 @@
-//! Metrics of the provider.
-
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
@@ -12,7 +10,6 @@ struct ByState {
     state: &'static str,
 }
 
-/// Reservations and resource claims.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     reservations: Family<ByState, Gauge>,
@@ -34,7 +31,6 @@ impl Metrics {
         self.set(ReservationCounts::default(), (0, 0));
     }
 
-    /// Sets the counts of reservations, and of claims with devices and without.
     pub(crate) fn set(&self, counts: ReservationCounts, (allocated, free): (usize, usize)) {
         let set = |of: &Family<ByState, Gauge>, state, count| {
             let gauge = of.get_or_create(&ByState { state });

@@ -1,5 +1,3 @@
-//! Answers next to another rule, planned as the extender plans them.
-
 use tautline_core::{
     nodes::NodeSet,
     planning::{CostDetail, Costs, NodeVerdict, Plan, RuleAnswer, RuleOutcome},
@@ -8,11 +6,10 @@ use tautline_gpu_placement::policy::PolicyName;
 
 use super::*;
 
-/// The scores of nodes by what `provider` answers, with so much weight, and by the costs of
-/// another rule.
+/// The nodes' scores by `provider`, with this weight, and by the costs of another rule.
 async fn planned(
     provider: &GpuSlice,
-    ask: &CostRequest,
+    request: &CostRequest,
     near: &[(&str, i64)],
     weight: u32,
 ) -> Vec<u8> {
@@ -20,7 +17,7 @@ async fn planned(
     let answer = provider
         .endpoint_cost(CostRequest {
             eligible_nodes: nodes.iter().map(str::to_owned).collect(),
-            ..ask.clone()
+            ..request.clone()
         })
         .await
         .unwrap();
@@ -62,7 +59,7 @@ fn needs(request: &str) -> CostRequest {
     }
 }
 
-/// Pairs of node names: the hash of the first is the lower one of some, of others not.
+/// In some pairs the first name has the lower hash, in others the second.
 const PAIRS: [[&str; 2]; 8] = [
     ["near", "far"],
     ["a", "b"],
@@ -88,7 +85,7 @@ async fn near_node_wins_among_nodes_with_equal_gpus() {
                 for name in pair {
                     store.apply(node(name, WHOLE, 8, &[]));
                 }
-                // Two more make a scale that the equal nodes are somewhere on.
+                // Two more nodes make a scale that has the equal nodes between its ends.
                 store.apply(node("emptier", WHOLE, 16, &[]));
                 store.apply(node("fuller", WHOLE, 8, &[]));
                 store.apply(pod("there", "fuller", WHOLE, 5));
@@ -122,11 +119,11 @@ async fn nodes_are_filled_in_order_without_other_rules() {
             store.apply(node(name, WHOLE, 8, &[]));
         }
         let provider = GpuSlice::new(store, Config::default());
-        let asked = CostRequest {
+        let request = CostRequest {
             eligible_nodes: pair.map(str::to_owned).to_vec(),
             ..needs("2")
         };
-        let answer = provider.endpoint_cost(asked).await.unwrap();
+        let answer = provider.endpoint_cost(request).await.unwrap();
         let cheapest = answer.nodes().into_iter().min_by_key(|n| n.cost).unwrap();
         let costs = pair.map(|name| (name, 7));
         let scores = planned(&provider, &needs("2"), &costs, 1).await;
@@ -143,7 +140,7 @@ async fn lost_gpu_counts_next_to_other_rules() {
         for name in pair {
             store.apply(node(name, WHOLE, 8, &[]));
         }
-        // Two cards are left of one; pods are known that only a whole node can serve.
+        // Two cards are left of one node, and only a whole node can serve some pods.
         store.apply(pod("there", pair[0], WHOLE, 6));
         store.apply(node("full", WHOLE, 8, &[]));
         store.apply(pod("large", "full", WHOLE, 8));

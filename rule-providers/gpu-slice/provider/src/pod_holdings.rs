@@ -1,4 +1,4 @@
-//! The cards that the asking pod holds already, and may use again.
+//! The cards that the pod itself holds, and may use again.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,15 +19,14 @@ pub(crate) struct PodHoldings {
 }
 
 impl PodHoldings {
-    /// The reservations of the asking pod, and its cards if it is placed.
     pub(crate) fn of_pod(
         state: &State,
         snapshot: &Snapshot,
-        ask: &CostRequest,
+        cost_request: &CostRequest,
         uid: &str,
         now: Instant,
     ) -> Self {
-        let pod = snapshot.pod(&ask.source.namespace, &ask.source.name);
+        let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         let pod = pod.filter(|p| p.node.is_some() && (uid.is_empty() || *p.uid == *uid));
         let mut holdings = Self::reserved(state, uid, now);
         holdings
@@ -37,7 +36,6 @@ impl PodHoldings {
         holdings
     }
 
-    /// The reservations of a pod that is about to be bound.
     pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
         let nodes = state.reservations.nodes_of_pod(now, uid);
         Self {
@@ -47,17 +45,15 @@ impl PodHoldings {
         }
     }
 
-    /// Whether the pod holds something on the node.
     pub(crate) fn is_on(&self, node: &str) -> bool {
         self.nodes.iter().any(|n| n == node)
     }
 
-    /// Whether the pod holds nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// The node without the pod; `None`: the pod holds nothing on it.
+    /// `None`: the pod holds nothing on the node.
     pub(crate) fn node_without_pod(
         &self,
         state: &mut State,

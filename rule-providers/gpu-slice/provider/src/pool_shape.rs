@@ -1,5 +1,3 @@
-//! A request as a pool of cards would serve it.
-
 use tautline_gpu_placement::{CARD, Shape, SharingMode, inventory::CardPool};
 
 use crate::{
@@ -7,7 +5,6 @@ use crate::{
     unfit::Unfit,
 };
 
-/// The request as this pool would serve it.
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
     let milli = match (&request.amount, mode) {
@@ -46,8 +43,7 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
     Ok(request.shape(mode, units_milli(units, unit_milli)))
 }
 
-/// A pod must request the resource of a device plugin: the plugin counts nothing else, and
-/// could put two such pods on the same card.
+/// A device plugin counts its resource only, and could put two such pods on the same card.
 fn check_requested(request: &GpuRequest, pool: &CardPool, units: i64) -> Result<(), Unfit> {
     let Some(resource) = &pool.resource else {
         return Ok(());
@@ -58,7 +54,7 @@ fn check_requested(request: &GpuRequest, pool: &CardPool, units: i64) -> Result<
     }
 }
 
-/// Bytes as a part of one card, rounded up.
+/// Rounded up.
 fn memory_milli(pool: &CardPool, bytes: i64) -> Result<i64, Unfit> {
     let Some(card) = pool.card_memory_bytes.filter(|c| *c > 0) else {
         let detail = "the label nvidia.com/gpu.memory is missing";

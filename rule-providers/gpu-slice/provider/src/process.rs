@@ -1,5 +1,3 @@
-//! The provider as a process: its watches, its server, its tasks.
-
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -19,22 +17,15 @@ use crate::{
     replicas::{self, ReplicaCosts, Replicas},
 };
 
-/// The configuration of the process.
 #[derive(Debug)]
 pub struct ProcessConfig {
-    /// The gRPC and admin servers.
     pub server: tautline_sdk::Config,
-    /// How nodes and cards are chosen.
     pub provider: Config,
     /// How replicas find each other; `None`: there is one.
     pub replicas: Option<replicas::Config>,
 }
 
-/// Serves the provider of a cluster until SIGTERM or Ctrl-C.
-///
-/// # Errors
-/// An address that is taken, TLS files that do not load, an API server that does not answer,
-/// or a task that fails.
+/// Runs until SIGTERM or Ctrl-C.
 pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let (mut server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
     let (store, metrics) = (ClusterStore::default(), WatchMetrics::default());

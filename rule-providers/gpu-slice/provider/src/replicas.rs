@@ -1,23 +1,22 @@
 //! Replicas of an allocator that never grant the same card twice: the holder of a Lease grants,
 //! and the other replicas forward Reserve, Confirm and Release to it, in one hop.
 //!
-//! A Lease is simpler than owners by a hash of the node: with each change of membership nodes
-//! would change owners, with the same uncertainty about grants under way as a new holder has,
-//! and the replicas would first have to agree on their members. A Lease needs no API write per
-//! pod, and it names the holder's address. It does not spread the work, but that is small: one
+//! A Lease is simpler than owners by a hash of the node, where nodes change owners with each
+//! change of membership and the replicas must first agree on their members. It needs no API
+//! write per pod and names the holder's address. It does not spread the work, but that is one
 //! lock and no I/O per grant.
 //!
-//! A new holder does not know the last grants of its predecessor: their Bindings may be under
-//! way for as long as the longest hold. So it grants nothing for that time, unless the Lease was
-//! handed over: a replica that is asked to stop waits until its grants are confirmed, released
-//! or expired, and only then gives up the Lease. A replica without a Lease waits after its start
-//! for the same reason.
+//! A new holder does not know the last grants of its predecessor, whose Bindings may be under
+//! way for the longest hold: it grants nothing for that time, unless the Lease was handed over.
+//! A stopping holder waits until its grants are confirmed, released or expired before it gives
+//! up the Lease. A replica without a Lease also waits after its start.
 //!
-//! Proof that nothing is granted twice: a caller counts the hold from before its request, which
-//! is before the holder checks its term. A term ends (`renew_deadline`) before another may begin
-//! (`duration`), the new holder then waits for a whole hold, and a Binding is written at least a
-//! second before the end of its hold or not at all. So all bound pods are in the new holder's
-//! watch, if that is less than a second late; after a hand-over, less than [`CATCH_UP`].
+//! Proof that nothing is granted twice: a caller counts the hold from before its request,
+//! which is before the holder checks its term. A term ends (`renew_deadline`) before another may
+//! begin (`duration`), the new holder then waits for a whole hold, and a Binding is written at
+//! least a second before the end of its hold or not at all. So all bound pods are in the new
+//! holder's watch, if that is less than a second late; after a hand-over, less than
+//! [`CATCH_UP`].
 
 mod config;
 mod costs;
@@ -52,26 +51,21 @@ use self::{
     peer::{Peer, Peers},
 };
 
-/// Wait after a hand-over, for the watch to show the last Bindings.
+/// After a hand-over the watch must show the last Bindings.
 const CATCH_UP: Duration = Duration::from_millis(500);
-/// How often a standby reads the holder of the Lease.
 const HOLDER_POLL: Duration = Duration::from_secs(1);
-/// How often a stopping holder checks its grants.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
-/// The time that a call under way may take beyond the longest hold.
+/// A call under way may outlast the longest hold by this.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
-/// The role of this replica.
 enum Role {
     Granting(Granting),
-    /// Forwards requests to the holder, if that is known.
     Standby(Option<Arc<Peer>>),
 }
 
 struct Granting {
     /// `None`: there are no other replicas.
     term: Option<Term>,
-    /// Nothing is granted before.
     not_before: Instant,
 }
 
@@ -81,7 +75,6 @@ impl Granting {
     }
 }
 
-/// An allocator that grants only while no other replica does.
 pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,
@@ -91,8 +84,7 @@ pub struct Replicas<A> {
 }
 
 impl<A: Allocator> Replicas<A> {
-    /// The only replica. It waits for a hold after the start: its former self may
-    /// have granted a moment ago.
+    /// Waits for a hold after its start: its predecessor may have granted just before.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
         let from = Instant::now() + MAX_HOLD;
         let made = Self::new(inner, MAX_HOLD, server);
@@ -103,11 +95,7 @@ impl<A: Allocator> Replicas<A> {
         Arc::new(made)
     }
 
-    /// One of several. Stands for the Lease once the server is ready; the server
-    /// then lingers after its stop until the Lease is given up.
-    ///
-    /// # Errors
-    /// TLS files that cannot be read.
+    /// A candidate for the Lease once the server is ready; the server stops after giving it up.
     pub fn of_lease(
         inner: Arc<A>,
         config: Config,
@@ -152,7 +140,6 @@ impl<A: Allocator> Replicas<A> {
         }
     }
 
-    /// Whether this replica is the one that grants.
     fn grants(&self) -> bool {
         matches!(&**self.role.load(), Role::Granting(granting) if granting.holds())
     }
@@ -162,7 +149,7 @@ impl<A: Allocator> Replicas<A> {
         self.role.store(Arc::new(role));
     }
 
-    /// Takes part in the election until `stop`, again after each lost term.
+    /// Takes part in the election until `stop`, also after a lost term.
     async fn run_election(
         &self,
         client: &Client,
@@ -183,7 +170,6 @@ impl<A: Allocator> Replicas<A> {
         }
     }
 
-    /// Follows the terms, and the other holder meanwhile, until there is no next.
     async fn follow_terms(
         &self,
         mut terms: watch::Receiver<Option<Term>>,
@@ -192,8 +178,8 @@ impl<A: Allocator> Replicas<A> {
         peers: &Peers,
         stop: &CancellationToken,
     ) {
-        let mut look = tokio::time::interval(HOLDER_POLL);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut holder_poll = tokio::time::interval(HOLDER_POLL);
+        holder_poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut files = peers.watch_files();
         loop {
             tokio::select! {
@@ -207,7 +193,7 @@ impl<A: Allocator> Replicas<A> {
                         None => self.step_down(stop.is_cancelled()).await,
                     }
                 }
-                _ = look.tick() => self.find_holder(api, config, peers).await,
+                _ = holder_poll.tick() => self.find_holder(api, config, peers).await,
                 true = files.next(stop) => peers.reload(),
             }
         }
@@ -228,8 +214,8 @@ impl<A: Allocator> Replicas<A> {
         }));
     }
 
-    /// Stops granting: the term is over. A replica that hands over first waits until no grant,
-    /// of itself or of its predecessor, is under way, because the next holder grants at once.
+    /// Before a hand-over waits until no grant, its own or its predecessor's, is under way,
+    /// because the next holder grants at once.
     async fn step_down(&self, handing_over: bool) {
         let latest = Instant::now() + self.hold + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
@@ -238,11 +224,9 @@ impl<A: Allocator> Replicas<A> {
                 tokio::time::sleep(DRAIN_POLL).await;
             }
         }
-        // Drops the term, and by that gives the Lease up.
         self.set_role(Role::Standby(None));
     }
 
-    /// Finds the holder of the Lease, if it is another replica.
     async fn find_holder(&self, api: &Api<Lease>, config: &lease::LeaseConfig, peers: &Peers) {
         let role = self.role.load_full();
         let Role::Standby(known) = &*role else {
@@ -251,7 +235,7 @@ impl<A: Allocator> Replicas<A> {
         let holder = match lease::holder(api, &config.name).await {
             Ok(holder) => holder.filter(|h| *h != config.identity),
             Err(error) => {
-                tracing::debug!(lease = %config.name, %error, "cannot look who holds it");
+                tracing::debug!(lease = %config.name, %error, "cannot read the holder");
                 return;
             }
         };
@@ -260,7 +244,6 @@ impl<A: Allocator> Replicas<A> {
         self.set_role(Role::Standby(peer));
     }
 
-    /// The replica to forward a request to.
     fn forward_target<'a>(
         &self,
         peer: Option<&'a Arc<Peer>>,
@@ -276,9 +259,9 @@ impl<A: Allocator> Replicas<A> {
     async fn grant(
         &self,
         granting: &Granting,
-        mut ask: ReservationRequest,
+        mut request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
-        // Before the check of the term: step_down then waits for this call.
+        // Before the check of the term, so that step_down waits for this call.
         let call = self.open_grants.begin();
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {
@@ -294,9 +277,9 @@ impl<A: Allocator> Replicas<A> {
             );
             return Err(AllocatorError::Unavailable(what));
         }
-        ask.hold = ask.hold.min(self.hold);
-        let hold = ask.hold;
-        let reserved = self.inner.reserve(ask).await?;
+        request.hold = request.hold.min(self.hold);
+        let hold = request.hold;
+        let reserved = self.inner.reserve(request).await?;
         if !granting.holds() {
             let id = reserved.id;
             let given_back = ReservationRef {
@@ -316,45 +299,45 @@ fn not_now(what: &str) -> AllocatorError {
 }
 
 impl<A: Allocator> Allocator for Replicas<A> {
-    async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-        // The role is held for as long as the call takes, and the term with it.
+    async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+        // The role and its term live as long as the call.
         match &*self.role.load_full() {
-            Role::Granting(granting) => self.grant(granting, ask).await,
+            Role::Granting(granting) => self.grant(granting, request).await,
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), ask.forwarded)?
-                    .reserve(ask)
+                self.forward_target(peer.as_ref(), request.forwarded)?
+                    .reserve(request)
                     .await
             }
         }
     }
 
-    async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         match &*self.role.load_full() {
             Role::Granting(_) => {
-                let id = ask.id.clone();
-                let confirmed = self.inner.confirm(ask).await;
+                let id = request.id.clone();
+                let confirmed = self.inner.confirm(request).await;
                 self.open_grants.confirmed(&id);
                 confirmed
             }
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), ask.forwarded)?
-                    .confirm(ask)
+                self.forward_target(peer.as_ref(), request.forwarded)?
+                    .confirm(request)
                     .await
             }
         }
     }
 
-    async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         match &*self.role.load_full() {
             Role::Granting(_) => {
-                let id = ask.id.clone();
-                self.inner.release(ask).await?;
+                let id = request.id.clone();
+                self.inner.release(request).await?;
                 self.open_grants.released(&id);
                 Ok(())
             }
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), ask.forwarded)?
-                    .release(ask)
+                self.forward_target(peer.as_ref(), request.forwarded)?
+                    .release(request)
                     .await
             }
         }

@@ -1,5 +1,3 @@
-//! The distribution of requests, learned from pods and planned for in the cost cache.
-
 use std::collections::HashSet;
 
 use tautline_core::model::Pod;
@@ -7,20 +5,17 @@ use tautline_gpu_placement::{CARD, CostCache, Names, RequestDistribution, Shape}
 
 use crate::gpu_request::{Amount, GpuRequest};
 
-/// The distribution is compared again once so many more pods have come ...
+/// New pods between two comparisons of the distribution.
 const COMPARE_EVERY: u32 = 64;
-/// ... and planned for if it differs by so much; each plan costs all nodes' work.
+/// The distance that triggers a plan, which costs all nodes' work.
 const DRIFT: f64 = 0.02;
-/// Pods that were counted when they asked, because only a rule states their request.
+/// Pods whose request only a rule states.
 const MAX_COUNTED_PODS: usize = 16_384;
 
-/// Learns from pods; idle if the distribution is given.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLearner {
     distribution: RequestDistribution,
-    /// The distribution is given, and nothing is learned.
     fixed: bool,
-    /// Pods since the last comparison.
     pending: u32,
     counted_pods: HashSet<Box<str>>,
 }
@@ -33,7 +28,6 @@ impl RequestLearner {
         }
     }
 
-    /// Counts new pods, in no order. `shape` gives what a pod requests by itself.
     pub(crate) fn count_pods<'a>(
         &mut self,
         costs: &mut CostCache,
@@ -51,8 +45,7 @@ impl RequestLearner {
         self.plan(costs);
     }
 
-    /// Counts a pod that asks, once, if only the rule states its request. While no request is
-    /// known, every request counts. Returns the counted shape.
+    /// Counts a pod once, or always without a known request. Returns the counted shape.
     pub(crate) fn count_request(
         &mut self,
         names: &Names,
@@ -83,7 +76,6 @@ impl RequestLearner {
         Some(shape)
     }
 
-    /// Plans for all pods counted so far, however few.
     pub(crate) fn plan_now(&mut self, costs: &mut CostCache) {
         if self.pending > 0 {
             self.pending = COMPARE_EVERY;
@@ -91,7 +83,6 @@ impl RequestLearner {
         }
     }
 
-    /// The number of classes of requests, rare ones included.
     pub(crate) fn class_count(&self) -> usize {
         self.distribution.len()
     }

@@ -1,5 +1,3 @@
-//! The cluster as the provider knows it, and its reservations, under one lock.
-
 use std::{
     collections::BTreeSet,
     sync::Arc,
@@ -17,12 +15,9 @@ use crate::{
     grant::{self, Grant},
 };
 
-/// A confirmed reservation that the watch has not settled is checked once it is so old: the pod
-/// came and went between two snapshots, or was bound before. Longer than a dead watch can go
-/// unnoticed (295 s of silence).
+/// Age at which confirmed reservations are checked; a dead watch is noticed after 295 s.
 const UNSETTLED: Duration = Duration::from_secs(360);
-/// A watch that has started again has caught up after this time. Until then no pod counts as
-/// gone: if the API server was long away, the pods bound last are not known yet.
+/// A restarted watch has caught up after this time; until then no pod counts as gone.
 const CAUGHT_UP: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -30,8 +25,7 @@ pub(crate) struct State {
     pub(crate) inventory: ClusterInventory,
     pub(crate) reservations: Reservations<Grant>,
     pub(crate) devices: Devices,
-    /// Set by the first Reserve. From then on free cards change with each reservation, not with
-    /// the watch alone, and a pod that goes before it is bound ends its reservation.
+    /// Set by the first Reserve: reservations then change free cards.
     pub(crate) reserving: watch::Sender<bool>,
     last_snapshot: Arc<Snapshot>,
 }
@@ -47,8 +41,7 @@ impl State {
         }
     }
 
-    /// Applies the changes of the watch and expires reservations. A pod's annotation replaces
-    /// its reservation under one lock: its cards always count, and once.
+    /// A pod's annotation replaces its reservation under one lock: its cards always count once.
     pub(crate) fn sync(&mut self, store: &ClusterStore, now: Instant) -> Arc<Snapshot> {
         let snapshot = store.snapshot();
         let last = Arc::clone(&self.last_snapshot);
@@ -88,7 +81,6 @@ impl State {
         snapshot
     }
 
-    /// Applies changed reservations of a node.
     pub(crate) fn sync_node(&mut self, now: Instant, node: &str) {
         let last = Arc::clone(&self.last_snapshot);
         self.sync_inventory(&last, now, &[node.into()]);
@@ -102,7 +94,6 @@ impl State {
     }
 }
 
-/// Ends the reservation of a pod that holds its cards itself, or has finished.
 fn settle(reservations: &mut Reservations<Grant>, now: Instant, pod: &Pod) -> BTreeSet<String> {
     let node = pod.node.as_deref().filter(|_| !pod.finished);
     reservations.observe_pod(now, &pod.uid, node)

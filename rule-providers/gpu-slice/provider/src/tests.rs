@@ -57,7 +57,7 @@ fn provider() -> GpuSlice {
     GpuSlice::new(store, Config::default())
 }
 
-async fn ask(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
+async fn node_costs(request: &str, requests: &[(&str, &str)]) -> Vec<(String, i64, String, bool)> {
     let question = CostRequest {
         source: Reference::pod("ml", "new"),
         rule: Rule {
@@ -92,9 +92,9 @@ fn usable(answer: &[(String, i64, String, bool)]) -> Vec<&str> {
 
 #[tokio::test]
 async fn endpoint_cost_prefers_nodes_with_few_cards_left() {
-    let answer = ask("true", &[(WHOLE, "2")]).await;
+    let answer = node_costs("true", &[(WHOLE, "2")]).await;
     assert_eq!(usable(&answer), ["part", "whole"]);
-    let answer = ask("", &[(WHOLE, "4")]).await;
+    let answer = node_costs("", &[(WHOLE, "4")]).await;
     assert_eq!(usable(&answer), ["whole"]);
     let busy = answer.iter().find(|n| n.0 == "part").unwrap();
     assert_eq!((busy.2.as_str(), busy.3), ("GpuBusy", true));
@@ -104,36 +104,42 @@ async fn endpoint_cost_prefers_nodes_with_few_cards_left() {
 
 #[tokio::test]
 async fn endpoint_cost_accepts_shares_by_resource_rule_and_memory() {
-    assert_eq!(usable(&ask("true", &[(SHARED[0], "5")]).await), ["shared"]);
-    assert!(usable(&ask("true", &[(SHARED[0], "6")]).await).is_empty());
+    assert_eq!(
+        usable(&node_costs("true", &[(SHARED[0], "5")]).await),
+        ["shared"]
+    );
+    assert!(usable(&node_costs("true", &[(SHARED[0], "6")]).await).is_empty());
     let two = [(SHARED[0], "2")];
-    assert_eq!(usable(&ask("250m", &two).await), ["shared"]);
-    assert_eq!(usable(&ask("500m,model=A100|H100", &two).await), ["shared"]);
-    assert!(usable(&ask("500m,model=T4", &two).await).is_empty());
+    assert_eq!(usable(&node_costs("250m", &two).await), ["shared"]);
+    assert_eq!(
+        usable(&node_costs("500m,model=A100|H100", &two).await),
+        ["shared"]
+    );
+    assert!(usable(&node_costs("500m,model=T4", &two).await).is_empty());
     assert!(
-        usable(&ask("500m,model=A10", &two).await).is_empty(),
+        usable(&node_costs("500m,model=A10", &two).await).is_empty(),
         "A10 is no A100"
     );
-    assert_eq!(usable(&ask("20Gi", &two).await), ["shared"]);
-    assert_eq!(usable(&ask("20G", &two).await), ["shared"]);
-    assert!(usable(&ask("41Gi", &two).await).is_empty());
+    assert_eq!(usable(&node_costs("20Gi", &two).await), ["shared"]);
+    assert_eq!(usable(&node_costs("20G", &two).await), ["shared"]);
+    assert!(usable(&node_costs("41Gi", &two).await).is_empty());
     assert_eq!(
-        usable(&ask("mig-1g.10gb", &[("nvidia.com/mig-1g.10gb", "1")]).await),
+        usable(&node_costs("mig-1g.10gb", &[("nvidia.com/mig-1g.10gb", "1")]).await),
         ["mig"]
     );
-    // Stated by the rule and not requested by the pod: not counted by the device plugin.
-    let uncounted = ask("750m", &two).await;
+    // The device plugin does not count a request of the rule alone.
+    let uncounted = node_costs("750m", &two).await;
     let shared = uncounted.iter().find(|n| n.0 == "shared").unwrap();
     assert_eq!((shared.1, shared.2.as_str()), (-1, "NotRequested"));
     assert_eq!(
-        usable(&ask("true", &[("nvidia.com/mig-1g.10gb", "7")]).await),
+        usable(&node_costs("true", &[("nvidia.com/mig-1g.10gb", "7")]).await),
         ["mig"]
     );
 }
 
 #[tokio::test]
 async fn endpoint_cost_accepts_all_nodes_without_gpus() {
-    assert_eq!(usable(&ask("true", &[("cpu", "1")]).await).len(), 5);
+    assert_eq!(usable(&node_costs("true", &[("cpu", "1")]).await).len(), 5);
 }
 
 #[tokio::test]
@@ -181,7 +187,6 @@ async fn evaluate_reports_an_over_committed_node() {
     assert_eq!(check().await, Compliance::Compliant);
     provider.store.apply(node("part", WHOLE, 4, &[]));
     assert_eq!(check().await, Compliance::Violation);
-    // A violation among several is not hidden by a pod that is fine or pending.
     let targets = ["there", "quarter"]
         .map(|p| (p.to_owned(), Reference::pod("ml", p)))
         .into();
@@ -236,7 +241,7 @@ async fn evaluate_reports_unknown_pods_as_pending_or_error() {
         (Some(None), Compliance::Pending),
         (Some(Some("part".to_owned())), Compliance::Error),
     ] {
-        let ask = EvaluationRequest {
+        let evaluation_request = EvaluationRequest {
             targets: [("default".to_owned(), Reference::pod("ml", "new"))].into(),
             target_nodes: node
                 .map(|n| ("default".to_owned(), n))
@@ -248,13 +253,12 @@ async fn evaluate_reports_unknown_pods_as_pending_or_error() {
             },
             ..EvaluationRequest::default()
         };
-        let evaluation = provider.evaluate(ask).await.unwrap();
+        let evaluation = provider.evaluate(evaluation_request).await.unwrap();
         assert_eq!(evaluation.compliance, compliance, "{evaluation:?}");
     }
 }
 
 proptest! {
-    /// Placement by the answers never exceeds the capacity of a node.
     #[test]
     fn capacity_is_never_exceeded(asks in proptest::collection::vec(1..5i64, 1..20)) {
         let store = ClusterStore::default();
@@ -281,7 +285,6 @@ proptest! {
     }
 }
 
-/// Cost, code, detail, freeable.
 type Line = (i64, String, String, bool);
 
 fn lines_by_node(answer: &CostAnswer) -> BTreeMap<String, Line> {
@@ -291,8 +294,7 @@ fn lines_by_node(answer: &CostAnswer) -> BTreeMap<String, Line> {
 }
 
 proptest! {
-    /// Cached answers equal answers computed again, also for a caller that requests changes
-    /// only.
+    /// Cached answers equal computed ones, also for callers that request changes only.
     #[test]
     fn cached_answers_equal_computed_answers(
         steps in proptest::collection::vec((0..6_u8, 0..4_usize, 0..6_usize, 1..5_i64), 1..40)
@@ -302,7 +304,7 @@ proptest! {
         for name in &names[..3] { store.apply(node(name, WHOLE, 4, &[])); }
         let provider = GpuSlice::new(store.clone(), Config::default());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let ask = |question: &CostRequest| {
+        let answer_to = |question: &CostRequest| {
             runtime.block_on(provider.endpoint_cost(question.clone())).unwrap()
         };
         // By question: the version, and each node's line.
@@ -322,10 +324,10 @@ proptest! {
                 eligible_nodes: names.iter().cycle().skip(at).take(4).map(|n| (*n).to_owned()).collect(),
                 ..CostRequest::default()
             };
-            let answer = ask(&question);
+            let answer = answer_to(&question);
             let (version, lines) = callers.entry(cards).or_default();
             let missing = question.eligible_nodes.iter().filter(|n| !lines.contains_key(*n));
-            let changes = ask(&CostRequest {
+            let changes = answer_to(&CostRequest {
                 eligible_nodes: missing.cloned().collect(),
                 known_version: *version,
                 ..question.clone()

@@ -1,19 +1,12 @@
-//! The reason why a node cannot serve a request.
-
 use tautline_core::quantity;
 use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
-/// The reason why a node cannot serve a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// The reason code, `GpuBusy`.
     pub code: &'static str,
-    /// The reason with figures.
     pub detail: String,
-    /// The node could serve it once pods on it are gone.
     pub freeable: bool,
-    /// How close a pool came, from 0 (it has nothing of the kind) to 9 (it is only busy). The
-    /// closest of several pools gives the reason.
+    /// From 0 (nothing of the kind) to 9 (only busy). The closest pool gives the reason.
     pub(crate) closeness: u8,
 }
 
@@ -27,7 +20,6 @@ impl Unfit {
         }
     }
 
-    /// The node has the requested GPUs, and other pods hold them.
     pub(crate) fn busy(code: &'static str, detail: impl Into<String>) -> Self {
         Self {
             freeable: true,
@@ -53,7 +45,6 @@ impl Unfit {
         Self::new(1, "NoSharedGpu", "no card of it is shared")
     }
 
-    /// The reason of the placement library for a pool, with figures.
     pub(crate) fn from_refusal(pool: &CardPool, shape: &Shape, refusal: PlacementError) -> Self {
         let short = match refusal {
             PlacementError::UnknownNode => return Self::unknown_node(),

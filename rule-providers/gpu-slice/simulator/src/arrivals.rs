@@ -6,27 +6,20 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// Pods arrive until they have asked for so much of all cards, in percent.
+/// The total requests at which arrivals end, in percent of all cards.
 const UNTIL_PERCENT: i64 = 130;
 
-/// One seed's arrivals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     pub seed: u64,
-    /// Indices of the workload's pods.
     pub pods: Vec<u32>,
-    /// Indices of the trace's nodes; of equally good ones the first here wins.
+    /// Indices of the trace's nodes; of equally good ones the first wins.
     pub nodes: Vec<u32>,
-    /// Drawn at random, because the trace has none for this seed.
     pub drawn: bool,
 }
 
 impl Arrivals {
-    /// Arrivals of the trace; else drawn at random: pods with replacement until they request
-    /// 130 % of all cards, and nodes in a random order.
-    ///
-    /// # Errors
-    /// A file that cannot be read, with line and column.
+    /// Without arrivals in the trace: random pods up to 130 % of all cards, and random nodes.
     pub fn read_or_draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
         let path = |end: &str| {
             let name = format!("arrivals/{}_{seed}.{end}", workload.name);

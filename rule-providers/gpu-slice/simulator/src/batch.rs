@@ -1,5 +1,3 @@
-//! Many runs at once, one a thread.
-
 use std::{
     num::NonZeroUsize,
     sync::{
@@ -23,7 +21,6 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// Runs of each workload with each seed and each policy.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     pub trace: Trace,
@@ -32,34 +29,28 @@ pub struct Experiment {
     pub ties: Ties,
 }
 
-/// One seed's arrivals.
 #[derive(Clone, Debug)]
 pub struct SeedRun {
     pub arrivals: Arrivals,
-    /// And once more, with pods that leave.
     pub churn: Option<churn::ChurnPlan>,
 }
 
-/// The figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     pub workload: String,
     pub seed: u64,
     pub policy: &'static str,
-    /// Used GPU in percent when the arrived load is 100 % of all; absent if the
-    /// load never got there.
+    /// Used GPU in percent at an arrived load of 100 %; absent if the load stayed below it.
     pub allocation_at_100: Option<f64>,
     pub allocation_at_130: Option<f64>,
-    /// GPU in percent that is idle and of no use to the expected next pod.
+    /// Idle GPU in percent that the expected next pod cannot use.
     pub fragmentation_at_100: Option<f64>,
-    /// Pods that did not fit on any node.
     pub dropped: usize,
     pub seconds: f64,
     #[serde(flatten)]
     pub churn: Option<churn::Figures>,
 }
 
-/// A run with its curves.
 #[derive(Clone, Debug)]
 pub struct RunResult {
     pub policy: PolicyName,
@@ -69,10 +60,6 @@ pub struct RunResult {
 }
 
 impl Experiment {
-    /// Reads the workloads and their arrivals.
-    ///
-    /// # Errors
-    /// A file that cannot be read, with line and column.
     pub fn prepare(
         trace: Trace,
         workloads: &[String],
@@ -102,7 +89,6 @@ impl Experiment {
         })
     }
 
-    /// The sum of arrivals of all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
         let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
@@ -110,7 +96,6 @@ impl Experiment {
         (one * self.policies.len()) as u64
     }
 
-    /// Workload and seed of the arrivals that were drawn at random.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
         let mut drawn = Vec::new();
         for (workload, orders) in &self.workloads {
@@ -121,26 +106,25 @@ impl Experiment {
         drawn
     }
 
-    /// All runs, `jobs` at a time, in the order of workloads, seeds and policies.
-    /// `tell` receives progress, in arrivals.
-    pub fn run(&self, jobs: NonZeroUsize, tell: &(dyn Fn(u64) + Sync)) -> Vec<RunResult> {
-        let mut asked = Vec::new();
+    /// In the order of workloads, seeds and policies. `progress` receives numbers of arrivals.
+    pub fn run(&self, jobs: NonZeroUsize, progress: &(dyn Fn(u64) + Sync)) -> Vec<RunResult> {
+        let mut runs = Vec::new();
         for (workload, orders) in &self.workloads {
             for order in orders {
-                asked.extend(self.policies.iter().map(|p| (workload, order, *p)));
+                runs.extend(self.policies.iter().map(|p| (workload, order, *p)));
             }
         }
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         thread::scope(|scope| {
-            for _ in 0..jobs.get().min(asked.len()) {
+            for _ in 0..jobs.get().min(runs.len()) {
                 scope.spawn(|| {
                     loop {
                         let number = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((workload, order, policy)) = asked.get(number) else {
+                        let Some((workload, order, policy)) = runs.get(number) else {
                             return;
                         };
-                        let outcome = self.one(workload, order, *policy, tell);
+                        let outcome = self.one(workload, order, *policy, progress);
                         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                         done.push((number, outcome));
                     }
@@ -157,16 +141,16 @@ impl Experiment {
         workload: &Workload,
         order: &SeedRun,
         policy: PolicyName,
-        tell: &(dyn Fn(u64) + Sync),
+        progress: &(dyn Fn(u64) + Sync),
     ) -> RunResult {
         let (trace, arrivals) = (&self.trace, &order.arrivals);
         let start = Instant::now();
-        let record = run::run(trace, workload, arrivals, policy, self.ties, tell);
+        let record = run::run(trace, workload, arrivals, policy, self.ties, progress);
         let seconds = start.elapsed().as_secs_f64();
         let mut outcome =
             RunResult::from_record(trace, workload, arrivals.seed, policy, &record, seconds);
         if let Some(plan) = &order.churn {
-            let figures = plan.run(trace, workload, arrivals, policy, self.ties, tell);
+            let figures = plan.run(trace, workload, arrivals, policy, self.ties, progress);
             outcome.figures.churn = Some(figures);
         }
         outcome

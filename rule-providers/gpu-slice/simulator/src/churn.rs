@@ -1,12 +1,10 @@
-//! Pods that leave again: how full a cluster stays when they come and go.
+//! Utilization of a cluster with departures.
 //!
-//! The arrivals of the seed come `factor` times over, each time but the first in
-//! another order, evenly over a time T. A pod stays as long as the trace says, but
-//! no longer than a quarter of T: else the few that stay for months would hold all
-//! cards, and nothing would come and go. T is such that the load offered is the
-//! capacity: the sum of GPU x stay over all arrivals is all cards x T. A pod that
-//! does not fit when it comes is dropped. Figures are of the second half, when as
-//! many leave as come.
+//! The seed's arrivals come `factor` times, after the first time in another order, evenly over a
+//! time T. A pod stays as long as in the trace, but at most a quarter of T: otherwise a few long
+//! pods would hold all cards. T makes the offered load equal the capacity: the sum of GPU x stay
+//! over all arrivals is all cards x T. A pod that does not fit on arrival is dropped. Figures
+//! are of the second half, the steady state.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -21,37 +19,30 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// Fewer arrivals could not offer the capacity.
 pub const LEAST_FACTOR: u32 = 4;
-/// No pod stays longer than this part of the time.
 const LONGEST_STAY: f64 = 0.25;
-/// The workload whose lifetimes are drawn for pods without one.
 const DONOR_WORKLOAD: &str = "default";
 
-/// Arrivals with their stays.
 #[derive(Clone, Debug)]
 pub struct ChurnPlan {
     /// Pod and seconds.
     stays: Vec<(u32, f64)>,
-    /// Seconds between two arrivals.
+    /// Seconds between arrivals.
     gap: f64,
     seed: u64,
 }
 
-/// Means over the arrivals of the second half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// GPU that all pods would hold if none were dropped, in percent of all GPU.
+    /// GPU that all pods would hold without drops, in percent of all GPU.
     pub churn_offered: f64,
     /// Used GPU in percent of all.
     pub churn_allocation: f64,
-    /// Pods that were placed when they came, in percent of pods.
     pub churn_placed: f64,
 }
 
 impl ChurnPlan {
-    /// # Errors
-    /// The workload has no times and the trace no workload to lend them.
+    /// Fails if the workload has no times and the trace no workload to lend them.
     pub fn draw(
         trace: &Trace,
         workload: &Workload,
@@ -72,10 +63,9 @@ impl ChurnPlan {
         let milli = |pod: u32| workload.shape_of(pod).milli() as f64;
         let capacity = trace.cards() as f64 * 1000.0;
         let offered = |time: f64| {
-            let held = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * LONGEST_STAY);
-            stays.iter().map(held).sum::<f64>() / time / capacity
+            let load = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * LONGEST_STAY);
+            stays.iter().map(load).sum::<f64>() / time / capacity
         };
-        // The longer the time, the less is offered.
         let (mut less, mut more) = (1.0, 1e15);
         if offered(less) < 1.0 {
             return Err(Error::Invalid(format!(
@@ -106,7 +96,6 @@ impl ChurnPlan {
         self.stays.len()
     }
 
-    /// Runs it; `tell` hears of progress, in arrivals.
     pub fn run(
         &self,
         trace: &Trace,
@@ -114,12 +103,12 @@ impl ChurnPlan {
         order: &Arrivals,
         policy: PolicyName,
         ties: Ties,
-        tell: &(dyn Fn(u64) + Sync),
+        progress: &(dyn Fn(u64) + Sync),
     ) -> Figures {
         let mut cluster = Cluster::new(trace, workload, order, policy);
         let mut chooser = TieBreaker::new(ties, self.seed);
         let mut here: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
-        let mut held: Vec<Option<PlacedPod>> = Vec::with_capacity(self.stays.len());
+        let mut placed_pods: Vec<Option<PlacedPod>> = Vec::with_capacity(self.stays.len());
         let (mut offered_milli, mut counted) = (0, Sums::default());
         for (i, (pod, stay)) in self.stays.iter().enumerate() {
             let now = i as f64 * self.gap;
@@ -129,8 +118,8 @@ impl ChurnPlan {
                 here.pop();
                 let shape = workload.shape_of(self.stays[gone].0);
                 offered_milli -= shape.milli();
-                if let Some(held) = held[gone].take() {
-                    cluster.remove(shape, &held);
+                if let Some(leaving) = placed_pods[gone].take() {
+                    cluster.remove(shape, &leaving);
                 }
             }
             let shape = workload.shape_of(*pod);
@@ -143,17 +132,16 @@ impl ChurnPlan {
                 counted.offered += offered_milli as f64 / trace.cards() as f64 / 10.0;
                 counted.allocation += cluster.allocation();
             }
-            held.push(placed);
+            placed_pods.push(placed);
             if i % PROGRESS_EVERY == PROGRESS_EVERY - 1 {
-                tell(PROGRESS_EVERY as u64);
+                progress(PROGRESS_EVERY as u64);
             }
         }
-        tell((self.stays.len() % PROGRESS_EVERY) as u64);
+        progress((self.stays.len() % PROGRESS_EVERY) as u64);
         counted.means()
     }
 }
 
-/// Millionths of a second, to be compared.
 fn ticks(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }
@@ -177,7 +165,6 @@ impl Sums {
     }
 }
 
-/// Lifetimes by the number of cards asked for.
 struct LifetimeDonors(Vec<(u16, Vec<u64>)>);
 
 fn cards(workload: &Workload, pod: u32) -> u16 {
@@ -208,7 +195,7 @@ impl LifetimeDonors {
         Ok(Self(by_cards.into_iter().collect()))
     }
 
-    /// The lifetime of a pod that requests as many cards, or the next fewer.
+    /// The lifetime of a pod with as many cards, or the next fewer.
     fn draw(&self, workload: &Workload, pod: u32, random: &mut fastrand::Rng) -> u64 {
         let wanted = cards(workload, pod);
         let list = self.0.iter().rev().find(|(cards, _)| *cards <= wanted);

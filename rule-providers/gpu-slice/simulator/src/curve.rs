@@ -1,13 +1,11 @@
-//! Figures by arrived load, binned as the published ones.
-
 /// The last column, in percent of all cards.
 pub const LAST: usize = 130;
 
 /// A figure for each percent of arrived load, 0 to 130; `None` where no pod arrived.
 pub type Curve = Vec<Option<f64>>;
 
-/// Column c is the mean over the arrivals whose load rounds to c percent; where
-/// there is none, to its neighbours. `arrived` is in thousandths of cards.
+/// Column c is the mean over the arrivals whose load rounds to c percent; without any, over
+/// those of its neighbours. `arrived`: thousandths of cards.
 pub fn curve(cards: i64, arrived: &[i64], values: &[f64]) -> Curve {
     let mut sums = vec![(0.0, 0_u32); LAST + 2];
     for (arrived, value) in arrived.iter().zip(values) {
@@ -28,7 +26,7 @@ pub fn curve(cards: i64, arrived: &[i64], values: &[f64]) -> Curve {
         .collect()
 }
 
-/// Used GPU in percent, as each arrival is recorded: to two decimals.
+/// Percent, to two decimals.
 pub fn allocation(cards: i64, used_milli: i64) -> f64 {
     (used_milli as f64 / cards as f64 / 10.0 * 100.0).round_ties_even() / 100.0
 }
@@ -45,7 +43,6 @@ mod tests {
 
     #[test]
     fn columns_are_means_and_gaps_take_their_neighbours() {
-        // One card: 10 thousandths are a percent.
         let out = curve(1, &[0, 10, 11, 30, 2000], &[0.0, 1.0, 2.0, 5.0, 9.0]);
         assert_eq!(out[..4], [Some(0.0), Some(1.5), Some(2.67), Some(5.0)]);
         assert_eq!(out[4..6], [Some(5.0), None]);

@@ -1,14 +1,9 @@
-//! Errors in a trace, each with its fix.
-
 use std::{fmt, io, path::PathBuf};
 
-/// A place in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileLocation {
     pub file: PathBuf,
-    /// From 1; 0: the file as a whole.
     pub line: u64,
-    /// The name of the column, if the file has columns.
     pub column: Option<String>,
 }
 
@@ -31,7 +26,6 @@ pub enum Error {
     Read { file: PathBuf, source: io::Error },
     #[error("{} cannot be written: {source}", file.display())]
     Write { file: PathBuf, source: io::Error },
-    /// The text has the error and its fix.
     #[error("{location}: {wrong}")]
     Content {
         location: FileLocation,

@@ -1,5 +1,3 @@
-//! Text files, plain or gzip-compressed (`.gz`), read by line and column.
-
 use std::{
     fs::File,
     io::{self, Read},
@@ -12,8 +10,7 @@ use flate2::read::GzDecoder;
 
 use crate::error::{Error, FileLocation};
 
-/// The file's text; where there is none of that name, that of `NAME.gz`. With
-/// the path that was read.
+/// The path and text of a file, or of `NAME.gz` if there is no `NAME`.
 pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
@@ -39,14 +36,12 @@ pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
     }
 }
 
-/// Whether [`read_text`] would find a file.
 pub fn exists(path: &Path) -> bool {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
     path.exists() || Path::new(&packed).exists()
 }
 
-/// One whole number a line.
 pub fn read_numbers<T: FromStr>(path: &Path) -> Result<Vec<T>, Error> {
     let (file, text) = read_text(path)?;
     let number = |(i, line): (usize, &str)| {
@@ -62,14 +57,12 @@ pub fn read_numbers<T: FromStr>(path: &Path) -> Result<Vec<T>, Error> {
     text.lines().enumerate().map(number).collect()
 }
 
-/// A table with a header line.
 pub struct Table {
     file: PathBuf,
     header: StringRecord,
     rows: Vec<StringRecord>,
 }
 
-/// One line of a table.
 pub struct Row<'a> {
     table: &'a Table,
     record: &'a StringRecord,
@@ -104,14 +97,12 @@ impl Table {
         self.rows.iter().map(row)
     }
 
-    /// The number of a column, if there is one of that name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.header.iter().position(|h| h == name)
     }
 }
 
 impl<'a> Row<'a> {
-    /// The text of a column; empty if the table has no such column.
     pub fn optional(&self, column: &str) -> &'a str {
         let at = self.table.column(column);
         at.and_then(|i| self.record.get(i)).unwrap_or_default()
@@ -132,7 +123,7 @@ impl<'a> Row<'a> {
         Ok(self.optional(column))
     }
 
-    /// A whole number between `least` and `most`; `what` names it in errors.
+    /// An integer from `least` to `most`; `what` names it in errors.
     pub fn number(&self, column: &str, what: &str, least: i64, most: i64) -> Result<i64, Error> {
         let text = self.text(column)?;
         let number = text.trim().parse().ok();

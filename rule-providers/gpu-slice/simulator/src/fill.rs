@@ -14,34 +14,27 @@ use crate::{
     ties::{TieBreaker, Ties},
 };
 
-/// An amount that is not given has no limit.
 const UNLIMITED: i64 = i64::MAX / 4;
 
-/// A node's cards of one kind, and what is left of them.
 #[derive(Clone, Debug)]
 pub struct NodePool {
     pub kind: CardKind,
     pub cpu_milli: i64,
     pub memory_bytes: i64,
-    /// Thousandths left of each card.
+    /// Thousandths left.
     pub cards: Vec<u16>,
 }
 
-/// Nodes with GPUs, and the requests of pods.
 #[derive(Clone, Debug, Default)]
 pub struct OwnCluster {
     pub pools: Vec<NodePool>,
-    /// A shape a pod.
     pub mix: Vec<Shape>,
 }
 
-/// A change to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Every requested share has this size, and shared cards are cut into units of it: one unit
-    /// before is one of these now.
+    /// Every requested share has this size, and shared cards are cut into units of it.
     Slices { milli: u16 },
-    /// More nodes.
     Add {
         nodes: usize,
         product: String,
@@ -116,26 +109,19 @@ impl fmt::Display for Change {
     }
 }
 
-/// The result of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// `now`, or the change.
     pub case: String,
     pub policy: &'static str,
-    /// Nodes with GPUs.
     pub nodes: usize,
     pub cards: usize,
-    /// Further pods that fit, as the mean over seeds.
     pub fit: f64,
-    /// Against now; absent for now itself.
     pub difference: Option<f64>,
-    /// Used GPU in percent before, and with those pods.
     pub allocation_now: f64,
     pub allocation_full: f64,
 }
 
 impl OwnCluster {
-    /// The cluster with a change.
     pub fn with_change(&self, change: &Change) -> Self {
         let mut changed = self.clone();
         match change {
@@ -161,9 +147,9 @@ impl OwnCluster {
                     } else {
                         shape.whole
                     };
-                    let asked = units.max(1) * i64::from(*milli);
-                    shape.whole = whole + (asked / i64::from(CARD)) as u16;
-                    shape.share = (asked % i64::from(CARD)) as u16;
+                    let requested = units.max(1) * i64::from(*milli);
+                    shape.whole = whole + (requested / i64::from(CARD)) as u16;
+                    shape.share = (requested % i64::from(CARD)) as u16;
                     cut(&mut shape.mode);
                 }
                 changed.pools.iter_mut().for_each(|p| cut(&mut p.kind.mode));
@@ -205,7 +191,7 @@ impl OwnCluster {
         most.map(|(mode, _)| mode).unwrap_or_default()
     }
 
-    /// Pods drawn from the mix are placed until `misses` in a row do not fit.
+    /// Places pods of the mix until `misses` in a row do not fit.
     pub fn fill(
         &self,
         case: &str,
@@ -240,7 +226,6 @@ impl OwnCluster {
         }
     }
 
-    /// The number of pods that fitted, and the thousandths that are idle then.
     fn fill_once(
         &self,
         policy: PolicyName,
@@ -327,7 +312,6 @@ mod tests {
         assert_eq!(fill(&cut).fit, 6.0);
         let more = own(500, mode).with_change(&"add=2xh200x8,cpu=4".parse().unwrap());
         let more = fill(&more);
-        // Each of the new nodes has CPU for four.
         assert_eq!((more.nodes, more.cards, more.fit), (3, 18, 11.0));
     }
 

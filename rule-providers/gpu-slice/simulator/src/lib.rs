@@ -1,10 +1,8 @@
-//! Placement policies on recorded traces: how much of a cluster's GPUs each of
-//! them fills.
+//! Compares placement policies on a recorded trace: the utilization of the cluster's GPUs.
 //!
-//! The experiment is that of Weng et al., "Beware of Fragmentation: Scheduling
-//! GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023),
-//! on Alibaba's openb trace or one laid out like it: pods come one at a time and
-//! never leave; one that fits nowhere is dropped.
+//! The experiment of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
+//! with Fragmentation Gradient Descent" (USENIX ATC 2023), on Alibaba's openb trace or one of
+//! the same layout: pods arrive one by one and never leave; one that fits nowhere is dropped.
 
 pub mod arrivals;
 pub mod batch;

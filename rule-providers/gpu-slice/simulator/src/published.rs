@@ -1,5 +1,3 @@
-//! The figures that were published for a trace, if its folder has them.
-
 use std::{collections::HashMap, path::Path};
 
 use tautline_gpu_placement::policy::PolicyName;
@@ -10,11 +8,9 @@ use crate::{
     files::{self, Table},
 };
 
-/// Published allocation curves, by workload, policy and seed.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedCurves(HashMap<(String, PolicyName, u64), Curve>);
 
-/// The policy by its name in the artifact.
 fn policy(published: &str) -> Option<PolicyName> {
     match published {
         "04-GpuPacking" => Some(PolicyName::Packing),
@@ -25,10 +21,6 @@ fn policy(published: &str) -> Option<PolicyName> {
 }
 
 impl PublishedCurves {
-    /// Reads the curves in a trace's folder; empty if it has none.
-    ///
-    /// # Errors
-    /// A file that cannot be read, with line and column.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("expected/analysis_allo_discrete.csv");
         if !files::exists(&path) {

@@ -1,4 +1,4 @@
-//! A report for people: one page, a chart for each workload, and the curves.
+//! An HTML report: one page, a chart for each workload, and the curves.
 
 mod chart;
 mod page;
@@ -18,14 +18,12 @@ use crate::{
     published::PublishedCurves,
 };
 
-/// One line of a chart: the mean over seeds.
 struct ChartLine {
     policy: PolicyName,
     published: bool,
     curve: Curve,
 }
 
-/// A workload's part of the report.
 struct WorkloadReport<'a> {
     workload: &'a str,
     seeds: Vec<u64>,
@@ -33,11 +31,7 @@ struct WorkloadReport<'a> {
     lines: Vec<ChartLine>,
 }
 
-/// Writes `index.html`, a chart `WORKLOAD.svg` each, and `curves.csv`; gives the
-/// path of the page.
-///
-/// # Errors
-/// A file that cannot be written.
+/// Writes `index.html`, charts `WORKLOAD.svg`, and `curves.csv`; returns the path of the page.
 pub fn write(
     dir: &Path,
     outcomes: &[RunResult],
@@ -122,7 +116,6 @@ fn mean(curves: &[&Curve]) -> Curve {
     (0..=LAST).map(column).collect()
 }
 
-/// Allocated GPU by arrived load, both in percent: a line a run.
 fn curves(parts: &[WorkloadReport<'_>]) -> String {
     let mut out = "workload,seed,policy".to_owned();
     for load in 0..=LAST {
@@ -147,7 +140,6 @@ fn curves(parts: &[WorkloadReport<'_>]) -> String {
     out
 }
 
-/// Text as HTML.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

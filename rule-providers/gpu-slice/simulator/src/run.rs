@@ -1,5 +1,3 @@
-//! One run: a workload's arrivals on an empty cluster under one policy.
-
 use tautline_gpu_placement::{
     CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape, SharingMode,
     policy::PolicyName,
@@ -12,23 +10,19 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// Arrivals between two reports of progress.
 pub(crate) const PROGRESS_EVERY: usize = 256;
 
-/// The nodes of a run, in the order of its arrivals.
 #[derive(Debug)]
 pub struct Cluster {
     pub costs: CostCache,
     cards: i64,
     used_milli: i64,
     classes: PlannedClasses,
-    /// Fragmented thousandths of each node.
     fragmented: Vec<f64>,
     fragmented_sum: f64,
 }
 
 impl Cluster {
-    /// All nodes free, with the distribution of the whole workload.
     pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
         let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
         let nodes: Vec<_> = order
@@ -57,11 +51,11 @@ impl Cluster {
                 )),
             );
         }
-        let asked = workload
+        let requested = workload
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
-        costs.plan_for(RequestDistribution::from_shapes(asked).classes());
+        costs.plan_for(RequestDistribution::from_shapes(requested).classes());
         let measure = PlannedClasses::new(costs.classes(), costs.kinds());
         let fragmented: Vec<f64> = costs
             .capacities()
@@ -77,7 +71,7 @@ impl Cluster {
         }
     }
 
-    /// The pod goes to the best node; `None`: it fits nowhere.
+    /// `None`: it fits nowhere.
     pub fn place(&mut self, shape: &Shape, chooser: &mut TieBreaker) -> Option<PlacedPod> {
         let (node, place) = self
             .costs
@@ -85,7 +79,6 @@ impl Cluster {
         self.place_on(shape, node, place.card)
     }
 
-    /// The pod goes to this node and card; `None`: it does not fit.
     pub fn place_on(&mut self, shape: &Shape, node: usize, card: Option<u16>) -> Option<PlacedPod> {
         let mut capacity = self.costs.capacity(node)?.clone();
         let grant = capacity.take(shape, card.map(usize::from)).ok()?;
@@ -94,12 +87,11 @@ impl Cluster {
         Some(PlacedPod { node, grant })
     }
 
-    /// The pod leaves.
-    pub fn remove(&mut self, shape: &Shape, held: &PlacedPod) {
-        if let Some(mut capacity) = self.costs.capacity(held.node).cloned() {
-            capacity.release(shape, &held.grant);
+    pub fn remove(&mut self, shape: &Shape, placed: &PlacedPod) {
+        if let Some(mut capacity) = self.costs.capacity(placed.node).cloned() {
+            capacity.release(shape, &placed.grant);
             self.used_milli -= shape.milli();
-            self.set(held.node, capacity);
+            self.set(placed.node, capacity);
         }
     }
 
@@ -110,25 +102,22 @@ impl Cluster {
         self.costs.set_capacity(node, Some(capacity));
     }
 
-    /// Used GPU in percent of all.
     pub fn allocation(&self) -> f64 {
         curve::allocation(self.cards, self.used_milli)
     }
 
-    /// Idle GPU that the next pod is expected not to be able to use, in percent of all.
+    /// Idle GPU that the expected next pod cannot use, in percent of all.
     pub fn fragmentation(&self) -> f64 {
         100.0 * self.fragmented_sum / 1000.0 / self.cards as f64
     }
 }
 
-/// The node and cards of a placed pod.
 #[derive(Clone, Debug)]
 pub struct PlacedPod {
     pub node: usize,
     pub grant: tautline_gpu_placement::CardGrant,
 }
 
-/// Figures after each arrival.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
     arrived_milli: i64,
@@ -147,7 +136,6 @@ impl RunRecord {
         self.dropped += usize::from(!placed);
     }
 
-    /// Allocated and fragmented GPU in percent, by arrived load.
     pub fn curves(&self, cards: i64) -> (Curve, Curve) {
         (
             curve::curve(cards, &self.arrived, &self.allocation),
@@ -156,14 +144,13 @@ impl RunRecord {
     }
 }
 
-/// Runs all arrivals; `tell` receives progress, in arrivals.
 pub fn run(
     trace: &Trace,
     workload: &Workload,
     order: &Arrivals,
     policy: PolicyName,
     ties: Ties,
-    tell: &(dyn Fn(u64) + Sync),
+    progress: &(dyn Fn(u64) + Sync),
 ) -> RunRecord {
     let mut cluster = Cluster::new(trace, workload, order, policy);
     let mut chooser = TieBreaker::new(ties, order.seed);
@@ -174,7 +161,7 @@ pub fn run(
             let placed = cluster.place(shape, &mut chooser).is_some();
             record.arrival(shape, placed, &cluster);
         }
-        tell(some.len() as u64);
+        progress(some.len() as u64);
     }
     record
 }

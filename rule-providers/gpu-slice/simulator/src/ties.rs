@@ -1,5 +1,3 @@
-//! The choice between equally good nodes.
-
 use std::str::FromStr;
 
 /// The choice between equally good nodes.
@@ -24,7 +22,6 @@ impl FromStr for Ties {
     }
 }
 
-/// Chooses between equally good nodes.
 #[derive(Debug)]
 pub struct TieBreaker(Option<fastrand::Rng>);
 
@@ -36,8 +33,7 @@ impl TieBreaker {
         })
     }
 
-    /// Whether the `nth` of equally good nodes replaces the one found before: all have the same
-    /// chance.
+    /// Gives the `nth` of equally good nodes the same chance as those before.
     pub fn replaces(&mut self, nth: u32) -> bool {
         match &mut self.0 {
             None => false,

@@ -1,5 +1,4 @@
-//! A recorded cluster and its requests, in the layout of the openb trace:
-//! `nodes.csv`, `pods/WORKLOAD.csv`, and `arrivals/` and `expected/` if there are.
+//! A recorded cluster and its requests in the layout of the openb trace.
 
 use std::{
     collections::HashMap,
@@ -16,10 +15,8 @@ use crate::{
 
 /// Larger than any real node or pod, and far from overflow.
 const MAX_AMOUNT: i64 = 1 << 40;
-/// Cards of a node, and of a pod.
 const MAX_CARDS: i64 = 64;
 
-/// A node, all of it free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
@@ -32,13 +29,11 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub name: String,
-    /// Index in the workload's shapes.
     pub shape: u32,
-    /// Lifetime in seconds; `None` if the trace has none.
+    /// In seconds.
     pub lifetime: Option<u64>,
 }
 
-/// The pods of a trace, by name.
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub name: String,
@@ -46,7 +41,6 @@ pub struct Workload {
     pub pods: Vec<Pod>,
 }
 
-/// A trace's folder and its nodes, by name.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub dir: PathBuf,
@@ -54,10 +48,6 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the nodes of a folder.
-    ///
-    /// # Errors
-    /// A file that cannot be read, with line and column.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let table = Table::read(&dir.join("nodes.csv"))?;
         let node = |row: Row<'_>| {
@@ -83,15 +73,10 @@ impl Trace {
         })
     }
 
-    /// The cards of all nodes.
     pub fn cards(&self) -> i64 {
         self.nodes.iter().map(|n| i64::from(n.cards)).sum()
     }
 
-    /// The names of all workloads.
-    ///
-    /// # Errors
-    /// The folder `pods` cannot be read.
     pub fn workloads(&self) -> Result<Vec<String>, Error> {
         let dir = self.dir.join("pods");
         let read = |source| Error::Read {
@@ -110,10 +95,6 @@ impl Trace {
         Ok(names)
     }
 
-    /// Reads one workload.
-    ///
-    /// # Errors
-    /// A file that cannot be read, with line and column.
     pub fn workload(&self, name: &str) -> Result<Workload, Error> {
         let known = self.workloads()?;
         if !known.iter().any(|k| k == name) {

@@ -1,6 +1,5 @@
-//! The published figures of the bundled trace, to be met by the same policies.
+//! The same policies must reach the published figures of the bundled trace.
 
-// Helpers of tests are no tests to the lint.
 #![allow(clippy::unwrap_used)]
 
 use std::{num::NonZeroUsize, path::Path};

@@ -1,5 +1,5 @@
-//! As much of an API server as the server under test watches: lists that never
-//! change, in process, so that the CPU measured is the webhooks' alone.
+//! An API server in this process with the lists that the server under test watches; they never
+//! change, so the measured CPU time is only the webhooks'.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -10,10 +10,10 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
 
-/// A list of no pods of version 1: they are watched in protobuf.
+/// An empty list of pods at version 1, in protobuf, as they are watched.
 const NO_PODS: &[u8] = b"k8s\0\x12\x05\x0a\x03\x12\x011";
 
-/// A client of it.
+/// A client of that API server.
 pub fn client(objects: Vec<Value>) -> Client {
     let objects = Arc::new(objects);
     let service = tower::service_fn(move |request: Request<Body>| {

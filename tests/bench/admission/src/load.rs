@@ -1,4 +1,4 @@
-//! Reviews over kept TLS connections at a steady rate, and what the server spent.
+//! Reviews over persistent TLS connections at a steady rate, and the server's CPU and memory.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,10 +18,10 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::policies;
 
-/// Connections, as an API server of a few hundred pods a second keeps.
+/// The connections of an API server with a few hundred pods a second.
 const CONNECTIONS: usize = 16;
 
-/// What a run took.
+/// The figures of a run.
 pub struct Figures {
     pub path: &'static str,
     pub rate: usize,
@@ -87,19 +87,18 @@ impl Server {
         crate::kilobytes(&status, "VmRSS:").context("no VmRSS")
     }
 
-    /// Asks `rate` times a second. A late answer makes the next request late, and
-    /// counts as such: that one's time is from when it was due. Where nothing but
-    /// this process's timer is late, of whole milliseconds, it is from the sending.
+    /// Sends `rate` requests a second. A request that a late answer delays is timed from when it
+    /// was due; one that only this process's timer (whole milliseconds) delays, from when it is sent.
     pub async fn hold(&self, path: &'static str, rate: usize, window: Duration) -> Result<Figures> {
-        // Caches fill, threads start.
-        self.ask(path, rate, Duration::from_secs(2)).await?;
+        // Warm-up: caches fill, threads start.
+        self.send(path, rate, Duration::from_secs(2)).await?;
         let (cpu, first, start) = (self.cpu()?, self.resident()?, Instant::now());
-        let asking = self.ask(path, rate, window);
+        let sending = self.send(path, rate, window);
         let middle = async {
             tokio::time::sleep(window / 2).await;
             self.resident()
         };
-        let (times, middle) = tokio::try_join!(asking, middle)?;
+        let (times, middle) = tokio::try_join!(sending, middle)?;
         let mut times = times;
         times.sort();
         Ok(Figures {
@@ -114,7 +113,7 @@ impl Server {
         })
     }
 
-    async fn ask(
+    async fn send(
         &self,
         path: &'static str,
         rate: usize,
@@ -130,7 +129,7 @@ impl Server {
             let mut due = start + gap * i as u32 / CONNECTIONS as u32;
             let mut times = Vec::new();
             while due.duration_since(start) < window {
-                // Neither its making nor the look into its answer is the server's time.
+                // Making the request and reading the answer are not the server's time.
                 let request = request(path, &policies::review(times.len()));
                 let mut from = due;
                 if due > Instant::now() {

@@ -1,8 +1,8 @@
-//! `cargo run --release -p tautline-bench-admission`: what admissions cost.
+//! `cargo run --release -p tautline-bench-admission`: the costs of admission.
 //!
 //! A pod under ten mutation policies and under a slice policy of a hundred rules,
 //! in process; the same through the real HTTPS server, a process of its own, at 100
-//! and 1,000 reviews a second over kept connections; and every hostile policy of the
+//! and 1,000 reviews a second over persistent connections; and every hostile policy of the
 //! tests, each in a process of its own. Prints Markdown; `--docs` puts it into
 //! docs/benchmarks.md.
 
@@ -26,7 +26,7 @@ use tautline_mutating_policy::{Policies, Request, Settings, StaticCluster, Verdi
 
 const WARM_UP: usize = 500;
 const TIMES: usize = 10_000;
-/// Reviews a second: a busy cluster's, and the most that is promised of one core.
+/// Reviews a second: of a busy cluster, and the most that one core is to serve.
 const RATES: [usize; 2] = [100, 1_000];
 const WINDOW: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
 }
 
 fn provider() {
-    // Fails only where there is one already.
+    // Fails only if one is installed already.
     _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -171,7 +171,7 @@ fn slices() -> Result<(u128, u128)> {
     })
 }
 
-/// One hostile policy, loaded and asked once; prints milliseconds and megabytes.
+/// Loads a hostile policy and evaluates it once; prints milliseconds and megabytes.
 fn hostile(name: &str) -> Result<()> {
     let all = support::all();
     let one = all
@@ -192,7 +192,7 @@ fn hostile(name: &str) -> Result<()> {
     };
     ensure!(
         object["spec"]["mark"] == "seen",
-        "the policy beside it did not run"
+        "the other policy did not run"
     );
     println!(
         "{:.1} | {:.1}",

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// PFN's three, as the tests have them: written in 2024.
+/// PFN's three policies of 2024, from the tests.
 const PFN: [&str; 3] = [
     include_str!("../../../../admission/mutating-policy/tests/pfn/gpu-none.yaml"),
     include_str!("../../../../admission/mutating-policy/tests/pfn/rdma.yaml"),
@@ -29,7 +29,7 @@ pub fn manifests() -> Result<Vec<Value>> {
             }),
         );
     }
-    // A watch shows objects with these.
+    // A watch delivers objects with these.
     for (i, object) in all.iter_mut().enumerate() {
         object["metadata"]["uid"] = format!("uid-{i}").into();
         object["metadata"]["resourceVersion"] = "1".into();
@@ -37,7 +37,7 @@ pub fn manifests() -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A manifest of Kubernetes' own kinds under ours.
+/// A manifest of Kubernetes' own kinds as our kinds.
 fn ours(mut manifest: Value) -> Value {
     let kind = match manifest["kind"].as_str() {
         Some("MutatingAdmissionPolicy") => "MutationPolicy",
@@ -69,7 +69,7 @@ fn patch(expression: &str) -> Value {
     json!([{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}])
 }
 
-/// Seven such as clusters have.
+/// Seven typical policies.
 fn ordinary() -> Vec<(&'static str, Value)> {
     let when = |expression: &str| json!([{"name": "when", "expression": expression}]);
     vec![
@@ -140,14 +140,14 @@ pub fn pod() -> Value {
             "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets", "readOnly": true}],
             "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"})
     };
-    let asks = |key: &str, count: &str| json!({"limits": {key: count, "cpu": "4"}, "requests": {key: count, "cpu": "4"}});
+    let resources = |key: &str, count: &str| json!({"limits": {key: count, "cpu": "4"}, "requests": {key: count, "cpu": "4"}});
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "trains-0", "namespace": "ml", "uid": "u",
             "labels": {"app": "trains", "pod-template-hash": "5d4f8c7b9"},
             "annotations": {"example.com/owner": "team"}},
         "spec": {"containers": [
-                container("main", asks("nvidia.com/gpu", "2")),
-                container("net", asks("preferred.jp/rdma", "1")),
+                container("main", resources("nvidia.com/gpu", "2")),
+                container("net", resources("preferred.jp/rdma", "1")),
                 container("log", json!({"limits": {"memory": "64Mi"}})),
                 container("side", json!({}))],
             "initContainers": [container("warm", json!({}))],

@@ -1,4 +1,4 @@
-//! The process under test: the real server on files as its certificate.
+//! The process under test: the real server with certificate files.
 
 use std::{net::Ipv4Addr, path::Path};
 
@@ -33,11 +33,11 @@ pub async fn run(dir: &Path) -> Result<()> {
     let (port, readiness) = (app.address()?.port(), app.readiness());
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks)?;
-    let told = async move {
+    let shutdown = async move {
         readiness.wait().await;
         println!("{port}");
         let mut byte = [0u8; 1];
         _ = tokio::io::stdin().read(&mut byte).await;
     };
-    tasks.run(told).await
+    tasks.run(shutdown).await
 }

@@ -1,13 +1,11 @@
 //! `cargo build --release -p tautline && cargo run --release -p
-//! tautline-bench-controller`: what `tautline controller` costs while nothing
+//! tautline-bench-controller`: the cost of `tautline controller` while nothing
 //! changes, with 10,000 bindings evaluated every 10 seconds.
 //!
-//! A real etcd and API server hold the pods and the bindings; the controller is
-//! the release binary under its own account; its provider answers at once, in
-//! this process, so that the figures are the controller's alone. Nothing else
-//! talks to the API server, so the requests that it counted are the controller's,
-//! but for the server's own lease.
-//! Prints a Markdown table; `--json FILE` writes the same figures.
+//! A real etcd and API server hold the pods and the bindings. The controller is the release
+//! binary under its own account. Its provider answers at once and runs in this process, so the
+//! figures are only the controller's. The API server counts no other client's requests, except
+//! those for its own lease. Prints a Markdown table; `--json FILE` writes the same figures.
 
 mod measure;
 mod metrics;
@@ -59,7 +57,7 @@ struct Args {
     controller: Vec<String>,
 }
 
-/// What the offer selects, and so what is to come of it.
+/// The pods that the offer selects, and the expected bindings.
 struct Shape {
     /// The pods of each target.
     targets: Vec<(&'static str, usize)>,
@@ -107,7 +105,7 @@ async fn main() -> Result<()> {
     let patience = Duration::from_secs(args.patience);
     measure::settled(&plane.client, &mut server, &shape, patience).await?;
     let settled = start.elapsed();
-    // What is left of the first round is no part of rest.
+    // The rest of the first round is not measured.
     tokio::time::sleep(shape.period).await;
     let window = Duration::from_secs(args.seconds);
     eprintln!("measuring for {window:?} ...");

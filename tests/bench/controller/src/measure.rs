@@ -1,4 +1,4 @@
-//! Waiting for the controller to come to rest, and what it costs from then on.
+//! Waits until the controller is at rest, and measures its cost from then on.
 
 use std::{
     collections::BTreeMap,
@@ -15,8 +15,8 @@ use crate::{
     setup::{self, NAMESPACE, OFFER},
 };
 
-/// What was seen over the window. A metric that the controller does not have is
-/// an error of its own, and the other figures stand.
+/// The figures of the window. A metric that the controller does not have is an error of its
+/// own; the other figures are still valid.
 pub struct Figures {
     pub seconds: f64,
     /// Cores' worth of processor time.
@@ -24,7 +24,7 @@ pub struct Figures {
     /// The most memory held at any second.
     pub resident: u64,
     pub evaluations: Result<f64>,
-    /// How often the provider was asked, by its own count.
+    /// The number of requests to the provider, by its own count.
     pub asked: u64,
     pub lag: Result<Lag>,
     pub status_writes: Result<f64>,
@@ -39,14 +39,14 @@ pub struct Lag {
     pub p99: Option<f64>,
 }
 
-/// How many bindings the offer says it has, and how many of them comply.
+/// The number of bindings in the offer's status, and of those that comply.
 pub async fn bindings(client: &Client) -> (i64, i64) {
     let status = workloads::offer_status(client, NAMESPACE, OFFER).await;
     (status.binding_count, status.compliant_binding_count)
 }
 
-/// Waits until every binding is there and evaluated; of too many, until the
-/// offer says so.
+/// Waits until every binding exists and is evaluated; above the maximum, until the offer's
+/// condition names the number.
 pub async fn settled(
     client: &Client,
     server: &mut Server,
@@ -63,7 +63,7 @@ pub async fn settled(
         }
     );
     let start = Instant::now();
-    let mut told = Instant::now();
+    let mut last_report = Instant::now();
     loop {
         let status = workloads::offer_status(client, NAMESPACE, OFFER).await;
         let counts = (status.binding_count, status.compliant_binding_count);
@@ -92,15 +92,15 @@ pub async fn settled(
                 server.process.tail()
             );
         }
-        if told.elapsed() > Duration::from_secs(5) {
+        if last_report.elapsed() > Duration::from_secs(5) {
             eprintln!("  {} bindings, {} compliant", counts.0, counts.1);
-            told = Instant::now();
+            last_report = Instant::now();
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
 
-/// Whether a text names a number, however its digits are grouped.
+/// True if the text has this number, with any grouping of digits.
 fn names(message: &str, number: usize) -> bool {
     let plain: String = message
         .chars()
@@ -111,7 +111,7 @@ fn names(message: &str, number: usize) -> bool {
         .any(|digits| digits == number.to_string())
 }
 
-/// Everything that is counted, at one moment.
+/// All counters at one time.
 struct Counts {
     at: Instant,
     cpu: f64,
@@ -139,8 +139,8 @@ impl Counts {
     }
 }
 
-/// `PATCH constraintpolicybindings/status`; what concerns no resource, as the
-/// reading of metrics itself, has none.
+/// `PATCH constraintpolicybindings/status`; `None` for requests without a resource, such as
+/// those for the metrics.
 fn request_key(labels: &BTreeMap<String, String>) -> Option<String> {
     let of = |name: &str| labels.get(name).map_or("", String::as_str);
     let (resource, sub) = (of("resource"), of("subresource"));
@@ -148,7 +148,6 @@ fn request_key(labels: &BTreeMap<String, String>) -> Option<String> {
     (!resource.is_empty()).then(|| format!("{} {resource}{slash}{sub}", of("verb")))
 }
 
-/// Measures for as long as `window`.
 pub async fn window(
     client: &Client,
     server: &mut Server,
@@ -196,7 +195,7 @@ pub async fn window(
     })
 }
 
-/// Statuses that were written, of bindings and of offers.
+/// The number of status writes of bindings and offers.
 fn status_writes(page: &Page) -> f64 {
     let writes = page.by("tautline_controller_writes_total", |labels| {
         labels

@@ -11,7 +11,7 @@ struct Sample {
     value: f64,
 }
 
-/// All of a page; what is no sample is left out.
+/// The samples of a page.
 pub struct Page(Vec<Sample>);
 
 impl Page {
@@ -31,8 +31,8 @@ impl Page {
         Ok(values.sum())
     }
 
-    /// The values of a metric, summed where `key` says the same of the labels;
-    /// without a key they do not count.
+    /// The values of a metric, summed by the `key` of their labels; values without a key are
+    /// left out.
     pub fn by(
         &self,
         name: &str,
@@ -47,7 +47,7 @@ impl Page {
         sums
     }
 
-    /// What was observed of a histogram between `earlier` and this page.
+    /// The observations of a histogram between `earlier` and this page.
     ///
     /// # Errors
     /// This page has no histogram of this name.
@@ -79,7 +79,7 @@ impl Page {
 
 /// A histogram's observations over a time.
 pub struct Observed {
-    /// Upper bound, and how many were at most that; by bound.
+    /// Upper bounds, with the number of observations up to each.
     buckets: Vec<(f64, f64)>,
     pub count: f64,
     sum: f64,
@@ -91,8 +91,7 @@ impl Observed {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The bound of the bucket that holds the quantile, as good as buckets can
-    /// tell; infinite in the last one.
+    /// The upper bound of the quantile's bucket; infinite for the last one.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         let enough = |(bound, count): &(f64, f64)| (*count >= q * self.count).then_some(*bound);
         (self.count > 0.0)

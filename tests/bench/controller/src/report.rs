@@ -6,18 +6,17 @@ use serde_json::{Value, json};
 
 use crate::{Shape, measure::Figures};
 
-/// All of a run.
 pub struct Report<'a> {
     pub shape: &'a Shape,
     /// Bindings at the end, and how many of them comply.
     pub bindings: (i64, i64),
-    /// From the controller's start until everything was evaluated.
+    /// From the controller's start until all bindings were evaluated.
     pub settled: Duration,
     pub figures: Figures,
 }
 
 impl Report<'_> {
-    /// A Markdown table; the last rows say what the API server was asked.
+    /// A Markdown table; the last rows are the API server's requests.
     pub fn table(&self) -> String {
         let f = &self.figures;
         let a_second = |count: f64| format!("{:.1}", count / f.seconds);
@@ -86,7 +85,7 @@ impl Report<'_> {
         counts.join(" x ")
     }
 
-    /// The same; what the controller does not measure is null.
+    /// The same figures; null for those that the controller does not measure.
     pub fn json(&self) -> Value {
         let f = &self.figures;
         let lag = f.lag.as_ref().ok();

@@ -1,4 +1,4 @@
-//! The cluster that the controller finds: pods on nodes, one offer, a provider.
+//! The cluster: pods on nodes, one offer, a provider.
 
 use std::{
     sync::{
@@ -24,26 +24,26 @@ use crate::Shape;
 pub const NAMESPACE: &str = "bench";
 pub const OFFER: &str = "bench";
 
-/// Requests to the API server under way at once.
+/// Concurrent requests to the API server.
 const IN_FLIGHT: usize = 64;
 
-/// About as many pods as a node holds.
+/// About as many pods as a node has.
 const PODS_A_NODE: usize = 100;
 
-/// Finds everything compliant, at once and always for the same reason.
+/// Answers at once that everything is compliant, always for the same reason.
 #[derive(Clone, Default)]
 pub struct Instant(Arc<AtomicU64>);
 
 impl Instant {
-    /// How often it has been asked.
+    /// The number of requests so far.
     pub fn asked(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl RuleProvider for Instant {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        let nodes = ask.eligible_nodes.into_iter();
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let nodes = request.eligible_nodes.into_iter();
         Ok(nodes.map(|n| (n, 0)).collect::<CostAnswer>())
     }
 
@@ -88,8 +88,7 @@ pub async fn cluster(client: &Client, shape: &Shape, provider: u16) -> Result<()
     workloads::offer(client, NAMESPACE, OFFER, spec).await
 }
 
-/// Every pod of every target, already on its node as if the scheduler had bound
-/// it there.
+/// Every pod of every target, already bound to its node.
 async fn pods(client: &Client, shape: &Shape) -> Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let names = shape

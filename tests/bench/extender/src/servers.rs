@@ -65,8 +65,8 @@ pub async fn noop(shortlist: usize, providers: Option<Providers>) -> Result<()> 
 pub struct GeneratedCosts;
 
 impl RuleProvider for GeneratedCosts {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        Ok(ask
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        Ok(request
             .eligible_nodes
             .into_iter()
             .enumerate()

@@ -1,7 +1,7 @@
-//! `cargo run --release -p tautline-bench-gpu-slice`: what one EndpointCost over
-//! 5,000 nodes costs the provider, when one pod has come or gone since the last
-//! (cached costs), when the distribution has changed (all costs computed again), and for the
-//! first question of all. Prints a Markdown table, a row a policy.
+//! `cargo run --release -p tautline-bench-gpu-slice`: the provider's cost of one EndpointCost
+//! over 5,000 nodes: after one pod was added or removed (cached costs), after the distribution
+//! has changed (all costs computed again), and for the first request. Prints a Markdown table
+//! with a row for each policy.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use tautline_sdk::{CostRequest, Reference, Rule, RuleProvider, Workload};
 
 const NODES: usize = 5_000;
 const ROUNDS: usize = 400;
-/// Requests as they come: thousandths of a card, or whole cards.
+/// The pods' requests, in thousandths of a card.
 const MIX: [&str; 8] = ["250", "460", "500", "810", "1000", "1000", "2000", "8000"];
 
 fn node(i: usize) -> Object {
@@ -122,9 +122,9 @@ async fn main() -> Result<()> {
                 0 => feed.apply(pod(NODES + round, Some(gone))),
                 _ => feed.delete(Kind::Pod, &format!("ml/pod-{gone}")),
             }
-            let ask = question(request);
+            let request = question(request);
             let start = Instant::now();
-            provider.endpoint_cost(ask).await?;
+            provider.endpoint_cost(request).await?;
             times.push(start.elapsed());
         }
         let cached = median(&mut times);

@@ -1,12 +1,12 @@
-//! What one EndpointCost over 5,000 nodes and three peers costs the provider of
+//! The cost of one EndpointCost over 5,000 nodes and three peers to the provider of
 //! `latency`, `jitter` and `bandwidth`, without probes. Prints a Markdown table.
 //!
 //! ```text
 //! cargo run --release -p tautline-bench-latency-question
 //! ```
 //!
-//! With an address it also serves agents there, waits for them, and asks what they
-//! measured and what is predicted:
+//! With an address it also serves agents there, waits for them, and requests measured and
+//! predicted pairs:
 //!
 //! ```text
 //! cargo run --release -p tautline-bench-latency-question -- 127.0.0.1:5309 &
@@ -41,7 +41,7 @@ const NODES: usize = 5_000;
 const ZONES: usize = 50;
 const ROUNDS: usize = 200;
 const PEERS: [usize; 3] = [7, 1_234, 4_321];
-/// Calls that took longer are counted: a question is to be answered within it.
+/// The goal for an answer; slower calls are counted.
 const BOUND: Duration = Duration::from_millis(5);
 
 fn name(i: usize) -> String {
@@ -51,9 +51,9 @@ fn name(i: usize) -> String {
 fn node(i: usize) -> Object {
     Object::Node(model::Node {
         name: name(i).into(),
-        // As the example's agents have them.
+        // As in the example's agents.
         uid: format!("00000000-0000-0000-0000-{i:012}").into(),
-        // About what a node of a cloud has.
+        // About as many as a cloud node has.
         labels: (0..20)
             .map(|l| (format!("example.com/label-{l}"), format!("value-{l}")))
             .chain([(ZONE.to_owned(), format!("zone-{}", i % ZONES))])
@@ -79,7 +79,7 @@ fn question(rule: &str, request: &str, limit: &str) -> CostRequest {
             })
             .to_vec(),
         eligible_nodes: (0..NODES).map(name).collect(),
-        // No time is left: nothing is probed.
+        // Without time left, nothing is probed.
         deadline: Some(Instant::now()),
         ..CostRequest::default()
     }
@@ -91,13 +91,13 @@ fn zone_rows(value: impl Fn(usize, usize) -> String) -> String {
     rows.collect()
 }
 
-async fn time(provider: &Latency, what: &str, ask: CostRequest) -> Result<()> {
+async fn time(provider: &Latency, what: &str, request: CostRequest) -> Result<()> {
     let mut times = Vec::with_capacity(ROUNDS);
     let mut usable = 0;
     for _ in 0..ROUNDS {
-        let ask = ask.clone();
+        let request = request.clone();
         let start = Instant::now();
-        let answer = provider.endpoint_cost(ask).await?;
+        let answer = provider.endpoint_cost(request).await?;
         times.push(start.elapsed());
         usable = answer.nodes().iter().filter(|n| n.cost >= 0).count();
     }
@@ -105,23 +105,28 @@ async fn time(provider: &Latency, what: &str, ask: CostRequest) -> Result<()> {
     Ok(())
 }
 
-/// The provider that never probes, however long its callers would wait.
+/// A provider that never probes, even if its callers would wait.
 #[derive(Clone)]
 struct Unprobed(Latency);
 
 impl RuleProvider for Unprobed {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let deadline = Some(Instant::now());
-        self.0.endpoint_cost(CostRequest { deadline, ..ask }).await
+        self.0
+            .endpoint_cost(CostRequest {
+                deadline,
+                ..request
+            })
+            .await
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        self.0.evaluate(ask).await
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        self.0.evaluate(request).await
     }
 }
 
-/// What the extender knows: the provider at this address, and an offer that binds a
-/// pod to three peers by this rule.
+/// The extender's cluster: the provider at this address, and an offer that binds a pod to three
+/// peers by this rule.
 fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
     let namespace: Arc<str> = "shop".into();
     let mut index = Index::default();
@@ -181,17 +186,16 @@ fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
     index.snapshot()
 }
 
-/// The same as the extender sees it, with its own client: from the question to the
-/// costs by node.
-async fn time_served(at: SocketAddr, what: &str, ask: CostRequest) -> Result<()> {
+/// The same with the extender's client: from the request to the costs by node.
+async fn time_served(at: SocketAddr, what: &str, request: CostRequest) -> Result<()> {
     let config = DiscoveryConfig {
         // Slow calls count too.
         deadline: Duration::from_secs(10),
         ..DiscoveryConfig::single_tenant()
     };
     let discovery = ProviderClient::new(config, Metrics::default())?;
-    let snapshot = cluster(at, ask.rule);
-    let nodes = ask.eligible_nodes.iter().map(String::as_str).collect();
+    let snapshot = cluster(at, request.rule);
+    let nodes = request.eligible_nodes.iter().map(String::as_str).collect();
     let nodes: Arc<NodeSet> = Arc::new(nodes);
     let mut times = Vec::with_capacity(ROUNDS);
     let mut usable = 0;
@@ -203,17 +207,17 @@ async fn time_served(at: SocketAddr, what: &str, ask: CostRequest) -> Result<()>
                 labels: [("app", "client")].into_iter().collect(),
                 ..PodIdentity::default()
             },
-            // An answer is valid for a while for pods that are alike.
+            // Cached answers are valid for equal pods, so each pod differs.
             annotations: [("round".to_owned(), round.to_string())].into(),
             nodes: Arc::clone(&nodes),
             ..PlanningQuestion::default()
         };
         let done = discovery.plan_pod(&snapshot, question).await;
-        let rule = done.rules.first().context("no rule was asked")?;
+        let rule = done.rules.first().context("no rule was called")?;
         let RuleOutcome::Costs(costs) = &rule.outcome else {
             bail!("{what}: {}", rule.error.as_deref().unwrap_or_default());
         };
-        anyhow::ensure!(!rule.reused, "{what}: not asked");
+        anyhow::ensure!(!rule.reused, "{what}: no call");
         usable = (0..NODES).filter(|n| costs.get(*n) >= Some(0)).count();
         // The first one connects.
         if round > 0 {
@@ -237,7 +241,7 @@ fn print(what: &str, mut times: Vec<Duration>, usable: usize) {
     );
 }
 
-/// Serves agents and questions at the address, until the agents have measured.
+/// Serves agents and requests at the address until the agents have measured.
 async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
     let config = Config {
         listen,
@@ -261,7 +265,7 @@ async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
     measuring.serve(&mut server, &mut tasks);
     let provider = Latency::new(feed).with_network(network.clone());
     server.spawn(Arc::new(Unprobed(provider.clone())), &mut tasks)?;
-    // Every target is told once in 30 s; a fit comes every 10 s.
+    // Every target is reported once in 30 s; a fit runs every 10 s.
     let deadline = Instant::now() + Duration::from_secs(180);
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -304,8 +308,8 @@ async fn main() -> Result<()> {
     println!(
         "| question | best | median | worst | over 5 ms | usable |\n|---|---|---|---|---|---|"
     );
-    let ask = question("latency", "500us", "1ms");
-    time(&provider, "latency, zones in a table", ask.clone()).await?;
+    let request = question("latency", "500us", "1ms");
+    time(&provider, "latency, zones in a table", request.clone()).await?;
     let config = Config {
         listen: (Ipv4Addr::LOCALHOST, 0).into(),
         ..Config::default()
@@ -313,9 +317,9 @@ async fn main() -> Result<()> {
     let (server, mut tasks) = (Server::bind(config).await?, Tasks::default());
     let at = server.address();
     server.spawn(Arc::new(Unprobed(provider.clone())), &mut tasks)?;
-    time_served(at, "latency, zones in a table", ask).await?;
-    let ask = question("bandwidth", "50M", "10M");
-    time(&provider, "bandwidth, zones in a table", ask).await?;
+    time_served(at, "latency, zones in a table", request).await?;
+    let request = question("bandwidth", "50M", "10M");
+    time(&provider, "bandwidth, zones in a table", request).await?;
     time(
         &provider,
         "jitter, nothing measured",

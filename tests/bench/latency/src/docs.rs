@@ -31,7 +31,7 @@ impl Pages {
         }
     }
 
-    /// Puts the table between the marks of docs/latency.md, and the plots beside it.
+    /// Writes the table between the marks of docs/latency.md, and the plots into its folder.
     ///
     /// # Errors
     /// Where the page or its marks are missing, or a file cannot be written.

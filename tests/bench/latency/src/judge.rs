@@ -1,4 +1,4 @@
-//! How good predictions are, by the measures of the table.
+//! The quality of predictions, by the measures of the table.
 
 use crate::{
     random::Random,
@@ -6,19 +6,19 @@ use crate::{
     worlds::{World, median},
 };
 
-/// Pairs looked at.
+/// Maximum number of compared pairs.
 const MOST_PAIRS: usize = 400_000;
 const QUERIES: usize = 1_000;
 const CANDIDATES: usize = 500;
 const SHORTLIST: usize = 16;
 
-/// Of pairs that were not measured, and of choices among all.
+/// Scores for pairs that were not measured, and for choices among all nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scores {
     pub median: f64,
     pub p90: f64,
     pub near: f64,
-    /// The chosen is within 1 ms of the best; within 10 %.
+    /// The chosen node is within 1 ms of the best; below, within 10 %.
     pub within_1ms: f64,
     pub within_tenth: f64,
     /// The same after the eight or sixteen best were measured.
@@ -26,10 +26,10 @@ pub struct Scores {
     pub top16_1ms: f64,
     /// Precision and recall of "within the limit", by prediction alone.
     pub feasible: [(f64, f64); 3],
-    /// The second limit with real measurements within twice and half of it:
-    /// part measured, precision, recall.
+    /// For the second limit with pairs between half and twice of it measured: part measured,
+    /// precision, recall.
     pub band: (f64, f64, f64),
-    /// Part of pairs whose truth the error bar holds.
+    /// Part of pairs whose true value is within the error bar.
     pub held: f64,
 }
 
@@ -41,29 +41,29 @@ pub struct Judged {
 
 struct Pair {
     truth: f32,
-    said: f32,
+    predicted: f32,
     held: bool,
 }
 
 pub fn judge(world: &World, predictor: &dyn Predictor, seed: u64) -> Judged {
     let mut scores = Scores::default();
     let mut pairs = unmeasured(world, predictor, seed);
-    let off = |pair: &Pair| (pair.said - pair.truth).abs() / pair.truth;
+    let off = |pair: &Pair| (pair.predicted - pair.truth).abs() / pair.truth;
     let mut errors: Vec<f32> = pairs.iter().map(off).collect();
     errors.sort_unstable_by(f32::total_cmp);
     scores.median = quantile(&errors, 0.5);
     scores.p90 = quantile(&errors, 0.9);
     scores.held = share(pairs.iter().filter(|p| p.held).count(), pairs.len());
     for (feasible, limit) in scores.feasible.iter_mut().zip(world.limits) {
-        *feasible = precision_recall(&pairs, |p| p.said <= limit, limit);
+        *feasible = precision_recall(&pairs, |p| p.predicted <= limit, limit);
     }
     let limit = world.limits[1];
-    let inside = |p: &Pair| p.said > limit / 2.0 && p.said < limit * 2.0;
+    let inside = |p: &Pair| p.predicted > limit / 2.0 && p.predicted < limit * 2.0;
     let decide = |p: &Pair| {
         if inside(p) {
             p.truth <= limit
         } else {
-            p.said <= limit
+            p.predicted <= limit
         }
     };
     let (precision, recall) = precision_recall(&pairs, decide, limit);
@@ -88,14 +88,17 @@ pub fn quantile(sorted: &[f32], at: f64) -> f64 {
         .map_or(f64::NAN, |x| f64::from(*x))
 }
 
-fn precision_recall(pairs: &[Pair], said: impl Fn(&Pair) -> bool, limit: f32) -> (f64, f64) {
-    let both = pairs.iter().filter(|p| said(p) && p.truth <= limit).count();
-    let all_said = pairs.iter().filter(|p| said(p)).count();
+fn precision_recall(pairs: &[Pair], predicted: impl Fn(&Pair) -> bool, limit: f32) -> (f64, f64) {
+    let both = pairs
+        .iter()
+        .filter(|p| predicted(p) && p.truth <= limit)
+        .count();
+    let all_predicted = pairs.iter().filter(|p| predicted(p)).count();
     let all_true = pairs.iter().filter(|p| p.truth <= limit).count();
-    (share(both, all_said), share(both, all_true))
+    (share(both, all_predicted), share(both, all_true))
 }
 
-/// Pairs that neither side measured: all, or those of some peers.
+/// Pairs that neither node measured: all, or those of some peers.
 fn unmeasured(world: &World, predictor: &dyn Predictor, seed: u64) -> Vec<Pair> {
     let n = world.nodes;
     let whole = n * (n - 1) / 2 <= MOST_PAIRS;
@@ -116,7 +119,7 @@ fn unmeasured(world: &World, predictor: &dyn Predictor, seed: u64) -> Vec<Pair> 
                     .is_some_and(|bars| bars[b].0 <= truth && truth <= bars[b].1);
                 pairs.push(Pair {
                     truth,
-                    said: row[b],
+                    predicted: row[b],
                     held,
                 });
             }
@@ -125,7 +128,7 @@ fn unmeasured(world: &World, predictor: &dyn Predictor, seed: u64) -> Vec<Pair> 
     pairs
 }
 
-/// One peer, up to 500 candidates: who is chosen, how far from the best.
+/// One peer, up to 500 candidates: the chosen node, and its distance from the best.
 fn choices(world: &World, predictor: &dyn Predictor, seed: u64, scores: &mut Scores) {
     let mut random = Random::new(9 + seed);
     let mut rows: Vec<Option<Vec<f32>>> = vec![None; world.nodes];

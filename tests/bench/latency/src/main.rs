@@ -1,6 +1,6 @@
-//! `cargo run --release -p tautline-bench-latency`: how well the model predicts
-//! round-trip times that were not measured, beside serf's coordinates and a
-//! reference in Python; and with `--speed` what that costs. Prints Markdown.
+//! `cargo run --release -p tautline-bench-latency`: the model's predictions of round-trip times
+//! that were not measured, compared with serf's coordinates and a reference in Python; with
+//! `--speed` their cost. Prints Markdown.
 
 mod docs;
 mod judge;

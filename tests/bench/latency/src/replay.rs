@@ -1,4 +1,4 @@
-//! One replay: a model learns a world by its own targets under the budget.
+//! One replay: a model learns a world from the targets that it chooses within the budget.
 
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options, Row};
 
@@ -7,7 +7,7 @@ use crate::{
     worlds::{Place, World},
 };
 
-/// Fits while targets are still being found.
+/// Fits before all targets are chosen.
 const PHASES: usize = 8;
 
 pub struct Learned {
@@ -17,22 +17,22 @@ pub struct Learned {
     pub targets: Vec<Vec<NodeId>>,
 }
 
-/// Whose answers are judged, in microseconds.
+/// A source of predictions, in microseconds.
 pub trait Predictor {
-    /// From a peer to all nodes; a measured pair's own sample where there is one.
+    /// From a peer to all nodes; the sample for measured pairs.
     fn row(&self, peer: usize) -> Vec<f32>;
     fn measured(&self, a: usize, b: usize) -> bool;
-    /// The error bar, where the predictor has one.
+    /// The error bars; `None`: the predictor has none.
     fn bars(&self, _peer: usize) -> Option<Vec<(f32, f32)>> {
         None
     }
 }
 
-/// What nodes are labelled with, where the world has labels.
+/// The labels of nodes in a world with labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Labelling {
     Right,
-    /// Such a part of nodes carries another node's labels, in percent.
+    /// This percentage of nodes has another node's labels.
     Wrong(u32),
     Without,
 }

@@ -1,4 +1,4 @@
-//! What the model costs: time of a fit, of a question, and memory.
+//! The model's cost: time of a fit, of a request, and memory.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ const PEERS: usize = 3;
 /// Prints a table of costs at a world's size, `k` targets a node.
 ///
 /// # Errors
-/// Where the process's memory cannot be read.
+/// The process's memory cannot be read.
 pub fn print(world: &World, k: usize) -> Result<()> {
     let mut random = Random::new(77);
     let before = resident_kib()?;
@@ -101,7 +101,7 @@ fn middle(times: &mut [Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// The CPU time that this thread has had.
+/// The CPU time of this thread.
 fn cpu() -> Result<Duration> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = text.split_whitespace().next();
@@ -109,7 +109,7 @@ fn cpu() -> Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// The most memory the process ever held.
+/// The process's peak memory.
 fn resident_kib() -> Result<i64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

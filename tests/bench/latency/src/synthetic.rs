@@ -1,8 +1,7 @@
-//! A synthetic cluster of five regions of three zones each, with racks of 40,
-//! sized by real tables: regions as apart as AWS's were in 2022, zones as apart as
-//! IBM's VPC zones are, 60 to 250 us within a zone, a height for every node, a
-//! residual that stays with a pair, and samples as noisy as pings between 52 AWS
-//! nodes.
+//! A synthetic cluster of five regions of three zones each, with racks of 40. Distances between
+//! regions are AWS's of 2022, between zones IBM's VPC zones', within a zone 60 to 250 us. Every
+//! node has a height, every pair a constant residual; samples are as noisy as pings between 52
+//! AWS nodes.
 
 use crate::{random::Random, worlds::Place};
 

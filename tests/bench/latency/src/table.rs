@@ -1,4 +1,4 @@
-//! The table, and the reference's figures beside ours.
+//! The table: our figures and the reference's.
 
 use std::{fs, path::Path};
 
@@ -25,18 +25,18 @@ pub struct Figures {
     pub top8_tenth: f64,
     pub precision: Option<f64>,
     pub recall: Option<f64>,
-    /// Part of pairs measured for those two.
+    /// Part of pairs measured for precision and recall.
     pub measured: Option<f64>,
-    /// Where those two are by prediction alone: the part of pairs to measure within
-    /// twice and half the limit, and precision and recall with them.
+    /// If precision and recall are by prediction alone: the part of pairs between half and twice
+    /// the limit, and precision and recall with these measured.
     pub band: Option<[f64; 3]>,
-    /// Part of pairs whose error bar holds the truth.
+    /// Part of pairs whose true value is within the error bar.
     pub held: Option<f64>,
 }
 
 impl Figures {
-    /// The means; of feasibility the recorded worlds' with measurements near the
-    /// limit, the clusters' by prediction alone.
+    /// The means. Precision and recall are with measurements near the limit for recorded worlds,
+    /// by prediction alone for clusters.
     pub fn mean(scores: &[Scores], recorded: bool, bars: bool) -> Self {
         let mean = |of: &dyn Fn(&Scores) -> f64| {
             scores.iter().map(of).sum::<f64>() / scores.len().max(1) as f64
@@ -67,10 +67,10 @@ impl Figures {
     }
 }
 
-/// The reference's line for a world and `k`, if it has one.
+/// The reference's line for a world and `k`; `None`: it has none.
 ///
 /// # Errors
-/// Where the file cannot be read.
+/// The file cannot be read.
 pub fn reference(data: &Path, world: &str, k: usize) -> Result<Option<Line>> {
     let path = data.join("reference.csv");
     let text = fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;

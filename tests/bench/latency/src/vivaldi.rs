@@ -1,6 +1,6 @@
-//! What members of a serf or Consul cluster would say of themselves: Vivaldi in
-//! eight dimensions with height, adjustment and gravity, each node for itself, from
-//! random targets (constants as in serf's `coordinate` package).
+//! The coordinates of a serf or Consul cluster: Vivaldi in eight dimensions with height,
+//! adjustment and gravity, computed by each node from random targets (constants as in serf's
+//! `coordinate` package).
 
 use crate::{random::Random, replay::Predictor, worlds::World};
 
@@ -41,7 +41,7 @@ impl Member {
         if adjusted > 0.0 { adjusted } else { raw }
     }
 
-    /// Steps towards where the sample would fit.
+    /// A step towards the position that fits the sample.
     fn update(&mut self, other: &Self, sample: f32, round: usize, random: &mut Random) {
         let distance = self.distance(other);
         let wrong = (distance - sample).abs() / sample;
@@ -81,7 +81,7 @@ fn apart(a: &[f32; D], b: &[f32; D]) -> ([f32; D], f32) {
     (way, length)
 }
 
-/// The middle of the last few samples.
+/// The median of the last few samples.
 fn filtered(last: &mut Vec<f32>, sample: f32) -> f32 {
     last.push(sample);
     if last.len() > FILTER {

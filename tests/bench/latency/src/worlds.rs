@@ -1,5 +1,5 @@
-//! What is replayed: whose round-trip times, with which noise, in two periods:
-//! one to learn from, one that tells the truth.
+//! The replayed round-trip times, with their noise, in two periods: one to learn from, one with
+//! the true values.
 
 use std::{fs::File, io::Read, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{random::Random, synthetic::Synthetic};
 
 const PLANETLAB: usize = 490;
 const SEATTLE: usize = 99;
-/// Seattle's times in microseconds are no less.
+/// The minimum of Seattle's times.
 const SEATTLE_FLOOR_CENTISECONDS: f64 = 0.5;
 
 /// A node's labels as numbers.
@@ -41,7 +41,7 @@ enum Kind {
 
 impl World {
     /// # Errors
-    /// Where there is no such world, or its file cannot be read.
+    /// There is no such world, or its file cannot be read.
     pub fn load(name: &str, data: &Path) -> Result<Self> {
         match name {
             "pl490" => planetlab(data),
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// The median of the period that tells the truth, in microseconds.
+    /// The median of the period with the true values, in microseconds.
     pub fn truth(&self, a: usize, b: usize) -> f32 {
         match &self.kind {
             Kind::Recorded { truth, .. } => truth[a * self.nodes + b],
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// One sample of the period to learn from.
+    /// One sample of the learning period.
     pub fn probe(&self, a: usize, b: usize, random: &mut Random) -> f32 {
         match &self.kind {
             Kind::Recorded { train, .. } => train[random.below(train.len())][a * self.nodes + b],
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// What an agent publishes: the median of five samples.
+    /// A published measurement: the median of five samples.
     pub fn measure(&self, a: usize, b: usize, random: &mut Random) -> f32 {
         let mut five = [0.0f32; 5];
         five.fill_with(|| self.probe(a, b, random));

@@ -69,8 +69,8 @@ pub struct Size {
 struct SameCost;
 
 impl RuleProvider for SameCost {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
-        let nodes = ask.eligible_nodes.into_iter();
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let nodes = request.eligible_nodes.into_iter();
         Ok(nodes.map(|n| (n, 1)).collect::<CostAnswer>())
     }
 

@@ -71,7 +71,7 @@ fn checker_needs_a_usable_answer_of_the_cycle() {
     answered(world.dir.path(), 'a', "stale", at);
     world.bound("stale", "near", &good, at + 2 * SLOT_MILLIS, "");
     assert_eq!(world.wrong(), 3);
-    // It changed its mind while the pod was being bound.
+    // The provider's answer changed while the pod was being bound.
     let changes = kinds::node_names()
         .find(|n| clock::cost(SEED, 'a', n, slot) >= 0 && clock::cost(SEED, 'a', n, slot + 1) < 0);
     let late = at + SLOT_MILLIS;
@@ -102,7 +102,7 @@ fn checker_reports_over_committed_cards() {
         world.bound(&format!("w{i}"), app, node, 1000, cards);
         assert_eq!(world.wrong(), i + 1, "{:?}", world.checker.counts.wrong);
     }
-    // What has gone gives its card back, also when that is only seen by a list.
+    // A deleted pod frees its card, even if only a list shows the deletion.
     world.checker.event(Event::Init);
     world.checker.event(Event::InitDone);
     world.bound("again", "whole", "n01", 1000, "1:1000");

@@ -75,17 +75,17 @@ pub async fn serve(args: Args) -> Result<()> {
 }
 
 impl RuleProvider for Clock {
-    async fn endpoint_cost(&self, ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let now = now_millis();
         let slot = now / SLOT_MILLIS;
         let mut answer = CostAnswer::default();
-        for node in ask.eligible_nodes {
+        for node in request.eligible_nodes {
             match cost(self.args.seed, self.args.name, &node, slot) {
                 cost @ 0.. => answer.usable(node, cost, ""),
                 _ => answer.unusable(node, "Refused", "in this slot", false),
             }
         }
-        let uid = ask.workload.unwrap_or_default().uid;
+        let uid = request.workload.unwrap_or_default().uid;
         let line = format!("{uid} {now} {slot}\n");
         let written = self.answers.lock().write_all(line.as_bytes());
         written.map_err(|e| ProviderError::Internal(e.to_string()))?;

@@ -86,11 +86,11 @@ impl ExpectedAnswers {
         }
         let all = self.answers.get(uid).map_or(&[][..], Vec::as_slice);
         let in_cycle = |a: &&Answer| a.at <= bound + 1000 && a.at + CYCLE_MILLIS >= bound;
-        let mut asked: Vec<Answer> = all.iter().filter(in_cycle).copied().collect();
-        asked.sort_by_key(|a| a.at);
+        let mut in_order: Vec<Answer> = all.iter().filter(in_cycle).copied().collect();
+        in_order.sort_by_key(|a| a.at);
         let usable = |a: &Answer| clock::cost(self.seed, a.by, node, a.slot) >= 0;
-        match asked.iter().rposition(usable) {
-            Some(at) if at + 1 == asked.len() => Verdict::Usable,
+        match in_order.iter().rposition(usable) {
+            Some(at) if at + 1 == in_order.len() => Verdict::Usable,
             Some(_) => Verdict::UsableBefore,
             None => {
                 let line = |a: &Answer| format!("{} at {} of slot {}", a.by, a.at, a.slot);

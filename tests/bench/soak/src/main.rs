@@ -103,12 +103,12 @@ async fn main() -> Result<ExitCode> {
     }
     eprintln!("{}", cluster.state().await);
     for (name, log) in logs(&cluster).await? {
-        let kept = root().join("target/soak");
-        std::fs::create_dir_all(&kept)?;
-        std::fs::write(kept.join(name), log)?;
+        let dir = root().join("target/soak");
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join(name), log)?;
     }
     eprintln!(
-        "the logs are kept in target/soak; missed:\n{}",
+        "the logs are in target/soak; missed:\n{}",
         missed.join("\n")
     );
     Ok(ExitCode::FAILURE)
@@ -120,9 +120,9 @@ async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
     let expected = ExpectedAnswers::new(args.seed, &dir);
     let checker: SharedChecker = Arc::new(Mutex::new(Checker::new(expected, args.seed)));
     let (faults, client) = (Faults::new(), cluster.client.clone());
-    let mut looks = Observations::default();
+    let mut observations = Observations::default();
     let soaked = async {
-        let made = loaded(cluster, args, &checker, &faults, &mut looks).await?;
+        let made = loaded(cluster, args, &checker, &faults, &mut observations).await?;
         let ending = final_state::run(cluster, &checker, &faults, args.seed).await?;
         anyhow::Ok((made, ending))
     };
@@ -130,7 +130,7 @@ async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
         done = soaked => done?,
         ended = watch(client, checker.clone()) => bail!("the watch of pods has ended: {ended:?}"),
     };
-    ending.stuck.extend(looks.stuck);
+    ending.stuck.extend(observations.stuck);
     let counts = std::mem::take(&mut checker.lock().counts);
     let done = faults.done.into_inner();
     Ok(Report {
@@ -140,10 +140,10 @@ async fn soak(cluster: &Cluster, args: &Args) -> Result<Report> {
         made,
         counts,
         faults: done.into_iter().collect(),
-        full: looks.full.mean(),
+        full: observations.full.mean(),
         ending,
         panics: panics(cluster).await?,
-        memory: looks.memory.figures(),
+        memory: observations.memory.figures(),
     })
 }
 
@@ -153,7 +153,7 @@ async fn loaded(
     args: &Args,
     checker: &SharedChecker,
     faults: &Faults,
-    looks: &mut Observations,
+    observations: &mut Observations,
 ) -> Result<LoadResult> {
     let length = Duration::from_secs(60 * args.minutes);
     let (client, seed) = (cluster.client.clone(), args.seed);
@@ -164,7 +164,7 @@ async fn loaded(
     };
     tokio::select! {
         made = all => made,
-        () = looks.run(cluster, checker, faults, seed) => bail!("the observations have ended"),
+        () = observations.run(cluster, checker, faults, seed) => bail!("the observations have ended"),
         () = load::reap(client.clone(), checker.clone(), false) => bail!("the deletion of pods has ended"),
         () = load::tables(client.clone(), checker.clone(), seed) => bail!("the changes of the table have ended"),
     }
@@ -215,8 +215,8 @@ impl Observations {
         seed: u64,
     ) {
         let start = Instant::now();
-        let (mut tick, mut told) = (tokio::time::interval(memory::EVERY), start);
-        let mut told_wrong = 0;
+        let (mut tick, mut reported) = (tokio::time::interval(memory::EVERY), start);
+        let mut reported_wrong = 0;
         loop {
             tick.tick().await;
             self.memory.sample(cluster);
@@ -231,20 +231,20 @@ impl Observations {
                     self.stuck.push(pod);
                 }
             }
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                progress(checker, start.elapsed(), (cpus, cards), &mut told_wrong);
+            if reported.elapsed() >= PROGRESS {
+                reported = Instant::now();
+                progress(checker, start.elapsed(), (cpus, cards), &mut reported_wrong);
             }
         }
     }
 }
 
-/// Prints a line of progress, and wrong placements after the first `told`.
+/// Prints a line of progress, and wrong placements after the first `reported`.
 fn progress(
     checker: &SharedChecker,
     elapsed: Duration,
     (cpus, cards): (usize, usize),
-    told: &mut usize,
+    reported: &mut usize,
 ) {
     let checker = checker.lock();
     let scheduled: usize = checker.counts.scheduled.values().sum();
@@ -256,10 +256,10 @@ fn progress(
         checker.counts.in_flight,
         checker.counts.wrong.len(),
     );
-    for wrong in checker.counts.wrong.iter().skip(*told) {
+    for wrong in checker.counts.wrong.iter().skip(*reported) {
         eprintln!("wrong: {wrong}");
     }
-    *told = checker.counts.wrong.len();
+    *reported = checker.counts.wrong.len();
 }
 
 /// All logs, by file name.

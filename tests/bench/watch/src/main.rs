@@ -205,7 +205,7 @@ fn pod(name: &str) -> Value {
         },
         "spec": {
             "automountServiceAccountToken": false,
-            // Only this benchmark binds it.
+            // No scheduler has this name: only the benchmark binds the pod.
             "schedulerName": "none",
             "containers": [{
                 "name": "main", "image": "registry.example.com/app:1.2.3", "env": env,

@@ -62,7 +62,7 @@ fn answer(body: &[u8]) -> Result<Value> {
     )
 }
 
-/// The object that a refusal of ours says.
+/// The object in the webhook's refusal.
 pub fn object(message: &str) -> Option<Value> {
     let (_, object) = message.split_once("denied the request: ")?;
     serde_json::from_str(object).ok()

@@ -6,15 +6,15 @@ use tautline_structured_merge::{Schema, apply, generate};
 
 use super::{KINDS, source};
 
-/// Longer ones we do not compile.
+/// Longer expressions are not compiled.
 const SOURCE_BYTES: usize = 16 << 10;
 
-/// An object, and what is applied to it.
+/// An object, and the configuration applied to it.
 pub struct Merge {
     pub name: String,
     pub path: &'static str,
     pub live: Value,
-    asked: Value,
+    applied: Value,
     pub expression: String,
 }
 
@@ -24,17 +24,18 @@ impl Merge {
         let (schema, (group, kind, path)) = (&schemas[index % 2], KINDS[index % 2]);
         loop {
             let mut live = generate::live(schema, rng);
-            let mut asked = generate::configuration(schema, &live, rng);
-            let sound = apply(schema, &live, &asked).is_ok();
+            let mut applied = generate::configuration(schema, &live, rng);
+            let sound = apply(schema, &live, &applied).is_ok();
             // These fields would fail a request before any policy runs.
-            for object in [&mut live, &mut asked] {
+            for object in [&mut live, &mut applied] {
                 let meta = object.get_mut("metadata").and_then(Value::as_object_mut);
                 if let Some(meta) = meta {
                     meta.retain(|f, _| !matches!(&**f, "name" | "namespace" | "managedFields"));
                 }
             }
-            let expression = source::of(schema, &asked);
-            if !asked.is_object() || expression.len() > SOURCE_BYTES || !sound && rng.u8(..8) > 0 {
+            let expression = source::of(schema, &applied);
+            if !applied.is_object() || expression.len() > SOURCE_BYTES || !sound && rng.u8(..8) > 0
+            {
                 continue;
             }
             let name = format!("merge-{index}");
@@ -50,19 +51,19 @@ impl Merge {
                 name,
                 path,
                 live,
-                asked,
+                applied,
                 expression,
             };
         }
     }
 
-    /// All of it, for a failed test.
-    pub fn told(&self) -> String {
-        format!("{}\n{}\n{}\n", self.live, self.asked, self.expression)
+    /// The whole case, for a failed test.
+    pub fn text(&self) -> String {
+        format!("{}\n{}\n{}\n", self.live, self.applied, self.expression)
     }
 }
 
-/// Go reads 80.0 as no whole number; a policy may say so all the same.
+/// Go does not read 80.0 as a whole number, although a policy may contain it.
 fn whole(value: &mut Value) {
     match value {
         Value::Number(n) => {

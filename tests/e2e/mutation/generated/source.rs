@@ -16,7 +16,7 @@ fn written(schema: Option<&Schema>, at: &str, value: &Value) -> (String, String)
         Value::Bool(b) => typed(b.to_string(), "bool"),
         Value::Number(n) if n.is_f64() => typed(n.to_string(), "double"),
         Value::Number(n) => typed(n.to_string(), "int"),
-        // The names in use need no escapes that JSON and CEL have not alike.
+        // These strings need only escapes that JSON and CEL share.
         Value::String(_) => typed(value.to_string(), "string"),
         Value::Array(elements) => {
             let element = schema.and_then(Schema::element);

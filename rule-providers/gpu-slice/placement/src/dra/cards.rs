@@ -1,5 +1,3 @@
-//! From devices to the cards that they are parts of.
-
 use std::collections::BTreeMap;
 
 use super::{
@@ -8,33 +6,31 @@ use super::{
 };
 use crate::mig::{Geometry, MigCard};
 
-/// A physical card of a node. It has 1000 milli.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCard {
     pub pool: PoolId,
-    /// Its UUID where it is known, else the counter set or the device's name.
+    /// The UUID if known, else the counter set or the device's name.
     pub id: Box<str>,
     pub product: Option<Box<str>>,
     pub architecture: Option<Box<str>>,
-    /// In bytes; of a card that is offered in parts only, their largest.
+    /// In bytes; of a card offered in parts only, their largest.
     pub memory: i64,
     /// The free part of its scarcest resource; 0 if no device of it is free.
     pub free_milli: u16,
-    /// Positions of its devices among [`NodeDevices::devices`].
     pub devices: Vec<usize>,
 }
 
 /// The identity of a card. Devices with the same key are parts of one card:
-/// 1. the counter set that they consume of, the first of two (KEP-4815);
-/// 2. `parentUUID`, as NVIDIA's driver gives it to MIG devices;
+/// 1. the counter set that they consume, the first of two (KEP-4815);
+/// 2. `parentUUID`, which NVIDIA's driver sets on MIG devices;
 /// 3. `uuid`;
 /// 4. else each device is a card.
 ///
-/// Not `resource.kubernetes.io/pcieRoot`: several cards sit at one root.
+/// Not `resource.kubernetes.io/pcieRoot`: several cards share a root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CardKey {
     Counters(PoolId, Box<str>),
-    /// By driver: two pools may hold parts of one card.
+    /// With the driver, as two pools may have parts of one card.
     Uuid(std::sync::Arc<str>, Box<str>),
     Device(PoolId, Box<str>),
 }
@@ -50,20 +46,17 @@ fn key(offered: &NodeDevice) -> CardKey {
     }
 }
 
-/// It is offered as a part of a card.
 fn is_part(device: &Device) -> bool {
     device.text("parentUUID").is_some() || device.text("profile").is_some()
 }
 
 impl NodeDevices {
-    /// The node's cards, each with its parts.
     pub fn cards(&self) -> Vec<DeviceCard> {
         self.by_card().into_iter().map(|c| self.card(c)).collect()
     }
 
-    /// The part of its card that a device is, in thousandths: by the counters that it
-    /// consumes; by the MIG profile of a known model; else an equal part among
-    /// the parts of the card, or all of it.
+    /// In thousandths: by counters; by the MIG profile of a known model; else an equal part
+    /// among the parts of the card, or all of it.
     pub fn milli_of(&self, position: usize) -> u16 {
         let Some(offered) = self.devices.get(position) else {
             return 0;
@@ -143,7 +136,6 @@ impl NodeDevices {
             self.counters(o).free_milli(&set.name)
         });
         if let Some(free) = by_counters {
-            // The rest of devices that are shared already is free as well.
             let open = all().filter(|o| o.share_count > 0);
             let rest: u32 = open
                 .map(|o| size(o) * u32::from(o.left_milli()) / 1000)
@@ -156,10 +148,9 @@ impl NodeDevices {
         u16::try_from(1000 - used.min(1000)).unwrap_or(0)
     }
 
-    /// The card as MIG sees it, if it is one whose devices are MIG instances
-    /// that can be made (`memory-slice-N` counters or `memorySliceN` capacities
-    /// give their place, as NVIDIA's driver publishes them). Instances that do
-    /// not fit its model are left out.
+    /// The card with its MIG instances, if its devices are possible instances (`memory-slice-N`
+    /// counters or `memorySliceN` capacities of NVIDIA's driver give their place). Instances
+    /// that do not fit the model are omitted.
     pub fn mig(&self, card: &DeviceCard) -> Option<MigCard> {
         let product = card.product.as_deref()?;
         let mib = u64::try_from(card.memory >> 20).ok()?;
@@ -183,7 +174,6 @@ impl NodeDevices {
     }
 }
 
-/// The first memory slice of a MIG device.
 fn first_slice(device: &Device) -> Option<u8> {
     let counters = device.consumes.iter().flat_map(|s| s.counters.keys());
     let slices = counters.filter_map(|n| n.strip_prefix("memory-slice-"));
@@ -231,7 +221,6 @@ mod tests {
         let mig = free.mig(card).unwrap();
         assert_eq!(format!("{mig:?}"), "A100 or H100 80GB [3g.40gb 4:4]");
         assert!(mig.fits(mig.geometry().profile("4g.40gb").unwrap()));
-        // The whole card is not free any more, nor what lies in the same place.
         let free_now: Vec<&str> = (0..free.devices().len())
             .filter(|i| free.is_free(*i))
             .map(|i| &*free.devices()[i].id.device)

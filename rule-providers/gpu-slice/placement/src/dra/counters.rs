@@ -1,4 +1,4 @@
-//! The counters that devices of a pool share (KEP-4815).
+//! Counters shared by the devices of a pool (KEP-4815).
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,6 @@ impl Counter {
     }
 }
 
-/// Sets of counters, of which never more is used than there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolCounters {
     sets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Counter>>,
@@ -24,8 +23,7 @@ pub struct PoolCounters {
 }
 
 impl PoolCounters {
-    /// The counters with nothing used. A set of a name that is there already
-    /// changes nothing.
+    /// Unused counters. The first of two sets with the same name counts.
     pub fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
         let mut out = Self::default();
         for set in sets {
@@ -39,13 +37,11 @@ impl PoolCounters {
         out
     }
 
-    /// Whether all counters of `wanted` exist.
     pub fn contains(&self, wanted: &CounterSet) -> bool {
         let own = self.sets.get(&*wanted.name);
         own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
     }
 
-    /// Whether all counters of `wanted` exist and have enough left.
     pub fn has_enough(&self, wanted: &[CounterSet]) -> bool {
         let enough = |set: &CounterSet| {
             let Some(own) = self.sets.get(&*set.name) else {
@@ -58,7 +54,6 @@ impl PoolCounters {
         wanted.iter().all(enough)
     }
 
-    /// Uses all of what is wanted, or nothing of it. One set is named once.
     pub fn take(&mut self, wanted: &[CounterSet]) -> bool {
         let fits = self.has_enough(wanted);
         if fits {
@@ -67,8 +62,7 @@ impl PoolCounters {
         fits
     }
 
-    /// Counts what is already held; amounts beyond the total mark the counters
-    /// as overdrawn.
+    /// Counts amounts that are held already; beyond the total the counters are overdrawn.
     pub fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
             let Some(own) = self.sets.get_mut(&*set.name) else {
@@ -88,14 +82,14 @@ impl PoolCounters {
         }
     }
 
-    /// More was held than there is: the pool was made smaller, or its driver errs.
+    /// More is held than exists: the pool was made smaller, or its driver errs.
     pub fn overdrawn(&self) -> bool {
         self.overdrawn
     }
 
-    /// The scarcest rest of a set in thousandths. Counters of one unit say which
-    /// part is used, not how much (`memory-slice-3`): where there are others,
-    /// only those count, else how many of the units are left.
+    /// The scarcest remainder of a set, in thousandths. Counters of one unit (`memory-slice-3`)
+    /// identify a part instead of an amount: they count only in sets of such counters, by the
+    /// number left.
     pub fn free_milli(&self, set: &str) -> Option<u16> {
         let counters = || self.sets.get(set).into_iter().flat_map(BTreeMap::values);
         let divisible = counters().filter(|c| c.total > 1000);
@@ -107,8 +101,7 @@ impl PoolCounters {
         })
     }
 
-    /// The largest share of a set that a device takes, in thousandths, by the
-    /// same rule.
+    /// By the same rule as [`Self::free_milli`].
     pub fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
         let own = self.sets.get(&*wanted.name)?;
         let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);
@@ -124,7 +117,6 @@ impl PoolCounters {
     }
 }
 
-/// A part of a whole in thousandths, rounded down, at most 1000.
 pub(super) fn per_mille(part: i64, whole: i64) -> u16 {
     if whole <= 0 {
         return 0;
@@ -159,7 +151,6 @@ mod tests {
         assert_eq!(counters.share_milli(&three), Some(500));
         assert!(counters.take(std::slice::from_ref(&three)));
         assert_eq!(counters.free_milli("gpu-0"), Some(500));
-        // The place is taken, though memory is left.
         assert!(!counters.take(std::slice::from_ref(&three)));
         assert!(!counters.has_enough(&[set("gpu-1", &[])]));
         assert!(!counters.has_enough(&[set("gpu-0", &[("fans", 1)])]));
@@ -168,7 +159,6 @@ mod tests {
     }
 
     proptest! {
-        /// Never more than there is, and all or nothing.
         #[test]
         fn never_exceeded(
             total in prop::collection::vec(0i64..50, 3),

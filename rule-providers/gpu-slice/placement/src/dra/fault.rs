@@ -1,5 +1,3 @@
-//! Faults of the devices that a claim holds.
-
 use tautline_core::{model::Taint, node_filter};
 
 use super::{
@@ -8,7 +6,6 @@ use super::{
     store::{DeviceHold, DeviceStore},
 };
 
-/// A fault of a device that a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
     #[error("device is not published any more")]
@@ -22,7 +19,7 @@ pub enum DeviceFault {
 }
 
 impl DeviceStore {
-    /// The fault of a held device, if it has one. Tolerated taints are not faults.
+    /// Tolerated taints are not faults.
     pub fn fault(&self, held: &Allocation) -> Option<DeviceFault> {
         let id = &held.device.pool;
         let current = match self.pools.get(id).map(Pool::current) {
@@ -52,7 +49,6 @@ impl DeviceStore {
     }
 }
 
-/// Whether claims hold more of a device than there is.
 fn exceeded(device: &Device, holds: &[DeviceHold]) -> bool {
     let whole = holds.iter().filter(|h| !h.share).count();
     let over = |name: &str, value: i64| {

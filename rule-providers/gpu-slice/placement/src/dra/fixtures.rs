@@ -1,5 +1,3 @@
-//! Slices and claims of tests, shaped as NVIDIA's driver publishes them.
-
 use tautline_core::model::Node;
 
 use super::*;
@@ -68,13 +66,11 @@ fn card(node: &str, i: usize) -> Device {
     device(&format!("gpu-{i}"), &attributes, 80 * GI)
 }
 
-/// Whole cards.
 pub(crate) fn whole(node: &str, count: usize) -> Slice {
     let devices = (0..count).map(|i| card(node, i)).collect();
     slice(&format!("{node}-whole"), node, node, devices)
 }
 
-/// Cards of which parts of `memory` can be given, in thousandths of 1.
 pub(crate) fn shared(node: &str, count: usize, memory: i64) -> Slice {
     let of = |i: usize| {
         let uuid = format!("GPU-{node}-shared-{i}");
@@ -103,7 +99,6 @@ fn mig(name: &str, node: &str, profile: &str) -> Device {
     device(name, &attributes, 10 * GI)
 }
 
-/// Two MIG instances that an administrator made: 4g at 0, 3g at 4.
 pub(crate) fn static_mig(node: &str) -> Slice {
     let with_slices = |mut d: Device, slices: std::ops::Range<u8>| {
         for i in slices {
@@ -122,8 +117,7 @@ pub(crate) fn static_mig(node: &str) -> Slice {
     slice(&format!("{node}-mig"), node, node, devices)
 }
 
-/// Cards and all MIG instances that could be made on them, over counters: a pool
-/// of two slices.
+/// Cards and all possible MIG instances over counters: a pool of two slices.
 pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
     let geometry = Geometry::of_product("A100-80GB", None).unwrap();
     let counters = |set: &str, compute: u8, memory: u8, start: u8| {
@@ -151,7 +145,7 @@ pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
             for start in p.starts {
                 let plain: String = p.name.chars().filter(|c| *c != '.').collect();
                 let mut part = mig(&format!("gpu-{i}-mig-{plain}-{start}"), node, p.name);
-                // Instances that are not made yet have no parent's UUID.
+                // Instances that do not exist yet have no `parentUUID`.
                 part.attributes.remove("parentUUID");
                 part.consumes = vec![counters(&set, p.compute, p.memory, *start)];
                 devices.push(part);
@@ -171,7 +165,6 @@ pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
     ]
 }
 
-/// A claim that holds devices of a pool.
 pub(crate) fn holding(name: &str, pool_name: &str, devices: &[&str]) -> Claim {
     let of = |device: &&str| Allocation {
         request: "r".into(),

@@ -1,20 +1,17 @@
-//! The parts of the API's objects that matter here. All amounts are thousandths of their unit.
+//! The relevant parts of the API's objects. All amounts are thousandths of their unit.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tautline_core::model::{AffinityTerm, Taint, Toleration};
 
-/// Amounts by name.
 pub type Amounts = BTreeMap<Box<str>, i64>;
 
-/// A pool of devices of one driver.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PoolId {
     pub driver: Arc<str>,
     pub pool: Arc<str>,
 }
 
-/// A device, by its names; unique in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId {
     pub pool: PoolId,
@@ -33,32 +30,27 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A ResourceSlice: some devices of a pool, or counters that they share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     pub name: Arc<str>,
     pub id: PoolId,
     /// Only slices of a pool's highest generation count.
     pub generation: i64,
-    /// The number of slices of the pool at this generation.
     pub slices: i64,
     pub access: Access,
     pub counters: Vec<CounterSet>,
     pub devices: Vec<Device>,
 }
 
-/// From which nodes devices can be reached.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
     Node(Arc<str>),
-    /// Nodes that one of the terms means.
     Nodes(Vec<AffinityTerm>),
     All,
-    /// As each device of the slice has it.
     PerDevice,
 }
 
-/// Counters of a pool, or what a device consumes of them (KEP-4815).
+/// Counters of a pool, or their consumption by a device (KEP-4815).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterSet {
     pub name: Box<str>,
@@ -68,14 +60,12 @@ pub struct CounterSet {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
     pub name: Arc<str>,
-    /// Set in slices of [`Access::PerDevice`] only.
     pub access: Option<Access>,
-    /// By name; one of the driver's own domain is without it.
+    /// By name, without the driver's own domain.
     pub attributes: BTreeMap<Box<str>, Attribute>,
     pub capacity: BTreeMap<Box<str>, Capacity>,
     pub consumes: Vec<CounterSet>,
-    /// Several requests may have it at once, each with a part of its capacity
-    /// (`allowMultipleAllocations`, KEP-5075).
+    /// Several requests may each have a part of it (`allowMultipleAllocations`, KEP-5075).
     pub shared: bool,
     pub taints: Vec<Taint>,
     /// Binding waits for conditions; the allocator takes such pools last.
@@ -83,7 +73,6 @@ pub struct Device {
 }
 
 impl Device {
-    /// A text attribute of the driver's own domain.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name) {
             Some(Attribute::Text(text) | Attribute::Version(text)) => Some(text),
@@ -92,7 +81,7 @@ impl Device {
     }
 }
 
-/// An attribute's value. Lists, an alpha of 1.36, are left out.
+/// Lists, an alpha of 1.36, are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     Text(String),
@@ -107,32 +96,28 @@ pub struct Capacity {
     pub policy: Option<RequestPolicy>,
 }
 
-/// The parts of a capacity that may be requested (`requestPolicy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
     pub default: Option<i64>,
-    /// Least, most and step.
+    /// Minimum, maximum and step.
     pub range: Option<(i64, Option<i64>, Option<i64>)>,
-    /// Ascending.
     pub values: Vec<i64>,
 }
 
 impl Capacity {
-    /// The amount that a request consumes, rounded up by the policy;
-    /// `None` if the policy forbids it. Without a request it is the policy's
-    /// default, without that everything.
-    pub fn consumed(&self, asked: Option<i64>) -> Option<i64> {
+    /// Rounded up by the policy; `None`: forbidden. Without a request: its default, else all.
+    pub fn consumed(&self, requested: Option<i64>) -> Option<i64> {
         let policy = self.policy.as_ref();
-        let Some(asked) = asked else {
+        let Some(requested) = requested else {
             let default = policy.and_then(|p| p.default);
             return Some(default.unwrap_or(self.value).max(0));
         };
-        let asked = asked.max(0);
+        let requested = requested.max(0);
         let Some(policy) = policy else {
-            return Some(asked);
+            return Some(requested);
         };
         if let Some((least, most, step)) = policy.range {
-            let over = asked.saturating_sub(least).max(0);
+            let over = requested.saturating_sub(least).max(0);
             let rounded = match step {
                 Some(step) if step > 0 => {
                     let steps = over / step + i64::from(over % step != 0);
@@ -144,27 +129,23 @@ impl Capacity {
             return most.is_none_or(|m| amount <= m).then_some(amount);
         }
         if policy.values.is_empty() {
-            return Some(asked);
+            return Some(requested);
         }
-        policy.values.iter().copied().find(|v| *v >= asked)
+        policy.values.iter().copied().find(|v| *v >= requested)
     }
 }
 
-/// A ResourceClaim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
     pub namespace: Arc<str>,
     pub name: Arc<str>,
     pub requests: Vec<ClaimRequest>,
-    /// The allocated devices; `None`: not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
-    /// UIDs of the pods that may use it.
     pub reserved_for: Vec<Box<str>>,
-    /// UID of the pod that it was made for from a template.
+    /// UID of the pod whose template it is from.
     pub owner: Option<Box<str>>,
 }
 
-/// A request of a claim: any one of the alternatives will do, the first best.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRequest {
     pub name: Box<str>,
@@ -175,17 +156,14 @@ pub struct ClaimRequest {
 pub struct ExactRequest {
     pub class: Box<str>,
     pub count: Count,
-    /// CEL, as it is written.
     pub selectors: Vec<Box<str>>,
-    /// Least capacity of each device; of a shared one, what is consumed.
+    /// Minimum capacity of each device; of a shared one, the consumption.
     pub capacity: Amounts,
-    /// For monitoring: it takes nothing.
     pub admin: bool,
     pub tolerations: Vec<Toleration>,
 }
 
 impl ExactRequest {
-    /// The requested amount of a driver's capacity, with or without the driver's domain.
     pub fn requested(&self, driver: &str, capacity: &str) -> Option<i64> {
         let mut all = self.capacity.iter();
         let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;
@@ -193,7 +171,6 @@ impl ExactRequest {
     }
 }
 
-/// A name without the driver's own domain.
 pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
     let own = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
     own.unwrap_or(name)
@@ -202,7 +179,6 @@ pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     Exact(u32),
-    /// Every device that matches, on one node.
     All,
 }
 
@@ -212,26 +188,23 @@ impl Default for Count {
     }
 }
 
-/// A device, or a part of one, that a claim holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
     pub request: Box<str>,
     pub device: DeviceId,
-    /// Administrative access: it takes nothing.
+    /// Takes nothing.
     pub admin: bool,
-    /// Tells apart the parts of a shared device.
     pub share: Option<Box<str>>,
     pub consumed: Amounts,
     pub tolerations: Vec<Toleration>,
 }
 
-/// A DeviceClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
     pub name: Box<str>,
     pub selectors: Vec<Box<str>>,
     pub created_unix: i64,
-    /// Pods may ask for its devices by this resource (KEP-5004).
+    /// The resource by which pods may request its devices (KEP-5004).
     pub extended_resource: Option<Box<str>>,
 }
 
@@ -256,7 +229,7 @@ mod tests {
             range: Some((5_000, Some(40_000), Some(5_000))),
             values: Vec::new(),
         });
-        for (asked, want) in [
+        for (requested, want) in [
             (None, Some(10_000)),
             (Some(0), Some(5_000)),
             (Some(5_001), Some(10_000)),
@@ -264,7 +237,7 @@ mod tests {
             (Some(40_001), None),
             (Some(i64::MAX), None),
         ] {
-            assert_eq!(range.consumed(asked), want, "{asked:?}");
+            assert_eq!(range.consumed(requested), want, "{requested:?}");
         }
         let values = policy(RequestPolicy {
             default: Some(20_000),

@@ -1,5 +1,3 @@
-//! The devices that a node can reach, and their free parts.
-
 use std::sync::Arc;
 
 use tautline_core::{model::Taint, node_filter};
@@ -10,13 +8,11 @@ use super::{
     pool::PoolError,
 };
 
-/// A device of a node, with what is held of it.
 #[derive(Clone, Debug)]
 pub struct NodeDevice {
     pub(super) id: DeviceId,
     pub(super) slice: Arc<Slice>,
     pub(super) position: usize,
-    /// Its pool among the node's.
     pub(super) pool: usize,
     pub(super) held: bool,
     pub(super) share_count: u32,
@@ -32,25 +28,21 @@ impl NodeDevice {
         &self.slice.devices[self.position]
     }
 
-    /// A claim has it for itself.
     pub fn held(&self) -> bool {
         self.held
     }
 
-    /// The number of claims that have a part of it.
     pub fn shares(&self) -> u32 {
         self.share_count
     }
 
-    /// The free amount of a capacity.
     pub fn left(&self, capacity: &str) -> i64 {
         let total = self.device().capacity.get(capacity).map_or(0, |c| c.value);
         let used = self.used.get(capacity).copied().unwrap_or(0);
         if self.held { 0 } else { (total - used).max(0) }
     }
 
-    /// The scarcest of its capacities in thousandths; all of it or nothing where
-    /// it is not shared.
+    /// The scarcest of its capacities in thousandths; all or nothing if it is not shared.
     pub fn left_milli(&self) -> u16 {
         let capacities = &self.device().capacity;
         let rests = capacities.iter().filter(|(_, c)| c.value > 0);
@@ -63,7 +55,6 @@ impl NodeDevice {
     }
 }
 
-/// The reason why a device is not available to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
     #[error("another claim has it")]
@@ -76,8 +67,6 @@ pub enum Unavailable {
     Capacity(Box<str>),
 }
 
-/// The devices of a node and their free parts. No device is given twice, and no counter or
-/// capacity is exceeded.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
@@ -86,35 +75,29 @@ pub struct NodeDevices {
 }
 
 impl NodeDevices {
-    /// The devices in the order in which the scheduler's allocator tries them:
-    /// by driver, pool and slice name, then as published; pools with binding
-    /// conditions last.
+    /// In the order of the scheduler's allocator: by driver, pool and slice name, then as
+    /// published; pools with binding conditions last.
     pub fn devices(&self) -> &[NodeDevice] {
         &self.devices
     }
 
-    /// Pools whose devices are left out, and why.
     pub fn ignored(&self) -> &[(PoolId, PoolError)] {
         &self.ignored
     }
 
-    /// The free counters of a device's pool.
     pub fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
     }
 
-    /// Whether claims hold more of some pool than it has.
     pub fn overdrawn(&self) -> bool {
         self.counters.iter().any(PoolCounters::overdrawn)
     }
 
-    /// The reason why the device at a position is not available to a request.
-    /// Its selectors are not read here.
+    /// The reason why a device is not available to a request. Ignores its selectors.
     pub fn unavailable(&self, position: usize, request: &ExactRequest) -> Option<Unavailable> {
         self.consumption(position, request).err()
     }
 
-    /// Whether the device could be given to some request without tolerations.
     pub fn is_free(&self, position: usize) -> bool {
         let Some(offered) = self.devices.get(position) else {
             return false;
@@ -124,10 +107,7 @@ impl NodeDevices {
             && offered.left_milli() > 0
     }
 
-    /// Gives the device at a position to a request.
-    ///
-    /// # Errors
-    /// The device is not available; nothing is changed.
+    /// Changes nothing if the device is not available.
     pub fn take(&mut self, position: usize, request: &ExactRequest) -> Result<(), Unavailable> {
         let consumed = self.consumption(position, request)?;
         let Some(offered) = self.devices.get_mut(position) else {
@@ -153,8 +133,7 @@ impl NodeDevices {
         Ok(())
     }
 
-    /// The capacity of a shared device that a request consumes; `None`: it takes
-    /// the whole device.
+    /// The consumption of a shared device; `None`: the request takes the whole device.
     fn consumption(
         &self,
         position: usize,
@@ -173,8 +152,8 @@ impl NodeDevices {
         let mut consumed = Amounts::new();
         for (name, capacity) in &device.capacity {
             let short = || Unavailable::Capacity(name.clone());
-            let asked = request.requested(driver, name);
-            let amount = capacity.consumed(asked).ok_or_else(short)?;
+            let requested = request.requested(driver, name);
+            let amount = capacity.consumed(requested).ok_or_else(short)?;
             let left = if device.shared {
                 offered.left(name)
             } else {
@@ -214,7 +193,6 @@ impl NodeDevices {
     }
 }
 
-/// Effects that keep new claims away; unknown ones and `None` do not.
 fn blocks_new_claims(taint: &Taint) -> bool {
     matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute")
 }
@@ -234,7 +212,6 @@ mod tests {
         free.take(0, &any).unwrap();
         assert_eq!(free.take(0, &any), Err(Unavailable::Held));
         assert!(!free.is_free(0) && free.is_free(1) && !free.is_free(2));
-        // Administrative access takes nothing, and held devices do not block it.
         let admin = ExactRequest {
             admin: true,
             ..any.clone()
@@ -288,7 +265,7 @@ mod tests {
         assert_eq!(free.devices()[0].left_milli(), 250);
         let short = Unavailable::Capacity("memory".into());
         assert_eq!(free.take(0, &gib(21)), Err(short.clone()));
-        // Without a figure it is all of it.
+        // A request without an amount is for everything.
         assert_eq!(free.unavailable(0, &ExactRequest::default()), Some(short));
         free.take(0, &gib(20)).unwrap();
         assert_eq!((free.is_free(0), free.devices()[0].shares()), (false, 2));
@@ -309,8 +286,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// In any order of takes no counter and no capacity is
-        /// exceeded, no device given twice, and a refusal changes nothing.
+        /// In any order of takes no counter and no capacity is exceeded, no device is given
+        /// twice, and a refusal changes nothing.
         #[test]
         fn never_over_committed(takes in prop::collection::vec((0..24usize, 0..90i64), 0..60)) {
             let slices = partitioned("n", 1).into_iter().chain([shared("n", 2, 80), whole("n", 2)]);

@@ -1,5 +1,3 @@
-//! The slices of one pool, and whether they can be relied on.
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -7,7 +5,6 @@ use std::{
 
 use super::{counters::PoolCounters, model::Slice};
 
-/// The reason why a pool's devices are ignored, by the scheduler too.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     #[error(
@@ -26,20 +23,16 @@ pub enum PoolError {
     NoCounters { device: Arc<str>, set: Box<str> },
 }
 
-/// All slices of a pool by name, of any generation.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     slices: BTreeMap<Arc<str>, Arc<Slice>>,
-    /// Computed at each change: there are many requests between two changes.
+    /// Computed at each change, because requests are more frequent.
     current: Result<Current, PoolError>,
 }
 
-/// The current state of a pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Current {
-    /// Those of the highest generation, by name, in the order of the allocator.
     pub(super) slices: Vec<Arc<Slice>>,
-    /// With nothing used.
     pub(super) counters: PoolCounters,
     /// The allocator takes pools with such devices last.
     pub(super) binding_conditions: bool,
@@ -75,9 +68,7 @@ impl Pool {
     }
 }
 
-/// The slices of the highest generation, if all are there and agree. A driver
-/// that replaces a pool writes slice by slice: until the last one is there the
-/// pool gives nothing.
+/// Slices of the highest generation, if complete: drivers replace a pool slice by slice.
 fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, PoolError> {
     let Some(generation) = slices.values().map(|s| s.generation).max() else {
         return Ok(Current::default());

@@ -1,5 +1,3 @@
-//! The open device requests of a pod's claims.
-
 use super::{
     model::{Claim, Count, ExactRequest},
     node::{NodeDevice, NodeDevices},
@@ -8,65 +6,56 @@ use super::{
 };
 use crate::mig::Geometry;
 
-/// The open requests of a pod's claims.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PendingRequests {
-    /// One for each request of its claims that are not allocated.
     pub requests: Vec<PendingRequest>,
-    /// Some of its claims are allocated: their node selectors bind it to a node already.
+    /// A claim is allocated: its node selector binds the pod to a node.
     pub bound: bool,
 }
 
-/// An open request, by the first of its alternatives. The others are only counted: the scheduler
-/// tries them where the first is not available.
+/// The first alternative of an open request; the scheduler tries the others after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingRequest {
     pub exact: ExactRequest,
-    /// The readable conditions of class and request.
     pub conditions: Conditions,
-    /// Its class does not exist: no device matches.
     pub unknown_class: bool,
     pub alternatives: usize,
 }
 
-/// Whether a device matches a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     No,
-    /// The readable conditions match; the selectors have more, which only CEL could decide.
+    /// The readable conditions match; CEL decides about the rest.
     Maybe,
     Yes,
 }
 
-/// The open requests of a pod's claims ([`DeviceStore::claims_of`]).
 pub fn pending_requests<'a>(
     pools: &DeviceStore,
     claims: impl IntoIterator<Item = &'a Claim>,
 ) -> PendingRequests {
-    let mut ask = PendingRequests::default();
+    let mut pending = PendingRequests::default();
     for claim in claims {
         if claim.allocated.is_some() {
-            ask.bound = true;
+            pending.bound = true;
             continue;
         }
         for request in &claim.requests {
             let Some(first) = request.alternatives.first() else {
                 continue;
             };
-            ask.requests.push(PendingRequest::new(
+            pending.requests.push(PendingRequest::new(
                 pools,
                 first,
                 request.alternatives.len(),
             ));
         }
     }
-    ask
+    pending
 }
 
 impl PendingRequests {
-    /// Adds the request for an extended resource if a class serves it. Returns whether one does.
-    /// On nodes whose allocatable has the resource
-    /// the scheduler takes that instead.
+    /// Returns whether a class serves it; nodes with the allocatable resource need no class.
     pub fn add_resource(&mut self, pools: &DeviceStore, resource: &str, units: u32) -> bool {
         let Some(class) = pools.class_of_resource(resource) else {
             return false;
@@ -94,19 +83,16 @@ impl PendingRequest {
         }
     }
 
-    /// The driver that its selectors require.
     pub fn driver(&self) -> Option<&str> {
         self.conditions.driver()
     }
 
-    /// The MIG profile that it names.
     pub fn profile(&self) -> Option<&str> {
         self.conditions.attribute("profile")
     }
 
-    /// The thousandths of its card that one device takes, where the claim alone determines them: a MIG profile that is the same part of every model that has it,
-    /// or whole cards by NVIDIA's attribute `type`. Else only a node's devices
-    /// tell: [`Part::milli_on`].
+    /// Thousandths of a card, if the claim alone determines them: a MIG profile that is the same
+    /// part of every model, or whole cards (NVIDIA's attribute `type`).
     pub fn milli(&self) -> Option<u16> {
         if let Some(name) = self.profile() {
             let of = |g: &'static Geometry| Some(g.profile(name)?.milli(g));
@@ -118,7 +104,6 @@ impl PendingRequest {
         (whole && self.exact.capacity.is_empty()).then_some(1000)
     }
 
-    /// The number of devices; 1 for a request for all devices.
     pub fn count(&self) -> u32 {
         match self.exact.count {
             Count::Exact(count) => count,
@@ -126,7 +111,6 @@ impl PendingRequest {
         }
     }
 
-    /// Whether a device matches.
     pub fn matches(&self, offered: &NodeDevice) -> Match {
         if self.unknown_class {
             return Match::No;
@@ -142,8 +126,7 @@ impl PendingRequest {
         }
     }
 
-    /// The thousandths of its card that one device takes on a node: the part of a shared device that the capacity asks for, else the
-    /// device's own part of the card.
+    /// Thousandths of a card: the requested part of a shared device, else the device's.
     pub fn milli_on(&self, devices: &NodeDevices, position: usize) -> u16 {
         let Some(offered) = devices.devices().get(position) else {
             return 0;
@@ -167,8 +150,7 @@ impl PendingRequest {
 }
 
 impl NodeDevices {
-    /// How many devices could still be given to each of a part's requests, one
-    /// device at a time and without what other parts take.
+    /// One by one and without the other parts.
     pub fn free_count(&self, part: &PendingRequest) -> usize {
         self.positions_for(part).count()
     }
@@ -181,24 +163,20 @@ impl NodeDevices {
         .map(|(i, _)| i)
     }
 
-    /// The devices that the scheduler would likely take for an ask: in its order
-    /// the first that will do, each request after the other. It is a guess where
-    /// selectors say more than can be read, and where constraints between
-    /// devices or a later request make the scheduler turn back. `None`: some
-    /// request finds too few. The devices are taken from `self`, so that what is
-    /// left can be judged.
-    pub fn take_likely(&mut self, ask: &PendingRequests) -> Option<Vec<usize>> {
+    /// The scheduler's likely choice, taken from `self`: in its order the first match, request
+    /// by request. Unreadable selectors, constraints between devices and backtracking may change
+    /// it. `None`: too few devices.
+    pub fn take_likely(&mut self, pending: &PendingRequests) -> Option<Vec<usize>> {
         let mut after = self.clone();
         let mut taken = Vec::new();
-        for part in &ask.requests {
+        for part in &pending.requests {
             let most = match part.exact.count {
                 Count::Exact(count) => usize::try_from(count).unwrap_or(usize::MAX),
                 Count::All => after.free_count(part),
             };
             let mut own = Vec::new();
             while own.len() < most {
-                // One request does not take two shares of one device only by
-                // being asked twice: the allocator goes on behind the last.
+                // Two shares of one device need two requests.
                 let from = own.last().map_or(0, |last| last + 1);
                 let next = after.positions_for(part).find(|i| *i >= from)?;
                 after.take(next, &part.exact).ok()?;

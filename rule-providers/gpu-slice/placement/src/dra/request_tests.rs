@@ -55,12 +55,12 @@ fn taken(pools: &DeviceStore, claims: &[&Claim]) -> Option<Vec<String>> {
 fn take_likely_gives_whole_cards_by_class() {
     let pools = with_classes(pools([whole("n", 3)]));
     let two = claim("gpu", &[], Count::Exact(2));
-    let ask = pending_requests(&pools, [&two]);
-    assert_eq!(ask.requests[0].driver(), Some("gpu.nvidia.com"));
-    assert_eq!((ask.requests[0].count(), ask.bound), (2, false));
+    let pending = pending_requests(&pools, [&two]);
+    assert_eq!(pending.requests[0].driver(), Some("gpu.nvidia.com"));
+    assert_eq!((pending.requests[0].count(), pending.bound), (2, false));
     let free = pools.node_devices(&node("n"));
-    assert_eq!(free.free_count(&ask.requests[0]), 3);
-    assert_eq!(ask.requests[0].milli_on(&free, 0), 1000);
+    assert_eq!(free.free_count(&pending.requests[0]), 3);
+    assert_eq!(pending.requests[0].milli_on(&free, 0), 1000);
     assert_eq!(taken(&pools, &[&two]).unwrap(), ["gpu-0", "gpu-1"]);
     assert_eq!(taken(&pools, &[&two, &two]), None);
     let all = claim("gpu", &[], Count::All);
@@ -72,12 +72,12 @@ fn take_likely_follows_mig_profiles() {
     let pools = with_classes(pools(partitioned("n", 1)));
     let profile = "device.attributes['gpu.nvidia.com'].profile == '3g.40gb'";
     let one = claim("mig", &[profile], Count::Exact(1));
-    let ask = pending_requests(&pools, [&one]);
-    let part = &ask.requests[0];
+    let pending = pending_requests(&pools, [&one]);
+    let part = &pending.requests[0];
     assert_eq!(part.profile(), Some("3g.40gb"));
     let free = pools.node_devices(&node("n"));
     assert_eq!(free.free_count(part), 2);
-    // The scheduler takes what is published first, here the place at 0.
+    // The scheduler takes the first published device, here the place at 0.
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0-mig-3g40gb-0"]);
     let at = free
         .devices()
@@ -85,7 +85,6 @@ fn take_likely_follows_mig_profiles() {
         .position(|d| part.matches(d) == Match::Yes)
         .unwrap();
     assert_eq!(part.milli_on(&free, at), 500);
-    // Two fit, a third does not.
     assert_eq!(taken(&pools, &[&one, &one]).unwrap().len(), 2);
     assert_eq!(taken(&pools, &[&one, &one, &one]), None);
 }
@@ -95,9 +94,12 @@ fn matches_is_maybe_for_unreadable_selectors() {
     let pools = with_classes(pools([whole("n", 1)]));
     let big = "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0";
     let one = claim("gpu", &[big], Count::Exact(1));
-    let ask = pending_requests(&pools, [&one]);
+    let pending = pending_requests(&pools, [&one]);
     let free = pools.node_devices(&node("n"));
-    assert_eq!(ask.requests[0].matches(&free.devices()[0]), Match::Maybe);
+    assert_eq!(
+        pending.requests[0].matches(&free.devices()[0]),
+        Match::Maybe
+    );
     assert_eq!(taken(&pools, &[&one]).unwrap(), ["gpu-0"]);
     let other = "device.attributes['gpu.nvidia.com'].architecture == 'Hopper'";
     assert_eq!(
@@ -121,10 +123,10 @@ fn take_likely_shares_devices() {
     half.requests[0].alternatives[0]
         .capacity
         .insert("memory".into(), 40_000);
-    let ask = pending_requests(&pools, [&half]);
+    let pending = pending_requests(&pools, [&half]);
     let free = pools.node_devices(&node("n"));
-    assert_eq!(ask.requests[0].milli_on(&free, 0), 500);
-    // Two devices of one request are two devices; another request shares them.
+    assert_eq!(pending.requests[0].milli_on(&free, 0), 500);
+    // One request for two takes two devices; two requests may share one.
     let names = taken(&pools, &[&half, &half]).unwrap();
     assert_eq!(names, ["shared-0", "shared-1", "shared-0", "shared-1"]);
     assert_eq!(taken(&pools, &[&half, &half, &half]), None);
@@ -134,18 +136,20 @@ fn take_likely_shares_devices() {
 fn pending_requests_skip_allocated_claims() {
     let pools = with_classes(pools([whole("n", 1)]));
     let held = crate::dra::fixtures::holding("a", "n", &["gpu-0"]);
-    let ask = pending_requests(&pools, [&held]);
-    assert!(ask.bound && ask.requests.is_empty());
-    // The first alternative counts, with the number of all.
+    let pending = pending_requests(&pools, [&held]);
+    assert!(pending.bound && pending.requests.is_empty());
     let mut either = claim("gpu", &[], Count::Exact(1));
     let request = &mut either.requests[0];
     request.alternatives.push(ExactRequest {
         class: "mig".into(),
         ..ExactRequest::default()
     });
-    let ask = pending_requests(&pools, [&either]);
+    let pending = pending_requests(&pools, [&either]);
     assert_eq!(
-        (&*ask.requests[0].exact.class, ask.requests[0].alternatives),
+        (
+            &*pending.requests[0].exact.class,
+            pending.requests[0].alternatives
+        ),
         ("gpu", 2)
     );
 }
@@ -179,9 +183,12 @@ fn add_resource_finds_the_class_of_an_extended_resource() {
     assert_eq!(&*found.name, "a");
     let implicit = "deviceclass.resource.kubernetes.io/old";
     assert_eq!(&*pools.class_of_resource(implicit).unwrap().name, "old");
-    let mut ask = PendingRequests::default();
-    assert!(!ask.add_resource(&pools, "nvidia.com/gpu", 1));
-    assert!(ask.add_resource(&pools, "example.com/gpu", 2));
-    let taken = pools.node_devices(&node("n")).take_likely(&ask).unwrap();
+    let mut pending = PendingRequests::default();
+    assert!(!pending.add_resource(&pools, "nvidia.com/gpu", 1));
+    assert!(pending.add_resource(&pools, "example.com/gpu", 2));
+    let taken = pools
+        .node_devices(&node("n"))
+        .take_likely(&pending)
+        .unwrap();
     assert_eq!(taken.len(), 2);
 }

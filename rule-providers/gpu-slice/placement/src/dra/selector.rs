@@ -1,28 +1,21 @@
-//! The conditions in a CEL selector that can be read without CEL: comparisons for equality that
-//! must all hold. The scheduler decides about the fit; these conditions only narrow down the
-//! devices for a score.
+//! The conditions of a CEL selector that can be read without CEL: equalities that must all hold.
+//! They only narrow down the devices for a score; the scheduler decides about the fit.
 
 use super::model::{Attribute, Device};
 
-/// The left side of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// `device.driver`
     Driver,
-    /// `device.attributes["domain"].name`
     Attribute { domain: String, name: String },
 }
 
-/// Comparisons that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub equal: Vec<(Operand, String)>,
-    /// There is more than these comparisons, which only the scheduler can judge.
     pub incomplete: bool,
 }
 
 impl Conditions {
-    /// Reads selectors, all of which must hold.
     pub fn read<'a>(selectors: impl IntoIterator<Item = &'a str>) -> Self {
         let mut out = Self::default();
         for selector in selectors {
@@ -41,13 +34,11 @@ impl Conditions {
         out
     }
 
-    /// The driver that is required, if one is.
     pub fn driver(&self) -> Option<&str> {
         let of_driver = |(subject, _): &&(Operand, String)| *subject == Operand::Driver;
         self.equal.iter().find(of_driver).map(|(_, v)| v.as_str())
     }
 
-    /// The value that an attribute of the driver's own domain must have.
     pub fn attribute(&self, wanted: &str) -> Option<&str> {
         self.equal
             .iter()
@@ -57,7 +48,6 @@ impl Conditions {
             })
     }
 
-    /// Whether all comparisons hold of a device.
     pub fn hold(&self, driver: &str, device: &Device) -> bool {
         self.equal.iter().all(|(subject, want)| match subject {
             Operand::Driver => driver == want,
@@ -73,15 +63,13 @@ impl Conditions {
     }
 }
 
-/// The parts of an expression that `&&` joins at its top; `None` if something
-/// binds less tightly there, so that no part must hold.
+/// The operands of `&&` at the top; `None` if an operator there binds less tightly.
 fn conjuncts(text: &str) -> Option<Vec<&str>> {
     let bytes = text.as_bytes();
     let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0i32, 0);
     let mut quote = None;
     while let Some(&byte) = bytes.get(at) {
         match (quote, byte) {
-            // Escapes are rare, and what follows them is not worth reading.
             (Some(_), b'\\') => return None,
             (Some(open), b) if b == open => quote = None,
             (Some(_), _) => {}
@@ -147,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn unreadable_parts_are_incomplete() {
         let of = read(
             "device.driver == 'd' && (device.attributes['d'].model == 'a' || true) && device.capacity['d'].memory.compareTo(quantity('40Gi')) >= 0",
         );

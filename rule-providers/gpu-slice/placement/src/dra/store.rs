@@ -1,5 +1,3 @@
-//! Published devices and their claims, kept in step with a watch.
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -13,35 +11,27 @@ use super::{
     pool::{Current, Pool},
 };
 
-/// The part of a device that a claim holds.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceHold {
     claim: Arc<str>,
-    /// It is one share of the device; else all of it.
     pub(super) share: bool,
     pub(super) consumed: Amounts,
 }
 
-/// ResourceSlices, ResourceClaims and DeviceClasses of a cluster. Changes take
-/// effect at once; nothing here waits.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStore {
     pub(super) pools: BTreeMap<PoolId, Pool>,
-    /// The pool of each slice.
     slices: BTreeMap<Arc<str>, PoolId>,
-    /// Pools with slices of one node, by node; and those that name no node.
     by_node: BTreeMap<Arc<str>, BTreeMap<PoolId, usize>>,
     shared_by_nodes: BTreeMap<PoolId, usize>,
     claims: BTreeMap<Arc<str>, Arc<Claim>>,
-    /// By pool and device.
     pub(super) held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<DeviceHold>>>,
-    /// Claims by the UID of a pod that may use them or that they were made for.
+    /// Claims by the UID of a pod that may use them or whose template they are from.
     claims_by_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     classes: BTreeMap<Box<str>, Class>,
 }
 
 impl DeviceStore {
-    /// Takes a list of all slices in place of those that are known.
     pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
         self.pools.clear();
         self.slices.clear();
@@ -52,7 +42,6 @@ impl DeviceStore {
         }
     }
 
-    /// Takes a new slice, or a new state of one.
     pub fn apply_slice(&mut self, slice: Slice) {
         self.delete_slice(&slice.name);
         let at = self.reach(&slice.access);
@@ -62,7 +51,6 @@ impl DeviceStore {
         pool.insert(slice);
     }
 
-    /// Forgets a slice.
     pub fn delete_slice(&mut self, name: &str) {
         let Some(id) = self.slices.remove(name) else {
             return;
@@ -97,7 +85,6 @@ impl DeviceStore {
         }
     }
 
-    /// Takes a list of all claims in place of those that are known.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         self.claims.clear();
         self.held.clear();
@@ -107,7 +94,6 @@ impl DeviceStore {
         }
     }
 
-    /// Takes a new claim, or a new state of one.
     pub fn apply_claim(&mut self, claim: Claim) {
         self.delete_claim(&claim.namespace, &claim.name);
         let key: Arc<str> = tautline_core::model::key(&claim.namespace, &claim.name).into();
@@ -127,7 +113,6 @@ impl DeviceStore {
         self.claims.insert(key, Arc::new(claim));
     }
 
-    /// Forgets a claim, and what it held.
     pub fn delete_claim(&mut self, namespace: &str, name: &str) {
         let key = tautline_core::model::key(namespace, name);
         let Some(old) = self.claims.remove(key.as_str()) else {
@@ -157,7 +142,6 @@ impl DeviceStore {
         }
     }
 
-    /// Takes a list of all DeviceClasses.
     pub fn reset_classes(&mut self, list: impl IntoIterator<Item = Class>) {
         self.classes = list.into_iter().map(|c| (c.name.clone(), c)).collect();
     }
@@ -166,15 +150,14 @@ impl DeviceStore {
         self.classes.get(name)
     }
 
-    /// The class whose devices serve an extended resource of a pod, on nodes that
-    /// do not offer the resource themselves (KEP-5004): the one that names it,
-    /// the newest of several, or the one whose own name follows the prefix.
+    /// The class that serves an extended resource on nodes without that resource (KEP-5004): the
+    /// one that names it, the newest of several, or the one whose own name follows the prefix.
     pub fn class_of_resource(&self, resource: &str) -> Option<&Class> {
         if let Some(class) = resource.strip_prefix("deviceclass.resource.kubernetes.io/") {
             return self.classes.get(class);
         }
         let named = |c: &&Class| c.extended_resource.as_deref() == Some(resource);
-        // Names ascend, and of equal ages the first name counts.
+        // Names ascend: of equal ages the first name counts.
         let newest = self.classes.values().rev().filter(named);
         newest.max_by_key(|c| c.created_unix)
     }
@@ -184,9 +167,8 @@ impl DeviceStore {
         self.claims.get(key.as_str()).map(AsRef::as_ref)
     }
 
-    /// The claims of a pod: those that are reserved for it or were made for it
-    /// from a template, and those that its spec names (`named`; needed only
-    /// until they are reserved), each once.
+    /// The claims of a pod, each once: those reserved for it, those from its template, and
+    /// `named`, those of its spec (needed until they are reserved).
     pub fn claims_of<'a>(
         &self,
         uid: &str,
@@ -201,7 +183,6 @@ impl DeviceStore {
         found.map(AsRef::as_ref).collect()
     }
 
-    /// The devices that a node can reach, with what is left of each.
     pub fn node_devices(&self, node: &Node) -> NodeDevices {
         let mut out = NodeDevices::default();
         let local = self.by_node.get(&node.name).into_iter().flatten();
@@ -234,7 +215,7 @@ impl DeviceStore {
             for (position, device) in slice.devices.iter().enumerate() {
                 let holds = held.and_then(|h| h.get(&device.name));
                 let holds = holds.map(Vec::as_slice).unwrap_or_default();
-                // Also of devices that only other nodes can reach.
+                // Also devices that only other nodes can reach.
                 if !holds.is_empty() {
                     counters.charge(&device.consumes);
                 }

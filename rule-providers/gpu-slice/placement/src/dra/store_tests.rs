@@ -22,12 +22,10 @@ fn claims_take_and_give_back() {
     assert_eq!(free_names(&pools, "n"), ["gpu-0"]);
     assert_eq!(free_names(&pools, "m"), ["gpu-0"]);
     assert!(free_names(&pools, "other").is_empty());
-    // A new state of the same claim replaces the old one.
     pools.apply_claim(holding("a", "n", &["gpu-0"]));
     assert_eq!(free_names(&pools, "n"), ["gpu-1"]);
     pools.delete_claim("default", "a");
     assert_eq!(free_names(&pools, "n"), ["gpu-0", "gpu-1"]);
-    // Administrative access takes nothing.
     let mut admin = holding("b", "n", &["gpu-0"]);
     for a in admin.allocated.iter_mut().flatten() {
         a.admin = true;
@@ -37,7 +35,7 @@ fn claims_take_and_give_back() {
 }
 
 #[test]
-fn partitions_take_what_they_share() {
+fn partitions_take_shared_counters() {
     let mut pools = pools(partitioned("n", 1));
     pools.apply_claim(holding("a", "n-parts", &["gpu-0-mig-4g40gb-0"]));
     let free = free_names(&pools, "n");
@@ -77,7 +75,6 @@ fn a_pool_counts_once_all_of_its_newest_slices_are_there() {
     );
     pools.apply_slice(counters.clone());
     assert!(!free_names(&pools, "n").is_empty());
-    // The driver begins with a new generation, and comes to its end.
     let newer = |s: &Slice| Slice {
         generation: 2,
         ..s.clone()
@@ -86,7 +83,6 @@ fn a_pool_counts_once_all_of_its_newest_slices_are_there() {
     assert!(free_names(&pools, "n").is_empty());
     pools.apply_slice(newer(&devices));
     assert!(!free_names(&pools, "n").is_empty());
-    // An old slice under another name does no harm.
     pools.apply_slice(Slice {
         name: "old".into(),
         ..devices
@@ -182,7 +178,7 @@ fn pods_find_their_claims() {
 }
 
 #[test]
-fn faults_of_what_is_held() {
+fn faults_of_held_devices() {
     let mut slice = whole("n", 2);
     let mut pools = pools([slice.clone()]);
     let claim = holding("a", "n", &["gpu-0"]);
@@ -288,7 +284,6 @@ proptest! {
         }
         prop_assert_eq!(format!("{:?}", events.claims_by_pod), format!("{:?}", listed.claims_by_pod));
         prop_assert_eq!(format!("{:?}", events.by_node), format!("{:?}", listed.by_node));
-        // Everything gone leaves nothing.
         for s in &slices {
             events.delete_slice(&s.name);
         }
@@ -298,7 +293,6 @@ proptest! {
         prop_assert_eq!(format!("{events:?}"), format!("{:?}", DeviceStore::default()));
     }
 
-    /// Held devices are never free, whatever claims hold.
     #[test]
     fn held_is_not_free(held in prop::collection::vec(0..40usize, 0..10)) {
         let slices = partitioned("n", 2);

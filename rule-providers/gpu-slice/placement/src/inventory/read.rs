@@ -1,5 +1,3 @@
-//! A node's inventory from its resources, labels and annotations and its pods.
-
 use std::sync::Arc;
 
 use tautline_core::model::{Node, Pod};
@@ -13,10 +11,8 @@ use crate::{
 
 /// More cards than any node has: a mistake in a label.
 const MAX_CARDS: i64 = 1_024;
-/// The amount of a resource that the node does not list.
 const UNLISTED: i64 = i64::MAX / 4;
 
-/// Resources reserved on a node for a pod that the watch does not show there yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReservation {
     pub pod: Box<str>,
@@ -25,7 +21,6 @@ pub struct PodReservation {
     pub parts: Vec<CardShare>,
 }
 
-/// The devices of `node`, and what its `pods` and reservations hold of them.
 pub fn read<'a>(
     names: &Names,
     node: &Node,
@@ -118,7 +113,6 @@ pub fn read<'a>(
                 });
             }
         }
-        // Last: pods whose card is not known go on the free parts.
         assign_annotated(names, &mut cards, pods.clone(), &mut all.warnings);
         all.pools.push(pool(SharingMode::Milli, None, cards));
     }
@@ -137,7 +131,6 @@ pub fn read<'a>(
     all
 }
 
-/// The cards in a pod's annotation, in any of the known forms.
 pub fn assigned_cards(
     names: &Names,
     pod: &Pod,
@@ -193,8 +186,7 @@ fn counted<'a>(
     }
 }
 
-/// Assigns thousandths to cards in the tightest packing: the largest requests first, each on the
-/// fullest card that can take all of it, else on whole cards and a remainder.
+/// The largest requests first, each on the fullest card with enough, else on whole cards.
 fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
@@ -206,7 +198,6 @@ fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
                 .filter(|c| c.left_milli() >= part)
                 .min_by_key(|c| c.left_milli());
             let Some(card) = fullest else {
-                // More than the node has left: on the first card, to show as over-committed.
                 if let Some(first) = cards.first_mut() {
                     first.holders.push(holder(pod, part, false));
                 }
@@ -218,8 +209,6 @@ fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
     }
 }
 
-/// Assigns pods to the cards that their annotations name; pods without such an annotation where
-/// they pack tightest.
 fn assign_annotated<'a>(
     names: &Names,
     cards: &mut [Card],
@@ -235,7 +224,7 @@ fn assign_annotated<'a>(
                         Some(card) => card.holders.push(holder(pod, part.milli, true)),
                         // Evaluate reports cards that have gone.
                         None if part.card.bytes().all(|b| b.is_ascii_digit()) => {}
-                        // By UUID: a card of the node, but it is not known which.
+                        // A UUID: the index of the card is unknown.
                         None => unknown.push((pod, 1, part.milli)),
                     }
                 }
@@ -257,8 +246,7 @@ fn assign_annotated<'a>(
     }
 }
 
-/// The number of cards that annotations request, and the thousandths of each: a share of one
-/// card, or whole cards.
+/// The number of cards and the thousandths of each: a share of one card, or whole cards.
 pub fn annotated_request<'a>(
     names: &Names,
     annotation: impl Fn(&str) -> Option<&'a str>,
@@ -270,7 +258,6 @@ pub fn annotated_request<'a>(
     }
     let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
     let count = count.unwrap_or(1);
-    // Several cards are given as whole ones only.
     let milli = if count > 1 { CARD } else { milli };
     ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }

@@ -59,7 +59,6 @@ fn read_packs_each_share_on_one_card() {
         pod("c", &[(shared, 2)], &[]),
     ];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
-    // b and a fill the first card, c has half of the second.
     assert_eq!(left(&all.pools[0]), [0, 500]);
     assert!(all.warnings.is_empty());
 }
@@ -92,7 +91,6 @@ fn read_follows_annotations_and_health() {
                 ("alibabacloud.com/gpu-milli", "460"),
             ],
         ),
-        // A request without assigned card: the fullest card that fits.
         pod(
             "c",
             &[],

@@ -1,14 +1,10 @@
-//! One card in MIG mode and the instances on it.
-
 use std::fmt;
 
 use super::{Geometry, Profile};
 
-/// Cards have at most this many memory slices.
 const SLICES: usize = 8;
 
-/// An instance's place: its profile and its first memory slice. As
-/// `nvidia-smi mig -lgi` shows it: `3g.20gb 4:4`.
+/// An instance's profile and first memory slice, as in `nvidia-smi mig -lgi`: `3g.20gb 4:4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     pub profile: &'static Profile,
@@ -16,7 +12,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// The memory slices it takes, the lowest bit the first one.
+    /// The lowest bit is the first slice.
     pub fn slices(&self) -> u16 {
         self.profile.mask(self.start)
     }
@@ -29,7 +25,6 @@ impl fmt::Display for Placement {
     }
 }
 
-/// The reason why an instance cannot be taken or released.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigError {
     #[error("profile {profile} is none of card {card}; take one of its own")]
@@ -52,17 +47,14 @@ pub enum MigError {
     Absent(Placement),
 }
 
-/// A card in MIG mode. It never has more on it than it has room for: the only
-/// ways in are [`Mig::take`] and [`Mig::take_at`].
+/// [`Mig::take`] and [`Mig::take_at`] never exceed the card.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MigCard {
     geometry: &'static Geometry,
-    /// The instances by their first memory slice.
     instances: [Option<&'static Profile>; SLICES],
 }
 
 impl MigCard {
-    /// A card with nothing on it.
     pub fn new(geometry: &'static Geometry) -> Self {
         Self {
             geometry,
@@ -74,7 +66,6 @@ impl MigCard {
         self.geometry
     }
 
-    /// The instances by start.
     pub fn instances(&self) -> impl Iterator<Item = Placement> + '_ {
         let at = |(start, p): (usize, &Option<&'static Profile>)| {
             let start = u8::try_from(start).ok()?;
@@ -83,20 +74,17 @@ impl MigCard {
         self.instances.iter().enumerate().filter_map(at)
     }
 
-    /// Compute slices that no instance has.
     pub fn free_compute(&self) -> u8 {
         let used: u8 = self.instances().map(|i| i.profile.compute).sum();
         self.geometry.compute.saturating_sub(used)
     }
 
-    /// Memory slices that no instance has.
     pub fn free_memory(&self) -> u8 {
         let used: u8 = self.instances().map(|i| i.profile.memory).sum();
         self.geometry.memory.saturating_sub(used)
     }
 
-    /// The scarcer of compute and memory that is left, in thousandths of the
-    /// card. An instance of that size need not fit: see [`Mig::fits`].
+    /// The scarcer of free compute and memory; an instance of that size need not fit.
     pub fn free_milli(&self) -> u16 {
         let share = |part: u8, whole: u8| u16::from(part) * 1000 / u16::from(whole.max(1));
         let Geometry {
@@ -105,17 +93,14 @@ impl MigCard {
         share(self.free_compute(), *compute).min(share(self.free_memory(), *memory))
     }
 
-    /// Whether a further instance of the profile fits.
     pub fn fits(&self, profile: &Profile) -> bool {
         self.max_instances(profile) > 0
     }
 
-    /// The number of further instances of one profile that fit, without any others.
     pub fn max_instances(&self, profile: &Profile) -> u8 {
         let Some(own) = self.own(profile) else {
             return 0;
         };
-        // Starts of one profile are apart, so free ones do not meet each other.
         let starts = self.starts(own).count();
         let by_compute = self.free_compute() / own.compute.max(1);
         let most = if own.media { 1 } else { own.count };
@@ -123,18 +108,16 @@ impl MigCard {
             .min(u8::try_from(starts).unwrap_or(u8::MAX))
     }
 
-    /// The place where the next instance of the profile does least harm: the start that
-    /// leaves the largest sum, over all profiles, of the instances of it that
-    /// could still come times its compute slices; of equal ones the last start,
-    /// as NVIDIA's driver fills a card from its end. So the first `3g` of a card
-    /// goes to slice 4, where a `4g` still fits beside it. Simulated on mixes of
-    /// profiles that come and go, this turns at most 0.8 points of the instances
-    /// more away than the best policy there is (found by value iteration).
+    /// The place of the next instance: the start that leaves the largest sum, over all profiles,
+    /// of further instances times their compute slices; of equal ones the last start, as
+    /// NVIDIA's driver fills a card from its end. So the first `3g` goes to slice 4, where a
+    /// `4g` still fits next to it. Simulated on mixes of profiles that come and go, this refuses
+    /// at most 0.8 points more instances than the optimal policy (found by value iteration).
     pub fn place(&self, profile: &Profile) -> Option<Placement> {
         self.place_weighted(profile, |p| u64::from(!p.media))
     }
 
-    /// The same with a weight for each profile: its demand.
+    /// [`Self::place`] with a weight for each profile: its demand.
     pub fn place_weighted(
         &self,
         profile: &Profile,
@@ -153,8 +136,7 @@ impl MigCard {
         Some(Placement { profile, start })
     }
 
-    /// The value of further instances, as [`MigCard::place`] weighs them: a measure of how
-    /// useful the card still is, the higher the better.
+    /// The value of further instances as in [`MigCard::place`]: higher is better.
     pub fn remaining_value(&self, demand: impl Fn(&Profile) -> u64) -> u64 {
         let profiles = self.geometry.profiles.iter();
         profiles
@@ -165,17 +147,13 @@ impl MigCard {
             .fold(0, u64::saturating_add)
     }
 
-    /// Takes the best place for an instance of the profile, if there is one.
     pub fn take(&mut self, profile: &Profile) -> Option<Placement> {
         let placement = self.place(profile)?;
         self.put(placement);
         Some(placement)
     }
 
-    /// Takes a given place: what a device that is there already has.
-    ///
-    /// # Errors
-    /// The place is none of the profile's, or it is not free.
+    /// Takes a given place, for a device that exists.
     pub fn take_at(&mut self, profile: &Profile, start: u8) -> Result<Placement, MigError> {
         let own = self.own(profile).ok_or_else(|| MigError::NoProfile {
             card: self.geometry.name,
@@ -205,10 +183,6 @@ impl MigCard {
         Ok(placement)
     }
 
-    /// Gives a place back.
-    ///
-    /// # Errors
-    /// Nothing of that profile is there.
     pub fn release(&mut self, placement: Placement) -> Result<(), MigError> {
         match self.instances.get_mut(usize::from(placement.start)) {
             Some(at) if *at == Some(placement.profile) => {
@@ -219,7 +193,7 @@ impl MigCard {
         }
     }
 
-    /// The card's own profile of that name: no other model's may come in.
+    /// Another model's profile must not be used.
     fn own(&self, profile: &Profile) -> Option<&'static Profile> {
         self.geometry.profiles.iter().find(|p| *p == profile)
     }

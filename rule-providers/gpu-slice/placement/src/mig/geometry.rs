@@ -1,19 +1,12 @@
-//! Profiles of the models that can be partitioned.
-
-/// A kind of GPU instance of one model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// As NVIDIA names it: `1g.5gb`, `1g.5gb+me`.
+    /// NVIDIA's name: `1g.5gb`, `1g.5gb+me`.
     pub name: &'static str,
-    /// Compute slices.
     pub compute: u8,
-    /// Memory slices, one after another.
     pub memory: u8,
-    /// First memory slices that it may have.
     pub starts: &'static [u8],
-    /// Instances of it that a card may have.
     pub count: u8,
-    /// It has the media engines (`+me`), which one instance of a card may have.
+    /// With the media engines (`+me`), which only one instance can have.
     pub media: bool,
 }
 
@@ -24,18 +17,16 @@ impl Profile {
         share(self.compute, of.compute).max(share(self.memory, of.memory))
     }
 
-    /// Its memory slices from a start, as bits.
     pub(super) fn mask(&self, start: u8) -> u16 {
         ((1 << self.memory) - 1) << start
     }
 }
 
-/// The instances that a card of one model and memory may have.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// The models that are cut like this, and their memory in GB.
+    /// Models and their memory in GB.
     pub name: &'static str,
-    /// Nominal memory of the card as its largest profile names it.
+    /// Nominal memory, as in the name of the largest profile.
     pub memory_gb: u16,
     pub compute: u8,
     pub memory: u8,
@@ -43,8 +34,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The profile of a name: `1g.5gb`, also as a resource or a request has it
-    /// (`nvidia.com/mig-1g.5gb`, `mig-1g.5gb.me` for `1g.5gb+me`).
+    /// Accepts `1g.5gb`, `nvidia.com/mig-1g.5gb`, `mig-1g.5gb.me` for `1g.5gb+me`.
     pub fn profile(&self, name: &str) -> Option<&'static Profile> {
         let name = name.rsplit('/').next().unwrap_or(name);
         let name = name.strip_prefix("mig-").unwrap_or(name);
@@ -57,7 +47,6 @@ impl Geometry {
             .find(|p| p.media == media && p.name.strip_suffix("+me").unwrap_or(p.name) == base)
     }
 
-    /// All geometries that are known.
     pub fn all() -> &'static [Geometry] {
         &ALL
     }
@@ -87,8 +76,7 @@ const fn with_media(profile: Profile) -> Profile {
     }
 }
 
-/// The seven profiles of every model with 7 compute and 8 memory slices: only
-/// their names differ. The third has the double memory of the first.
+/// Profiles with 7 compute and 8 memory slices. The third has twice the memory of the first.
 const fn seven(names: [&'static str; 7]) -> [Profile; 7] {
     let [one, one_media, double, two, three, four, all] = names;
     [
@@ -210,7 +198,6 @@ mod tests {
                 assert!(p.memory > 0 && p.compute <= g.compute, "{p:?}");
                 for (i, s) in p.starts.iter().enumerate() {
                     assert!(s + p.memory <= g.memory, "{p:?} at {s}");
-                    // Starts of one profile are apart: free ones are a count.
                     assert!(i == 0 || p.starts[i - 1] + p.memory <= *s, "{p:?}");
                 }
                 let count = if p.media { 1 } else { p.starts.len() as u8 };

@@ -1,9 +1,6 @@
-//! The geometry of a card, by its product name or its memory.
-
 use super::Geometry;
 
-/// Models that can be partitioned, and the memory sizes in GB that they come in.
-/// Where a name does not state the memory, the first size counts.
+/// Memory sizes in GB; the first is the default.
 const MODELS: [(&str, &[u16]); 10] = [
     ("A30", &[24]),
     ("A100", &[40, 80]),
@@ -18,14 +15,11 @@ const MODELS: [(&str, &[u16]); 10] = [
 ];
 
 impl Geometry {
-    /// The geometry of a product, as NVIDIA's GPU feature discovery labels it
-    /// (`NVIDIA-A100-SXM4-40GB`, also with `-MIG-1g.5gb` or `-SHARED` behind it)
-    /// or a DRA driver's attribute `productName` has it. `memory_mib` is the
-    /// label `nvidia.com/gpu.memory` of a whole card; it decides between sizes
-    /// that the name leaves open, and a size that the model does not come in
-    /// means an unknown geometry.
+    /// The geometry of a product name, as of NVIDIA's GPU feature discovery
+    /// (`NVIDIA-A100-SXM4-40GB`, also with a suffix `-MIG-1g.5gb` or `-SHARED`) or of a DRA
+    /// driver's attribute `productName`. `memory_mib`, the label `nvidia.com/gpu.memory` of a
+    /// whole card, decides between sizes; an unknown size means an unknown geometry.
     pub fn of_product(product: &str, memory_mib: Option<u64>) -> Option<&'static Geometry> {
-        // A suffix of MIG devices names their memory, not the card's.
         let product = product.split("-MIG-").next().unwrap_or(product);
         let words = || product.split(|c: char| !c.is_ascii_alphanumeric());
         let (model, sizes) = MODELS
@@ -37,15 +31,14 @@ impl Geometry {
         let gb = match (named, memory_mib) {
             (Some(gb), _) => gb,
             (None, Some(mib)) => nearest(mib, sizes)?,
-            // The 94 GB card has NVL in its name instead.
+            // The name of the 94 GB card contains NVL.
             (None, None) if *model == "H100" && words().any(|w| w == "NVL") => 94,
             (None, None) => *sizes.first()?,
         };
         of_size(gb)
     }
 
-    /// The geometry of a card of so much memory that is known to be in MIG mode;
-    /// other cards of the same size may have none.
+    /// For cards that are known to be in MIG mode; others of the same size may have no geometry.
     pub fn of_memory(memory_mib: u64) -> Option<&'static Geometry> {
         let sizes: Vec<u16> = Geometry::all().iter().map(|g| g.memory_gb).collect();
         of_size(nearest(memory_mib, &sizes)?)
@@ -56,7 +49,7 @@ fn of_size(gb: u16) -> Option<&'static Geometry> {
     Geometry::all().iter().find(|g| g.memory_gb == gb)
 }
 
-/// The nearest size; drivers show up to 3 % less memory than the name says.
+/// Drivers show up to 3 % less memory than the name says.
 fn nearest(mib: u64, sizes: &[u16]) -> Option<u16> {
     let off = |gb: &u16| (u64::from(*gb) * 1024).abs_diff(mib);
     let gb = sizes.iter().min_by_key(|gb| off(gb))?;

@@ -13,7 +13,6 @@ fn named(mig: &MigCard, name: &str) -> &'static Profile {
     mig.geometry().profile(name).unwrap()
 }
 
-/// Takes profiles in turn; how many found a place.
 fn filled(memory_gb: u16, names: &[&str]) -> usize {
     let mut mig = card(memory_gb);
     let taken = |n: &&&str| mig.take(named(&mig, n)).is_some();
@@ -142,8 +141,8 @@ fn take_fits_the_mixtures_of_the_guide() {
     for names in [
         &["4g.20gb", "4g.20gb"][..],
         &["3g.20gb", "3g.20gb", "1g.5gb"],
-        // A lone 2g goes to slice 4, for a 4g to come: a second one then takes
-        // from the half that a 3g would need.
+        // A lone 2g goes to slice 4, to leave space for a 4g: a second one then takes from the
+        // half that a 3g would need.
         &["2g.10gb", "2g.10gb", "3g.20gb"],
         &["7g.40gb", "1g.5gb"],
         &["1g.5gb+me", "1g.5gb+me"],
@@ -154,8 +153,8 @@ fn take_fits_the_mixtures_of_the_guide() {
     assert_eq!(filled(24, &["2g.12gb+me", "1g.6gb+me", "1g.6gb"]), 2);
 }
 
-/// The guide's figure of an A100 has 19 ways to fill it with its five basic
-/// profiles: 6 of the first half times 3 of the second, and the whole card.
+/// The guide's figure of an A100 has 19 combinations of its five basic profiles: 6 of the first
+/// half times 3 of the second, and the whole card.
 #[test]
 fn nineteen_fillings_of_an_a100() {
     let basic = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"];
@@ -293,7 +292,6 @@ proptest! {
         }
     }
 
-    /// Exactly that many instances fit.
     #[test]
     fn could_fit_max_is_exact(which in 0..8usize, there in prop::collection::vec(0..7usize, 0..6), next in 0..7usize) {
         let geometry = &Geometry::all()[which];
@@ -311,8 +309,8 @@ proptest! {
     }
 }
 
-/// Pods that come and go at random on one card: the rule turns fewer away than
-/// the lowest free start does, and is not worse than the highest.
+/// Pods that come and go at random on one card: the rule refuses fewer than the lowest free
+/// start does, and not more than the highest.
 #[test]
 fn place_rejects_fewer_pods_than_the_lowest_start() {
     let rules: [fn(&MigCard, &'static Profile) -> Option<Placement>; 3] = [
@@ -345,7 +343,7 @@ fn turned_away(rule: fn(&MigCard, &'static Profile) -> Option<Placement>, pods: 
         (random >> 33) % below
     };
     for _ in 0..pods {
-        // About two of three instances go before the next comes.
+        // About two of three instances leave before the next arrives.
         for there in mig.instances().collect::<Vec<_>>() {
             if next(3) == 0 {
                 mig.release(there).unwrap();

@@ -1,5 +1,4 @@
-//! Best fit: the node with the least CPU and GPU left, both as parts of a large
-//! node (128 cores, 8 cards), as FGD's artifact has it.
+//! Best fit as in FGD's artifact, with CPU and GPU relative to a node of 128 cores and 8 cards.
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::shape::Shape;

@@ -13,7 +13,6 @@ use crate::{
     shape::{CARD, Shape},
 };
 
-/// The published policy, with its cost cut to 101 steps.
 #[derive(Clone, Debug, Default)]
 pub struct Fgd {
     types: PlannedClasses,
@@ -76,7 +75,7 @@ impl Policy for Fgd {
                 });
             }
         }
-        // Only for a share next to whole cards: all cards may be taken by the whole ones.
+        // A share next to whole cards, which may take all cards.
         best.unwrap_or_else(|| PlacementCost {
             cost: 100,
             card: capacity.tightest_card(shape),

@@ -1,5 +1,5 @@
-//! GPU packing: a share goes to a card in use, fullest first, then to a free card
-//! of a node in use, then to an idle node; whole cards to nodes in use.
+//! GPU packing: a share goes to a card in use, fullest first, then to a free card of a node in
+//! use, then to an idle node; whole cards to nodes in use.
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::shape::{CARD, Shape};

@@ -1,19 +1,17 @@
-//! The value of the remainder of a card: dual prices of the cutting-stock linear
-//! programme (Gilmore and Gomory, 1961): the fewest cards that hold the popular sizes
-//! in the proportions they come in.
+//! The value of a card's remainder: dual prices of the cutting-stock linear programme (Gilmore
+//! and Gomory, 1961): the fewest cards that hold the popular sizes in their proportions.
 //!
-//! The price of a size is what one more pod of it costs of a card when all are packed
-//! as well as can be: a size that fits where nothing else does costs nothing. A rest is
-//! worth the dearest set of sizes that fits it.
+//! A size's price is the part of a card that one more pod of it costs in the best packing: a
+//! size that fits where nothing else does costs nothing. A remainder is worth the dearest set of
+//! sizes that fits it.
 
 use crate::shape::CARD;
 
 const WHOLE: usize = CARD as usize;
-/// Pivots a size; a degenerate programme ends here, with prices nearly right.
+/// Pivots for each size: the limit for degenerate programmes, whose prices are nearly right.
 const PIVOTS: usize = 50;
 const EPSILON: f64 = 1e-9;
 
-/// The value of each remainder of a card, in thousandths.
 #[derive(Clone, Debug)]
 pub(super) struct RemainderValues(Box<[f64]>);
 
@@ -24,14 +22,13 @@ impl Default for RemainderValues {
 }
 
 impl RemainderValues {
-    /// From sizes (1 to 1000) with their frequencies.
     pub(super) fn from_demand(mut demand: Vec<(u16, f64)>) -> Self {
         demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
         demand.sort_by_key(|(size, _)| *size);
-        demand.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
+        demand.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
             if same {
-                kept.1 += later.1;
+                earlier.1 += later.1;
             }
             same
         });
@@ -45,14 +42,12 @@ impl RemainderValues {
         Self(worth.into())
     }
 
-    /// The value of so many thousandths left.
     pub(super) fn value(&self, milli: u16) -> f64 {
         self.0[usize::from(milli).min(WHOLE)]
     }
 }
 
-/// A revised simplex with a dense inverse, a row a size. The first basis cuts each
-/// card into one size.
+/// A revised simplex with a dense inverse. The first basis cuts each card into one size.
 struct LinearProgramme {
     inverse: Vec<Vec<f64>>,
     cards: Vec<f64>,
@@ -71,7 +66,7 @@ impl LinearProgramme {
         for (i, (size, p)) in demand.iter().enumerate() {
             let copies = f64::from(CARD / size);
             made.inverse[i][i] = 1.0 / copies;
-            // Slightly apart, against cycling.
+            // A small perturbation against cycling.
             let apart = 1.0 + 1e-6 * ((i as f64 * 0.618).fract() + 1.0);
             made.cards[i] = p / total * apart / copies;
         }
@@ -83,7 +78,6 @@ impl LinearProgramme {
         for _ in 0..PIVOTS * (sizes.len() + 1) {
             let cheapest = (0..sizes.len()).min_by(|a, b| prices[*a].total_cmp(&prices[*b]));
             let (column, cost) = match cheapest.filter(|i| prices[*i] < -1e-7) {
-                // Holding more of it than comes would be cheaper.
                 Some(i) => {
                     let mut column = vec![0.0; sizes.len()];
                     column[i] = -1.0;
@@ -115,7 +109,6 @@ impl LinearProgramme {
         (0..self.cost.len()).map(|j| column(j).sum()).collect()
     }
 
-    /// Brings a column into the basis; whether that was possible.
     fn enter(&mut self, column: &[f64], cost: f64) -> bool {
         let dot = |row: &Vec<f64>| row.iter().zip(column).map(|(a, b)| a * b).sum();
         let along: Vec<f64> = self.inverse.iter().map(dot).collect();
@@ -144,8 +137,7 @@ impl LinearProgramme {
     }
 }
 
-/// The dearest filling of every rest, and the copies in a whole card's (an unbounded
-/// knapsack).
+/// An unbounded knapsack: the dearest filling of every remainder, and the copies in a card's.
 fn knapsack(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let (mut worth, mut last) = (vec![0.0_f64; WHOLE + 1], vec![None; WHOLE + 1]);
     for rest in 1..=WHOLE {
@@ -189,13 +181,12 @@ mod tests {
         let rests = [240, 250, 500, 749, 1000];
         assert_eq!(worth(&halves, &rests), [0, 250, 500, 500, 1000]);
         // A size that fits next to a frequent 810 has no price.
-        let beside = [(810, 10.0), (160, 1.0), (470, 4.0)];
-        assert_eq!(worth(&beside, &[190, 470, 810]), [0, 500, 1000]);
+        let demand = [(810, 10.0), (160, 1.0), (470, 4.0)];
+        assert_eq!(worth(&demand, &[190, 470, 810]), [0, 500, 1000]);
         assert_eq!(worth(&[], &[999, 1000]), [0, 1000]);
     }
 
     proptest! {
-        /// A larger remainder is never worth less, and none is worth more than a card.
         #[test]
         fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
             let prices = RemainderValues::from_demand(demand);

@@ -1,5 +1,4 @@
-//! Spread: the node with most GPU left, and of it the card with most left. For
-//! those who want neighbours few rather than nodes full.
+//! Spread: few neighbours instead of full nodes.
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::shape::Shape;
@@ -13,7 +12,6 @@ impl Policy for Spread {
             .filter(|c| shape.share > 0 && capacity.can_give_share(shape, *c))
             .max_by_key(|c| (capacity.cards()[*c], std::cmp::Reverse(*c)));
         PlacementCost {
-            // Idle GPU of a node stays far below this.
             cost: (1 << 20) - capacity.idle_milli().min(1 << 20),
             card: card.map(|c| c as u16),
             ..PlacementCost::default()

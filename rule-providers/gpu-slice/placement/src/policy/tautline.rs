@@ -25,23 +25,19 @@ use crate::{
     shape::{CARD, Shape},
 };
 
-/// The weight of each term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Terms {
-    /// Exponent of scarcity.
     scarcity: f64,
-    /// Weight of CPU in the GPU that a class could use; 0: none.
+    /// Weight of CPU in a class's usable GPU; 0: none.
     cpu: f64,
     card: f64,
     mix: f64,
-    /// Weight of the CPU of the average pod of the mix.
     mix_cpu: f64,
     remainder_weight: f64,
     full: f64,
     order: f64,
 }
 
-/// The terms for a cluster that fills up.
 const FILL: Terms = Terms {
     scarcity: 0.7,
     cpu: 1.0 / 0.7,
@@ -53,7 +49,7 @@ const FILL: Terms = Terms {
     order: 3000.0,
 };
 
-/// The terms for a full cluster, where as many pods leave as come.
+/// For a full cluster with as many departures as arrivals.
 const CHURN: Terms = Terms {
     scarcity: 1.0,
     cpu: 0.5,
@@ -67,9 +63,8 @@ const CHURN: Terms = Terms {
 
 impl Terms {
     /// Between [`FILL`] at 0 and [`CHURN`] at 1. The CPU terms of CHURN count under pressure
-    /// only: they make a pod with little CPU cheap on an idle node with
-    /// little CPU, and so break nodes that large pods need, which pays only where
-    /// hardly any are left.
+    /// only: they make pods with little CPU cheap on idle nodes with little CPU, and so break
+    /// nodes that large pods need, which pays only where hardly any are left.
     fn at(turnover: f64, pressure: f64) -> Self {
         let a = FILL;
         let b = Self {
@@ -91,46 +86,38 @@ impl Terms {
     }
 }
 
-/// Turnover is averaged over about so many changes.
+/// Changes over which turnover is averaged.
 const TURNOVER_CHANGES: f64 = 1000.0;
-/// Idle GPU is averaged over about so many changes.
+/// Changes over which idle GPU is averaged.
 const IDLE_CHANGES: f64 = 500.0;
-/// Idle parts of all GPU at which pressure is full, and at which there is none.
+/// Idle parts of all GPU at full pressure and at none.
 const FULL_PRESSURE_IDLE: f64 = 0.08;
 const NO_PRESSURE_IDLE: f64 = 0.11;
-/// Weights are computed again when one is off by so much.
+/// The error of a weight that triggers a new computation.
 const DRIFT: f64 = 0.03;
-/// Less than so many thousandths count as so many: the last cards are not infinitely
-/// scarce.
+/// The minimum of usable GPU, so that the last cards are not infinitely scarce.
 const MIN_MILLI: f64 = 8000.0;
-/// Costs are integers in steps of this part of a thousandth.
+/// Steps of the integer costs in a thousandth.
 const STEPS: f64 = 64.0;
-/// Costs that differ by no more thousandths are equal: a hundredth of a card is of no use.
+/// Thousandths: a hundredth of a card is useless.
 const RESOLUTION_MILLI: f64 = 10.0;
-/// Sizes that have a price of their own.
 const SIZES: usize = 128;
-/// More groups than any mix has; the rest of a round needs no allocation.
 const GROUPS: usize = 128;
 
-/// The policy, with its sums over all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Tautline {
     types: PlannedClasses,
     terms: Terms,
     table: UsableTable,
     remainder_values: RemainderValues,
-    /// Thousandths of a core that go with a thousandth of GPU, times `mix_cpu`.
     cpu_per_gpu: f64,
     idle_milli: f64,
-    /// All cards of all nodes.
     cards_milli: f64,
     usable: Vec<f64>,
     weights: Vec<f64>,
-    /// The weights of the classes of each kind, in the table's order.
     weights_by_kind: Vec<Vec<f64>>,
     departures: f64,
     turnover: f64,
-    /// The recent idle part of all GPU.
     idle: f64,
     pressure: f64,
     epoch: u32,
@@ -202,7 +189,6 @@ impl Tautline {
         p * (self.idle_milli.max(MIN_MILLI) / usable).powf(self.terms.scarcity)
     }
 
-    /// Idle GPU that so much CPU can serve with pods of the average mix.
     fn fed_by_cpu(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
         match self.cpu_per_gpu {
             rate if rate > 0.0 => idle_milli.min(cpu_milli / rate),
@@ -210,7 +196,6 @@ impl Tautline {
         }
     }
 
-    /// The usable GPU that the classes of the node lose.
     fn lost_value(
         &self,
         capacity: &NodeCapacity,
@@ -236,7 +221,7 @@ impl Policy for Tautline {
                 None => demand.push((t.milli, count)),
             }
         }
-        // A programme of the most frequent sizes is done in milliseconds.
+        // A limit on the time of the programme: milliseconds.
         demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         demand.truncate(SIZES);
         self.remainder_values = RemainderValues::from_demand(demand);
@@ -314,11 +299,11 @@ impl Policy for Tautline {
         let idle = capacity.idle_milli() as f64;
         let left = idle - shape.milli() as f64;
         let fed = self.fed_by_cpu(capacity.cpu_milli() as f64, idle) - self.fed_by_cpu(cpu, left);
-        // Nodes that are alike have the same cost to the last digit but for the order.
+        // Equal nodes must have equal costs to the last digit, except for the order.
         let alike = self.terms.mix * fed + self.terms.full * left / (8.0 * f64::from(CARD));
         let shared = alike + self.terms.order * node.position;
 
-        // The whole cards are gone in any case, whichever card the share comes from.
+        // The whole cards are gone whichever card the share comes from.
         let mut scratch = [0.0; GROUPS];
         let mut long = Vec::new();
         let after: &mut [f64] = if groups <= GROUPS {

@@ -1,37 +1,30 @@
-//! The GPU of a node that each class of requests could still use.
-
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::{PlannedClass, PlannedClasses},
     shape::CARD,
 };
 
-/// Weights in the count of usable GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
-    /// Weight of CPU; 0: CPU matters for the next copy only.
+    /// 0: CPU limits the next copy only.
     pub(super) cpu_weight: f64,
-    /// Weight of the remainder of a card: 0 counts copies that fit, 1 counts every card with
-    /// enough left in full, as FGD does.
+    /// 0: copies that fit; 1: the whole of every card with enough left, as in FGD.
     pub(super) remainder_weight: f64,
 }
 
-/// A class on one kind of card.
 #[derive(Clone, Debug)]
 struct ClassEntry {
     cpu_milli: f64,
-    /// Thousandths of GPU for each thousandth of a core.
     gpu_per_cpu: f64,
     group: usize,
     class: usize,
 }
 
-/// The classes in groups: classes of one group request the same of cards.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsableTable {
     /// Thousandths of each card, and number of cards.
     groups: Vec<(u16, u16)>,
-    /// The thousandths that a group of shares can use of a card with so much left: `[left][group]`.
+    /// Thousandths of a card that a group of shares can use: `[left][group]`.
     usable_of_card: Vec<f64>,
     remainder_weight: f64,
     by_kind: Vec<Vec<ClassEntry>>,
@@ -77,12 +70,12 @@ impl UsableTable {
     }
 
     fn group(&mut self, class: &PlannedClass) -> usize {
-        let ask = (class.milli, class.cards);
+        let group = (class.milli, class.cards);
         self.groups
             .iter()
-            .position(|g| *g == ask)
+            .position(|g| *g == group)
             .unwrap_or_else(|| {
-                self.groups.push(ask);
+                self.groups.push(group);
                 self.groups.len() - 1
             })
     }
@@ -95,7 +88,7 @@ impl UsableTable {
         self.classes
     }
 
-    /// The classes that may run on a kind, in the order of [`Table::usable`].
+    /// The classes of a kind, in the order of [`Table::usable`].
     pub(super) fn classes_on(&self, kind: u16) -> impl Iterator<Item = usize> {
         self.entries(kind).iter().map(|e| e.class)
     }
@@ -104,7 +97,6 @@ impl UsableTable {
         self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
     }
 
-    /// The thousandths that each group could use of the cards with unlimited CPU.
     pub(super) fn usable_by_group(&self, cards: &[u16], out: &mut [f64]) {
         out.fill(0.0);
         for left in cards {
@@ -122,7 +114,6 @@ impl UsableTable {
         }
     }
 
-    /// Sets the groups of whole cards for so many free cards.
     pub(super) fn count_whole_cards(&self, free: usize, out: &mut [f64]) {
         for ((milli, cards), x) in self.groups.iter().zip(out) {
             if *milli == CARD {
@@ -134,7 +125,6 @@ impl UsableTable {
         }
     }
 
-    /// The thousandths that each class of the kind could use with the node's CPU.
     pub(super) fn usable_by_class(
         &self,
         kind: u16,
@@ -152,7 +142,6 @@ impl UsableTable {
         })
     }
 
-    /// The usable thousandths of a node, by group and then by class.
     pub(super) fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
         let mut all = vec![0.0; self.group_count()];
         self.usable_by_group(capacity.cards(), &mut all);

@@ -1,5 +1,3 @@
-//! From objects of `resource.k8s.io/v1` to those of [`tautline_gpu_placement::dra`].
-
 mod claim;
 mod slice;
 
@@ -16,7 +14,6 @@ use tautline_gpu_placement::dra::{Class, PoolId};
 pub use claim::resource_claim;
 pub use slice::resource_slice;
 
-/// A DeviceClass.
 pub fn device_class(class: &DeviceClass) -> Class {
     let selectors = class.spec.selectors.iter().flatten();
     let created = class.metadata.creation_timestamp.as_ref();

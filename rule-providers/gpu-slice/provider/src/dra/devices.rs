@@ -1,5 +1,4 @@
-//! Devices of DRA drivers. The scheduler picks the device; the provider's costs say on which
-//! node that does least harm, and its evaluations whether a pod still has its devices.
+//! Devices of DRA drivers, which the scheduler picks; costs rank the nodes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,17 +14,15 @@ use tautline_sdk::{CostRequest, Evaluation};
 
 use crate::{cluster_inventory::ClusterInventory, fit::Fit, unfit::Unfit};
 
-/// The cost of a node that may have the claimed devices, above that of all that have them.
+/// The cost of a node that may have the claimed devices, above all nodes that have them.
 const UNSURE: i64 = 1 << 33;
 
-/// Published devices and their claims, with each node's devices cached until a change.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pools: DeviceStore,
     nodes: HashMap<Arc<str>, NodeDevices>,
-    /// Claims with devices.
     allocated: usize,
-    /// All claims; `None`: the cluster has no API for them, or is not known yet.
+    /// `None`: the cluster has no API for claims, or it is not known yet.
     claims: Option<usize>,
 }
 
@@ -47,42 +44,38 @@ impl Devices {
         self.nodes.clear();
     }
 
-    /// Claims with devices, and without.
     pub(crate) fn claim_counts(&self) -> (usize, usize) {
         let all = self.claims.unwrap_or(0);
         (self.allocated, all - self.allocated)
     }
 
-    /// Forgets the devices of nodes that have changed.
     pub(crate) fn forget<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
         if !self.nodes.is_empty() {
             nodes.for_each(|name| _ = self.nodes.remove(name));
         }
     }
 
-    /// Devices that the claims of the asking pod request; `None`: no claim of it is known.
-    pub(crate) fn requested_by(&self, ask: &CostRequest) -> Option<PendingRequests> {
-        let workload = ask.workload.as_ref()?;
+    /// `None`: no claim of the pod is known.
+    pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<PendingRequests> {
+        let workload = request.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
-        let namespace = &ask.source.namespace;
+        let namespace = &request.source.namespace;
         let claims = self.pools.claims_of(&workload.uid, namespace, named);
         (!claims.is_empty()).then(|| pending_requests(&self.pools, claims))
     }
 
-    /// Whether all claims that the asking pod names are known, or the cluster has no claims.
-    pub(crate) fn knows_claims_of(&self, ask: &CostRequest) -> bool {
-        let namespace = &ask.source.namespace;
-        let mut named = ask.workload.iter().flat_map(|w| &w.resource_claims);
+    pub(crate) fn knows_claims_of(&self, request: &CostRequest) -> bool {
+        let namespace = &request.source.namespace;
+        let mut named = request.workload.iter().flat_map(|w| &w.resource_claims);
         self.claims.is_none() || named.all(|name| self.pools.claim(namespace, name).is_some())
     }
 
-    /// The fit of a pod's claims on a node.
     pub(crate) fn fit(
         &mut self,
         inventory: &ClusterInventory,
         snapshot: &Snapshot,
         name: &str,
-        ask: &PendingRequests,
+        pending: &PendingRequests,
     ) -> Fit {
         let (Some(node), Some(entry)) = (snapshot.node(name), inventory.node(name)) else {
             return Fit::Unusable(Unfit::unknown_node());
@@ -91,13 +84,12 @@ impl Devices {
         let devices = self.nodes.entry(Arc::clone(&node.name));
         let before = devices.or_insert_with(|| pools.node_devices(node));
         let mut after = before.clone();
-        if after.take_likely(ask).is_none() {
-            // The likely choice is a guess. Only one case is certain: a request without
-            // alternatives that finds too few free devices by itself.
+        if after.take_likely(pending).is_none() {
+            // Certain is only a request without alternatives that finds too few free devices.
             let lacks = |p: &&PendingRequest| {
                 p.alternatives == 1 && before.free_count(p) < p.count() as usize
             };
-            let Some(part) = ask.requests.iter().find(lacks) else {
+            let Some(part) = pending.requests.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
                 return Fit::usable(UNSURE, 0, entry.position, detail, None);
             };
@@ -114,7 +106,6 @@ impl Devices {
         Fit::usable(policy_cost, 0, entry.position, detail, None)
     }
 
-    /// The compliance of a pod's devices; `None`: its claims hold no devices.
     pub(crate) fn evaluate(&self, node: &str, pod: &Pod) -> Option<Evaluation> {
         let claims = self.pools.claims_of(&pod.uid, &pod.namespace, []);
         if claims.is_empty() {
@@ -140,9 +131,9 @@ impl Devices {
     }
 }
 
-/// The loss on the node's cards. On cards in MIG partitions: the instances that would no longer
-/// fit, as the place of a partition matters as much as its size. On others: whole cards, then
-/// the fuller node. No placement policy applies: the scheduler picks the device.
+/// The loss on the node's cards: with MIG the instances that would no longer fit, without it
+/// whole cards, then the fuller node. No placement policy applies: the scheduler picks the
+/// device.
 fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let (had, has) = (before.cards(), after.cards());
     let whole = |cards: &[DeviceCard]| cards.iter().filter(|c| c.free_milli == CARD).count();

@@ -9,7 +9,6 @@ use tautline_sdk::{CostAnswer, CostRequest, Reference, RuleProvider, Workload};
 
 use crate::{Config, GpuSlice};
 
-/// Two nodes, of which `has` has a device, and no pod that the provider has seen.
 fn provider() -> GpuSlice {
     let store = ClusterStore::default();
     for name in ["has", "none"] {
@@ -88,7 +87,6 @@ async fn claims_identify_an_unknown_pod() {
     let provider = provider();
     provider.set_claims(vec![claim("named", None), claim("made", Some("u"))]);
     assert_eq!(usable(&provider, &["named"]).await, ["has"]);
-    // Made for it from a template.
     assert_eq!(usable(&provider, &[]).await, ["has"]);
     provider.set_claims(vec![claim("named", None)]);
     assert_eq!(usable(&provider, &[]).await, ["has", "none"]);
@@ -113,7 +111,6 @@ async fn answer_waits_briefly_for_a_late_claim() {
         let provider = Arc::clone(&provider);
         async move { usable(&provider, &["late"]).await }
     });
-    // The clock stands still as long as anything can go on.
     tokio::task::yield_now().await;
     provider.set_claims(vec![claim("other", None)]);
     tokio::task::yield_now().await;

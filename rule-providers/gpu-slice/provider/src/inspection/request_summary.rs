@@ -1,25 +1,19 @@
-//! A GPU request as text.
-
 use std::sync::Arc;
 
 use tautline_core::quantity;
 
 use crate::gpu_request::{Amount, GpuRequest};
 
-/// A pod's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
-    /// `250m of one card`; `None`: no GPU.
     pub gpu: Option<String>,
-    /// The least that is accepted when the node degrades, in the same form.
+    /// The minimum when the node degrades, in the same form.
     pub minimum: Option<String>,
-    /// Parts of product names, any of which will do; empty: any card.
+    /// Parts of product names; empty: any card.
     pub models: Arc<[Arc<str>]>,
-    /// The rule states it; else the pod's own requests or annotations do.
+    /// The rule states it; otherwise the pod does.
     pub by_rule: bool,
-    /// CPU, in thousandths of a core.
     pub cpu_milli: i64,
-    /// Memory, in bytes.
     pub memory_bytes: i64,
 }
 

@@ -34,7 +34,6 @@ fn pod(name: &str, node: Option<&str>, devices: Option<&str>) -> Object {
     })
 }
 
-/// Two nodes of two cards; one pod holds, two wait for what a rule states.
 fn objects(request: &str) -> Vec<Object> {
     let offer = Offer {
         namespace: "ml".into(),
@@ -116,14 +115,14 @@ async fn fits_equal_the_provider_answers() {
         questions.missing_policies,
         [("infer".into(), "gone".into())]
     );
-    let ask = &questions.rules[0].ask;
-    assert_eq!(ask.eligible_nodes, ["a", "b"]);
+    let request = &questions.rules[0].ask;
+    assert_eq!(request.eligible_nodes, ["a", "b"]);
     assert_eq!(
-        inspection.request_summary(ask).unwrap().gpu.unwrap(),
+        inspection.request_summary(request).unwrap().gpu.unwrap(),
         "500m of one card"
     );
-    let answer = provider.endpoint_cost(ask.clone()).await.unwrap();
-    for ((node, fit), cost) in inspection.fits(ask).unwrap().iter().zip(answer.nodes()) {
+    let answer = provider.endpoint_cost(request.clone()).await.unwrap();
+    for ((node, fit), cost) in inspection.fits(request).unwrap().iter().zip(answer.nodes()) {
         assert_eq!(node, cost.node);
         match fit {
             Fit::Usable {

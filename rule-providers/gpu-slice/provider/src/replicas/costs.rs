@@ -1,5 +1,3 @@
-//! The answers of a replica.
-
 use std::{sync::Arc, time::Duration};
 
 use tautline_sdk::{
@@ -8,29 +6,25 @@ use tautline_sdk::{
 
 use super::Replicas;
 
-/// Answers of a provider of which several replicas run. A standby does not know all
-/// reservations: its answers have no version and no validity, so that a caller that asks for
-/// changes turns to the replica that grants.
+/// A standby lacks reservations: its answers have no version and no validity.
 pub struct ReplicaCosts<P> {
-    /// Answers.
     pub provider: Arc<P>,
-    /// Knows which replica grants.
     pub replicas: Arc<Replicas<P>>,
 }
 
 impl<P: RuleProvider + Allocator> RuleProvider for ReplicaCosts<P> {
-    async fn endpoint_cost(&self, mut ask: CostRequest) -> Result<CostAnswer, ProviderError> {
+    async fn endpoint_cost(&self, mut request: CostRequest) -> Result<CostAnswer, ProviderError> {
         if self.replicas.grants() {
-            return self.provider.endpoint_cost(ask).await;
+            return self.provider.endpoint_cost(request).await;
         }
-        ask.known_version = 0;
-        let mut answer = self.provider.endpoint_cost(ask).await?;
+        request.known_version = 0;
+        let mut answer = self.provider.endpoint_cost(request).await?;
         answer.version = 0;
         Ok(answer.valid_for(Duration::ZERO))
     }
 
-    async fn evaluate(&self, ask: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        self.provider.evaluate(ask).await
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        self.provider.evaluate(request).await
     }
 }
 
@@ -64,7 +58,7 @@ mod tests {
             provider,
             replicas: Arc::clone(&replicas),
         };
-        let ask = async |known_version| {
+        let versions_since = async |known_version| {
             let question = CostRequest {
                 eligible_nodes: vec!["n1".into()],
                 known_version,
@@ -79,13 +73,13 @@ mod tests {
             assert_eq!(answer.valid_for.is_zero(), answer.version == 0);
             (answer.version, answer.changed_since)
         };
-        assert_eq!(ask(0).await, (0, 0));
+        assert_eq!(versions_since(0).await, (0, 0));
         let (not_before, term) = (Instant::now(), None);
         replicas.set_role(Role::Granting(Granting { term, not_before }));
-        let (version, _) = ask(0).await;
+        let (version, _) = versions_since(0).await;
         assert_ne!(version, 0);
-        assert_eq!(ask(version).await, (version, version));
+        assert_eq!(versions_since(version).await, (version, version));
         replicas.set_role(Role::Standby(None));
-        assert_eq!(ask(version).await, (0, 0));
+        assert_eq!(versions_since(version).await, (0, 0));
     }
 }

@@ -1,5 +1,4 @@
-//! Grants of this replica that are neither confirmed nor released. They must end before another
-//! replica may grant without a wait.
+//! Grants of this replica that are neither confirmed nor released; a hand-over waits for them.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -12,7 +11,7 @@ pub(super) struct OpenGrants(Mutex<State>);
 struct State {
     /// Calls that may be about to grant.
     calls: usize,
-    /// By id: how many Reserves were answered with it, and when it ends.
+    /// By id: the number of Reserves that returned it, and its end.
     held: HashMap<String, (usize, Instant)>,
 }
 
@@ -39,7 +38,6 @@ impl OpenGrants {
         }
     }
 
-    /// Whether no grant is under way.
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         let state = self.0.lock();
         state.calls == 0 && state.held.values().all(|(_, until)| now >= *until)

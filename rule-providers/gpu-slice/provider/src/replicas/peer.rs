@@ -1,5 +1,3 @@
-//! The replica that holds the Lease, as another calls it.
-
 use std::{io, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
@@ -22,7 +20,7 @@ use tonic::{
 
 use super::PeerTls;
 
-/// Below the extender's provider deadline of 500 ms, so that it receives the reason.
+/// Below the extender's provider deadline of 500 ms, so that the extender gets the reason.
 const DEADLINE: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,10 +30,8 @@ struct ForwardOutcome {
 
 type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
-/// The connections between replicas.
 pub(super) struct Peers {
     tls: Option<PeerTls>,
-    /// The files as they were read last.
     current: ArcSwapOption<ClientTlsConfig>,
     forwarded: ForwardedCalls,
 }
@@ -77,7 +73,6 @@ impl Peers {
         }
     }
 
-    /// The replica at `address`; the known one if it is the same.
     pub(super) fn connect(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let tls = self.current.load_full();
         let same = |p: &&Arc<Peer>| {
@@ -139,7 +134,6 @@ fn channel(
     Ok(endpoint.connect_lazy())
 }
 
-/// A replica and its channel.
 pub(super) struct Peer {
     address: String,
     client: AllocatorClient<Channel>,
@@ -150,22 +144,22 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) async fn reserve(
         &self,
-        ask: ReservationRequest,
+        request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut client = self.client.clone();
-        let request = forwarded_request(ReserveRequest::from(ask));
+        let request = forwarded_request(ReserveRequest::from(request));
         Ok(self.within(client.reserve(request)).await?.into())
     }
 
-    pub(super) async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    pub(super) async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = forwarded_request(ConfirmRequest { id: ask.id });
+        let request = forwarded_request(ConfirmRequest { id: request.id });
         self.within(client.confirm(request)).await.map(drop)
     }
 
-    pub(super) async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
+    pub(super) async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
         let mut client = self.client.clone();
-        let request = forwarded_request(ReleaseRequest { id: ask.id });
+        let request = forwarded_request(ReleaseRequest { id: request.id });
         self.within(client.release(request)).await.map(drop)
     }
 
@@ -182,7 +176,6 @@ impl Peer {
         let outcome = match &answer {
             Ok(_) => "answered",
             Err(AllocatorError::Unavailable(_) | AllocatorError::Internal(_)) => "failed",
-            // Its own answer.
             Err(_) => "refused",
         };
         self.passed.get_or_create(&ForwardOutcome { outcome }).inc();
@@ -214,7 +207,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the request was forwarded.
     struct Echo;
 
     impl RuleProvider for Echo {
@@ -227,23 +219,23 @@ mod tests {
     }
 
     impl Allocator for Echo {
-        async fn reserve(&self, ask: ReservationRequest) -> Result<Reserved, AllocatorError> {
-            let id = format!("{} {}", ask.uid, ask.forwarded);
+        async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
+            let id = format!("{} {}", request.uid, request.forwarded);
             Ok(Reserved {
                 id,
                 ..Reserved::default()
             })
         }
-        async fn confirm(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
-            Err(AllocatorError::Expired(ask.id))
+        async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
+            Err(AllocatorError::Expired(request.id))
         }
-        async fn release(&self, ask: ReservationRef) -> Result<(), AllocatorError> {
-            assert!(ask.forwarded);
+        async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
+            assert!(request.forwarded);
             Ok(())
         }
     }
 
-    fn ask() -> ReservationRequest {
+    fn reservation_request() -> ReservationRequest {
         ReservationRequest {
             uid: "u".into(),
             node: "n".into(),
@@ -255,7 +247,6 @@ mod tests {
     async fn peer_uses_mutual_tls_and_the_certificate_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        // One certificate that is its own CA, for the Service's name.
         let name = "p.ns.svc".to_owned();
         let made = rcgen::generate_simple_self_signed([name.clone()]).unwrap();
         std::fs::write(at("crt"), made.cert.pem()).unwrap();
@@ -288,21 +279,27 @@ mod tests {
         };
         let known = peers(true);
         let peer = known.connect(&address, None).unwrap();
-        assert_eq!(peer.reserve(ask()).await.unwrap().id, "u true");
+        assert_eq!(
+            peer.reserve(reservation_request()).await.unwrap().id,
+            "u true"
+        );
         let gone = peer.confirm(ReservationRef::default()).await.unwrap_err();
         assert!(matches!(gone, AllocatorError::Expired(_)), "{gone:?}");
         peer.release(ReservationRef::default()).await.unwrap();
 
-        // The channel stays until the files change.
         let same = known.connect(&address, Some(&peer)).unwrap();
         assert!(Arc::ptr_eq(&same, &peer));
         known.reload();
         let new = known.connect(&address, Some(&peer)).unwrap();
         assert!(!Arc::ptr_eq(&new, &peer));
-        new.reserve(ask()).await.unwrap();
+        new.reserve(reservation_request()).await.unwrap();
 
         let stranger = peers(false).connect(&address, None).unwrap();
-        let refused = stranger.reserve(ask()).await.unwrap_err().to_string();
+        let refused = stranger
+            .reserve(reservation_request())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(
             refused.starts_with(&format!("not now: the replica at {address}: ")),
             "{refused}"

@@ -1,4 +1,4 @@
-//! A chart as SVG: allocated GPU by arrived load, a line a policy.
+//! An SVG chart of allocated GPU by arrived load, a line for each policy.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,6 @@ const BOTTOM: f64 = 44.0;
 /// Below this load all policies place everything.
 const FROM: usize = 70;
 
-/// Light, and dark where the reader's screen is.
 const STYLE: &str = "\
     .chart{--ink:#1f2328;--soft:#59636e;--grid:#d8dee4;--p0:#0550ae;--p1:#bc4c00;--p2:#1a7f37;--p3:#8250df;--p4:#57606a}\
     @media(prefers-color-scheme:dark){.chart{--ink:#e6edf3;--soft:#9198a1;--grid:#30363d;--p0:#58a6ff;--p1:#f0883e;--p2:#3fb950;--p3:#bc8cff;--p4:#8b949e}}\
@@ -26,7 +25,6 @@ const STYLE: &str = "\
     .chart .line{fill:none;stroke-width:2;stroke-linejoin:round}\
     .chart .published{stroke-width:1.5;stroke-dasharray:2 5;stroke-linecap:round}";
 
-/// Percent to coordinates.
 struct Scale {
     least: f64,
 }
@@ -43,7 +41,6 @@ impl Scale {
     }
 }
 
-/// The colour of a policy, the same in every chart.
 fn colour(policy: PolicyName) -> String {
     let number = PolicyName::ALL
         .iter()
@@ -66,7 +63,6 @@ pub(super) fn draw(part: &WorkloadReport<'_>) -> String {
         super::escaped(part.workload)
     );
     grid(&mut out, &scale);
-    // Published ones on top: ours may lie on them.
     for published in [false, true] {
         for line in part.lines.iter().filter(|l| l.published == published) {
             path(&mut out, &scale, line);
@@ -130,7 +126,7 @@ fn path(out: &mut String, scale: &Scale, line: &ChartLine) {
     );
 }
 
-/// Class and colour. A published line is dashed and dark, to be seen on ours.
+/// Published lines are dashed and dark, to be visible on simulated ones.
 fn line_style(line: &ChartLine) -> (&'static str, String) {
     match line.published {
         true => ("line published", "var(--ink)".to_owned()),

@@ -1,4 +1,4 @@
-//! The page: figures in tables, charts inlined, nothing fetched.
+//! A self-contained page: tables and inline charts.
 
 use std::fmt::Write as _;
 

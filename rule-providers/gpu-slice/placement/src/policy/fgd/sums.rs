@@ -1,20 +1,15 @@
-//! The fragmentation that a placement would leave, summed without a look at every card for
-//! every class, and to the last bit equal to [`PlannedClasses::fragmented_milli`].
+//! [`PlannedClasses::fragmented_milli`] after a placement: faster, and equal to the last bit.
 
 use smallvec::SmallVec;
 
 use crate::planned_classes::PlannedClasses;
 
-/// The cards of a node for classes that request one amount of a card.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CardSums {
-    /// Cards that have enough.
     enough: u16,
-    /// The sum of what the others have left.
     small: u32,
 }
 
-/// A row for each amount that classes ask.
 pub(super) type Rows = SmallVec<[CardSums; 64]>;
 
 #[derive(Clone, Debug)]
@@ -22,7 +17,7 @@ struct Class {
     cpu_milli: i64,
     probability: f64,
     cards: u16,
-    /// Its row; none for a class without GPU.
+    /// `None` for a class without GPU.
     row: Option<u16>,
 }
 
@@ -30,7 +25,6 @@ struct Class {
 pub(super) struct FragmentationSums {
     millis: Vec<u16>,
     classes: Vec<Class>,
-    /// Kind by kind: whether its cards may serve each class.
     allowed: Vec<bool>,
 }
 
@@ -65,7 +59,6 @@ impl FragmentationSums {
         self.millis.iter().map(row).collect()
     }
 
-    /// The rows once a card that has `left` has `less`.
     pub(super) fn with_changed_card(&self, rows: &Rows, left: u16, less: u16) -> Rows {
         let moved = |(row, milli): (&CardSums, &u16)| {
             let mut row = *row;
@@ -76,13 +69,11 @@ impl FragmentationSums {
         rows.iter().zip(&self.millis).map(moved).collect()
     }
 
-    /// [`Types::fragmented_milli`] of cards that have `idle` in all.
     pub(super) fn fragmented(&self, cpu_milli: i64, kind: u16, idle: i64, rows: &Rows) -> f64 {
         let idle = idle as f64;
         let at = usize::from(kind) * self.classes.len();
         let allowed = self.allowed.get(at..at + self.classes.len());
-        // In the published order of summation: costs are cut to integers, and a
-        // last bit can turn one.
+        // In the published order of summation: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for (i, class) in self.classes.iter().enumerate() {
@@ -152,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn sums_equal_the_measure_to_the_last_bit(
-            asked in prop::collection::vec(shapes(), 1..60),
+            requests in prop::collection::vec(shapes(), 1..60),
             cards in prop::collection::vec(0..=CARD, 1..9),
             cpu in 0..64_000_i64,
             kind in 0..2_u16,
@@ -162,7 +153,7 @@ mod tests {
                 product: product.into(),
                 ..CardKind::default()
             });
-            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&asked).classes(), &kinds);
+            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&requests).classes(), &kinds);
             let sums = FragmentationSums::new(&types);
             let idle = |cards: &[u16]| cards.iter().map(|c| i64::from(*c)).sum();
             let rows = sums.rows(&cards);

@@ -1,5 +1,3 @@
-//! ResourceClaims: their requests and their allocations.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -16,10 +14,6 @@ use tautline_gpu_placement::dra::{
 
 use super::{ConvertError, amount, error, name, pool_id};
 
-/// A ResourceClaim.
-///
-/// # Errors
-/// An amount that is no quantity, or a count mode that is not known.
 pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     let status = claim.status.as_ref();
     let allocation = status.and_then(|s| s.allocation.as_ref());

@@ -1,5 +1,3 @@
-//! ResourceSlices: the devices that a driver publishes.
-
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
@@ -17,10 +15,6 @@ use tautline_gpu_placement::dra::{
 
 use super::{ConvertError, amount, name, pool_id};
 
-/// A ResourceSlice.
-///
-/// # Errors
-/// An amount that is no quantity.
 pub fn resource_slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
     let spec = &slice.spec;
     let access = access(
@@ -58,7 +52,7 @@ fn access(
 }
 
 fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device, ConvertError> {
-    // A name without a domain is in the driver's, which may also be written.
+    // Names without a domain belong to the driver's domain, which may also be written.
     let own = |name: &str| -> Box<str> {
         let plain = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
         plain.unwrap_or(name).into()
@@ -98,7 +92,6 @@ fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device
     })
 }
 
-/// `None` for lists and for what later versions may add.
 fn attribute(attribute: &resource::DeviceAttribute) -> Option<Attribute> {
     let text = attribute.string.clone().map(Attribute::Text);
     text.or_else(|| attribute.version.clone().map(Attribute::Version))

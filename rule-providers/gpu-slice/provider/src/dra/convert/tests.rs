@@ -146,7 +146,7 @@ fn claimed(mode: &str) -> Value {
 }
 
 #[test]
-fn claims_with_what_they_want_and_hold() {
+fn claims_with_requests_and_allocations() {
     let got = resource_claim(&read(claimed("ExactCount"))).unwrap();
     assert_eq!((&*got.namespace, &*got.name), ("ns", "c"));
     assert_eq!(
