@@ -148,11 +148,11 @@ pub(crate) fn limits(request_memory: Option<usize>, max_body: usize) -> Result<L
 }
 
 fn config(args: Args) -> Result<Config> {
-    let discovery = args.providers.config(
+    let provider_config = args.providers.config(
         tautline_provider_client::ClientConfig::default(),
         &args.namespace,
     );
-    if discovery.deadline >= args.deadline {
+    if provider_config.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
     let limits = limits(args.request_memory, args.max_body)?;
@@ -177,7 +177,7 @@ fn config(args: Args) -> Result<Config> {
                 Unavailable::Reject => ProviderUnavailable::Reject,
             },
             scheduler_share_percent: Some(args.untrusted_share),
-            ..discovery
+            ..provider_config
         },
     })
 }

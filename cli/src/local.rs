@@ -74,9 +74,9 @@ impl LocalScheduler {
     /// # Errors
     /// An object that cannot be used, by its name.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
-        let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
+        let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
         let scripted = Scripted::trusting(trusted.clone());
-        let latency = Latency::new(feed.clone()).with_trusted(trusted.clone());
+        let latency = Latency::new(store.clone()).with_trusted(trusted.clone());
         scripted.set_costs(collect(&items, |i| match i {
             Item::CostProvider(s) => Some(s),
             _ => None,
@@ -91,7 +91,7 @@ impl LocalScheduler {
         latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let ports = Ports {
             gpu_slice: provider(
-                GpuSlice::new(feed.clone(), GpuConfig::default()),
+                GpuSlice::new(store.clone(), GpuConfig::default()),
                 &mut tasks,
             )
             .await?,
@@ -105,16 +105,16 @@ impl LocalScheduler {
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
                     let service = ports.redirect_to_builtin(api, service, &items);
-                    feed.apply(Object::Service(service));
+                    store.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
                     let waits = pod.node.is_none() && !pod.finished;
                     if waits && pod.placement.as_ref().is_none_or(|p| !p.gated) {
                         pending.push((**api).clone());
                     }
-                    feed.apply(Object::Pod(pod));
+                    store.apply(Object::Pod(pod));
                 }
-                (_, Some(object)) => feed.apply(object),
+                (_, Some(object)) => store.apply(object),
                 (_, None) => {}
             }
         }
@@ -130,14 +130,14 @@ impl LocalScheduler {
             },
             ..Config::default()
         };
-        let app = App::build(config, feed.clone(), None).await?;
+        let app = App::build(config, store.clone(), None).await?;
         let extender = format!("http://{}", app.address()?);
         let admin = format!("http://{}", app.admin_address()?);
         app.spawn(&mut tasks);
         let stop = tasks.stop_token();
         let done = tokio::spawn(tasks.run(std::future::pending()));
         Ok(Self {
-            store: feed,
+            store,
             http: Http::default(),
             extender,
             admin,

@@ -22,15 +22,15 @@ struct Provider {
 }
 
 fn provider(nodes: &[(&str, &str)], table: &str) -> Provider {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     for (name, zone) in nodes {
-        feed.apply(Object::Node(model::Node {
+        store.apply(Object::Node(model::Node {
             name: (*name).into(),
             labels: [(ZONE, *zone)].into_iter().collect(),
             ..model::Node::default()
         }));
     }
-    let provider = Latency::new(feed);
+    let provider = Latency::new(store);
     let mut rows = Table::default();
     rows.add(table).unwrap();
     provider.set_table(rows);

@@ -131,7 +131,7 @@ fn refusal_names_both_folders() {
     );
     for (from, to) in [
         ("controller", "scheduler-extender"),
-        ("crates/svg", "crates/runtime"),
+        ("crates/new", "crates/runtime"),
         ("rule-providers/latency/provider", "rule-providers/scripted"),
         ("crates/core", "proto"),
         ("sdk", "crates/provider-client"),
@@ -146,7 +146,7 @@ fn refusal_names_both_folders() {
             "rule-providers/latency/agent",
             "rule-providers/latency/protocol",
         ),
-        ("cli", "crates/svg"),
+        ("cli", "crates/new"),
         ("tests/bench/soak", "tests"),
         ("proto/codegen", "proto"),
     ] {

@@ -24,12 +24,8 @@ pub(crate) async fn subject_access_review(
 pub(crate) async fn with_deadline<T>(
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, String> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) => Err(status.message.clone()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("the API server did not answer in time".to_owned()),
-    }
+    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| error.message())
 }
 
 pub(crate) fn requester(user: &Value) -> Value {

@@ -77,13 +77,13 @@ impl LiveServers {
         order: &Arrivals,
         policy: PolicyName,
     ) -> Result<Self> {
-        let (feed, mut tasks) = (ClusterStore::default(), Tasks::default());
+        let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
         let shapes = workload
             .pods
             .iter()
             .map(|p| &workload.shapes[p.shape as usize]);
         let provider = Arc::new(GpuSlice::new(
-            feed.clone(),
+            store.clone(),
             GpuConfig {
                 policy,
                 order: NodeOrder::Named,
@@ -105,10 +105,10 @@ impl LiveServers {
             ..Service::default()
         };
         server.spawn_with_allocator(Arc::clone(&provider), provider, &mut tasks)?;
-        feed.apply(Object::Service(service));
-        feed.reset(Kind::Node, trace_objects::nodes(trace, order)?);
+        store.apply(Object::Service(service));
+        store.reset(Kind::Node, trace_objects::nodes(trace, order)?);
         for object in trace_objects::policies(workload)? {
-            feed.apply(object);
+            store.apply(object);
         }
         let providers = tautline_provider_client::ClientConfig {
             deadline: CALL_DEADLINE,
@@ -122,7 +122,7 @@ impl LiveServers {
             providers: providers.clone(),
             ..Config::default()
         };
-        let app = App::build(config, feed.clone(), None).await?;
+        let app = App::build(config, store.clone(), None).await?;
         let extender = format!("http://{}", app.address()?);
         app.spawn(&mut tasks);
         let stop = tasks.stop_token();
@@ -133,7 +133,7 @@ impl LiveServers {
                 tautline_provider_client::Metrics::default(),
             )?,
             http: Http::default(),
-            store: feed,
+            store,
             extender,
             policy,
             stop,

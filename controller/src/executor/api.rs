@@ -18,6 +18,7 @@ use tautline_core::{
     names::{API_VERSION, CONTROLLER},
     reference::Reference,
 };
+use tautline_runtime::api_call::{self, ApiCallError};
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
@@ -32,20 +33,20 @@ const MANAGER: &str = CONTROLLER;
 const ACTIONS_MANAGER: &str = "tautline-controller-acts";
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => {
-            let status = *status;
-            let message = status.message;
-            Err(WriteError::from_status(
-                status.code,
-                &status.reason,
+    let answer = api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| match error {
+        ApiCallError::Failed(kube::Error::Api(status)) => {
+            let kube::core::Status {
+                code,
+                reason,
                 message,
-            ))
+                ..
+            } = *status;
+            WriteError::from_status(code, &reason, message)
         }
-        Ok(Err(error)) => Err(WriteError::Refused(error.to_string())),
-        Err(_) => Err(WriteError::Timeout(DEADLINE)),
-    }
+        ApiCallError::Failed(error) => WriteError::Refused(error.to_string()),
+        ApiCallError::Timeout(limit) => WriteError::Timeout(limit),
+    })
 }
 
 pub(super) async fn create(

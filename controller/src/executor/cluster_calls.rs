@@ -21,6 +21,7 @@ use tautline_core::{
     planning::RuleOutcome,
 };
 use tautline_runtime::{
+    api_call::{self, ApiCallError},
     events::{EventNote, reference_to_own, reference_to_pod},
     finalizers,
     lease::Term,
@@ -234,10 +235,8 @@ impl Calls for ClusterCalls {
 
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, String> {
         let pods: Api<Pod> = self.api(namespace);
-        match tokio::time::timeout(DEADLINE, pods.get(name)).await {
-            Ok(result) => result.map_err(|e| e.to_string()),
-            Err(_) => Err("no answer in time".to_owned()),
-        }
+        let pod = api_call::within(DEADLINE, pods.get(name)).await;
+        pod.map_err(|e| e.to_string())
     }
 
     async fn plan(&self, snapshot: &Snapshot, pod: &model::Pod) -> NodePlan {
@@ -302,14 +301,13 @@ impl Calls for ClusterCalls {
             },
         };
         let pods: Api<Pod> = self.api(&pod.namespace);
-        match tokio::time::timeout(DEADLINE, pods.evict(&pod.name, &params)).await {
-            Ok(Ok(_)) => EvictAnswer::Done,
-            Ok(Err(kube::Error::Api(status))) => {
+        match api_call::within(DEADLINE, pods.evict(&pod.name, &params)).await {
+            Ok(_) => EvictAnswer::Done,
+            Err(ApiCallError::Failed(kube::Error::Api(status))) => {
                 let id = format!("pod {}/{}", pod.namespace, pod.name);
                 EvictAnswer::from_status(&id, status.code, &status.message)
             }
-            Ok(Err(error)) => EvictAnswer::Lost(error.to_string()),
-            Err(_) => EvictAnswer::Lost(format!("no answer within {DEADLINE:?}")),
+            Err(error) => EvictAnswer::Lost(error.to_string()),
         }
     }
 }
@@ -325,12 +323,9 @@ pub(super) fn reference_to_offer(offer: &Offer) -> ObjectReference {
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {
-    let failed = |why: String| {
+    let answer = api_call::within(DEADLINE, call).await;
+    answer.map_err(|why| {
         let text = format!("whether the workload is up is not known: {why}");
         Refusal::new("Failed", text)
-    };
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(result) => result.map_err(|e| failed(e.to_string())),
-        Err(_) => Err(failed(format!("no answer within {DEADLINE:?}"))),
-    }
+    })
 }

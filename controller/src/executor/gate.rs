@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use tautline_core::{index::Kind, names::GATE_RESOURCE};
-use tautline_runtime::lease::Term;
+use tautline_runtime::{api_call, lease::Term};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -86,12 +86,10 @@ async fn advertise(context: &Context, term: &Term) -> bool {
         }
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch()));
         let call = nodes.patch_status(&name, &params, &patch);
-        let result = match tokio::time::timeout(DEADLINE, call).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => continue,
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no answer within {DEADLINE:?}")),
-        };
+        let result = api_call::within(DEADLINE, call).await;
+        if matches!(&result, Err(error) if error.code() == Some(404)) {
+            continue;
+        }
         context.metrics.wrote("node-status", result.is_ok());
         if let Err(error) = result {
             tracing::warn!(

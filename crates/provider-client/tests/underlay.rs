@@ -14,7 +14,7 @@ use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_provider_client::{AllocateError, CallError, ClientConfig, Metrics, ProviderClient};
 use tokio::net::TcpListener;
 
-fn discovery() -> ProviderClient {
+fn providers() -> ProviderClient {
     let config = ClientConfig {
         underlay_deadline: Duration::from_millis(400),
         ..ClientConfig::single_tenant()
@@ -49,28 +49,28 @@ async fn running() -> (Underlay, Snapshot) {
 #[tokio::test]
 async fn allocate_underlay_is_idempotent() {
     let (underlay, snapshot) = running().await;
-    let discovery = discovery();
-    let service = discovery.underlay(&snapshot, "shop").unwrap();
+    let providers = providers();
+    let service = providers.underlay(&snapshot, "shop").unwrap();
     for _ in 0..2 {
-        let allocated = discovery.allocate_underlay(&snapshot, service, "p1").await;
+        let allocated = providers.allocate_underlay(&snapshot, service, "p1").await;
         allocated.unwrap();
     }
     assert!(underlay.state().allocated.contains_key("p1"));
     for _ in 0..2 {
-        let released = discovery.release_underlay(&snapshot, service, "p1").await;
+        let released = providers.release_underlay(&snapshot, service, "p1").await;
         released.unwrap(); // One that is unknown is back already.
     }
     assert_eq!(underlay.state().successes(Verb::Release, "p1"), 1);
-    let again = discovery.allocate_underlay(&snapshot, service, "p1").await;
+    let again = providers.allocate_underlay(&snapshot, service, "p1").await;
     assert!(matches!(again, Err(AllocateError::Refused(_))), "{again:?}");
 }
 
 #[tokio::test]
 async fn allocate_underlay_distinguishes_unknown_from_refused() {
     let (underlay, snapshot) = running().await;
-    let discovery = discovery();
-    let service = discovery.underlay(&snapshot, "shop").unwrap();
-    let allocate = async |id: &str| discovery.allocate_underlay(&snapshot, service, id).await;
+    let providers = providers();
+    let service = providers.underlay(&snapshot, "shop").unwrap();
+    let allocate = async |id: &str| providers.allocate_underlay(&snapshot, service, id).await;
 
     let unknown = allocate("p9").await;
     assert!(
@@ -95,7 +95,7 @@ async fn allocate_underlay_distinguishes_unknown_from_refused() {
     assert!(underlay.state().allocated.contains_key("p1"), "it may be");
 
     underlay.state().unavailable.insert(Verb::Release);
-    let released = discovery.release_underlay(&snapshot, service, "p1").await;
+    let released = providers.release_underlay(&snapshot, service, "p1").await;
     assert!(
         released.is_err(),
         "an underlay that is away has released nothing"
@@ -112,9 +112,9 @@ async fn allocate_underlay_refused_without_a_call() {
         has_selector: true,
         ..Service::default()
     }));
-    let (discovery, snapshot) = (discovery(), index.snapshot());
-    let service = discovery.underlay(&snapshot, "shop").unwrap();
-    let error = discovery.allocate_underlay(&snapshot, service, "p1").await;
+    let (providers, snapshot) = (providers(), index.snapshot());
+    let service = providers.underlay(&snapshot, "shop").unwrap();
+    let error = providers.allocate_underlay(&snapshot, service, "p1").await;
     assert!(matches!(
         error,
         Err(AllocateError::Refused(CallError::NotReady))

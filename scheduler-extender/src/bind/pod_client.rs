@@ -8,6 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::Value;
+use tautline_runtime::api_call;
 
 use crate::wire::BindArgs;
 
@@ -34,29 +35,19 @@ impl PodClient<'_> {
     }
 
     pub async fn get(&self) -> Result<Pod, String> {
-        match tokio::time::timeout(self.timeout, self.pods.get(&self.args.pod)).await {
-            Ok(result) => result.map_err(|e| format!("{}: {e}", self.object())),
-            Err(_) => Err(format!("{}: {}", self.object(), self.timed_out())),
-        }
+        let pod = api_call::within(self.timeout, self.pods.get(&self.args.pod)).await;
+        pod.map_err(|e| format!("{}: {e}", self.object()))
     }
 
     pub async fn patch(&self, patch: Value) -> Result<Pod, PatchError> {
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
         let patched = self.pods.patch(&self.args.pod, &params, &patch);
-        match tokio::time::timeout(self.timeout, patched).await {
-            Ok(Ok(pod)) => Ok(pod),
-            Ok(Err(kube::Error::Api(status))) => Err(match status.code {
-                409 => PatchError::Conflict,
-                404 => PatchError::Gone,
-                _ => PatchError::Other(status.message),
-            }),
-            Ok(Err(error)) => Err(PatchError::Other(error.to_string())),
-            Err(_) => Err(PatchError::Other(self.timed_out())),
-        }
-    }
-
-    fn timed_out(&self) -> String {
-        format!("the API server did not answer within {:?}", self.timeout)
+        let patched = api_call::within(self.timeout, patched).await;
+        patched.map_err(|error| match error.code() {
+            Some(409) => PatchError::Conflict,
+            Some(404) => PatchError::Gone,
+            _ => PatchError::Other(error.message()),
+        })
     }
 }
 

@@ -152,14 +152,11 @@ enum WriteError {
 }
 
 async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(WriteError::Conflict),
-        Ok(Err(error)) => Err(WriteError::Call(error.to_string())),
-        Err(_) => Err(WriteError::Call(
-            "the API server did not answer in time".to_owned(),
-        )),
-    }
+    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| match error.code() {
+        Some(409) => WriteError::Conflict,
+        _ => WriteError::Call(error.to_string()),
+    })
 }
 
 fn message(names: &[String]) -> String {

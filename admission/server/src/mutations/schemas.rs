@@ -8,6 +8,7 @@ use kube::Client;
 use parking_lot::RwLock;
 use serde_json::Value;
 use tautline_mutating_policy::Kind;
+use tautline_runtime::api_call;
 use tautline_structured_merge::{Schema, Schemas};
 use tokio_util::sync::CancellationToken;
 
@@ -141,10 +142,8 @@ impl SchemaCache {
     async fn get(&self, path: &str) -> Result<String, String> {
         let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(|e| e.to_string())?;
-        match tokio::time::timeout(DEADLINE, self.client.request_text(request)).await {
-            Ok(text) => text.map_err(|e| e.to_string()),
-            Err(_) => Err("the API server did not answer in time".to_owned()),
-        }
+        let text = api_call::within(DEADLINE, self.client.request_text(request)).await;
+        text.map_err(|e| e.to_string())
     }
 }
 

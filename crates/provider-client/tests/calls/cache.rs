@@ -13,7 +13,7 @@ use tautline_sdk::{
     testkit,
 };
 
-use crate::{Counting, cluster, discovery, plan, plan_on, question};
+use crate::{Counting, cluster, plan, plan_on, providers, question};
 
 #[tokio::test]
 async fn cache_hits_while_an_answer_is_valid() {
@@ -23,9 +23,9 @@ async fn cache_hits_while_an_answer_is_valid() {
     };
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
-    let first = plan(&discovery, &snapshot).await;
-    let second = plan(&discovery, &snapshot).await;
+    let providers = providers();
+    let first = plan(&providers, &snapshot).await;
+    let second = plan(&providers, &snapshot).await;
     assert_eq!(
         (first.rules[0].reused, second.rules[0].reused),
         (false, true)
@@ -33,11 +33,11 @@ async fn cache_hits_while_an_answer_is_valid() {
     assert_eq!(first.plan.verdicts, second.plan.verdicts);
     assert_eq!(provider.calls(), 1);
     // Only unknown nodes are requested.
-    let third = plan_on(&discovery, &snapshot, &["n3", "n2"]).await;
+    let third = plan_on(&providers, &snapshot, &["n3", "n2"]).await;
     assert!(!third.rules[0].reused);
     assert_eq!(third.plan.usable().count(), 2);
     assert_eq!(*provider.about.lock().unwrap(), ["n3"]);
-    let all = plan_on(&discovery, &snapshot, &["n1", "n2", "n3"]).await;
+    let all = plan_on(&providers, &snapshot, &["n1", "n2", "n3"]).await;
     assert!(all.rules[0].reused);
     assert_eq!(all.plan.usable().count(), 3);
     assert_eq!(provider.calls(), 2);
@@ -51,13 +51,13 @@ async fn cache_key_has_the_presence_of_claims_only() {
     };
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
+    let providers = providers();
     for (claims, calls) in [(&[][..], 1), (&["a"], 2), (&["b", "c"], 2), (&[], 2)] {
         let question = PlanningQuestion {
             resource_claims: claims.iter().map(|name| (*name).to_owned()).collect(),
             ..question(&["n1", "n2"])
         };
-        discovery.plan_pod(&snapshot, question).await;
+        providers.plan_pod(&snapshot, question).await;
         assert_eq!(provider.calls(), calls, "{claims:?}");
     }
 }
@@ -137,8 +137,8 @@ async fn versioned_provider_gets_requests_for_changes() {
     let provider = Numbered::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
-    let get = async |nodes: &[&str]| costs(&plan_on(&discovery, &snapshot, nodes).await);
+    let providers = providers();
+    let get = async |nodes: &[&str]| costs(&plan_on(&providers, &snapshot, nodes).await);
     assert_eq!(get(&["a", "b"]).await, [Some(1), Some(1)]);
     assert_eq!(provider.lines(), [2]);
     assert_eq!(get(&["b", "a"]).await, [Some(1), Some(1)]);
@@ -163,8 +163,8 @@ async fn cache_hits_versioned_lines_while_fresh() {
     let provider = Numbered::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
-    let get = async |nodes: &[&str]| costs(&plan_on(&discovery, &snapshot, nodes).await);
+    let providers = providers();
+    let get = async |nodes: &[&str]| costs(&plan_on(&providers, &snapshot, nodes).await);
     provider.0.lock().unwrap().nothing_new_for = Duration::from_secs(50);
     assert_eq!(get(&["a", "b"]).await, [Some(1), Some(1)]);
     assert_eq!(get(&["b"]).await, [Some(1)]);
@@ -188,11 +188,11 @@ async fn versioned_requests_go_to_the_same_replica() {
     let run_b = testkit::start(replicas[1].clone()).await.unwrap();
     let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
     let snapshot = cluster(&addresses);
-    let discovery = discovery();
+    let providers = providers();
     let mut lines_of = [0, 0];
     for round in 0..8 {
         replicas.iter().for_each(|r| r.set("n1", round));
-        let round_costs = costs(&plan(&discovery, &snapshot).await);
+        let round_costs = costs(&plan(&providers, &snapshot).await);
         assert_eq!(round_costs, [Some(round), Some(1)], "round {round}");
         let lines = replicas.each_ref().map(Numbered::lines);
         if round > 1 {
@@ -212,13 +212,13 @@ async fn versioned_requests_go_to_the_same_replica() {
     let left = &replicas[1 - gone];
     left.set("n2", 5);
     assert_eq!(
-        costs(&plan(&discovery, &snapshot).await),
+        costs(&plan(&providers, &snapshot).await),
         [Some(7), Some(5)]
     );
     assert_eq!(left.lines().last(), Some(&2));
     left.set("n2", 6);
     assert_eq!(
-        costs(&plan(&discovery, &snapshot).await),
+        costs(&plan(&providers, &snapshot).await),
         [Some(7), Some(6)]
     );
     assert_eq!(left.lines(), [1]);
@@ -231,22 +231,22 @@ async fn cache_drops_a_replica_without_versions() {
     let run_b = testkit::start(replicas[1].clone()).await.unwrap();
     let addresses = [&run_a, &run_b].map(|r| ("127.0.0.1", r.address.port()));
     let snapshot = cluster(&addresses);
-    let discovery = discovery();
-    plan(&discovery, &snapshot).await;
+    let providers = providers();
+    plan(&providers, &snapshot).await;
     let at = replicas.iter().position(|r| !r.lines().is_empty()).unwrap();
     let (was, is) = (&replicas[at], &replicas[1 - at]);
     was.0.lock().unwrap().unnumbered = true;
     is.set("n2", 5);
-    plan(&discovery, &snapshot).await;
+    plan(&providers, &snapshot).await;
     assert_eq!(was.lines(), [0, 2], "what has changed, then all");
     // In turn, until one answers with a version.
     for _ in 0..2 {
-        plan(&discovery, &snapshot).await;
+        plan(&providers, &snapshot).await;
     }
     assert!(was.lines().len() < 2);
     for _ in 0..4 {
         assert_eq!(
-            costs(&plan(&discovery, &snapshot).await),
+            costs(&plan(&providers, &snapshot).await),
             [Some(1), Some(5)]
         );
     }
@@ -279,7 +279,7 @@ async fn refresh_sends_no_pod_identity() {
     let provider = Noting::default();
     let running = testkit::start(provider.clone()).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
+    let providers = providers();
     // Pods with claims: many questions of one pod each.
     let with_claims = || PlanningQuestion {
         resource_claims: vec!["a".into()],
@@ -287,13 +287,13 @@ async fn refresh_sends_no_pod_identity() {
     };
     let notes = || provider.0.lock().unwrap().clone();
     while notes().len() < 5 {
-        discovery.plan_pod(&snapshot, with_claims()).await;
+        providers.plan_pod(&snapshot, with_claims()).await;
         tokio::task::yield_now().await;
     }
     assert_eq!(notes(), ["pod"; 5]);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
-        let round = plan(&discovery, &snapshot).await;
+        let round = plan(&providers, &snapshot).await;
         assert_eq!(round.plan.usable().count(), 2);
         if notes().iter().filter(|who| who.is_empty()).count() > 4 {
             return;

@@ -15,8 +15,8 @@ use tokio::{
 use crate::{Counting, cluster, code, plan, plan_on};
 
 /// The error of a round's only rule.
-async fn error(discovery: &ProviderClient, snapshot: &Snapshot) -> String {
-    let round = plan(discovery, snapshot).await;
+async fn error(providers: &ProviderClient, snapshot: &Snapshot) -> String {
+    let round = plan(providers, snapshot).await;
     round.rules[0].error.clone().unwrap_or_default()
 }
 
@@ -55,18 +55,18 @@ async fn answering(answer: &'static str) -> u16 {
 #[tokio::test]
 async fn call_errors_have_address_and_cause() {
     let at = |port: u16| cluster(&[("127.0.0.1", port)]);
-    let discovery = impatient();
+    let providers = impatient();
     let port = closed_port();
-    let text = error(&discovery, &at(port)).await;
+    let text = error(&providers, &at(port)).await;
     assert_eq!(text, format!("127.0.0.1:{port}: connection refused"));
 
     let port = answering("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
-    let text = error(&discovery, &at(port)).await;
+    let text = error(&providers, &at(port)).await;
     let expected = format!("127.0.0.1:{port}: the other side does not speak gRPC over HTTP/2");
     assert!(text.starts_with(&expected), "{text}");
 
     let port = answering("").await;
-    let text = error(&discovery, &at(port)).await;
+    let text = error(&providers, &at(port)).await;
     assert_eq!(
         text,
         format!("no answer from 127.0.0.1:{port} within 500ms")
@@ -76,10 +76,10 @@ async fn call_errors_have_address_and_cause() {
 #[tokio::test]
 async fn open_breaker_reports_the_last_error() {
     let port = closed_port();
-    let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
+    let (providers, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
     let mut text = String::new();
     for _ in 0..8 {
-        text = error(&discovery, &snapshot).await;
+        text = error(&providers, &snapshot).await;
     }
     let expected = format!(
         "not called: every address has failed repeatedly; the last time: \
@@ -92,15 +92,15 @@ async fn open_breaker_reports_the_last_error() {
 #[tokio::test]
 async fn open_breaker_delays_no_caller() {
     let snapshot = cluster(&[("127.0.0.1", answering("").await)]);
-    let discovery = impatient();
+    let providers = impatient();
     for _ in 0..8 {
-        plan(&discovery, &snapshot).await;
+        plan(&providers, &snapshot).await;
     }
     // Several of the breaker's pauses, in which it is probed.
     let until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until {
         // A waiting caller would exceed this.
-        let round = plan(&discovery, &snapshot).await;
+        let round = plan(&providers, &snapshot).await;
         assert_eq!(code(&round), "ProviderBreakerOpen");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -109,12 +109,12 @@ async fn open_breaker_delays_no_caller() {
 #[tokio::test]
 async fn breaker_probes_in_the_background() {
     let port = closed_port();
-    let (discovery, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
+    let (providers, snapshot) = (impatient(), cluster(&[("127.0.0.1", port)]));
     for _ in 0..8 {
-        plan(&discovery, &snapshot).await;
+        plan(&providers, &snapshot).await;
     }
     assert_eq!(
-        code(&plan(&discovery, &snapshot).await),
+        code(&plan(&providers, &snapshot).await),
         "ProviderBreakerOpen"
     );
     let config = tautline_sdk::Config {
@@ -129,7 +129,7 @@ async fn breaker_probes_in_the_background() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     // The probe succeeded.
-    while code(&plan(&discovery, &snapshot).await) != "OK" {
+    while code(&plan(&providers, &snapshot).await) != "OK" {
         assert!(Instant::now() < deadline, "the breaker never closed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -161,12 +161,12 @@ impl RuleProvider for Moody {
 async fn rejected_requests_do_not_open_the_breaker() {
     let running = testkit::start(Moody).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = impatient();
+    let providers = impatient();
     for _ in 0..20 {
-        let round = plan_on(&discovery, &snapshot, &["refused"]).await;
+        let round = plan_on(&providers, &snapshot, &["refused"]).await;
         assert_eq!(code(&round), "ProviderFailed");
     }
-    let round = plan_on(&discovery, &snapshot, &["n1"]).await;
+    let round = plan_on(&providers, &snapshot, &["n1"]).await;
     assert_eq!(code(&round), "OK", "{:?}", round.rules[0].error);
 }
 
@@ -174,12 +174,12 @@ async fn rejected_requests_do_not_open_the_breaker() {
 async fn probe_repeats_the_last_request() {
     let running = testkit::start(Moody).await.unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = impatient();
+    let providers = impatient();
     for _ in 0..8 {
-        plan_on(&discovery, &snapshot, &["slow"]).await;
+        plan_on(&providers, &snapshot, &["slow"]).await;
     }
     let deadline = Instant::now() + Duration::from_secs(30);
-    while code(&plan_on(&discovery, &snapshot, &["n1"]).await) != "OK" {
+    while code(&plan_on(&providers, &snapshot, &["n1"]).await) != "OK" {
         assert!(Instant::now() < deadline, "the slow question keeps it shut");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -108,7 +108,7 @@ fn with_service(namespace: &str, port: u16, change: impl Fn(&mut Service)) -> Sn
     index.snapshot()
 }
 
-fn discovery(trusted: &[&str]) -> ProviderClient {
+fn providers(trusted: &[&str]) -> ProviderClient {
     let config = ClientConfig {
         trusted: TrustedNamespaces::new(trusted),
         external_names: ExternalNames::Any,
@@ -135,7 +135,7 @@ async fn untrusted_provider_serves_only_its_namespace() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let snapshot = with_service("tenant", port, |s| s.priority = i64::MAX);
-    let round = discovery(&["infra"]).plan_pod(&snapshot, annotated()).await;
+    let round = providers(&["infra"]).plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "NoProvider");
     let text = round.rules[0].error.as_deref().unwrap();
     for part in ["--provider-namespaces", "constraint-r: enabled"] {
@@ -145,7 +145,7 @@ async fn untrusted_provider_serves_only_its_namespace() {
     // It serves its own namespace, and a trusted one serves all.
     for (namespace, trusted) in [("ns", "infra"), ("tenant", "tenant"), ("tenant", "*")] {
         let snapshot = with_service(namespace, port, |_| ());
-        let round = discovery(&[trusted]).plan_pod(&snapshot, annotated()).await;
+        let round = providers(&[trusted]).plan_pod(&snapshot, annotated()).await;
         assert_eq!(code(&round), "OK", "{namespace}, {trusted}");
     }
 }
@@ -156,9 +156,9 @@ async fn shared_annotations_limit_other_namespaces() {
     let port = start(&provider).await;
     let received = async |namespace: &str| {
         let snapshot = with_service(namespace, port, |s| s.allocator = true);
-        let discovery = discovery(&["ns", "infra"]);
-        discovery.plan_pod(&snapshot, annotated()).await;
-        let reserved = discovery.reserve(&snapshot, &annotated(), "n1").await;
+        let providers = providers(&["ns", "infra"]);
+        providers.plan_pod(&snapshot, annotated()).await;
+        let reserved = providers.reserve(&snapshot, &annotated(), "n1").await;
         reserved.unwrap();
         std::mem::take(&mut *provider.received.lock().unwrap())
     };
@@ -176,10 +176,10 @@ async fn untrusted_allocator_is_not_called() {
     let provider = Nosy::default();
     let port = start(&provider).await;
     let snapshot = with_service("ns", port, |s| s.allocator = true);
-    let discovery = discovery(&["infra"]);
-    let round = discovery.plan_pod(&snapshot, annotated()).await;
+    let providers = providers(&["infra"]);
+    let round = providers.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "ProviderNotAllowed");
-    let reserved = discovery.reserve(&snapshot, &annotated(), "n1").await;
+    let reserved = providers.reserve(&snapshot, &annotated(), "n1").await;
     assert!(reserved.unwrap().is_empty());
     assert!(provider.received.lock().unwrap().is_empty());
 }
@@ -197,7 +197,7 @@ async fn reserve_rejects_annotations_that_are_not_allowed() {
         };
         let port = start(&provider).await;
         let snapshot = with_service("infra", port, |s| s.allocator = true);
-        let reserved = discovery(&["infra"])
+        let reserved = providers(&["infra"])
             .reserve(&snapshot, &annotated(), "n1")
             .await;
         assert_eq!(reserved.is_ok(), allowed, "{key}");
@@ -230,9 +230,9 @@ async fn external_names_are_called_only_if_allowed() {
             external_names: external,
             ..ClientConfig::single_tenant()
         };
-        let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
+        let providers = ProviderClient::new(config, Metrics::default()).unwrap();
         let snapshot = with_service("ns", port, |s| s.external_name = Some(host.into()));
-        let round = discovery.plan_pod(&snapshot, annotated()).await;
+        let round = providers.plan_pod(&snapshot, annotated()).await;
         assert_eq!(code(&round), expected, "{host}: {:?}", round.rules[0].error);
     }
     assert_eq!(provider.received.lock().unwrap().len(), 1);
@@ -248,7 +248,7 @@ async fn hide_details_of_untrusted_external_names() {
     let mut received = Vec::new();
     for port in [closed_port, silent.local_addr().unwrap().port()] {
         let snapshot = with_service("ns", port, |_| ());
-        let round = discovery(&["infra"]).plan_pod(&snapshot, annotated()).await;
+        let round = providers(&["infra"]).plan_pod(&snapshot, annotated()).await;
         received.push((code(&round), round.rules[0].error.clone()));
     }
     assert_eq!(received[0], received[1]);
@@ -263,7 +263,7 @@ async fn budget_limits_the_wait_for_untrusted_providers() {
     };
     let port = start(&slow).await;
     let snapshot = with_service("ns", port, |_| ());
-    let tenants = discovery(&["infra"]);
+    let tenants = providers(&["infra"]);
     // Details of an address that the tenant chose are hidden.
     let waited = tenants.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&waited), "ProviderFailed");
@@ -287,7 +287,7 @@ async fn budget_limits_the_wait_for_untrusted_providers() {
         code(&tenants.plan_pod(&snapshot, quiet).await),
         "ProviderFailed"
     );
-    let ours = discovery(&["ns"]);
+    let ours = providers(&["ns"]);
     for _ in 0..2 {
         assert_eq!(
             code(&ours.plan_pod(&snapshot, annotated()).await),
@@ -314,7 +314,7 @@ async fn round_limits_the_number_of_rules() {
         name: "p".into(),
         rules: (0..300).map(rule).collect(),
     }));
-    let round = discovery(&["*"])
+    let round = providers(&["*"])
         .plan_pod(&index.snapshot(), annotated())
         .await;
     let codes: Vec<&str> = round.rules.iter().map(|r| outcome(&r.outcome)).collect();

@@ -119,16 +119,16 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
     index.snapshot()
 }
 
-fn discovery() -> ProviderClient {
+fn providers() -> ProviderClient {
     ProviderClient::new(ClientConfig::single_tenant(), Metrics::default()).unwrap()
 }
 
-async fn plan(discovery: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
-    plan_on(discovery, snapshot, &["n1", "n2"]).await
+async fn plan(providers: &ProviderClient, snapshot: &Snapshot) -> PlanningRound {
+    plan_on(providers, snapshot, &["n1", "n2"]).await
 }
 
-async fn plan_on(discovery: &ProviderClient, snapshot: &Snapshot, nodes: &[&str]) -> PlanningRound {
-    discovery.plan_pod(snapshot, question(nodes)).await
+async fn plan_on(providers: &ProviderClient, snapshot: &Snapshot, nodes: &[&str]) -> PlanningRound {
+    providers.plan_pod(snapshot, question(nodes)).await
 }
 
 fn question(nodes: &[&str]) -> PlanningQuestion {
@@ -167,15 +167,15 @@ async fn calls_use_ready_addresses_in_turn() {
         ("127.0.0.1", run_a.address.port()),
         ("127.0.0.1", run_b.address.port()),
     ]);
-    let discovery = discovery();
+    let providers = providers();
     for _ in 0..20 {
-        assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
+        assert_eq!(code(&plan(&providers, &snapshot).await), "OK");
     }
     assert_eq!((a.calls(), b.calls()), (10, 10));
     // One replica dies: no call is lost.
     run_a.stop().await;
     for _ in 0..20 {
-        assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
+        assert_eq!(code(&plan(&providers, &snapshot).await), "OK");
     }
     assert!(b.calls() >= 30);
 }
@@ -190,7 +190,7 @@ async fn evaluate_uses_the_same_replica() {
         ("127.0.0.1", a.address.port()),
         ("127.0.0.1", b.address.port()),
     ]);
-    let (discovery, service) = (discovery(), snapshot.service("ns", "p").unwrap());
+    let (providers, service) = (providers(), snapshot.service("ns", "p").unwrap());
     let mut by = [0, 0];
     for pod in 0..20 {
         let before = counts.each_ref().map(Counting::calls);
@@ -204,7 +204,7 @@ async fn evaluate_uses_the_same_replica() {
                 targets: [("web".to_owned(), target.clone())].into(),
                 ..wire::EvaluateRequest::default()
             };
-            discovery
+            providers
                 .evaluate(&snapshot, service, request)
                 .await
                 .unwrap();
@@ -226,7 +226,7 @@ async fn evaluate_uses_the_same_replica() {
             targets: [("web".to_owned(), target)].into(),
             ..wire::EvaluateRequest::default()
         };
-        discovery
+        providers
             .evaluate(&snapshot, service, request)
             .await
             .unwrap();
@@ -243,10 +243,10 @@ async fn breaker_opens_for_an_absent_provider_and_probes_it() {
         .unwrap()
         .port();
     let snapshot = cluster(&[("127.0.0.1", port)]);
-    let discovery = discovery();
+    let providers = providers();
     let mut codes = Vec::new();
     for _ in 0..8 {
-        codes.push(code(&plan(&discovery, &snapshot).await));
+        codes.push(code(&plan(&providers, &snapshot).await));
     }
     assert_eq!(codes[0], "ProviderFailed");
     assert_eq!(codes[7], "ProviderBreakerOpen", "{codes:?}");
@@ -259,7 +259,7 @@ async fn breaker_opens_for_an_absent_provider_and_probes_it() {
         .await
         .unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(15);
-    while code(&plan(&discovery, &snapshot).await) != "OK" {
+    while code(&plan(&providers, &snapshot).await) != "OK" {
         assert!(
             std::time::Instant::now() < deadline,
             "the breaker never closed"
@@ -276,7 +276,7 @@ async fn slow_and_huge_answers_are_errors() {
     };
     let running = testkit::start(slow).await.unwrap();
     let round = plan(
-        &discovery(),
+        &providers(),
         &cluster(&[("127.0.0.1", running.address.port())]),
     )
     .await;
@@ -293,9 +293,9 @@ async fn slow_and_huge_answers_are_errors() {
         deadline: Duration::from_secs(20),
         ..ClientConfig::single_tenant()
     };
-    let discovery = ProviderClient::new(config, Metrics::default()).unwrap();
+    let providers = ProviderClient::new(config, Metrics::default()).unwrap();
     let round = plan(
-        &discovery,
+        &providers,
         &cluster(&[("127.0.0.1", running.address.port())]),
     )
     .await;
@@ -309,8 +309,8 @@ async fn slow_and_huge_answers_are_errors() {
 
 #[tokio::test]
 async fn provider_without_ready_address_has_its_own_code() {
-    let discovery = discovery();
-    let round = plan(&discovery, &cluster(&[])).await;
+    let providers = providers();
+    let round = plan(&providers, &cluster(&[])).await;
     assert_eq!(code(&round), "ProviderNotReady");
     assert_eq!(
         round.plan.usable().count(),
@@ -340,7 +340,7 @@ async fn unavailable_allocator_still_gives_costs() {
         .await
         .unwrap();
     let snapshot = cluster(&[("127.0.0.1", running.address.port())]);
-    let discovery = discovery();
+    let providers = providers();
     let question = PlanningQuestion {
         subject: PodIdentity {
             namespace: "ns".into(),
@@ -351,12 +351,12 @@ async fn unavailable_allocator_still_gives_costs() {
         ..PlanningQuestion::default()
     };
     for _ in 0..10 {
-        let error = discovery
+        let error = providers
             .reserve(&snapshot, &question, "n1")
             .await
             .unwrap_err();
         assert!(error.to_string().contains("no replica leads"), "{error}");
     }
-    assert_eq!(code(&plan(&discovery, &snapshot).await), "OK");
+    assert_eq!(code(&plan(&providers, &snapshot).await), "OK");
     running.stop().await;
 }

@@ -95,10 +95,10 @@ async fn main() -> Result<()> {
     println!("| policy | cached: median | cached: worst | all costs | first request |");
     println!("|---|---|---|---|---|");
     for policy in PolicyName::ALL {
-        let feed = ClusterStore::default();
-        feed.reset(Kind::Node, (0..NODES).map(node).collect());
+        let store = ClusterStore::default();
+        store.reset(Kind::Node, (0..NODES).map(node).collect());
         // Half of the nodes have a pod or two.
-        feed.reset(
+        store.reset(
             Kind::Pod,
             (0..NODES).map(|i| pod(i, Some(i / 2 * 2))).collect(),
         );
@@ -106,7 +106,7 @@ async fn main() -> Result<()> {
             policy,
             ..Config::default()
         };
-        let provider = GpuSlice::new(feed.clone(), config);
+        let provider = GpuSlice::new(store.clone(), config);
         let start = Instant::now();
         provider.endpoint_cost(question("250m")).await?;
         let first = start.elapsed();
@@ -119,8 +119,8 @@ async fn main() -> Result<()> {
         for round in 0..ROUNDS {
             let (gone, request) = (round * 7 % NODES, ["250m", "1"][round % 2]);
             match round % 2 {
-                0 => feed.apply(pod(NODES + round, Some(gone))),
-                _ => feed.delete(Kind::Pod, &format!("ml/pod-{gone}")),
+                0 => store.apply(pod(NODES + round, Some(gone))),
+                _ => store.delete(Kind::Pod, &format!("ml/pod-{gone}")),
             }
             let request = question(request);
             let start = Instant::now();

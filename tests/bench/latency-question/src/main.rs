@@ -193,7 +193,7 @@ async fn time_served(at: SocketAddr, what: &str, request: CostRequest) -> Result
         deadline: Duration::from_secs(10),
         ..DiscoveryConfig::single_tenant()
     };
-    let discovery = ProviderClient::new(config, Metrics::default())?;
+    let providers = ProviderClient::new(config, Metrics::default())?;
     let snapshot = cluster(at, request.rule);
     let nodes = request.eligible_nodes.iter().map(String::as_str).collect();
     let nodes: Arc<NodeSet> = Arc::new(nodes);
@@ -212,7 +212,7 @@ async fn time_served(at: SocketAddr, what: &str, request: CostRequest) -> Result
             nodes: Arc::clone(&nodes),
             ..PlanningQuestion::default()
         };
-        let done = discovery.plan_pod(&snapshot, question).await;
+        let done = providers.plan_pod(&snapshot, question).await;
         let rule = done.rules.first().context("no rule was called")?;
         let RuleOutcome::Costs(costs) = &rule.outcome else {
             bail!("{what}: {}", rule.error.as_deref().unwrap_or_default());
@@ -242,16 +242,16 @@ fn print(what: &str, mut times: Vec<Duration>, usable: usize) {
 }
 
 /// Serves agents and requests at the address until the agents have measured.
-async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
+async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
     let config = Config {
         listen,
         connections: 8192,
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await?, Tasks::default());
-    let network = Network::new(feed.clone(), false);
+    let network = Network::new(store.clone(), false);
     let measuring = Measuring {
-        store: feed.clone(),
+        store: store.clone(),
         network: network.clone(),
         auth: AgentAuth {
             trust_all: true,
@@ -263,7 +263,7 @@ async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
         agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(feed).with_network(network.clone());
+    let provider = Latency::new(store).with_network(network.clone());
     server.spawn(Arc::new(Unprobed(provider.clone())), &mut tasks)?;
     // Every target is reported once in 30 s; a fit runs every 10 s.
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -293,11 +293,11 @@ async fn measured(feed: ClusterStore, listen: SocketAddr) -> Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let feed = ClusterStore::default();
+    let store = ClusterStore::default();
     for i in 0..NODES {
-        feed.apply(node(i));
+        store.apply(node(i));
     }
-    let provider = Latency::new(feed.clone());
+    let provider = Latency::new(store.clone());
     let mut table = Table::default();
     table.add(&zone_rows(|a, b| format!("{}us", 100 + 37 * a.abs_diff(b))))?;
     provider.set_table(table);
@@ -327,7 +327,7 @@ async fn main() -> Result<()> {
     )
     .await?;
     match std::env::args().nth(1) {
-        Some(listen) => measured(feed, listen.parse()?).await,
+        Some(listen) => measured(store, listen.parse()?).await,
         None => Ok(()),
     }
 }

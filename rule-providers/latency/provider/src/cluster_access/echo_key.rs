@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, api::PostParams};
 use ring::rand::{SecureRandom, SystemRandom};
+use tautline_runtime::api_call::within;
 
 use crate::agents::keys::EchoKeys;
 
@@ -16,13 +17,18 @@ const DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) async fn shared(client: &Client, namespace: &str, name: &str) -> Result<EchoKeys> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let at = format!("Secret {namespace}/{name}");
-    let find = async || match timely(secrets.get_opt(name)).await? {
+    let find = async || match within(DEADLINE, secrets.get_opt(name)).await? {
         Some(found) => anyhow::Ok(found),
-        None => match timely(secrets.create(&PostParams::default(), &new_secret(name)?)).await {
-            // Another replica was faster.
-            Err(error) if is_conflict(&error) => timely(secrets.get(name)).await,
-            created => created,
-        },
+        None => {
+            let (params, secret) = (PostParams::default(), new_secret(name)?);
+            match within(DEADLINE, secrets.create(&params, &secret)).await {
+                // Another replica was faster.
+                Err(error) if error.code() == Some(409) => {
+                    Ok(within(DEADLINE, secrets.get(name)).await?)
+                }
+                created => Ok(created?),
+            }
+        }
     };
     keys_of(find().await.with_context(|| at.clone())?, &at)
 }
@@ -45,15 +51,6 @@ fn new_secret(name: &str) -> Result<Secret> {
     };
     secret.metadata.name = Some(name.to_owned());
     Ok(secret)
-}
-
-fn is_conflict(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
-}
-
-async fn timely<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let answer = tokio::time::timeout(DEADLINE, call).await;
-    Ok(answer.with_context(|| format!("no answer within {DEADLINE:?}"))??)
 }
 
 #[cfg(test)]

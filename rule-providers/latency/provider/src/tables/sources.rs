@@ -6,7 +6,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_core::TrustedNamespaces;
-use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::FileChanges};
+use tautline_runtime::{
+    admin::Readiness,
+    tasks::Tasks,
+    tls::FileChanges,
+    watch_changes::{Change, Changes},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -102,22 +107,16 @@ async fn apply_events<U: Unit>(
     set: impl Fn(Tables<U>),
 ) {
     let mut events = std::pin::pin!(events);
-    let (mut maps, mut listing) = (empty.clone(), empty.clone());
+    let (mut maps, mut changes) = (empty.clone(), Changes::default());
     while let Some(event) = events.next().await {
-        match event {
-            Ok(watcher::Event::Init) => {
-                listing = empty.clone();
-                continue;
+        match event.map(|event| changes.next(event, |map| map)) {
+            Ok(None) => continue,
+            Ok(Some(Change::Replaced(list))) => {
+                maps = empty.clone();
+                list.iter().for_each(|map| put(&mut maps, map));
             }
-            Ok(watcher::Event::InitApply(map)) => {
-                put(&mut listing, &map);
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => {
-                maps = std::mem::replace(&mut listing, empty.clone());
-            }
-            Ok(watcher::Event::Apply(map)) => put(&mut maps, &map),
-            Ok(watcher::Event::Delete(map)) => {
+            Ok(Some(Change::Applied(map))) => put(&mut maps, &map),
+            Ok(Some(Change::Deleted(map))) => {
                 let (namespace, name) = identity(&map);
                 maps.remove(namespace, name);
             }

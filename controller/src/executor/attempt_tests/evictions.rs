@@ -1,0 +1,223 @@
+use super::*;
+
+#[tokio::test]
+async fn eviction_goes_through_every_check_in_order() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
+    assert_eq!(
+        fake.calls(),
+        [
+            "reevaluate",
+            "check workload",
+            "dry-run evict web-0",
+            "note eviction of uid-of-web-0",
+            "evict web-0",
+            "Evicted: evicted pod shop/web-0 on n1: latency/OverLimit; n2 would keep to every rule",
+            "report on web-0: binding b of offer o was violated (31ms); n2 would keep to every rule",
+        ]
+    );
+    assert_eq!(fake.wait(&result), COOL_DOWN);
+    assert_eq!(result.cool_down.until, Some(fake.now.unix + COOL_DOWN));
+}
+
+#[tokio::test]
+async fn eviction_is_limited_to_one_per_cool_down() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let both = vec![violation("a", &["web-0"]), violation("b", &["web-0"])];
+    let result = fake.attempt(both).await;
+    assert_eq!(result.outcomes.len(), 2);
+    let evictions = fake.calls().iter().filter(|c| *c == "evict web-0").count();
+    assert_eq!(evictions, 1);
+}
+
+#[tokio::test]
+async fn eviction_waits_for_the_cool_down_of_an_earlier_leader() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    let last = LastEviction {
+        pod: "web-9".to_owned(),
+        uid: "x".to_owned(),
+        node: "n1".to_owned(),
+        binding: "b".to_owned(),
+        time: to_api_time(fake.now.unix - Duration::from_secs(50)),
+    };
+    fake.status = Ok(ConstraintPolicyOfferStatus {
+        last_eviction: Some(last),
+        ..ConstraintPolicyOfferStatus::default()
+    });
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(70));
+    assert!(fake.calls().is_empty());
+}
+
+#[tokio::test]
+async fn eviction_waits_while_the_last_one_is_not_known() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.status = Err(WriteError::Refused("busy".to_owned()));
+    let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
+    assert_eq!(fake.wait(&result), Duration::from_secs(10));
+    assert!(!result.cool_down.loaded && fake.calls().is_empty());
+}
+
+#[tokio::test]
+async fn eviction_of_a_violation_that_is_over_is_stale() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.compliance = Compliance::Compliant;
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(2));
+    assert!(fake.outcome().starts_with("warning Stale: "));
+}
+
+#[tokio::test]
+async fn eviction_without_an_answer_of_the_provider_is_not_made() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.compliance = Compliance::Error;
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(10));
+    assert!(fake.outcome().starts_with("warning NotEvaluated: "));
+}
+
+#[tokio::test]
+async fn eviction_stops_where_a_replica_is_down() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.workload = Err(Refusal::new("ReplicaDown", "pod shop/web-1 is not ready"));
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(2));
+    assert!(!fake.calls().iter().any(|c| c.contains("evict web-0")));
+}
+
+#[tokio::test]
+async fn eviction_that_a_budget_refuses_is_not_noted() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let refusal = EvictAnswer::from_status("pod shop/web-0", 429, "budget");
+    fake.evictions.lock().unwrap().push(refusal);
+    let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
+    assert_eq!(fake.wait(&result), Duration::from_secs(5));
+    assert_eq!(result.cool_down.until, None);
+    assert!(!fake.calls().iter().any(|c| c.starts_with("note")));
+}
+
+#[tokio::test]
+async fn eviction_that_cannot_be_noted_is_not_made() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.note = Err(WriteError::Refused("busy".to_owned()));
+    fake.attempt_once().await;
+    assert!(
+        fake.outcome()
+            .starts_with("warning Failed: the eviction could not be noted")
+    );
+    assert!(!fake.calls().contains(&"evict web-0".to_owned()));
+}
+
+#[tokio::test]
+async fn eviction_whose_answer_is_lost_counts_as_made() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let lost = EvictAnswer::Lost("timeout".to_owned());
+    fake.evictions
+        .lock()
+        .unwrap()
+        .extend([EvictAnswer::Done, lost]);
+    let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
+    assert!(fake.outcome().starts_with("warning Unknown: "));
+    assert_eq!(result.cool_down.until, Some(fake.now.unix + COOL_DOWN));
+}
+
+#[tokio::test]
+async fn eviction_check_whose_answer_is_lost_is_a_failure() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let lost = EvictAnswer::Lost("timeout".to_owned());
+    fake.evictions.lock().unwrap().push(lost);
+    let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
+    assert!(fake.outcome().starts_with("warning Failed: "));
+    assert_eq!(result.cool_down.until, None);
+}
+
+#[tokio::test]
+async fn eviction_changes_nothing_once_the_lead_is_lost() {
+    // After each call in turn: no note and no eviction follows.
+    for calls in 0..5 {
+        let fake = Fake::new(ViolationPolicy::Evict);
+        fake.leads_for.store(calls, Ordering::Relaxed);
+        fake.attempt(vec![violation("b", &["web-0"])]).await;
+        let all = fake.calls();
+        let later = &all[calls.min(all.len())..];
+        let changes = |c: &&String| c.starts_with("evict ") || c.starts_with("note ");
+        // The call after which the lead is lost may itself be the note.
+        assert!(!later.iter().any(|c| changes(&c)), "after {calls}: {all:?}");
+    }
+}
+
+#[tokio::test]
+async fn eviction_in_a_dry_run_is_reported_and_not_made() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.settings.dry_run = true;
+    assert_eq!(fake.attempt_once().await, COOL_DOWN);
+    assert!(
+        fake.outcome()
+            .starts_with("WouldEvict: would evict pod shop/web-0")
+    );
+    assert!(!fake.calls().contains(&"evict web-0".to_owned()));
+    assert!(!fake.calls().iter().any(|c| c.starts_with("note")));
+}
+
+#[tokio::test]
+async fn eviction_of_an_exempt_namespace_is_refused() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.settings.exempt_namespaces = ["shop".to_owned()].into();
+    fake.attempt_once().await;
+    let text = "warning Exempt: target t0: namespace shop is exempt";
+    assert_eq!(fake.outcome(), text);
+}
+
+#[tokio::test]
+async fn eviction_of_a_binding_without_pods_is_refused() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    fake.attempt(vec![violation("b", &[])]).await;
+    assert!(fake.outcome().starts_with("warning NoPodTarget: "));
+}
+
+#[tokio::test]
+async fn eviction_of_a_pod_that_is_gone_is_stale() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    fake.attempt(vec![violation("b", &["web-7"])]).await;
+    assert!(
+        fake.outcome()
+            .starts_with("warning Stale: target t0: pod shop/web-7 is gone")
+    );
+}
+
+#[tokio::test]
+async fn eviction_names_the_problems_of_all_targets() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    fake.attempt(vec![violation("b", &["web-7", "web-8"])])
+        .await;
+    let text =
+        "warning Stale: target t0: pod shop/web-7 is gone; target t1: pod shop/web-8 is gone";
+    assert_eq!(fake.outcome(), text);
+}
+
+#[tokio::test]
+async fn eviction_without_a_better_node_is_refused() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.nodes = vec![("n1", None), ("n2", None)];
+    fake.attempt_once().await;
+    let outcome = fake.outcome();
+    let text = "warning NoBetterNode: target t0: no other of 2 nodes that would take the pod keeps";
+    assert!(outcome.starts_with(text), "{outcome}");
+}
+
+#[tokio::test]
+async fn eviction_waits_for_the_turn_of_another() {
+    let fake = Fake::new(ViolationPolicy::Evict);
+    let permit = fake.turn.acquire().await.unwrap();
+    let violations = vec![violation("b", &["web-0"])];
+    let mut attempt = std::pin::pin!(fake.attempt(violations));
+    assert!(futures::poll!(&mut attempt).is_pending());
+    assert_eq!(fake.calls(), ["reevaluate"]);
+    drop(permit);
+    attempt.await;
+    assert!(fake.calls().contains(&"evict web-0".to_owned()));
+}
+
+#[tokio::test]
+async fn attempt_without_its_offer_waits() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.index = Index::default();
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(10));
+    assert!(fake.calls().is_empty());
+}
