@@ -17,7 +17,7 @@ use tautline_runtime::{
     tls::{ServerFiles, ServerTls},
     watch::{Watch, WatchMetrics},
 };
-use tokio::{net::TcpListener, sync::watch::Sender};
+use tokio::net::TcpListener;
 
 use crate::{
     admin::explain, bind_locks::BindLocks, config::Config, events::OfferEvents, explain::History,
@@ -83,7 +83,6 @@ impl App {
             providers,
             metrics,
             events: OfferEvents(events),
-            has_rejected: Sender::new(false),
         });
         Ok(Self {
             state,
@@ -122,8 +121,9 @@ impl App {
                 metrics: &metrics,
                 readiness: &self.readiness,
             };
-            watch.infrastructure(tasks);
-            requeue::spawn(&state, &client, &watch, &mut self.registry, tasks);
+            watch.all_except_pods(tasks);
+            watch.pods(tasks);
+            requeue::spawn(&state, &client, &mut self.registry, tasks);
             let (queue, events_client, events_stop) =
                 (self.event_queue, client.clone(), stop.clone());
             tasks.spawn("events", async move {

@@ -1,12 +1,8 @@
 //! `filter`: the nodes that the pod may use, of those posted.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use tautline_core::{
-    constraints::{self, PodIdentity},
-    model::{Offer, key},
-    planning::NodeVerdict,
-};
+use tautline_core::planning::NodeVerdict;
 use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
@@ -18,8 +14,6 @@ use crate::{
 };
 
 const KIND: &str = "ExtenderArgs";
-/// Listing an offer's pods usually takes less time than this.
-const PENDING_OFFER_WAIT: Duration = Duration::from_millis(200);
 
 pub(crate) async fn filter(
     state: &State,
@@ -29,9 +23,6 @@ pub(crate) async fn filter(
     let args = wire::args(KIND, json)?;
     let pod = pod::identity(KIND, args.pod)?;
     let is_exempt = state.is_exempt(&pod.namespace);
-    if !is_exempt {
-        wait_for_pending_offers(state, &pod).await?;
-    }
     let snapshot = state.store.snapshot();
     let constraints = state.constraints(&snapshot, &pod);
     if constraints.is_empty() {
@@ -46,19 +37,6 @@ pub(crate) async fn filter(
     let plan = Arc::new(Box::pin(plan).await);
     state.record(&snapshot, &plan);
     response(state, &args.nodes, &plan)
-}
-
-/// Waits for an offer that governs the pod but does not count yet. After the wait
-/// kube-scheduler has to retry: the pod must not be placed without its constraint.
-async fn wait_for_pending_offers(state: &State, pod: &PodIdentity) -> Result<(), WireError> {
-    let governs = |offer: &Offer| constraints::governs(offer, pod);
-    let waited = state
-        .store
-        .wait_for_pending_offers(governs, PENDING_OFFER_WAIT);
-    waited.await.map_err(|offer| {
-        state.metrics.pod("unsettled");
-        WireError::OfferPending(key(&offer.namespace, &offer.name))
-    })
 }
 
 fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
@@ -95,11 +73,6 @@ fn response(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<V
                 list.push((round.nodes.name(at), &**reason));
             }
         }
-    }
-    if with_reasons && !counts.is_empty() {
-        state
-            .has_rejected
-            .send_if_modified(|has_rejected| !std::mem::replace(has_rejected, true));
     }
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);

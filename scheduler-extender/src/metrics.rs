@@ -70,7 +70,7 @@ impl Metrics {
         );
         r.register(
             "extender_pods",
-            "Filtered pods by outcome: ungoverned, exempt, placeable, rejected, or unsettled (the pod's offer does not count yet)",
+            "Filtered pods by outcome: ungoverned, exempt, placeable or rejected",
             m.pods.clone(),
         );
         r.register(

@@ -121,7 +121,6 @@ async fn route(
         Err(error @ (WireError::TooManyNodes { .. } | WireError::PodTooLarge { .. })) => {
             text(413, format!("{error}\n"))
         }
-        Err(error @ WireError::OfferPending(_)) => text(503, format!("{error}\n")),
         Err(error) => text(400, format!("{error}\n")),
     }
 }

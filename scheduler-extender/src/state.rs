@@ -9,7 +9,6 @@ use tautline_core::{
 };
 use tautline_provider_client::ProviderClient;
 use tautline_runtime::{cluster_store::ClusterStore, http};
-use tokio::sync::watch::Sender;
 
 use crate::{
     bind_locks::BindLocks,
@@ -31,8 +30,6 @@ pub(crate) struct State {
     pub bind_locks: BindLocks,
     pub history: History,
     pub events: OfferEvents,
-    /// True once filter has rejected a pod, which may need a requeue later.
-    pub has_rejected: Sender<bool>,
 }
 
 impl State {

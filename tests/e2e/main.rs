@@ -33,7 +33,6 @@ mod manifests;
 mod mutation;
 mod node_judge;
 mod placement;
-mod pod_watch;
 mod relabeling;
 mod requeue;
 mod reservations;

@@ -24,7 +24,6 @@ pub mod quantity;
 pub mod reference;
 mod rule_answer;
 pub mod selector;
-pub mod selector_union;
 pub mod text;
 pub mod trust;
 

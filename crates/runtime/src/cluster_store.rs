@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use arc_swap::ArcSwap;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
-    model::{Offer, Pod, WatchedObject},
+    model::{Pod, WatchedObject},
 };
 use tokio::sync::watch;
 
@@ -49,7 +49,6 @@ struct Inner {
     /// A bit for each kind with a complete list.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
-    pending_offers: watch::Sender<BTreeMap<String, Arc<Offer>>>,
     rejected: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
@@ -69,7 +68,6 @@ impl Default for ClusterStore {
             versions_except_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
             pods_watch: Mutex::default(),
-            pending_offers: watch::Sender::default(),
             rejected: Mutex::default(),
         }))
     }
@@ -124,33 +122,6 @@ impl ClusterStore {
     /// Reports that a watch on pods has started, or (`None`) ended.
     pub fn watch_pods(&self, since: Option<Instant>) {
         self.0.pods_watch.lock().since = since;
-    }
-
-    pub(crate) fn pending_offers(&self) -> &watch::Sender<BTreeMap<String, Arc<Offer>>> {
-        &self.0.pending_offers
-    }
-
-    /// Waits until no pending offer matches `concerns`.
-    ///
-    /// # Errors
-    /// An offer that is still pending after `most`.
-    pub async fn wait_for_pending_offers(
-        &self,
-        concerns: impl Fn(&Offer) -> bool,
-        most: Duration,
-    ) -> Result<(), Arc<Offer>> {
-        let find = |waiting: &BTreeMap<String, Arc<Offer>>| {
-            waiting.values().find(|offer| concerns(offer)).cloned()
-        };
-        let Some(one) = find(&self.0.pending_offers.borrow()) else {
-            return Ok(());
-        };
-        let mut waiting = self.0.pending_offers.subscribe();
-        let none = waiting.wait_for(|waiting| find(waiting).is_none());
-        match tokio::time::timeout(most, none).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(one),
-        }
     }
 
     /// Records that an object's current version is unusable; the last usable one stays.

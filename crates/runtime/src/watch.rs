@@ -1,8 +1,6 @@
 //! Watches that keep a [`ClusterStore`] in step with a cluster, and restart with backoff.
 
-mod pending_offers;
 mod protobuf;
-mod scope;
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Instant};
 
@@ -33,16 +31,10 @@ use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
     watched::{MalformedObject, Watchable},
 };
-use tautline_core::{
-    index::{Kind, Object},
-    selector_union::SelectorUnion,
-};
-use tokio::sync::watch::{self, Sender};
+use tautline_core::index::{Kind, Object};
 use tokio_util::sync::CancellationToken;
 
-use pending_offers::PendingOffers;
 use protobuf::WatchSignal;
-use scope::Scope;
 
 use crate::{
     admin::Readiness,
@@ -124,48 +116,16 @@ impl Watch<'_> {
         self.protobuf::<Pod>(Kind::Pod, pod, tasks);
     }
 
-    /// Pods with a node, and all pods once `all` completes.
-    pub fn placed_pods_until(
-        &self,
-        all: impl Future<Output = ()> + Send + 'static,
-        tasks: &mut Tasks,
-    ) {
-        let (wanted, scope) = watch::channel(Scope::Placed);
-        widen_scope_after(wanted, all, tasks);
-        self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, std::future::ready(()), tasks);
-    }
-
-    /// Policies, offers and the pods with a node that these may select; all pods once `all`
-    /// completes. An offer becomes active once its pods are known.
-    pub fn rules_and_their_pods_until(
-        &self,
-        all: impl Future<Output = ()> + Send + 'static,
-        tasks: &mut Tasks,
-    ) {
-        let (wanted, scope) = watch::channel(Scope::selected(&SelectorUnion::default()));
-        let pending_offers = PendingOffers::new(self.store.clone(), wanted.clone());
-        widen_scope_after(wanted, all, tasks);
-        self.policies(tasks);
-        self.offers(Some(pending_offers.clone()), tasks);
-        let store = self.store.clone();
-        let listed = async move {
-            let mut changes = store.changes_except_pods();
-            while !store.listed(Kind::Offer) && changes.changed().await.is_ok() {}
-        };
-        self.protobuf_once::<Pod>(Kind::Pod, scope, Some(pending_offers), pod, listed, tasks);
-    }
-
-    /// Pods with a node, once the future that `wanted` returns completes: for processes that seldom
-    /// need them. Readiness waits for the pods unless `wanted` calls its argument.
-    pub fn placed_pods_once<F: Future<Output = ()> + Send + 'static>(
+    /// All pods, once the future that `wanted` returns completes: for processes that seldom need
+    /// them. Readiness waits for the pods unless `wanted` calls its argument.
+    pub fn pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
         wanted: impl FnOnce(NotNeeded) -> F,
         tasks: &mut Tasks,
     ) {
         let readiness = self.readiness.clone();
         let wanted = wanted(Box::new(move || readiness.done(&Pod::plural(&()))));
-        let (_, scope) = watch::channel(Scope::Placed);
-        self.protobuf_once::<Pod>(Kind::Pod, scope, None, pod, wanted, tasks);
+        self.protobuf_once::<Pod>(Kind::Pod, pod, wanted, tasks);
     }
 
     /// All nodes.
@@ -201,11 +161,6 @@ impl Watch<'_> {
 
     /// Policies and offers.
     pub fn rules(&self, tasks: &mut Tasks) {
-        self.policies(tasks);
-        self.offers(None, tasks);
-    }
-
-    fn policies(&self, tasks: &mut Tasks) {
         self.json::<ConstraintPolicy>(
             Kind::Policy,
             |o| {
@@ -215,17 +170,13 @@ impl Watch<'_> {
             },
             tasks,
         );
-    }
-
-    fn offers(&self, pending_offers: Option<PendingOffers>, tasks: &mut Tasks) {
-        self.json_admitted::<ConstraintPolicyOffer>(
+        self.json::<ConstraintPolicyOffer>(
             Kind::Offer,
             |o| {
                 convert::offer(o)
                     .map(|p| Some(Object::Offer(p)))
                     .map_err(|e| e.to_string())
             },
-            pending_offers,
             tasks,
         );
     }
@@ -235,19 +186,7 @@ impl Watch<'_> {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        self.json_admitted(kind, convert, None, tasks);
-    }
-
-    fn json_admitted<K>(
-        &self,
-        kind: Kind,
-        convert: Convert<K>,
-        pending_offers: Option<PendingOffers>,
-        tasks: &mut Tasks,
-    ) where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        let mut on_event = self.event_handler(kind, convert, pending_offers);
+        let mut on_event = self.event_handler(kind, convert);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
             let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -261,32 +200,21 @@ impl Watch<'_> {
 
     /// For kinds that may change thousands of times a second.
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
-        let (_, scope) = watch::channel(Scope::All);
-        self.protobuf_once(kind, scope, None, convert, std::future::ready(()), tasks);
+        self.protobuf_once(kind, convert, std::future::ready(()), tasks);
     }
 
     fn protobuf_once<K: Watchable>(
         &self,
         kind: Kind,
-        scope: watch::Receiver<Scope>,
-        pending_offers: Option<PendingOffers>,
         convert: Convert<K>,
         wanted: impl Future<Output = ()> + Send + 'static,
         tasks: &mut Tasks,
     ) {
-        let on_event = self.event_handler(kind, convert, None);
+        let on_event = self.event_handler(kind, convert);
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (store, readiness) = (self.store.clone(), self.readiness.clone());
-        let on_signal = move |signal: WatchSignal<'_>| match signal {
+        let on_signal = move |signal| match signal {
             _ if kind != Kind::Pod => {}
-            // Nothing is answered before the first list, and pods after their offers cost less than
-            // offers after their pods.
-            WatchSignal::ListStarted(_) if store.listed(Kind::Pod) => {}
-            WatchSignal::ListStarted(scope) | WatchSignal::InSync(scope) => {
-                if let Some(pending_offers) = &pending_offers {
-                    pending_offers.pods_in_sync(scope);
-                }
-            }
             WatchSignal::QuietUntil(until) => store.set_pods_quiet(until),
             WatchSignal::WatchStarted => store.watch_pods(Some(Instant::now())),
             WatchSignal::WatchEnded => store.watch_pods(None),
@@ -299,7 +227,7 @@ impl Watch<'_> {
             if !readiness.missing().is_empty() {
                 readiness.set(&K::plural(&()), false);
             }
-            protobuf::run_on_own_thread(cluster, scope, stop, on_event, on_signal).await
+            protobuf::run_on_own_thread(cluster, stop, on_event, on_signal).await
         });
     }
 
@@ -307,7 +235,6 @@ impl Watch<'_> {
         &self,
         kind: Kind,
         convert: Convert<K>,
-        pending_offers: Option<PendingOffers>,
     ) -> impl FnMut(Result<Event<Decoded<K>>>) + Send + use<K>
     where
         K: Resource<DynamicType = ()> + Send + 'static,
@@ -322,10 +249,6 @@ impl Watch<'_> {
         let mut relist = None;
         let mut unusable: Vec<String> = Vec::new();
         move |event| {
-            let admit = |object| match &pending_offers {
-                Some(pending_offers) => pending_offers.admit(object),
-                None => Some(object),
-            };
             let convert_counted = |decoded: &Decoded<K>| {
                 events.inc();
                 let object = match decoded {
@@ -354,21 +277,12 @@ impl Watch<'_> {
                 Ok(Event::Init) => {
                     relist = Some(store.begin_relist(kind));
                     unusable.clear();
-                    if let Some(pending_offers) = &pending_offers {
-                        pending_offers.relist_started();
-                    }
                 }
                 Ok(Event::InitApply(o)) => match (convert_counted(&o), &mut relist) {
-                    (Ok(Some(object)), Some(relist)) => match admit(object) {
-                        Some(object) => relist.add(object),
-                        None => relist.retain(&key(&o)),
-                    },
+                    (Ok(Some(object)), Some(relist)) => relist.add(object),
                     // A malformed update must not remove a limit: the last usable version stays.
                     (Err(()), Some(relist)) => {
                         relist.retain(&key(&o));
-                        if let Some(pending_offers) = &pending_offers {
-                            pending_offers.retain(&key(&o));
-                        }
                         unusable.push(key(&o));
                     }
                     _ => {}
@@ -384,47 +298,21 @@ impl Watch<'_> {
                     if let Some(relist) = relist.take() {
                         relist.commit();
                     }
-                    if let Some(pending_offers) = &pending_offers {
-                        pending_offers.relist_done();
-                    }
                     readiness.done(&label.kind);
                 }
                 Ok(Event::Apply(o)) => match convert_counted(&o) {
-                    Ok(Some(object)) => {
-                        if let Some(object) = admit(object) {
-                            store.apply(object);
-                        }
-                    }
+                    Ok(Some(object)) => store.apply(object),
                     Ok(None) => store.delete(kind, &key(&o)),
                     Err(()) => {}
                 },
                 Ok(Event::Delete(o)) => {
                     events.inc();
                     store.accept(kind, &key(&o));
-                    if let Some(pending_offers) = &pending_offers {
-                        pending_offers.remove(&key(&o));
-                    }
                     store.delete(kind, &key(&o));
                 }
             }
         }
     }
-}
-
-fn widen_scope_after(
-    wanted: Sender<Scope>,
-    all: impl Future<Output = ()> + Send + 'static,
-    tasks: &mut Tasks,
-) {
-    let stop = tasks.stop_token();
-    tasks.spawn("all pods", async move {
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = all => wanted.send_replace(Scope::All),
-        };
-        stop.cancelled().await;
-        Ok(())
-    });
 }
 
 fn pod(pod: &Pod) -> Result<Option<Object>, String> {

@@ -1,4 +1,4 @@
-/// An invalid request, or one that cannot be answered yet.
+/// An invalid request.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error("the body is not the JSON of {kind}: {error}")]
@@ -31,8 +31,4 @@ pub enum WireError {
         count: usize,
         max: usize,
     },
-    #[error(
-        "offer {0} selects this pod and does not count yet: the pods that it selects are being listed; try again"
-    )]
-    OfferPending(String),
 }

@@ -1,11 +1,9 @@
 //! Lists and watches in protobuf, like kube's watcher in JSON: a paged list, then watches in a row,
-//! and a new list when changes are lost. The scope may grow from a part of a kind to all of it.
+//! and a new list when changes are lost.
 
-mod relist_filter;
 mod requests;
 
 use std::{
-    future::pending,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -25,22 +23,14 @@ use kube_runtime::{
     watcher::{DefaultBackoff, Event},
 };
 use tautline_api::watched::{self, Watchable};
-use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Decoded, key,
-    scope::{Scope, Selectors},
-};
+use super::Decoded;
 use crate::cluster::Cluster;
-use relist_filter::RelistFilter;
 use requests::{Gone, error_from, pages, send, within_deadline};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum WatchSignal<'a> {
-    ListStarted(&'a Scope),
-    /// All objects of this scope are known, and their changes will be.
-    InSync(&'a Scope),
+pub(super) enum WatchSignal {
     /// From now on it reports every change.
     WatchStarted,
     WatchEnded,
@@ -56,19 +46,14 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
 /// once. Allocators hold reservations for pods bound during the pause.
 const QUIET: Duration = Duration::from_millis(20);
-/// Time between two expansions of the scope.
-const GATHER: Duration = Duration::from_millis(100);
-/// Maximum number of objects held until a list is complete.
-const MAX_HELD: usize = 10_000;
 
 /// Lists and watches a kind until `stop`, on its own thread: waking another one is most of an
 /// event's cost. The thread may sleep; `on_signal` is called before it does.
 pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
-    mut wanted: Receiver<Scope>,
     stop: CancellationToken,
     mut on_event: impl FnMut(Result<Event<Decoded<K>>>) + Send + 'static,
-    on_signal: impl Fn(WatchSignal<'_>) + Send + Sync + 'static,
+    on_signal: impl Fn(WatchSignal) + Send + Sync + 'static,
 ) -> Result<()> {
     // A thread that does not stop would keep the process from exiting.
     let stop = stop.child_token();
@@ -90,7 +75,7 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
             let client = cluster.client_here()?;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = list_and_watch(&client, &mut wanted, &watching, &mut on_event, &*on_signal) => {}
+                () = list_and_watch(&client, &watching, &mut on_event, &*on_signal) => {}
             }
             Ok(())
         })
@@ -101,165 +86,56 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
 /// Never ends; `on_event` also gets the errors that restart the watch.
 async fn list_and_watch<K: Watchable>(
     client: &Client,
-    wanted: &mut Receiver<Scope>,
     watching: &AtomicBool,
     on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
-    on_signal: &impl Fn(WatchSignal<'_>),
+    on_signal: &impl Fn(WatchSignal),
 ) {
     let mut backoff = DefaultBackoff::default();
-    let (mut scope, mut version) = (wanted.borrow().clone(), None);
-    let mut relisted = RelistFilter::default();
-    // Until then the current scope is watched after a failed expansion.
-    let mut again = tokio::time::Instant::now();
+    let mut version = None;
     loop {
-        let mut next = scope.clone();
-        if version.is_none() {
-            next.clone_from(&wanted.borrow());
-            scope.clone_from(&next);
-        } else if again <= tokio::time::Instant::now() {
-            next = scope.next_step_to(&wanted.borrow());
-        }
-        let expands = scope != next;
-        // A list runs to its end, so that frequent expansions cannot delay it forever.
-        let waits = !expands && (version.is_some() || scope.is_empty());
-        let current = scope.clone();
-        let step = async {
-            match &mut version {
-                Some(known) if expands => {
-                    if let Some((version, remainder)) =
-                        list_remainder(client, &scope, &next).await?
-                    {
-                        // The whole scope is watched from the version of the part, so changes
-                        // of the remainder during its list are reported then.
-                        relisted.add(&version, remainder.iter().map(key));
-                        remainder
-                            .into_iter()
-                            .for_each(|o| on_event(Ok(Event::Apply(o))));
-                        on_signal(WatchSignal::InSync(&next));
-                    } else {
-                        *known = list(client, &next, on_event, on_signal).await?;
-                        relisted = RelistFilter::default();
-                    }
-                    scope = next;
-                }
-                Some(version) => {
-                    watching.store(true, Ordering::Relaxed);
-                    watch(
-                        client,
-                        scope.selectors(),
-                        version,
-                        &mut relisted,
-                        on_event,
-                        on_signal,
-                    )
-                    .await?;
-                }
-                None => {
-                    relisted = RelistFilter::default();
-                    version = Some(list(client, &scope, on_event, on_signal).await?);
-                }
+        let done = match &mut version {
+            None => list(client, on_event)
+                .await
+                .map(|listed| version = Some(listed)),
+            Some(version) => {
+                watching.store(true, Ordering::Relaxed);
+                watch(client, version, on_event, on_signal).await
             }
-            Ok(())
-        };
-        let done = tokio::select! {
-            done = step => Some(done),
-            () = scope_expanded(wanted, &current, again), if waits => None,
         };
         watching.store(false, Ordering::Relaxed);
         on_signal(WatchSignal::WatchEnded);
         match done {
-            None => {}
-            Some(Ok(())) => {
-                backoff.reset();
-                if expands {
-                    again = tokio::time::Instant::now() + GATHER;
-                }
-            }
-            Some(Err(error)) => {
-                let error: anyhow::Error = error;
-                if error.downcast_ref::<Gone>().is_some() && !expands {
+            Ok(()) => backoff.reset(),
+            Err(error) => {
+                if error.downcast_ref::<Gone>().is_some() {
                     version = None;
                 }
                 on_event(Err(error));
-                let wait = backoff.next().unwrap_or(SHORTEST);
-                again = tokio::time::Instant::now() + wait;
-                if !expands {
-                    tokio::time::sleep(wait).await;
-                }
+                tokio::time::sleep(backoff.next().unwrap_or(SHORTEST)).await;
             }
         }
     }
 }
 
-/// Completes once the wanted scope exceeds `scope`, not before `again`.
-async fn scope_expanded(wanted: &mut Receiver<Scope>, scope: &Scope, again: tokio::time::Instant) {
-    if wanted.wait_for(|wanted| wanted != scope).await.is_err() {
-        return pending().await;
-    }
-    tokio::time::sleep_until(again).await;
-}
-
-/// The objects that the current scope lacks, and the list's version; `None` if no selector
-/// describes them, or they are too many to hold.
-async fn list_remainder<K: Watchable>(
-    client: &Client,
-    scope: &Scope,
-    wider: &Scope,
-) -> Result<Option<(String, Vec<Decoded<K>>)>> {
-    let Some(missing) = scope.remainder(wider) else {
-        return Ok(None);
-    };
-    let (mut remainder, mut count) = (Vec::new(), 0);
-    let each = |object| {
-        count += 1;
-        match count > MAX_HELD {
-            true => remainder = Vec::new(),
-            false => remainder.push(object),
-        }
-    };
-    let version = pages(client, missing, each).await?;
-    Ok((count <= MAX_HELD).then_some((version, remainder)))
-}
-
-/// Lists the scope, each object taking effect at once; returns the list's version. Never ends for
-/// an empty scope.
+/// Lists all objects, each taking effect at once; returns the list's version.
 async fn list<K: Watchable>(
     client: &Client,
-    scope: &Scope,
     on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
-    on_signal: &impl Fn(WatchSignal<'_>),
 ) -> Result<String> {
     on_event(Ok(Event::Init));
-    on_signal(WatchSignal::ListStarted(scope));
-    let mut version = None;
-    if !scope.is_empty() {
-        let each = |o| on_event(Ok(Event::InitApply(o)));
-        version = Some(pages(client, scope.selectors(), each).await?);
-    }
-    // Pending offers become active before the list counts as complete.
-    on_signal(WatchSignal::InSync(scope));
+    let version = pages(client, |o| on_event(Ok(Event::InitApply(o)))).await?;
     on_event(Ok(Event::InitDone));
-    match version {
-        Some(version) => Ok(version),
-        None => pending().await,
-    }
+    Ok(version)
 }
 
-/// Reports the changes after `version`, which it advances, except those that `relisted` covers.
+/// Reports the changes after `version`, which it advances.
 async fn watch<K: Watchable>(
     client: &Client,
-    selectors: Selectors,
     version: &mut String,
-    relisted: &mut RelistFilter,
     on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
-    on_signal: &impl Fn(WatchSignal<'_>),
+    on_signal: &impl Fn(WatchSignal),
 ) -> Result<()> {
-    let params = WatchParams {
-        field_selector: selectors.fields.map(str::to_owned),
-        label_selector: selectors.labels,
-        ..WatchParams::default()
-    };
-    let request = Request::new(K::url_path(&(), None)).watch(&params, version)?;
+    let request = Request::new(K::url_path(&(), None)).watch(&WatchParams::default(), version)?;
     let began = Instant::now();
     let mut body = within_deadline(send(client, request, watched::PROTOBUF_WATCH)).await?;
     on_signal(WatchSignal::WatchStarted);
@@ -282,9 +158,6 @@ async fn watch<K: Watchable>(
                 Err(malformed) => malformed.metadata.resource_version.clone(),
             };
             *version = now.unwrap_or_else(|| version.clone());
-            if relisted.covers(version, || key(&object)) {
-                continue;
-            }
             match deleted {
                 Some(false) => on_event(Ok(Event::Apply(object))),
                 Some(true) => on_event(Ok(Event::Delete(object))),

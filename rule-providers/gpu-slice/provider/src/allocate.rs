@@ -45,9 +45,7 @@ impl GpuSlice {
         request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
-        state
-            .reserving
-            .send_if_modified(|reserving| !std::mem::replace(reserving, true));
+        state.reserving = true;
         let gpu_request = GpuRequest::new(
             &state.inventory.names,
             &request.rule,

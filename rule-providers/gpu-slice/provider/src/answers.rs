@@ -48,7 +48,7 @@ pub(crate) fn answer(
         }
         if let Some(until) = quiet_until
             && until > now
-            && !*state.reserving.borrow()
+            && !state.reserving
         {
             answer.valid_for = until + VALID_AFTER_QUIET - now;
         }

@@ -38,7 +38,7 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     };
     watch.nodes(&mut tasks);
     let provider = GpuSlice::new(store.clone(), config.provider);
-    watch.placed_pods_until(provider.first_reserve(), &mut tasks);
+    watch.pods(&mut tasks);
     let client = cluster.client();
     dra_watch::watch(client, &provider, &server.readiness, &mut tasks).await?;
 

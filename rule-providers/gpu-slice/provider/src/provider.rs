@@ -58,11 +58,6 @@ impl GpuSlice {
         self.state.lock().devices.set_classes(list);
     }
 
-    pub fn first_reserve(&self) -> impl Future<Output = ()> + Send + use<> {
-        let mut reserving = self.state.lock().reserving.subscribe();
-        async move { _ = reserving.wait_for(|reserving| *reserving).await }
-    }
-
     async fn wait_for_claims(&self, request: &CostRequest) {
         let mut named = request.workload.iter().flat_map(|w| &w.resource_claims);
         if named.next().is_none() {

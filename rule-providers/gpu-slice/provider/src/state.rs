@@ -7,7 +7,6 @@ use std::{
 use tautline_core::{Snapshot, model::Pod};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::reservations::Reservations;
-use tokio::sync::watch;
 
 use crate::{
     cluster_inventory::ClusterInventory,
@@ -26,7 +25,7 @@ pub(crate) struct State {
     pub(crate) reservations: Reservations<Grant>,
     pub(crate) devices: Devices,
     /// Set by the first Reserve: reservations then change free cards.
-    pub(crate) reserving: watch::Sender<bool>,
+    pub(crate) reserving: bool,
     last_snapshot: Arc<Snapshot>,
 }
 
@@ -36,7 +35,7 @@ impl State {
             inventory,
             reservations: Reservations::new(prefix),
             devices: Devices::default(),
-            reserving: watch::Sender::new(false),
+            reserving: false,
             last_snapshot: Arc::default(),
         }
     }

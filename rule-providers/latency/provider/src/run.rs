@@ -119,6 +119,6 @@ fn watch(
     watch.nodes(tasks);
     watch.rules(tasks);
     let requested = |not_needed| pods.clone().requested(store.clone(), not_needed);
-    watch.placed_pods_once(requested, tasks);
+    watch.pods_once(requested, tasks);
     store
 }

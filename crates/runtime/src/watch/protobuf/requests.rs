@@ -10,7 +10,7 @@ use kube::{
 };
 use tautline_api::watched::{self, Status, Watchable};
 
-use super::{Decoded, Selectors};
+use super::Decoded;
 
 const PAGE: u32 = 500;
 /// The API server's own limit for a page, or the start of a watch.
@@ -23,12 +23,9 @@ pub(super) struct Gone(String);
 
 pub(super) async fn pages<K: Watchable>(
     client: &Client,
-    selectors: Selectors,
     mut each: impl FnMut(Decoded<K>),
 ) -> Result<String> {
     let mut params = ListParams::default().limit(PAGE);
-    params.field_selector = selectors.fields.map(str::to_owned);
-    params.label_selector = selectors.labels;
     loop {
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
         let page = within_deadline(async {

@@ -9,8 +9,6 @@ use hyper::body::Frame;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tautline_core::{selector::Selector, selector_union::SelectorUnion};
-use tokio::sync::watch::channel;
 
 use super::*;
 
@@ -20,6 +18,10 @@ const LONG: Duration = Duration::from_secs(900);
 enum Play {
     Never,
     Fails,
+    /// Changes since the requested version are lost.
+    Gone,
+    /// Events, and then the end of the watch.
+    Ends(Vec<Vec<u8>>),
     Page(&'static str, Vec<Vec<u8>>),
     /// Events, and then none for ever.
     Watch(Vec<Vec<u8>>),
@@ -52,49 +54,27 @@ fn event(what: &str, pod: Vec<u8>) -> Vec<u8> {
     [&(event.len() as u32).to_be_bytes()[..], &event].concat()
 }
 
-/// Plays `plays` in order until the signal `enough`; then all pods are wanted, if it `widens`.
-async fn followed_by(plays: Vec<Play>, widens: bool, enough: &str) -> Vec<String> {
-    let to = if widens { Scope::All } else { Scope::Placed };
-    followed(plays, Scope::Placed, to, enough).await
-}
-
-async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec<String> {
-    let wide_at = match from.is_empty() {
-        true => "is complete",
-        false => "watches",
-    };
-    let (record, (all, mut wanted)) = (Record::default(), channel(from));
+/// Plays `plays` in order until the record has `enough`.
+async fn record_of(plays: Vec<Play>, enough: &str) -> Vec<String> {
+    let record = Record::default();
     let plays = Arc::new(Mutex::new(VecDeque::from(plays)));
     let requests = Arc::clone(&record);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let query = request.uri().query().unwrap_or_default().to_owned();
-        let labels = query.split('&').find(|p| p.starts_with("labelSelector="));
-        let labels = labels.map(|l| {
-            l.replace("%28", "(")
-                .replace("%29", ")")
-                .replace("%2C", ",")
-        });
-        let labels = labels.map_or_else(String::new, |l| format!(" {l}"));
-        let which = match (
-            query.contains("nodeName%21%3D"),
-            query.contains("nodeName%3D"),
-        ) {
-            (true, _) => "placed",
-            (_, true) => "waiting",
-            _ => "all",
-        };
         let version = query
             .split('&')
             .find_map(|p| p.strip_prefix("resourceVersion="));
         requests.lock().push(match query.contains("watch=true") {
-            true => format!("watch {which}{labels} from {}", version.unwrap_or_default()),
-            false => format!("list {which}{labels}"),
+            true => format!("watch from {}", version.unwrap_or_default()),
+            false => "list".to_owned(),
         });
         let play = plays.lock().pop_front().unwrap_or(Play::Never);
         async move {
             let (code, frames, open) = match play {
                 Play::Never => std::future::pending().await,
                 Play::Fails => (500, vec![b"broken".to_vec()], false),
+                Play::Gone => (410, vec![b"too old".to_vec()], false),
+                Play::Ends(events) => (200, events, false),
                 Play::Page(version, items) => {
                     let items = items.into_iter().flat_map(|item| field(2, item));
                     let page = field(1, field(2, version)).into_iter().chain(items);
@@ -130,27 +110,18 @@ async fn followed(plays: Vec<Play>, from: Scope, to: Scope, enough: &str) -> Vec
         });
     };
     let noted = Arc::clone(&record);
-    let signal = move |signal: WatchSignal<'_>| match signal {
+    let signal = move |signal| match signal {
         WatchSignal::WatchStarted => noted.lock().push("watches".to_owned()),
-        WatchSignal::InSync(Scope::Selected(union)) => {
-            noted.lock().push(format!("follows {:?}", union.to_query()));
-        }
-        WatchSignal::ListStarted(_)
-        | WatchSignal::InSync(_)
-        | WatchSignal::WatchEnded
-        | WatchSignal::QuietUntil(_) => {}
+        WatchSignal::WatchEnded | WatchSignal::QuietUntil(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {
         while !record.lock().iter().any(|what| what == enough) {
-            if record.lock().iter().any(|what| what == wide_at) {
-                all.send_replace(to.clone());
-            }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::select! {
-        () = list_and_watch(&client, &mut wanted, &watching, &mut on, &signal) => {}
+        () = list_and_watch(&client, &watching, &mut on, &signal) => {}
         () = done => {}
         () = tokio::time::sleep(LONG) => panic!("no {enough:?} in {:?}", record.lock()),
     }
@@ -167,18 +138,18 @@ async fn list_and_watch_retries_a_silent_api_server() {
     ];
     let silent = "fails: the API server did not answer within 60s";
     assert_eq!(
-        followed_by(plays, false, "brings a n1").await,
+        record_of(plays, "brings a n1").await,
         [
             "begins",
-            "list placed",
+            "list",
             silent,
             "begins",
-            "list placed",
+            "list",
             "has a n1",
             "is complete",
-            "watch placed from 5",
+            "watch from 5",
             silent,
-            "watch placed from 5",
+            "watch from 5",
             "watches",
             "brings a n1",
         ]
@@ -186,174 +157,55 @@ async fn list_and_watch_retries_a_silent_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn relist_filter_skips_outdated_events() {
-    // Its namesake existed at version 5, and was gone when the others were listed.
+async fn watch_continues_from_the_last_event_after_an_error() {
     let plays = vec![
         Play::Page("5", vec![]),
-        Play::Watch(vec![]),
-        Play::Page("9", vec![pod("a", "new", "8", "")]),
-        Play::Watch(vec![
-            event("ADDED", pod("a", "old", "6", "")),
-            event("DELETED", pod("a", "old", "7", "")),
-            event("ADDED", pod("a", "new", "8", "")),
-            event("MODIFIED", pod("b", "b", "9", "n1")),
-            event("MODIFIED", pod("a", "new", "10", "n2")),
-            event("DELETED", pod("a", "new", "11", "n2")),
-        ]),
-    ];
-    assert_eq!(
-        followed_by(plays, true, "takes new n2").await,
-        [
-            "begins",
-            "list placed",
-            "is complete",
-            "watch placed from 5",
-            "watches",
-            "list waiting",
-            "brings new ",
-            "watch all from 5",
-            "watches",
-            "brings b n1",
-            "brings new n2",
-            "takes new n2",
-        ]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn watch_continues_while_the_remainder_fails() {
-    let plays = vec![
-        Play::Page("5", vec![]),
-        Play::Watch(vec![]),
+        Play::Ends(vec![event("ADDED", pod("a", "a", "6", ""))]),
         Play::Fails,
-        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
-        Play::Page("7", vec![]),
-        Play::Watch(vec![event("ADDED", pod("b", "b", "8", ""))]),
+        Play::Watch(vec![event("DELETED", pod("a", "a", "7", "n1"))]),
     ];
     assert_eq!(
-        followed_by(plays, true, "brings b ").await,
+        record_of(plays, "takes a n1").await,
         [
             "begins",
-            "list placed",
+            "list",
             "is complete",
-            "watch placed from 5",
+            "watch from 5",
             "watches",
-            "list waiting",
+            "brings a ",
+            "fails: the watch ended at once",
+            "watch from 6",
             "fails: broken (500 )",
-            "watch placed from 5",
-            "watches",
-            "brings a n1",
-            "list waiting",
-            "watch all from 6",
-            "watches",
-            "brings b ",
-        ]
-    );
-}
-
-/// Selectors for applications of these names.
-fn apps(names: &[&str]) -> Scope {
-    let mut union = SelectorUnion::default();
-    for name in names {
-        union.add(&Selector {
-            match_labels: vec![("app".to_owned(), (*name).to_owned())],
-            ..Selector::default()
-        });
-    }
-    Scope::selected(&union)
-}
-
-#[tokio::test(start_paused = true)]
-async fn list_and_watch_waits_for_an_empty_scope() {
-    let plays = vec![
-        Play::Page("5", vec![pod("a", "a", "3", "n1")]),
-        Play::Watch(vec![event("MODIFIED", pod("a", "a", "6", "n1"))]),
-    ];
-    assert_eq!(
-        followed(plays, apps(&[]), apps(&["web"]), "brings a n1").await,
-        [
-            "begins",
-            "follows \"\"",
-            "is complete",
-            "begins",
-            "list placed labelSelector=app+in+(web)",
-            "has a n1",
-            "follows \"app in (web)\"",
-            "is complete",
-            "watch placed labelSelector=app+in+(web) from 5",
-            "watches",
-            "brings a n1",
-        ]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn list_remainder_precedes_in_sync() {
-    let plays = vec![
-        Play::Page("5", vec![]),
-        Play::Watch(vec![]),
-        Play::Fails,
-        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
-        Play::Page("8", vec![pod("b", "b", "7", "n2")]),
-        Play::Watch(vec![
-            event("DELETED", pod("b", "old", "7", "n1")),
-            event("DELETED", pod("a", "a", "8", "n1")),
-            event("MODIFIED", pod("b", "b", "9", "n3")),
-        ]),
-    ];
-    let to = apps(&["web", "db"]);
-    assert_eq!(
-        followed(plays, apps(&["web"]), to, "brings b n3").await[6..],
-        [
-            "list placed labelSelector=app+in+(db)",
-            "fails: broken (500 )",
-            "watch placed labelSelector=app+in+(web) from 5",
-            "watches",
-            "brings a n1",
-            "list placed labelSelector=app+in+(db)",
-            "brings b n2",
-            "follows \"app in (db,web)\"",
-            "watch placed labelSelector=app+in+(db,web) from 6",
+            "watch from 6",
             "watches",
             "takes a n1",
-            "brings b n3",
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn scope_without_remainder_is_listed_again() {
+async fn lost_changes_are_listed_again() {
     let plays = vec![
         Play::Page("5", vec![]),
-        Play::Watch(vec![]),
-        Play::Fails,
-        Play::Watch(vec![event("ADDED", pod("a", "a", "6", "n1"))]),
-        Play::Page("8", vec![pod("b", "b", "7", "n2")]),
-        Play::Watch(vec![event("MODIFIED", pod("b", "b", "9", "n3"))]),
-        Play::Page("10", vec![pod("c", "c", "10", "")]),
-        Play::Watch(vec![event("MODIFIED", pod("c", "c", "11", "n1"))]),
+        Play::Gone,
+        Play::Page("9", vec![pod("b", "b", "8", "n2")]),
+        Play::Watch(vec![event("MODIFIED", pod("b", "b", "10", "n3"))]),
     ];
     assert_eq!(
-        followed(plays, apps(&["web"]), Scope::All, "brings c n1").await[6..],
+        record_of(plays, "brings b n3").await,
         [
             "begins",
-            "list placed",
-            "fails: broken (500 )",
-            "watch placed labelSelector=app+in+(web) from 5",
-            "watches",
-            "brings a n1",
+            "list",
+            "is complete",
+            "watch from 5",
+            "fails: too old (410 )",
             "begins",
-            "list placed",
+            "list",
             "has b n2",
             "is complete",
-            "watch placed from 8",
+            "watch from 9",
             "watches",
             "brings b n3",
-            "list waiting",
-            "brings c ",
-            "watch all from 9",
-            "watches",
-            "brings c n1",
         ]
     );
 }
