@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use tautline_latency::report::{Basis, By, Cell, MatrixReport};
+use tautline_svg::escaped;
 
 use super::{
     heat::marked_figure,
@@ -56,7 +57,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
     );
     // Writing to a String cannot fail, here and below.
     for (i, name) in names.iter().enumerate() {
-        let name = escape(name);
+        let name = escaped(name);
         if wide == CELL_WIDTH || i % 2 == 0 {
             let (x, y) = (left - 6, top + i * high + high / 2 + 4);
             _ = writeln!(
@@ -89,7 +90,7 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                 None if cell.effective.basis == Basis::Unreachable => ("#fff".to_owned(), "#000"),
                 None => ("#eee".to_owned(), "#555"),
             };
-            let tip = escape(&tooltip(report, i, j, cell));
+            let tip = escaped(&tooltip(report, i, j, cell));
             _ = writeln!(
                 out,
                 "<g><title>{tip}</title><rect x=\"{x}\" y=\"{y}\" width=\"{wide}\" \
@@ -133,7 +134,7 @@ fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
     }
     let (x, y) = (EDGE + LEGEND_WIDTH + 16, y + 10);
     for (line, text) in [
-        "~ estimated, = configured, ? not lately",
+        "~ estimated, = configured, ? not recently",
         "x unreachable, - nothing known",
     ]
     .iter()
@@ -152,7 +153,7 @@ fn tooltip(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> Str
         Basis::Measured => "measured",
         Basis::Configured => "configured",
         Basis::Estimated => "estimated",
-        Basis::Old => "measured, not lately",
+        Basis::Old => "measured, not recently",
         Basis::Unreachable => "unreachable",
         Basis::Nothing => "nothing known",
     };
@@ -181,23 +182,6 @@ fn hex(Rgb([r, g, b]): Rgb) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// Text as XML 1.0 can hold it (<https://www.w3.org/TR/xml/#NT-Char>).
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            '\'' => out += "&apos;",
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use tautline_latency::report::EffectiveRtt;
@@ -212,10 +196,6 @@ mod tests {
 
     #[test]
     fn svg_escapes_names() {
-        assert_eq!(
-            escape("<a b=\"c\">&'\u{7}"),
-            "&lt;a b=&quot;c&quot;&gt;&amp;&apos; "
-        );
         let mut report = nodes(&["<script>", "b&b"]);
         report.cells[0][1].effective = EffectiveRtt::new(Basis::Measured, 5);
         let svg = svg(&report);

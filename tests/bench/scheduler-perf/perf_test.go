@@ -1,4 +1,4 @@
-// Package schedulerperf has the entry that `go test` needs; all else is in harness.
+// Package schedulerperf has the entry point for `go test`; the rest is in harness.
 package schedulerperf
 
 import (

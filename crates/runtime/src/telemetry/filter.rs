@@ -28,6 +28,7 @@ const OWN: &[&str] = &[
     "tautline_scripted",
     "tautline_sdk",
     "tautline_structured_merge",
+    "tautline_svg",
 ];
 
 /// Fails on an unknown level or target `tautline...`, too.

@@ -67,7 +67,7 @@ impl Arrivals {
     fn draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
         if !workload.shapes.iter().any(|s| s.needs_gpu()) {
             return Err(Error::Invalid(format!(
-                "no pod of workload {} asks for GPU; there is nothing to compare",
+                "no pod of workload {} requests GPU; there is nothing to compare",
                 workload.name
             )));
         }

@@ -139,10 +139,3 @@ fn curves(parts: &[WorkloadReport<'_>]) -> String {
     }
     out
 }
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}

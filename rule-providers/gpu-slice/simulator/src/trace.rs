@@ -146,7 +146,7 @@ fn shape(row: &Row<'_>) -> Result<Shape, Error> {
     };
     let milli = milli.min(CARD.into()) as u16;
     if cards > 1 && milli < CARD {
-        let wrong = format!("{cards} cards are asked for in parts; write 1000, or num_gpu 1");
+        let wrong = format!("{cards} cards are requested in parts; write 1000, or num_gpu 1");
         return Err(row.wrong("gpu_milli", wrong));
     }
     let models = match cards {

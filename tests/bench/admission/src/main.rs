@@ -10,7 +10,7 @@ mod cluster;
 mod load;
 mod policies;
 mod server;
-#[path = "../../../../admission/mutating-policy/tests/support/hostile.rs"]
+#[path = "../../../../admission/mutating-policy/tests/support/hostile_policies.rs"]
 mod support;
 
 use std::{

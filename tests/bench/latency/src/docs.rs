@@ -3,10 +3,10 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
+use tautline_svg::{self as svg, Axis, LineChart};
 
 use crate::{
-    judge::quantile,
-    plots::Plot,
+    scores::quantile,
     table::{HEAD, Line},
 };
 
@@ -66,17 +66,16 @@ impl Pages {
                 .map(|part| (quantile(errors, part).max(1e-3), part))
                 .collect()
         };
-        let lines = self.errors.iter();
-        Plot {
-            title: "PlanetLab-490, k = 16: part of pairs within an error",
-            across: "relative error of pairs that were not measured",
-            x: (0.005, 5.0, &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0]),
-            log: true,
-            lines: lines
-                .map(|(name, errors)| ((*name).to_owned(), curve(errors)))
-                .collect(),
-        }
-        .svg()
+        let lines = self
+            .errors
+            .iter()
+            .map(|(name, errors)| (*name, curve(errors)));
+        plot(
+            "PlanetLab-490, k = 16: part of pairs within an error",
+            "relative error of pairs that were not measured",
+            [0.005, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 5.0],
+            lines,
+        )
     }
 
     fn choice_plot(&self) -> String {
@@ -88,16 +87,45 @@ impl Pages {
             let lines = shown().filter(|line| line.method == method);
             lines.map(|l| (l.k as f64, l.figures.within_1ms)).collect()
         };
-        Plot {
-            title: "PlanetLab-490: chosen node within 1 ms of the best of 489",
-            across: "targets a node measures",
-            x: (8.0, 32.0, &[8.0, 16.0, 32.0]),
-            log: true,
-            lines: methods
-                .iter()
-                .map(|method| (method.replace("**", ""), points(method)))
-                .collect(),
-        }
-        .svg()
+        let lines = methods.iter().map(|method| (*method, points(method)));
+        plot(
+            "PlanetLab-490: chosen node within 1 ms of the best of 489",
+            "targets a node measures",
+            [8.0, 16.0, 32.0],
+            lines,
+        )
     }
+}
+
+/// Parts of 1 over a logarithmic axis, which the marks span.
+fn plot<'a, const MARKS: usize>(
+    title: &str,
+    across: &str,
+    marks: [f64; MARKS],
+    lines: impl Iterator<Item = (&'a str, Vec<(f64, f64)>)>,
+) -> String {
+    let line = |(colour, (name, points)): (usize, (&str, _))| svg::Line {
+        label: name.replace("**", ""),
+        colour: Some(colour),
+        points,
+    };
+    LineChart {
+        title,
+        x: Axis {
+            label: across,
+            from: marks[0],
+            to: marks[MARKS - 1],
+            marks: marks.to_vec(),
+            logarithmic: true,
+        },
+        y: Axis {
+            label: "",
+            from: 0.0,
+            to: 1.0,
+            marks: (0..=5).map(|step| f64::from(step) / 5.0).collect(),
+            logarithmic: false,
+        },
+        lines: lines.enumerate().map(line).collect(),
+    }
+    .svg()
 }

@@ -3,10 +3,9 @@
 //! `--speed` their cost. Prints Markdown.
 
 mod docs;
-mod judge;
-mod plots;
 mod random;
 mod replay;
+mod scores;
 mod speed;
 mod synthetic;
 mod table;
@@ -19,8 +18,8 @@ use anyhow::Result;
 use clap::Parser;
 
 use crate::{
-    judge::{Scores, judge},
     replay::Labelling,
+    scores::{Scores, score},
     table::{Figures, HEAD, Line},
     vivaldi::Serf,
     worlds::World,
@@ -91,9 +90,9 @@ fn lines(args: &Args, world: &World, k: usize, pages: &mut docs::Pages) -> Resul
     if !args.alone {
         let mut scores = Vec::new();
         for seed in 0..args.seeds {
-            let judged = judge(world, &Serf::learn(world, k, seed), seed);
-            scores.push(judged.scores);
-            pages.keep(world.name, k, "serf", &judged.errors);
+            let scored = score(world, &Serf::learn(world, k, seed), seed);
+            scores.push(scored.scores);
+            pages.keep(world.name, k, "serf", &scored.errors);
         }
         lines.push(line("serf", &scores, false));
     }
@@ -110,9 +109,9 @@ fn lines(args: &Args, world: &World, k: usize, pages: &mut docs::Pages) -> Resul
         let mut scores = Vec::new();
         for seed in 0..args.seeds {
             let learned = replay::learn(world, k, seed, *labelling);
-            let judged = judge(world, &learned, seed);
-            scores.push(judged.scores);
-            pages.keep(world.name, k, "Tautline", &judged.errors);
+            let scored = score(world, &learned, seed);
+            scores.push(scored.scores);
+            pages.keep(world.name, k, "Tautline", &scored.errors);
         }
         lines.push(line(method, &scores, true));
     }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context, Result};
 
-use crate::judge::Scores;
+use crate::scores::Scores;
 
 /// A method's mean figures.
 pub struct Line {

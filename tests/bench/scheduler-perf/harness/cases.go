@@ -17,24 +17,24 @@ const (
 	adminURL    = "http://127.0.0.1:18889"
 )
 
-// Case is what runs beside the scheduler, and what must be seen of it.
+// Case is a set of servers beside the scheduler, and what must be observed.
 type Case struct {
 	Name string
-	// Tautline is whether its kinds and offers are there.
+	// Tautline: its CRDs and offers are installed.
 	Tautline bool
-	// Governed is whether an offer selects the pods.
+	// Governed: an offer selects the pods.
 	Governed bool
-	// Asked is whether the scheduler calls the extender.
+	// Asked: the scheduler calls the extender.
 	Asked bool
-	// Binds is whether the extender binds.
+	// Binds: the extender binds.
 	Binds bool
-	// Counts is where the extender's metrics are; empty: there is no extender.
+	// Counts is the URL of the extender's metrics; empty without an extender.
 	Counts    string
 	server    func(bin binaries) []string
 	providers func(bin binaries) []provider
 }
 
-// Cases are all cases, in the order in which they are reported.
+// Cases in the order of the report.
 var Cases = []Case{
 	{Name: "bare"},
 	{Name: "go-noop", Asked: true, Counts: extenderURL, server: goNoop},
@@ -50,7 +50,7 @@ var Cases = []Case{
 	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
 }
 
-// Find is the case of a name.
+// Find returns the case with a name.
 func Find(name string) (Case, bool) {
 	for _, c := range Cases {
 		if c.Name == name {
@@ -60,7 +60,7 @@ func Find(name string) (Case, bool) {
 	return Case{}, false
 }
 
-// caseOf is the case that a benchmark named BENCHMARK/CASE/NODES runs.
+// caseOf returns the case of a benchmark named BENCHMARK/CASE/NODES.
 func caseOf(benchmark string) (Case, bool) {
 	parts := strings.Split(benchmark, "/")
 	if len(parts) < 2 {
@@ -69,7 +69,7 @@ func caseOf(benchmark string) (Case, bool) {
 	return Find(parts[1])
 }
 
-// binaries are what a case starts.
+// binaries that cases start.
 type binaries struct{ tautline, rustNoop, goNoop string }
 
 func built(root, noop string) binaries {
@@ -92,21 +92,21 @@ func rustNoop(more ...string) func(binaries) []string {
 func extender(more ...string) func(binaries) []string {
 	return func(bin binaries) []string {
 		args := []string{bin.tautline, "extender", "--listen", "127.0.0.1:18888", "--admin", "127.0.0.1:18889",
-			// The API server takes no loopback address in an EndpointSlice.
+			// The API server accepts no loopback address in an EndpointSlice.
 			"--external-name-providers", "any"}
 		return append(args, more...)
 	}
 }
 
-// provider is a process that answers the extender's questions.
+// provider is a rule provider's process.
 type provider struct {
 	name string
 	args []string
-	// admin is where it says that it is ready.
+	// admin is the URL of its readiness.
 	admin string
 }
 
-// knowNothing are providers that have a cost for each node, out of nothing.
+// knowNothing are providers with a made-up cost for each node.
 func knowNothing(bin binaries) []provider {
 	return []provider{
 		{"provider 1", []string{bin.rustNoop, "provide", "18901", "18902"}, "http://127.0.0.1:18902"},
@@ -114,8 +114,7 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watcher reads the events of pods that have a node and forgets them, as gpu-slice does; the
-// extender is told of no pod that no offer selects.
+// watcher reads the events of placed pods as gpu-slice does, and drops them.
 func watcher(bin binaries) []provider {
 	const address = "127.0.0.1:18921"
 	return []provider{{"watcher", []string{bin.goNoop, "watch", address}, "http://" + address}}

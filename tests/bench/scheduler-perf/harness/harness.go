@@ -17,51 +17,51 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// Result is what one run of one case says.
+// Result has the figures of one run of one case.
 type Result struct {
 	Case  string `json:"case"`
 	Nodes int    `json:"nodes"`
 	Pods  int    `json:"pods"`
-	// PodsPerSecond is from the first binding to the last.
+	// PodsPerSecond is the throughput from the first binding to the last.
 	PodsPerSecond float64 `json:"podsPerSecond"`
-	// SamplesPerSecond is scheduler_perf's own average of its samples.
+	// SamplesPerSecond is scheduler_perf's average of its one-second samples.
 	SamplesPerSecond float64 `json:"samplesPerSecond"`
-	// MicrosPerPod is the processor time of each process, of the measured pods.
+	// MicrosPerPod is the processor time of each process per measured pod.
 	MicrosPerPod map[string]float64 `json:"cpuMicrosPerPod"`
-	// PaceMicros is the processor time that always the same work took meanwhile: the
-	// mean of what the pace's process wrote.
+	// PaceMicros is the mean processor time of the pace process's constant work during
+	// the run.
 	PaceMicros float64 `json:"paceMicros"`
-	// Requests are the extender's, by verb, of all pods.
+	// Requests to the extender for all pods, by verb.
 	Requests map[string]int `json:"requests,omitempty"`
-	// Outcomes are what the extender made of all pods.
+	// Outcomes of the extender for all pods.
 	Outcomes map[string]int `json:"outcomes,omitempty"`
-	// Binds are bindings by the extender, by outcome.
+	// Binds by the extender, by outcome.
 	Binds map[string]int `json:"binds,omitempty"`
-	// RejectedNodes are nodes kept from pods, by reason.
+	// RejectedNodes by reason.
 	RejectedNodes map[string]int `json:"rejectedNodes,omitempty"`
-	// ProviderCalls are the extender's questions, by rule and outcome.
+	// ProviderCalls of the extender, by rule and outcome.
 	ProviderCalls map[string]int `json:"providerCalls,omitempty"`
 }
 
-// Harness goes with one run of scheduler_perf.
+// Harness runs the servers of a case during one run of scheduler_perf.
 type Harness struct {
 	// Root is the repository.
 	Root string
 	// Noop is the extender in Go.
 	Noop string
-	// Out is where the result goes; empty: nowhere.
+	// Out is the file for the result; empty for none.
 	Out       string
 	stopwatch Stopwatch
 	result    Result
 }
 
-// Plugins are what the scheduler needs to know beside its own.
+// Plugins are added to the scheduler's own.
 func (h *Harness) Plugins() frameworkruntime.Registry {
 	return frameworkruntime.Registry{stopwatchName: h.stopwatch.New}
 }
 
-// NodesMade is called once the nodes are there, and before any pod: it starts
-// everything that the case needs. What it started is judged and ended with the run.
+// NodesMade is called after the nodes are created and before any pod is. It starts the
+// case's servers, which are checked and stopped at the end of the run.
 func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *perf.Workload, nodes *v1.NodeList) error {
 	c, known := caseOf(tCtx.Name())
 	if !known {
@@ -87,7 +87,7 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 	}
 	tCtx.CleanupCtx(func(tCtx ktesting.TContext) {
 		if !tCtx.Failed() {
-			if err := h.judge(tCtx, running, c, nodes, pods, pods+warmed); err != nil {
+			if err := h.check(tCtx, running, c, nodes, pods, pods+warmed); err != nil {
 				tCtx.Errorf("%s: %v", c.Name, err)
 			}
 		}
@@ -126,8 +126,8 @@ func (h *Harness) serve(tCtx ktesting.TContext, running *servers, c Case, kubeco
 	return running.ready(tCtx, c.Counts+"/readyz")
 }
 
-// judge sees that the case was what it says, and keeps its figures.
-func (h *Harness) judge(tCtx ktesting.TContext, running *servers, c Case, nodes *v1.NodeList, pods, all int) error {
+// check verifies that the case ran as declared, and records its figures.
+func (h *Harness) check(tCtx ktesting.TContext, running *servers, c Case, nodes *v1.NodeList, pods, all int) error {
 	took, err := h.stopwatch.read()
 	if err != nil {
 		return err
@@ -155,8 +155,8 @@ func (h *Harness) judge(tCtx ktesting.TContext, running *servers, c Case, nodes 
 	return nil
 }
 
-// Write keeps the result, with scheduler_perf's own figure of it, which is in a
-// file of the given folder.
+// Write writes the result, with scheduler_perf's own figure, which it reads from a
+// file in the given folder.
 func (h *Harness) Write(data string) error {
 	if h.Out == "" {
 		return nil
@@ -185,7 +185,7 @@ func (h *Harness) Write(data string) error {
 	return os.WriteFile(h.Out, append(out, '\n'), 0o644)
 }
 
-// writeKubeconfig lets other processes in as this one is.
+// writeKubeconfig gives other processes this one's access to the API server.
 func writeKubeconfig(config *rest.Config, path string) error {
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return err

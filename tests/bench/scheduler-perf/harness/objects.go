@@ -21,29 +21,29 @@ import (
 	"k8s.io/kubernetes/test/utils/ktesting"
 )
 
-// The namespaces of cases.yaml, for pods that are measured and those before them.
+// The namespaces of cases.yaml: of measured pods and of pods to warm up.
 const (
 	measured = "measured-0"
 	warm     = "warm-0"
 )
 
-// How many offers there are. One governs the pods of each namespace, if any does.
+// The number of offers. In governed cases one offer governs the pods of each namespace.
 const offers = 100
 
-// How many servers the governed pods are to be near.
+// The number of servers that governed pods must be near.
 const servedBy = 3
 
 var kinds = []string{"constraintpolicies", "constraintpolicyoffers", "constraintpolicybindings"}
 
-// cluster makes objects of any kind.
+// cluster creates objects of any kind.
 type cluster struct {
 	context.Context
 	client dynamic.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
-// install makes what Tautline needs: its kinds, the providers' Services, the table
-// of round-trip times, policies, offers, and the servers that pods are to be near.
+// install creates Tautline's CRDs, the providers' Services, the table of round-trip
+// times, policies, offers, and the servers that pods must be near.
 func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed bool) error {
 	cached := memory.NewMemCacheClient(tCtx.Client().Discovery())
 	c := cluster{tCtx, tCtx.Dynamic(), restmapper.NewDeferredDiscoveryRESTMapper(cached)}
@@ -69,7 +69,7 @@ func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed b
 			return err
 		}
 	}
-	// What cluster/providers.yaml says of round-trip times is from this zone.
+	// The round-trip times of cluster/providers.yaml are from this zone.
 	made := 0
 	for _, node := range nodes.Items {
 		if node.Labels[v1.LabelTopologyZone] != "zone-0" || made == servedBy {
@@ -85,7 +85,7 @@ func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed b
 	return nil
 }
 
-// governing is the label that the offer for the pods selects; nobody's if none is to.
+// governing is the label that the offer selects; no pod has it in ungoverned cases.
 func governing(governed bool) string {
 	if governed {
 		return podApp
@@ -93,7 +93,8 @@ func governing(governed bool) string {
 	return "nobody"
 }
 
-// offer keeps pods of one application near another's, on nodes with a card to share.
+// offer requires pods of one application to be near another's, on nodes with a shared
+// card.
 func offer(name, app, peer string) *unstructured.Unstructured {
 	target := func(role, app string) any {
 		return map[string]any{
@@ -114,7 +115,7 @@ func offer(name, app, peer string) *unstructured.Unstructured {
 	}}
 }
 
-// placed is a server that has its node already.
+// placed is a server that is bound to a node.
 func placed(name, node string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
@@ -127,7 +128,7 @@ func placed(name, node string) *unstructured.Unstructured {
 	}}
 }
 
-// file makes all objects of a file.
+// file creates all objects of a file.
 func (c cluster) file(path, namespace string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -151,8 +152,7 @@ func (c cluster) file(path, namespace string) error {
 	}
 }
 
-// create makes an object. A kind that was made just before may take a moment to be
-// served.
+// create creates an object. It retries, as a new CRD is not served at once.
 func (c cluster) create(object *unstructured.Unstructured, namespace string) error {
 	kind := object.GroupVersionKind()
 	var last error

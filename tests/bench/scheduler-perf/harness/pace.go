@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// paceName is the process that takes the machine's pace.
+// paceName is the name of the process that measures the machine's pace.
 const paceName = "pace"
 
-// pace is what the work of the pace's process took on average from one time to another,
-// in microseconds of processor time.
+// pace is the mean time of the pace process's work between two times, in microseconds
+// of processor time.
 func (s *servers) pace(from, to time.Time) (float64, error) {
 	for _, server := range s.running {
 		if server.name == paceName {
@@ -22,7 +22,7 @@ func (s *servers) pace(from, to time.Time) (float64, error) {
 			return meanPace(text, from, to)
 		}
 	}
-	return 0, fmt.Errorf("no process takes the machine's pace")
+	return 0, fmt.Errorf("no process measures the machine's pace")
 }
 
 func meanPace(text []byte, from, to time.Time) (float64, error) {
@@ -37,7 +37,7 @@ func meanPace(text []byte, from, to time.Time) (float64, error) {
 		}
 	}
 	if count == 0 {
-		return 0, fmt.Errorf("the machine's pace was not taken from %v to %v", from, to)
+		return 0, fmt.Errorf("the machine's pace was not measured from %v to %v", from, to)
 	}
 	return float64(sum) / float64(count) / 1e3, nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// How long a server may take to be ready, and to end.
+// The deadlines for a server to be ready, and to end.
 const (
 	readyWithin = 60 * time.Second
 	endWithin   = 15 * time.Second
@@ -32,7 +32,7 @@ type server struct {
 	ended chan error
 }
 
-// start starts a process, whose output goes to a file.
+// start starts a process with its output in a file.
 func (s *servers) start(name string, args []string, kubeconfig string) error {
 	log, err := os.Create(filepath.Join(s.dir, name+".log"))
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *servers) start(name string, args []string, kubeconfig string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	// If this process is killed they go with it, and the ports are free.
+	// If this process is killed, its servers are too, which frees the ports.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		log.Close()
@@ -75,7 +75,7 @@ func (s *servers) ready(ctx context.Context, url string) error {
 	}
 }
 
-// stop ends all, and says which did not run until now.
+// stop ends all servers and reports those that had ended before.
 func (s *servers) stop() error {
 	var failed error
 	for _, server := range s.running {
@@ -97,7 +97,7 @@ func (s *servers) stop() error {
 	return failed
 }
 
-// pids are the names of the processes by their number.
+// pids are the processes' names by PID.
 func (s *servers) pids() map[int]string {
 	pids := map[int]string{}
 	for _, server := range s.running {
@@ -115,8 +115,8 @@ func (s *server) tail() string {
 	return strings.Join(lines, "\n")
 }
 
-// get is the body of a page. No connection is kept: the benchmark looks for what
-// goroutines are left at its end.
+// get returns the body of a page. It keeps no connection, as the benchmark checks for
+// leaked goroutines at its end.
 func get(ctx context.Context, url string) (string, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -12,9 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Stopwatch is a scheduler plugin that notes when each measured pod is bound.
-// scheduler_perf itself counts once a second, and so knows the last second of a
-// few only roughly.
+// Stopwatch is a scheduler plugin that records when each measured pod is bound.
+// scheduler_perf itself samples once a second, which is too coarse for short runs.
 type Stopwatch struct {
 	mutex sync.Mutex
 	bound []time.Time
@@ -33,14 +32,14 @@ func (s *Stopwatch) New(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin
 	return s, nil
 }
 
-// start makes it wait for so many pods; processes are looked at by children.
+// start expects the given number of pods; children returns the case's processes.
 func (s *Stopwatch) start(pods int, children func() usage) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.pods, s.children, s.bound = pods, children, make([]time.Time, 0, pods)
 }
 
-// PostBind comes once a pod is bound, whoever bound it.
+// PostBind is called after a pod is bound, by the scheduler or by an extender.
 func (s *Stopwatch) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) {
 	if pod.Namespace != measured {
 		return
@@ -57,15 +56,15 @@ func (s *Stopwatch) PostBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _
 	}
 }
 
-// taken is what the stopwatch says once all pods are bound.
+// taken is the stopwatch's result after all pods are bound.
 type taken struct {
 	podsPerSecond float64
 	first, last   time.Time
-	// microsPerPod is the processor time that each process took meanwhile.
+	// microsPerPod is the processor time of each process per pod.
 	microsPerPod map[string]float64
 }
 
-// read is of the time from the first binding to the last.
+// read returns the figures from the first binding to the last.
 func (s *Stopwatch) read() (taken, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

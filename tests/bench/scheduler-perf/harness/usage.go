@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// usage is processor time so far, by process.
+// usage is the total processor time by process.
 type usage map[string]time.Duration
 
-// The kernel counts in hundredths of a second, whatever its own tick is (USER_HZ).
+// The kernel reports hundredths of a second, independent of its tick (USER_HZ).
 const tick = 10 * time.Millisecond
 
-// usageOf is that of this process, which is API server and scheduler, and of its
-// children: etcd, and the servers of the case.
+// usageOf is the usage of this process, which is API server and scheduler, and of its
+// children: etcd and the case's servers.
 func usageOf(servers map[int]string) usage {
 	self := os.Getpid()
 	found := usage{}
@@ -24,7 +24,7 @@ func usageOf(servers map[int]string) usage {
 	for _, file := range stats {
 		stat, err := readStat(file)
 		if err != nil {
-			continue // The process has ended since.
+			continue // The process has ended.
 		}
 		switch name, known := servers[stat.pid]; {
 		case known:
@@ -44,7 +44,8 @@ type stat struct {
 	cpu         time.Duration
 }
 
-// readStat reads proc_pid_stat(5). The command is in parentheses and may hold any.
+// readStat reads proc_pid_stat(5). The command is in parentheses and may contain any
+// character.
 func readStat(file string) (stat, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

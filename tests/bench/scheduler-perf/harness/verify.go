@@ -16,8 +16,8 @@ var (
 	label  = regexp.MustCompile(`(\w+)="([^"]*)"`)
 )
 
-// count reads the extender's metrics, and sees that they fit the case with so many
-// pods in all.
+// count reads the extender's metrics and checks them against the case and its number
+// of pods.
 func (r *Result) count(page string, c Case, pods int) error {
 	r.Requests, r.Outcomes, r.Binds = map[string]int{}, map[string]int{}, map[string]int{}
 	r.RejectedNodes, r.ProviderCalls = map[string]int{}, map[string]int{}
@@ -58,11 +58,11 @@ func (r *Result) fits(c Case, pods int) error {
 	case c.Asked && r.Requests["prioritize 200"] < pods:
 		return fmt.Errorf("%d prioritize requests were answered, for %d pods", r.Requests["prioritize 200"], pods)
 	case !c.Asked && len(r.Requests) > 0:
-		return fmt.Errorf("the extender was asked about pods that are no business of it: %v", r.Requests)
+		return fmt.Errorf("the extender was called for pods outside its managed resources: %v", r.Requests)
 	case c.Binds && r.Binds["bound"] != pods:
 		return fmt.Errorf("%d of %d pods were bound: %v", r.Binds["bound"], pods, r.Binds)
 	case c.Binds:
-		// What is refused is tried again: its cost is in the throughput.
+		// Refused bindings are tried again: their cost is in the throughput.
 		return nil
 	}
 	for request, count := range r.Requests {
@@ -79,7 +79,7 @@ func (r *Result) fits(c Case, pods int) error {
 		}
 		return nil
 	}
-	// Each attempt has an outcome; those that a plan rejects are tried again.
+	// Each attempt has an outcome; rejected pods are tried again.
 	if r.Outcomes["placeable"] < pods || r.Outcomes["ungoverned"] > 0 {
 		return fmt.Errorf("not all pods were governed: %v", r.Outcomes)
 	}
@@ -88,7 +88,7 @@ func (r *Result) fits(c Case, pods int) error {
 	}
 	for _, rule := range []string{"gpu-slice", "latency"} {
 		if r.ProviderCalls[rule+" OK"] == 0 {
-			return fmt.Errorf("nobody answered for the rule %s: %v", rule, r.ProviderCalls)
+			return fmt.Errorf("no provider answered for the rule %s: %v", rule, r.ProviderCalls)
 		}
 	}
 	for call, count := range r.ProviderCalls {
@@ -99,7 +99,7 @@ func (r *Result) fits(c Case, pods int) error {
 	return nil
 }
 
-// placedNear sees that all measured pods are where the policy allows them.
+// placedNear checks that all measured pods are within the policy's limits.
 func placedNear(tCtx ktesting.TContext, nodes *v1.NodeList, want int) error {
 	far := map[string]string{}
 	for _, node := range nodes.Items {
@@ -122,7 +122,7 @@ func placedNear(tCtx ktesting.TContext, nodes *v1.NodeList, want int) error {
 	return nil
 }
 
-// ours are the counters of a page that tell what the extender did.
+// ours are Tautline's counters of a metrics page.
 func ours(page string) string {
 	var lines []string
 	for line := range strings.SplitSeq(page, "\n") {

@@ -1,8 +1,8 @@
-// Command noop is a scheduler extender that does nothing: every node passes, none
-// is better than another. As plain as one writes it in Go.
+// Command noop is a scheduler extender that does nothing: every node passes with the
+// same score. It is plain Go.
 //
-// As "noop watch ADDRESS" it is no extender but a process that watches placed pods, and
-// as "noop pace" one that takes the machine's pace.
+// "noop watch ADDRESS" is a process that watches placed pods instead, and "noop pace" a
+// process that measures the machine's pace.
 package main
 
 import (

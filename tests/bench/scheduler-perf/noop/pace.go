@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often the machine's pace is taken, and by what: so many page faults, and so many
-// reads at random of so many bytes, far more than caches hold, each after the one before.
+// The interval of the measurement of pace, and its work: page faults, and dependent random
+// reads of more bytes than caches hold.
 const (
 	every  = 50 * time.Millisecond
 	faults = 64
@@ -18,9 +18,9 @@ const (
 	bytes  = 64 << 20
 )
 
-// pace writes lines of a time, in nanoseconds since 1970, and of the processor time, in
-// nanoseconds, that the same work took then. What others on the same hardware do is seen
-// in it: they share caches, memory and execution units, and none of that is counted.
+// pace writes lines of a time, in nanoseconds since 1970, and the processor time of the
+// constant work then, in nanoseconds. It shows the load of other tenants on the same
+// hardware, who share caches, memory and execution units.
 func pace() error {
 	runtime.LockOSThread()
 	page := os.Getpagesize()
@@ -45,7 +45,7 @@ func pace() error {
 			return err
 		}
 		for range reads {
-			// As the next of Knuth's random numbers (MMIX), beside what was read.
+			// Knuth's linear congruential generator (MMIX), mixed with the value read.
 			at = at*6364136223846793005 + 1442695040888963407 + uint64(memory[at>>38])
 		}
 		after, err := processorTime()
@@ -59,7 +59,7 @@ func pace() error {
 	return nil
 }
 
-// processorTime is what this thread has taken, in nanoseconds.
+// processorTime of this thread, in nanoseconds.
 func processorTime() (int64, error) {
 	var taken unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &taken)

@@ -16,11 +16,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// pause is for how long Tautline's watches take nothing once they have taken what
-// there was.
+// pause is the time that Tautline's watches wait between two reads.
 const pause = 20 * time.Millisecond
 
-// resting is a connection that rests so before it waits for more.
+// resting is a connection that waits so before each read.
 type resting struct {
 	net.Conn
 	taken *bufio.Reader
@@ -41,9 +40,9 @@ func (r resting) Read(p []byte) (int, error) {
 	return r.taken.Read(p)
 }
 
-// watch reads the events of the pods that have a node, over a connection of its own and
-// as often as Tautline does, and forgets them. It is ready, at /readyz of the address,
-// once they come, and begins anew where the API server ends the watch.
+// watch reads the events of placed pods over a connection of its own, as often as Tautline
+// does, and drops them. /readyz of the address answers once the watch is open. It starts
+// again when the API server ends the watch.
 func watch(address string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -69,14 +68,14 @@ func watch(address string) error {
 		if err != nil {
 			return err
 		}
-		log.Print("the API server has ended the watch: it begins anew")
+		log.Print("the API server has ended the watch: it begins again")
 		if events, err = begin(transport, config.Host); err != nil {
 			return err
 		}
 	}
 }
 
-// begin asks for the events from now on, without the pods that there are.
+// begin requests events from now on, without existing pods.
 func begin(transport http.RoundTripper, host string) (io.ReadCloser, error) {
 	query := url.Values{
 		"watch":                {"true"},
@@ -95,7 +94,7 @@ func begin(transport http.RoundTripper, host string) (io.ReadCloser, error) {
 	}
 	if answer.StatusCode != http.StatusOK {
 		answer.Body.Close()
-		return nil, fmt.Errorf("the watch is answered %s", answer.Status)
+		return nil, fmt.Errorf("the watch is answered with %s", answer.Status)
 	}
 	return answer.Body, nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Result is what the benchmark writes of one run; see harness.Result.
+// Result is the benchmark's figures of one run; see harness.Result.
 type Result struct {
 	Case             string             `json:"case"`
 	Nodes            int                `json:"nodes"`
@@ -29,8 +29,8 @@ type Result struct {
 // bench runs single cases.
 type bench struct{ root, out string }
 
-// round runs every case once at every size. Each round begins with another case, so
-// that none has always the same before it.
+// round runs each case once at each size. Each round starts with another case, so that
+// the order of cases varies.
 func (b bench) round(number, of int, cases []string, sizes []int) ([]Result, error) {
 	var round []Result
 	for _, nodes := range sizes {
@@ -68,7 +68,7 @@ func (b bench) run(name string, nodes int) (Result, error) {
 		"-noop", filepath.Join(b.out, "noop"),
 		"-out", out)
 	cmd.Dir = filepath.Join(b.root, "tests/bench/scheduler-perf")
-	// Where the logs of API server and scheduler go, for as long as nothing fails.
+	// The folder for logs of API server and scheduler.
 	cmd.Env = append(os.Environ(), "ARTIFACTS="+work)
 	log, err := cmd.CombinedOutput()
 	if err != nil {

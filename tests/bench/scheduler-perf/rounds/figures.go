@@ -18,7 +18,7 @@ type Figures struct {
 	Rounds   [][]Result        `json:"rounds"`
 }
 
-// The cases, and what each is called in tables and plot.
+// The cases, with their titles in tables and plot.
 var cases = []struct{ name, title string }{
 	{"bare", "no extender"},
 	{"go-noop", "a no-op in Go"},
@@ -42,7 +42,7 @@ func names() []string {
 	return all
 }
 
-// of are the figures of a case at a size, in the order of the rounds.
+// of returns the figures of a case at a size, in the order of the rounds.
 func (f *Figures) of(name string, nodes int, figure func(Result) float64) []float64 {
 	var found []float64
 	for _, round := range f.Rounds {
@@ -57,7 +57,7 @@ func (f *Figures) of(name string, nodes int, figure func(Result) float64) []floa
 
 func throughput(r Result) float64 { return r.PodsPerSecond }
 
-// ratios are those of each round that has both, of one case to another.
+// ratios of one case to another, for each round that has both.
 func (f *Figures) ratios(name, to string, nodes int) []float64 {
 	var found []float64
 	for _, round := range f.Rounds {
@@ -70,7 +70,7 @@ func (f *Figures) ratios(name, to string, nodes int) []float64 {
 	return found
 }
 
-// faster is that of two cases with the higher median.
+// faster returns the one of two cases with the higher median.
 func (f *Figures) faster(a, b string, nodes int) string {
 	if median(f.of(a, nodes, throughput)) >= median(f.of(b, nodes, throughput)) {
 		return a
@@ -78,7 +78,7 @@ func (f *Figures) faster(a, b string, nodes int) string {
 	return b
 }
 
-// sizes are those of the clusters, the smallest first.
+// sizes of the clusters, the smallest first.
 func (f *Figures) sizes() []int {
 	seen := map[int]bool{}
 	for _, round := range f.Rounds {
@@ -89,7 +89,7 @@ func (f *Figures) sizes() []int {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// processes are all that took processor time, the one that took most first.
+// processes by processor time, the highest first.
 func (f *Figures) processes() []string {
 	most := map[string]float64{}
 	for _, round := range f.Rounds {
@@ -110,7 +110,7 @@ func line(micros map[string]float64) string {
 	return strings.Join(parts, ", ")
 }
 
-// machine says on what it was measured.
+// machine describes the machine that ran the benchmark.
 func machine() map[string]string {
 	field := func(path, name string) string {
 		text, _ := os.ReadFile(path)
@@ -129,7 +129,7 @@ func machine() map[string]string {
 	}
 }
 
-// versions says of what.
+// versions of what was measured.
 func versions(root, kubernetes string) map[string]string {
 	etcd, _, _ := strings.Cut(output("etcd", "--version"), "\n")
 	return map[string]string{

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// follows is how throughput goes with the machine's pace: as its power slope, by least
-// squares over the runs of a size, each beside the mean of its case. A share of what
-// differs within the cases is explained by it.
+// follows is the dependency of throughput on the machine's pace: the exponent of a power
+// law, by least squares over the runs of a size, relative to the mean of each case; and
+// the share of the variance within the cases that it explains.
 type follows struct {
 	slope, explained float64
-	// paces are those of the runs, sorted.
+	// paces of the runs, sorted.
 	paces []float64
 }
 
-// followsPace is not found if a run has no pace, or all have the same.
+// followsPace is not defined if a run has no pace, or if all paces are equal.
 func (f *Figures) followsPace(nodes int) (follows, bool) {
 	var xx, xy, yy float64
 	var paces []float64
@@ -35,7 +35,7 @@ func (f *Figures) followsPace(nodes int) (follows, bool) {
 	return follows{slope: xy / xx, explained: xy * xy / (xx * yy), paces: paces}, true
 }
 
-// atOnePace are the figures as if the machine had been as fast in all runs of a size.
+// atOnePace are the figures corrected to one pace of the machine for all runs of a size.
 func (f *Figures) atOnePace() *Figures {
 	even := *f
 	even.Rounds = nil
@@ -58,7 +58,7 @@ func (f *Figures) atOnePace() *Figures {
 	return &even
 }
 
-// pace says how much of what differs is the machine's.
+// pace reports how much of the variance is due to the machine.
 func (f *Figures) pace(nodes int) string {
 	found, _ := f.followsPace(nodes)
 	n := len(found.paces)

@@ -16,7 +16,7 @@ const (
 	footing = 44
 )
 
-// plot is a picture of all rounds: a dot each, and a line at the median.
+// plot draws all rounds: a dot each, and a line at the median.
 func (f *Figures) plot() string {
 	sizes := f.sizes()
 	width := labels + len(sizes)*(panel+gap)
@@ -66,14 +66,14 @@ func (f *Figures) panel(svg *strings.Builder, left, nodes int) {
 		fmt.Fprintf(svg, `<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s" fill-opacity="0.2"/>`+"\n", left, middle(i)-9, at-float64(left), 18, colour)
 		fmt.Fprintf(svg, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s" stroke-width="2"/>`+"\n", at, at, middle(i)-9, middle(i)+9, colour)
 		for round, rate := range rates {
-			// Side by side by round, so that equal ones are all seen.
+			// Dots of a case are offset by round, so that equal figures stay visible.
 			y := float64(middle(i)) + 12*((float64(round)+0.5)/float64(len(rates))-0.5)
 			fmt.Fprintf(svg, `<circle cx="%.1f" cy="%.1f" r="2" fill="%s"/>`+"\n", x(rate), y, colour)
 		}
 	}
 }
 
-// pretty is the least of 1, 2, 5, 10, 20, ... that is not below a number.
+// pretty is the smallest of 1, 2, 5, 10, 20, ... that is at least the number.
 func pretty(least float64) float64 {
 	for power := 1.0; ; power *= 10 {
 		for _, digit := range []float64{1, 2, 5} {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Goal is a ratio of two cases that is to hold.
+// Goal is a required ratio of two cases.
 type Goal struct {
 	what, name string
 	to         func(f *Figures, nodes int) string
-	// least by size; where a size is missing the ratio is shown without.
+	// least ratio by size; a size without one has no goal.
 	least map[int]float64
 }
 
@@ -38,7 +38,7 @@ const (
 	ends   = "<!-- tests/bench/scheduler-perf ends -->"
 )
 
-// report is what the documents say of the figures.
+// report is the text of the figures for the documents.
 func (f *Figures) report() string {
 	var text strings.Builder
 	sizes := f.sizes()
@@ -46,7 +46,7 @@ func (f *Figures) report() string {
 		len(f.Rounds), f.Versions["kubernetes"], f.Versions["etcd"], f.Versions["go"],
 		f.Machine["processor"], f.Machine["cores"], f.Machine["memory"])
 	text.WriteString("\n![Pods a second of each case](scheduler-perf.svg)\n" +
-		"\nAll figures: [results.json](../bench/scheduler-perf/results.json).\n")
+		"\nAll figures: [results.json](../tests/bench/scheduler-perf/results.json).\n")
 
 	head, rule := "| |", "|---|"
 	for _, nodes := range sizes {
@@ -80,7 +80,7 @@ func (f *Figures) report() string {
 	return text.String()
 }
 
-// table is of the goals.
+// table of the goals.
 func (f *Figures) table(of string, sizes []int) string {
 	var text strings.Builder
 	head, rule := "| "+of+" | to be at least |", "|---|---|"
@@ -120,8 +120,8 @@ func (g Goal) bound(sizes []int) string {
 	return strings.Join(bounds, "; ")
 }
 
-// against are the cells of a goal: the median of the ratios, its interval, and
-// whether it holds.
+// against returns the cells of a goal: the median of the ratios, its interval, and
+// whether the goal is met.
 func (f *Figures) against(g Goal, sizes []int) string {
 	var row string
 	for _, nodes := range sizes {
@@ -142,7 +142,7 @@ func (f *Figures) against(g Goal, sizes []int) string {
 	return row
 }
 
-// processorTime is a table of what each process takes of each case.
+// processorTime is a table of processor time by process and case.
 func (f *Figures) processorTime(nodes int) string {
 	processes := f.processes()
 	var text strings.Builder
@@ -167,7 +167,7 @@ func (f *Figures) processorTime(nodes int) string {
 	return text.String()
 }
 
-// between puts a text between the marks of a page.
+// between replaces the text between the marks of a page.
 func between(path, report string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-// median of none is 0.
+// median of no values is 0.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -15,13 +15,12 @@ func median(values []float64) float64 {
 	return (sorted[half-1] + sorted[half]) / 2
 }
 
-// interval is one that holds the true median with at least 95 %, whatever the
-// values' distribution: by how many of them lie on the same side of it. Fewer than
-// six values have none.
+// interval contains the true median with a confidence of at least 95 %, for any
+// distribution (order statistics). Fewer than six values have no interval.
 func interval(values []float64) (low, high float64, found bool) {
 	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
-	// Of n fair coins: the chance of at most k heads, both ways.
+	// The probability of at most k heads of n fair coins, two-sided.
 	chance, term, leave := 0.0, 1.0, -1
 	for range n {
 		term /= 2

@@ -8,6 +8,7 @@ use std::{
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube_runtime::watcher::Event;
+use tautline_runtime::watch_changes::{Change, Changes};
 
 use crate::{
     clock,
@@ -42,8 +43,7 @@ pub struct Checker {
     pub pods: HashMap<String, PodState>,
     pub counts: Counts,
     life: fastrand::Rng,
-    /// Pods of a list that is not complete yet.
-    listed: Option<Vec<Pod>>,
+    changes: Changes<Pod>,
 }
 
 impl Checker {
@@ -53,18 +53,16 @@ impl Checker {
             pods: HashMap::new(),
             counts: Counts::default(),
             life: fastrand::Rng::with_seed(seed),
-            listed: None,
+            changes: Changes::default(),
         }
     }
 
     pub fn event(&mut self, event: Event<Pod>) {
-        match event {
-            Event::Apply(pod) => self.applied(&pod),
-            Event::Delete(pod) => self.deleted(&pod.uid().unwrap_or_default()),
-            Event::Init => self.listed = Some(Vec::new()),
-            Event::InitApply(pod) => self.listed.get_or_insert_default().push(pod),
-            Event::InitDone => {
-                let list = self.listed.take().unwrap_or_default();
+        match self.changes.next(event, |pod| pod) {
+            None => {}
+            Some(Change::Applied(pod)) => self.applied(&pod),
+            Some(Change::Deleted(pod)) => self.deleted(&pod.uid().unwrap_or_default()),
+            Some(Change::Replaced(list)) => {
                 let there: HashSet<String> = list.iter().filter_map(Pod::uid).collect();
                 let left: Vec<String> = self.pods.keys().cloned().collect();
                 for uid in left.iter().filter(|uid| !there.contains(*uid)) {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{WorkloadReport, chart, escaped};
+use tautline_svg::escaped;
+
+use super::{WorkloadReport, chart};
 use crate::{batch::RunResult, published::PublishedCurves};
 
 const STYLE: &str = "\

@@ -1,17 +1,4 @@
-//! The cost of one EndpointCost over 5,000 nodes and three peers to the provider of
-//! `latency`, `jitter` and `bandwidth`, without probes. Prints a Markdown table.
-//!
-//! ```text
-//! cargo run --release -p tautline-bench-latency-question
-//! ```
-//!
-//! With an address it also serves agents there, waits for them, and requests measured and
-//! predicted pairs:
-//!
-//! ```text
-//! cargo run --release -p tautline-bench-latency-question -- 127.0.0.1:5309 &
-//! cargo run --release -p tautline-latency --example feed -- agents 5000 127.0.0.1:5309 120
-//! ```
+//! The cost to `latency`, `jitter` and `bandwidth`, from a table and as measured.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -28,9 +15,7 @@ use tautline_latency::{
     AGENTS_WITHIN, AgentAuth, BandwidthTable, EchoKeys, FitSettings, Latency, Measuring, Network,
     Table, ZONE,
 };
-use tautline_provider_client::{
-    ClientConfig as DiscoveryConfig, Metrics, PlanningQuestion, ProviderClient,
-};
+use tautline_provider_client::{ClientConfig, Metrics, PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::{
     Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Reference,
@@ -188,10 +173,10 @@ fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
 
 /// The same with the extender's client: from the request to the costs by node.
 async fn time_served(at: SocketAddr, what: &str, request: CostRequest) -> Result<()> {
-    let config = DiscoveryConfig {
+    let config = ClientConfig {
         // Slow calls count too.
         deadline: Duration::from_secs(10),
-        ..DiscoveryConfig::single_tenant()
+        ..ClientConfig::single_tenant()
     };
     let providers = ProviderClient::new(config, Metrics::default())?;
     let snapshot = cluster(at, request.rule);
@@ -291,8 +276,7 @@ async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
     tasks.run(std::future::ready(())).await
 }
 
-#[tokio::main]
-async fn main() -> Result<()> {
+pub async fn run(listen: Option<SocketAddr>) -> Result<()> {
     let store = ClusterStore::default();
     for i in 0..NODES {
         store.apply(node(i));
@@ -326,8 +310,8 @@ async fn main() -> Result<()> {
         question("jitter", "", "1ms"),
     )
     .await?;
-    match std::env::args().nth(1) {
-        Some(listen) => measured(store, listen.parse()?).await,
+    match listen {
+        Some(listen) => measured(store, listen).await,
         None => Ok(()),
     }
 }

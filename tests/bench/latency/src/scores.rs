@@ -33,7 +33,7 @@ pub struct Scores {
     pub held: f64,
 }
 
-pub struct Judged {
+pub struct Scored {
     pub scores: Scores,
     /// Relative errors, sorted.
     pub errors: Vec<f32>,
@@ -45,7 +45,7 @@ struct Pair {
     held: bool,
 }
 
-pub fn judge(world: &World, predictor: &dyn Predictor, seed: u64) -> Judged {
+pub fn score(world: &World, predictor: &dyn Predictor, seed: u64) -> Scored {
     let mut scores = Scores::default();
     let mut pairs = unmeasured(world, predictor, seed);
     let off = |pair: &Pair| (pair.predicted - pair.truth).abs() / pair.truth;
@@ -74,7 +74,7 @@ pub fn judge(world: &World, predictor: &dyn Predictor, seed: u64) -> Judged {
     near.sort_unstable_by(f32::total_cmp);
     scores.near = quantile(&near, 0.5);
     choices(world, predictor, seed, &mut scores);
-    Judged { scores, errors }
+    Scored { scores, errors }
 }
 
 fn share(part: usize, all: usize) -> f64 {

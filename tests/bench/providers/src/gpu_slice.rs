@@ -1,7 +1,4 @@
-//! `cargo run --release -p tautline-bench-gpu-slice`: the provider's cost of one EndpointCost
-//! over 5,000 nodes: after one pod was added or removed (cached costs), after the distribution
-//! has changed (all costs computed again), and for the first request. Prints a Markdown table
-//! with a row for each policy.
+//! The cost to `gpu-slice`, by placement policy.
 
 use std::time::{Duration, Instant};
 
@@ -90,8 +87,7 @@ fn median(times: &mut [Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
+pub async fn run() -> Result<()> {
     println!("| policy | cached: median | cached: worst | all costs | first request |");
     println!("|---|---|---|---|---|");
     for policy in PolicyName::ALL {
