@@ -30,34 +30,34 @@ use serde::{Deserialize, Deserializer, Serialize, de};
     )
 )]
 pub struct ConstraintPolicySpec {
-    /// The rules, at least one; of several of one name the first counts.
+    /// The rules, at least one. If several rules have one name, the first counts.
     #[schemars(length(min = 1, max = 64))]
     pub rules: Vec<PolicyRule>,
 }
 
-/// Nothing is reported on a policy yet; the subresource is Turnbuckle's.
+/// A policy has no status yet. Turnbuckle has the subresource.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct ConstraintPolicyStatus {}
 
-/// One rule: what is measured, what is wanted and what is still acceptable.
+/// A rule: a quantity, the requested value, and the limit.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 pub struct PolicyRule {
-    /// What is measured ("latency"); the provider of the rule is the Service
-    /// labelled constraint.ciena.com/constraint-NAME: enabled. Up to 52
-    /// characters, so that the label fits.
+    /// The rule's name, for example "latency". The rule's provider is the Service with the
+    /// label constraint.ciena.com/constraint-NAME: enabled. At most 52 characters, so that the
+    /// label fits.
     #[schemars(
         length(min = 1, max = 52),
         regex(pattern = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$")
     )]
     pub name: String,
-    /// What is wanted, in the provider's own terms: a string, a number or a boolean.
+    /// The requested value, in the provider's syntax: a string, a number or a boolean.
     #[serde(default, skip_serializing_if = "RuleValue::is_empty")]
     pub request: RuleValue,
-    /// The worst that is acceptable, likewise.
+    /// The worst acceptable value, in the provider's syntax.
     #[serde(default, skip_serializing_if = "RuleValue::is_empty")]
     pub limit: RuleValue,
-    /// How much the rule counts beside the offer's others when nodes are scored
-    /// (Tautline's own; default 1). 0: it only keeps nodes out.
+    /// The rule's weight among the offer's rules when nodes are scored (default 1). A rule
+    /// with weight 0 only filters nodes. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub weight: Option<i64>,
@@ -119,7 +119,7 @@ impl JsonSchema for RuleValue {
     }
 }
 
-/// Which workloads policies apply to, and what happens when they are not kept.
+/// The workloads that the policies apply to, and the action on a violation.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "constraint.ciena.com",
@@ -179,8 +179,8 @@ impl JsonSchema for RuleValue {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ConstraintPolicyOfferSpec {
-    /// What the policies relate: a pod and its peers. Names are unique; one
-    /// target may go without a name and is then called default.
+    /// The targets that the policies relate: a pod and its peers. Names are unique. One target
+    /// may have no name; it is called default.
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new(
         "self.all(a, self.exists_one(b, (has(a.name) ? a.name : 'default') == (has(b.name) ? b.name : 'default')))"
@@ -194,16 +194,17 @@ pub struct ConstraintPolicyOfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "duration_schema")]
     pub period: Option<String>,
-    /// For how long a binding may be out of range before that is a violation
-    /// (default 0s). A duration: 10m, 1h30m, 500us.
+    /// The time that a binding may be out of range before it is in violation (default 0s).
+    /// A duration: 10m, 1h30m, 500us.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "duration_schema")]
     pub grace: Option<String>,
-    /// What is done about a violation.
+    /// The action on a violation: Ignore (default), Mediate or Evict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation_policy: Option<ViolationPolicy>,
-    /// What a rule without a working provider means when a pod is placed
-    /// (Tautline's own; by default as the extender is configured: Ignore).
+    /// The effect of a rule without a working provider on placement: Ignore or Reject. The
+    /// default is the extender's flag, which is Ignore if unset. A field of Tautline, not of
+    /// Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_unavailable: Option<ProviderUnavailable>,
 }
@@ -221,15 +222,15 @@ fn duration_schema(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// One side of the constraint.
+/// A target: the role of a kind of object in the constraint, and a selector.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OfferTarget {
-    /// The role in the constraint ("source"); default: default.
+    /// The target's role in the constraint, for example "source" (default: default).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub name: Option<String>,
-    /// The API version of the selected objects; for a Pod it may be left out.
+    /// The API version of the selected objects. Optional for Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 253),
@@ -240,17 +241,17 @@ pub struct OfferTarget {
     pub api_version: Option<String>,
     /// The kind of the selected objects.
     pub kind: TargetKind,
-    /// As in Turnbuckle; it is kept and has no meaning of its own.
+    /// A field of Turnbuckle, which Tautline stores and does not use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub mode: Option<String>,
-    /// Which objects, in the offer's namespace: labels and expressions. Without
-    /// it none is selected; an empty one selects all.
+    /// Selects objects in the offer's namespace. An empty selector selects all of them, a
+    /// missing one selects none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 }
 
-/// What a target can be.
+/// The kinds of a target.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub enum TargetKind {
     /// Pods, by their labels.
@@ -259,50 +260,50 @@ pub enum TargetKind {
     Cluster,
     /// The endpoints of a Service, by the EndpointSlices' labels.
     Endpoint,
-    /// A service of Network Service Mesh.
+    /// A NetworkService of Network Service Mesh.
     NetworkService,
 }
 
-/// What is done about a violation.
+/// The action on a violation.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum ViolationPolicy {
-    /// It is reported.
+    /// Report it.
     #[default]
     Ignore,
-    /// The underlay is asked to mend it.
+    /// Ask the underlay to mitigate it.
     Mediate,
-    /// A pod of the binding is evicted if another node would keep to the rules.
+    /// Evict a pod of the binding if it can be placed on a node within the rules.
     Evict,
 }
 
-/// What a rule without a working provider means when a pod is placed.
+/// The effect of a rule without a working provider on placement.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum ProviderUnavailable {
-    /// The rule does not count.
+    /// Place pods without the rule.
     #[default]
     Ignore,
-    /// No node is usable until the provider answers.
+    /// Place no pods until the provider answers.
     Reject,
 }
 
-/// How an offer stands.
+/// The status of an offer.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConstraintPolicyOfferStatus {
-    /// How many bindings the offer has.
+    /// The number of the offer's bindings.
     #[serde(default)]
     pub binding_count: i64,
-    /// How many of them are Compliant.
+    /// The number of bindings that are Compliant.
     #[serde(default)]
     pub compliant_binding_count: i64,
     /// The label selector of the offer's bindings.
     #[serde(default)]
     pub binding_selector: String,
-    /// The last pod that was evicted for the offer (Tautline's own).
+    /// The last eviction for the offer. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_eviction: Option<LastEviction>,
-    /// Tautline's own: what the controller and the admission webhooks find, each
-    /// under types of its own.
+    /// The findings of the controller and of the admission webhooks, which have types of their
+    /// own. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend(
         "x-kubernetes-list-type" = "map",
@@ -311,7 +312,7 @@ pub struct ConstraintPolicyOfferStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// An eviction, noted before it is asked for, so that whoever leads next knows.
+/// An eviction. It is recorded before the API call, so that the next leader knows of it.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastEviction {
@@ -319,15 +320,15 @@ pub struct LastEviction {
     pub pod: String,
     /// The pod's UID.
     pub uid: String,
-    /// The node that it was on.
+    /// The node that the pod was on.
     pub node: String,
     /// The binding that was violated.
     pub binding: String,
-    /// When.
+    /// The time of the eviction.
     pub time: Time,
 }
 
-/// An offer made concrete for one tuple of objects, with its compliance.
+/// An offer applied to one tuple of objects.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "constraint.ciena.com",
@@ -338,7 +339,7 @@ pub struct LastEviction {
     namespaced,
     derive = "PartialEq",
     status = "ConstraintPolicyBindingStatus",
-    doc = "An offer made concrete for one tuple of objects, and whether they keep to its policies.",
+    doc = "An offer applied to one tuple of objects, with its compliance.",
     printcolumn(name = "Offer", type_ = "string", json_path = ".spec.offer"),
     printcolumn(name = "Status", type_ = "string", json_path = ".status.compliance"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.firstReason"),
@@ -377,85 +378,85 @@ pub struct ConstraintPolicyBindingSpec {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectReference {
-    /// Empty: this cluster.
+    /// The cluster; empty for this cluster.
     pub cluster: String,
-    /// Empty: not namespaced.
+    /// The namespace; empty for objects without one.
     pub namespace: String,
-    /// "v1", "apps/v1".
+    /// The API version, for example "v1" or "apps/v1".
     pub api_version: String,
-    /// "Pod".
+    /// The kind, for example "Pod".
     pub kind: String,
     /// The object's name.
     pub name: String,
 }
 
-/// How well a rule, a policy or a binding is kept.
+/// The compliance of a rule, a policy or a binding.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum Compliance {
-    /// Not known yet.
+    /// Not evaluated yet.
     #[default]
     Pending,
-    /// Within what was requested.
+    /// As requested or better.
     Compliant,
-    /// Worse than requested, within the limit or the grace.
+    /// Worse than requested, but within the limit or the grace period.
     Limit,
     /// Beyond the limit.
     Violation,
-    /// It cannot be told.
+    /// The evaluation failed.
     Error,
 }
 
-/// How a binding stands.
+/// The status of a binding.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConstraintPolicyBindingStatus {
-    /// As bad as the worst policy.
+    /// The worst compliance of the policies.
     #[serde(default)]
     pub compliance: Compliance,
-    /// The reason of the first of the worst.
+    /// The reason of the first policy with the worst compliance.
     #[serde(default)]
     pub first_reason: String,
-    /// Policy by policy.
+    /// The compliance of each policy.
     #[serde(default)]
     pub details: Vec<PolicyDetail>,
-    /// When `compliance` changed last.
+    /// The time of the last change of compliance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_compliance_change_timestamp: Option<Time>,
-    /// When the underlay was asked to mitigate last.
+    /// The time of the last request to the underlay to mitigate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_mitigated_timestamp: Option<Time>,
-    /// Tautline's own.
+    /// Conditions. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// How a policy of a binding stands.
+/// The compliance of a policy of a binding.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyDetail {
     /// The policy's name.
     pub policy: String,
-    /// As bad as its worst rule.
+    /// The worst compliance of its rules.
     pub compliance: Compliance,
-    /// Why.
+    /// The reason of the first rule with the worst compliance.
     #[serde(default)]
     pub reason: String,
-    /// Rule by rule.
+    /// The compliance of each rule.
     #[serde(default)]
     pub rule_details: Vec<RuleDetail>,
 }
 
-/// How a rule of a policy stands.
+/// The compliance of a rule of a policy.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 pub struct RuleDetail {
     /// The rule's name.
     pub rule: String,
-    /// What its provider said.
+    /// The provider's evaluation.
     pub compliance: Compliance,
-    /// Why.
+    /// The provider's reason.
     #[serde(default)]
     pub reason: String,
-    /// Who said it, as namespace/name of its Service (Tautline's own).
+    /// The provider's Service, as namespace/name. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provider: String,
 }

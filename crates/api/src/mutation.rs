@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
     plural = "mutationpolicies",
     shortname = "mp",
     derive = "PartialEq",
-    doc = "Changes objects as they are created or updated: a MutatingAdmissionPolicy outside the API server. It does something once a MutationPolicyBinding names it.",
+    doc = "Mutates objects when they are created or updated: a MutatingAdmissionPolicy outside the API server. It takes effect when a MutationPolicyBinding names it.",
     printcolumn(
         name = "Mutations",
         type_ = "string",
@@ -47,32 +47,32 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct MutationPolicySpec {
-    /// The kind of the policy's parameters; without it there are none.
+    /// The kind of the policy's parameters, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param_kind: Option<ParamKind>,
-    /// Which requests the policy is for.
+    /// The requests that the policy applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_constraints: Option<MatchResources>,
-    /// Expressions that mutations may name as variables.NAME.
+    /// Expressions that mutations can use as variables.NAME.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variables: Vec<Variable>,
-    /// What is changed, in order.
+    /// The mutations, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mutations: Vec<Mutation>,
-    /// What an error means: Fail (default) refuses the request, Ignore leaves out
-    /// what failed.
+    /// The effect of an error: Fail (default) denies the request, Ignore skips the mutation
+    /// that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<String>,
-    /// Conditions that all must hold for the policy to be used.
+    /// Conditions that must all be true for the policy to apply.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub match_conditions: Vec<MatchCondition>,
-    /// Whether the policy is asked again after others changed the object: Never or
-    /// IfNeeded.
+    /// Whether the policy is evaluated again after another policy has changed the object:
+    /// Never or IfNeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reinvocation_policy: Option<String>,
 }
 
-/// One change.
+/// A mutation.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
@@ -80,16 +80,16 @@ pub struct Mutation {
     /// ApplyConfiguration or JSONPatch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<String>,
-    /// An expression that gives what is merged into the object.
+    /// An expression whose result is merged into the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_configuration: Option<ApplyConfiguration>,
-    /// An expression that gives a list of JSON Patch operations.
+    /// An expression whose result is a list of JSON Patch operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub json_patch: Option<JSONPatch>,
-    /// As of 2024: applyConfiguration.expression.
+    /// applyConfiguration.expression, as in the alpha version of 2024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
-    /// As of 2024: the policy's reinvocationPolicy.
+    /// The policy's reinvocationPolicy, as in the alpha version of 2024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reinvocation_policy: Option<String>,
 }
@@ -103,7 +103,7 @@ pub struct Mutation {
     plural = "mutationpolicybindings",
     shortname = "mpb",
     derive = "PartialEq",
-    doc = "Puts a MutationPolicy in force, for some objects and with parameters.",
+    doc = "Makes a MutationPolicy take effect, for some objects and with parameters.",
     printcolumn(name = "Policy", type_ = "string", json_path = ".spec.policyName"),
     printcolumn(name = "Param", type_ = "string", json_path = ".spec.paramRef.name"),
     printcolumn(
@@ -117,10 +117,10 @@ pub struct Mutation {
 pub struct MutationPolicyBindingSpec {
     /// The policy's name.
     pub policy_name: String,
-    /// Its parameters, if it takes any: by name or by labels.
+    /// The policy's parameters, by name or by labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub param_ref: Option<ParamRef>,
-    /// Narrows what the policy is for.
+    /// Narrows the requests that the policy applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub match_resources: Option<MatchResources>,
 }

@@ -19,7 +19,7 @@ use crate::constraint::Compliance;
     shortname = "cpr",
     namespaced,
     derive = "PartialEq",
-    doc = "Costs that the scripted rule provider answers with, for rules and targets by pattern.",
+    doc = "Costs that the scripted rule provider returns, by rule and by patterns of targets.",
     printcolumn(name = "Rule", type_ = "string", json_path = ".spec.rule"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority"),
     printcolumn(
@@ -35,17 +35,17 @@ use crate::constraint::Compliance;
     )
 )]
 pub struct CostProviderSpec {
-    /// The rule it answers for.
+    /// The name of the rule.
     pub rule: String,
-    /// Of several that match, the highest counts; of equal ones the first by
-    /// namespace and name.
+    /// If several objects match, the highest priority counts; if priorities are equal, the
+    /// first object by namespace and name.
     #[serde(default)]
     pub priority: i64,
-    /// Who asks: a regular expression on cluster:namespace:apiVersion:Kind:name,
+    /// The pod to be placed: a regular expression on cluster:namespace:apiVersion:Kind:name,
     /// anchored at the start. Parts may be left out from the left.
     pub target: String,
-    /// Costs by node; the first pattern that matches counts. A node without any
-    /// costs -1: it cannot be used.
+    /// Costs by node. The first pattern that matches counts. A node without a match has cost
+    /// -1, which makes it unusable.
     #[serde(default)]
     pub values: Vec<NodeCostValue>,
 }
@@ -53,10 +53,10 @@ pub struct CostProviderSpec {
 /// The cost of the nodes that a pattern names.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, JsonSchema)]
 pub struct NodeCostValue {
-    /// A regular expression on cluster:name, or on name alone if it has no
-    /// colon, anchored at the start.
+    /// A regular expression on cluster:name, or on the name alone if it has no colon, anchored
+    /// at the start.
     pub node: String,
-    /// Lower is better; negative: the node cannot be used.
+    /// The cost. Lower is better; a negative cost makes the node unusable.
     pub cost: i64,
 }
 
@@ -70,7 +70,7 @@ pub struct NodeCostValue {
     shortname = "rp",
     namespaced,
     derive = "PartialEq",
-    doc = "Compliances that the scripted rule provider answers with, for rules and targets by pattern.",
+    doc = "Compliance that the scripted rule provider returns, by rule and by patterns of targets.",
     printcolumn(name = "Rule", type_ = "string", json_path = ".spec.rule"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority"),
     printcolumn(name = "Value", type_ = "string", json_path = ".spec.value"),
@@ -87,19 +87,19 @@ pub struct NodeCostValue {
     )
 )]
 pub struct RuleProviderSpec {
-    /// The rule it answers for.
+    /// The name of the rule.
     pub rule: String,
-    /// Of several that match, the highest counts; of equal ones the first by
-    /// namespace and name.
+    /// If several objects match, the highest priority counts; if priorities are equal, the
+    /// first object by namespace and name.
     #[serde(default)]
     pub priority: i64,
-    /// A pattern for each target of the binding; all must match, and no target
-    /// may be left over.
+    /// A pattern for each target of the binding. All patterns must match, and each target must
+    /// have a pattern.
     #[serde(default)]
     pub targets: Vec<TargetPattern>,
-    /// The answer.
+    /// The compliance.
     pub value: Compliance,
-    /// The answer's reason.
+    /// The reason.
     #[serde(default)]
     pub reason: String,
 }
