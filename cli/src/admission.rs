@@ -18,9 +18,7 @@ use tautline_runtime::{
 };
 
 use crate::{
-    cluster::ClusterArgs,
-    extender::{limits, parse_duration},
-    output,
+    cluster::ClusterArgs, duration_arg::parse_duration, extender::limits, output,
     provider_args::TrustArgs,
 };
 

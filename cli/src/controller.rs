@@ -6,7 +6,8 @@ use tautline_core::duration;
 use tautline_runtime::tasks::{self, Tasks};
 
 use crate::{
-    cluster::ClusterArgs, extender::parse_duration, identity::identity, provider_args::ProviderArgs,
+    cluster::ClusterArgs, duration_arg::parse_duration, identity::identity,
+    provider_args::ProviderArgs,
 };
 
 #[derive(clap::Args)]

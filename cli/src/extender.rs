@@ -2,7 +2,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use tautline_core::{duration, model::ProviderUnavailable};
+use tautline_core::model::ProviderUnavailable;
 use tautline_runtime::{
     cluster_store::ClusterStore,
     http::Limits,
@@ -11,7 +11,7 @@ use tautline_runtime::{
 };
 use tautline_scheduler_extender::{App, Config};
 
-use crate::{cluster::ClusterArgs, provider_args::ProviderArgs};
+use crate::{cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs};
 
 #[derive(clap::Args)]
 #[command(
@@ -122,15 +122,6 @@ enum Unavailable {
     #[default]
     Ignore,
     Reject,
-}
-
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let duration = duration::parse(text).map_err(|e| e.to_string())?;
-    if duration.is_zero() {
-        Err("it must be above zero".into())
-    } else {
-        Ok(duration)
-    }
 }
 
 /// The limits of a port; both arguments are in MiB.

@@ -17,6 +17,7 @@ mod controller;
 mod crds;
 mod demo;
 mod describe;
+mod duration_arg;
 mod events;
 mod explain;
 mod extender;

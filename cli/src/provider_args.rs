@@ -11,7 +11,7 @@ use tautline_provider_client::{
 };
 use tautline_runtime::tls::ClientFiles;
 
-use crate::extender::parse_duration;
+use crate::duration_arg::parse_duration;
 
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ProviderArgs {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use tautline_gpu_slice::replicas::{Config, PeerTls};
 
 use crate::{
-    extender::parse_duration,
+    duration_arg::parse_duration,
     identity::identity,
     provider_args::{ClientTlsArgs, client_files},
 };

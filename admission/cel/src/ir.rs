@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::library::{Implementation, Overload};
+use crate::library::declaration::{Implementation, Overload};
 use crate::value::Value;
 
 #[derive(Debug)]

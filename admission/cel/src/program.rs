@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::eval::Evaluator;
 use crate::ir::{Ir, Levels};
-use crate::library::CallContext;
+use crate::library::declaration::CallContext;
 use crate::resolver::Resolver;
 use crate::result::{self, ResultType};
 use crate::types::Type;

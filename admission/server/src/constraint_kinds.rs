@@ -13,7 +13,8 @@ use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::cluster_store::ClusterStore;
 
 use crate::{
-    handler::{Handler, Response, SyncHandler},
+    handler::{Handler, SyncHandler},
+    response::Response,
     review::Request,
 };
 

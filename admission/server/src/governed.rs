@@ -12,7 +12,8 @@ use tautline_core::{
 use tautline_runtime::cluster_store::ClusterStore;
 
 use crate::{
-    handler::{Handler, Response, SyncHandler, add_operation, pointer_segment},
+    handler::{Handler, SyncHandler},
+    response::{Response, add_operation, pointer_segment},
     review::Request,
 };
 

@@ -10,7 +10,8 @@ use tautline_gpu_sharing::{Decision, Names, Source, Unchanged, decide};
 pub(crate) use policy_store::{Gauges, MAP, PolicyStore};
 
 use crate::{
-    handler::{Handler, Response, SyncHandler},
+    handler::{Handler, SyncHandler},
+    response::Response,
     review::Request,
 };
 
@@ -138,7 +139,7 @@ mod tests {
     use tautline_runtime::events::Events;
 
     use super::*;
-    use crate::handler::ResponseKind;
+    use crate::response::ResponseKind;
 
     fn request(namespace: &str, annotations: Value) -> Request {
         Request {

@@ -13,6 +13,7 @@ pub mod handler;
 mod metrics;
 mod model_registry;
 mod mutations;
+pub mod response;
 pub mod review;
 mod server;
 mod watches;

@@ -14,7 +14,8 @@ use tautline_model_registry::{
 };
 
 use crate::{
-    handler::{Handler, Response, Route, Routes, SyncHandler},
+    handler::{Handler, Route, Routes, SyncHandler},
+    response::Response,
     review::Request,
 };
 
@@ -148,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::handler::ResponseKind;
+    use crate::response::ResponseKind;
 
     #[test]
     fn malformed_objects_get_no_defaults() {

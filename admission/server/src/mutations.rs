@@ -27,10 +27,7 @@ pub(crate) use metrics::Counters;
 pub(crate) use raw::RawObject;
 pub(crate) use store::{ActivePolicies, PolicyStore, lines};
 
-use crate::{
-    handler::{Handler, Response},
-    review::Request,
-};
+use crate::{handler::Handler, response::Response, review::Request};
 
 pub(crate) struct MutationHandler {
     pub store: Arc<PolicyStore>,
@@ -123,7 +120,7 @@ mod tests {
     use tautline_mutating_policy::{Policies, Settings, StaticCluster};
 
     use super::*;
-    use crate::handler::ResponseKind;
+    use crate::response::ResponseKind;
 
     fn policies(expression: &str, failure: &str) -> Policies {
         let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::handler::{Response, ResponseKind};
+use crate::response::{Response, ResponseKind};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 

@@ -12,8 +12,9 @@ use tokio::sync::Semaphore;
 
 use crate::{
     config::Config,
-    handler::{ResponseKind, Route, Routes},
+    handler::{Route, Routes},
     metrics::Metrics,
+    response::ResponseKind,
     review,
 };
 
@@ -152,7 +153,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::handler::{Handler, Response, SyncHandler};
+    use crate::{
+        handler::{Handler, SyncHandler},
+        response::Response,
+    };
 
     const REVIEW: &str = r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {"uid": "u-1", "operation": "CREATE", "object": {}}}"#;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     MergeError, Shape,
-    element::{identity, label},
+    element::{identity, json_type, label},
     scalar::fits,
     types::{Definitions, List, Map, Reference, Scalar, TypeRef},
 };
@@ -155,7 +155,7 @@ impl<'a> Checker<'a> {
             Shape::Quantity => "a quantity",
             Shape::Any => "any value",
         };
-        self.error(format!("is {}, must be {wanted}", kind(value)))
+        self.error(format!("is {}, must be {wanted}", json_type(value)))
     }
 
     pub fn error(&self, reason: impl Into<String>) -> MergeError {
@@ -182,16 +182,5 @@ impl<'a> Checker<'a> {
             };
         }
         text
-    }
-}
-
-pub(crate) const fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

@@ -119,7 +119,7 @@ impl Reader<'_> {
                 "int-or-string" => Type::scalar(Shape::IntOrString, Scalar::Any),
                 _ => Type::scalar(Shape::String, Scalar::Any),
             },
-            other => return Err(format!("type {other:?} is none of JSON's")),
+            other => return Err(format!("type {other:?} is not a JSON type")),
         })
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn identity<'a>(
             Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Some(alone(element))),
             other => Err(format!(
                 "is {}, where a set holds only scalars",
-                crate::check::kind(other)
+                json_type(other)
             )),
         },
         Relation::Keyed(keys) => keyed(definitions, list, keys, element).map(Some),
@@ -42,7 +42,7 @@ fn keyed<'a>(
     let Value::Object(fields) = element else {
         return Err(format!(
             "is {}, where the list holds objects by {}",
-            crate::check::kind(element),
+            json_type(element),
             keys.join(", ")
         ));
     };
@@ -105,6 +105,17 @@ pub(crate) fn label(list: &List, element: &Value) -> String {
     let named = |key: &String| Some(format!("{key}={}", element.get(key)?));
     let named: Vec<String> = keys.iter().filter_map(named).collect();
     named.join(",")
+}
+
+pub(crate) const fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
 }
 
 #[cfg(test)]

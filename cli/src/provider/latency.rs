@@ -3,7 +3,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 use tautline_latency::{Config, EchoKeySource, FitSettings, RACK, TARGETS};
 
-use crate::extender::parse_duration;
+use crate::duration_arg::parse_duration;
 
 /// Connections of up to 5,000 agents, and of callers.
 const CONNECTIONS: usize = 8192;

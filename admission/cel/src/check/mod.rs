@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::declarations::Declarations;
 use crate::ir::{Ir, Item, SelectMode};
-use crate::library::{Overload, library};
+use crate::library::declaration::Overload;
+use crate::library::library;
 use crate::syntax::ast::{Element, Node, NodeKind};
 use crate::types::Type;
 use crate::value::Value;

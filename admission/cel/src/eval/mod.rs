@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::EvaluationError;
 use crate::ir::{Dispatch, Ir, Item};
-use crate::library::CallContext;
+use crate::library::declaration::CallContext;
 use crate::value::{ELEMENT_BYTES, ENTRY_BYTES, Map, Object, Patch, Value};
 
 pub(crate) struct Evaluator<'a> {

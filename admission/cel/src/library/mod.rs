@@ -4,7 +4,7 @@
 
 mod authorizer;
 mod convert;
-mod declaration;
+pub(crate) mod declaration;
 mod duration;
 mod extensions;
 mod format;
@@ -23,7 +23,6 @@ mod url;
 
 use std::sync::LazyLock;
 
-pub(crate) use declaration::{CallContext, Implementation, Overload};
 use declaration::{Library, declare};
 pub(crate) use format::check_format;
 

@@ -1,6 +1,6 @@
 //! String and bytes literals: quotes, prefixes and escapes.
 
-use crate::syntax::lexer::TokenKind;
+use crate::syntax::token::TokenKind;
 
 type Literal = Result<(TokenKind, usize), String>;
 

@@ -1,7 +1,8 @@
 //! Tokens to a tree of bounded depth, by precedence climbing.
 
 use super::ast::{Element, MAX_DEPTH, Node, NodeKind};
-use super::lexer::{self, Token};
+use super::lexer;
+use super::token::{Token, TokenKind};
 use crate::value::Value;
 
 /// Byte offset and message.
@@ -30,7 +31,7 @@ pub(crate) fn parse(source: &str) -> Result<Node, Issue> {
     };
     let node = parser.expression()?;
     match parser.peek() {
-        lexer::TokenKind::End => Ok(node),
+        TokenKind::End => Ok(node),
         _ => Err(parser.unexpected("the end of the expression")),
     }
 }
@@ -70,10 +71,10 @@ fn call(at: u32, name: &str, arguments: Vec<Node>) -> Result<Node, Issue> {
 }
 
 impl Parser {
-    fn peek(&self) -> &lexer::TokenKind {
+    fn peek(&self) -> &TokenKind {
         self.tokens
             .get(self.next)
-            .map_or(&lexer::TokenKind::End, |token| &token.kind)
+            .map_or(&TokenKind::End, |token| &token.kind)
     }
 
     fn at(&self) -> u32 {
@@ -83,14 +84,14 @@ impl Parser {
             .map_or(0, |token| token.at)
     }
 
-    fn take(&mut self) -> lexer::TokenKind {
+    fn take(&mut self) -> TokenKind {
         let kind = self.peek().clone();
         self.next += 1;
         kind
     }
 
     fn accept(&mut self, symbol: &str) -> bool {
-        let found = matches!(self.peek(), lexer::TokenKind::Symbol(found) if *found == symbol);
+        let found = matches!(self.peek(), TokenKind::Symbol(found) if *found == symbol);
         self.next += usize::from(found);
         found
     }
@@ -105,9 +106,9 @@ impl Parser {
 
     fn unexpected(&self, wanted: &str) -> Issue {
         let found = match self.peek() {
-            lexer::TokenKind::End => "the end".to_owned(),
-            lexer::TokenKind::Symbol(symbol) => format!("'{symbol}'"),
-            lexer::TokenKind::Name(name) => format!("'{name}'"),
+            TokenKind::End => "the end".to_owned(),
+            TokenKind::Symbol(symbol) => format!("'{symbol}'"),
+            TokenKind::Name(name) => format!("'{name}'"),
             _ => "a literal".to_owned(),
         };
         (
@@ -161,8 +162,8 @@ impl Parser {
     /// The operator here if it binds at least as `level`: 0 relations, 1 sums, 2 products.
     fn operator(&self, level: u8) -> Option<(&'static str, u8)> {
         let (name, binds) = match self.peek() {
-            lexer::TokenKind::Name(name) if name == "in" => ("@in", 0),
-            lexer::TokenKind::Symbol(symbol) => match *symbol {
+            TokenKind::Name(name) if name == "in" => ("@in", 0),
+            TokenKind::Symbol(symbol) => match *symbol {
                 "==" => ("_==_", 0),
                 "!=" => ("_!=_", 0),
                 "<" => ("_<_", 0),
@@ -195,18 +196,15 @@ impl Parser {
     fn unary(&mut self) -> Result<Node, Issue> {
         let at = self.at();
         let (symbol, name) = match self.peek() {
-            lexer::TokenKind::Symbol("!") => ("!", "!_"),
-            lexer::TokenKind::Symbol("-") => ("-", "-_"),
+            TokenKind::Symbol("!") => ("!", "!_"),
+            TokenKind::Symbol("-") => ("-", "-_"),
             _ => return self.member(false),
         };
         let mut count = 0_usize;
         while self.accept(symbol) {
             count += 1;
         }
-        let number = matches!(
-            self.peek(),
-            lexer::TokenKind::Int(_) | lexer::TokenKind::Double(_)
-        );
+        let number = matches!(self.peek(), TokenKind::Int(_) | TokenKind::Double(_));
         let signed = symbol == "-" && number;
         let operand = self.member(signed)?;
         // Two of them undo each other, as in Kubernetes' parser.
@@ -251,8 +249,7 @@ impl Parser {
                 let index = self.expression()?;
                 self.expect("]")?;
                 operand = call(at, name, vec![operand, index])?;
-            } else if matches!(self.peek(), lexer::TokenKind::Symbol("{"))
-                && operand.qualified().is_some()
+            } else if matches!(self.peek(), TokenKind::Symbol("{")) && operand.qualified().is_some()
             {
                 let name = operand.qualified().unwrap_or_default();
                 self.next += 1;
@@ -271,9 +268,7 @@ impl Parser {
 
     fn field(&mut self) -> Result<String, Issue> {
         match self.peek() {
-            lexer::TokenKind::Name(name)
-                if !matches!(name.as_str(), "in" | "true" | "false" | "null") =>
-            {
+            TokenKind::Name(name) if !matches!(name.as_str(), "in" | "true" | "false" | "null") => {
                 let name = name.clone();
                 self.next += 1;
                 Ok(name)
@@ -285,30 +280,30 @@ impl Parser {
     fn primary(&mut self, negative: bool) -> Result<Node, Issue> {
         let at = self.at();
         let literal = match self.take() {
-            lexer::TokenKind::Int(text) => {
+            TokenKind::Int(text) => {
                 Value::Int(integer(&text, negative).ok_or((at, "invalid int literal".to_owned()))?)
             }
-            lexer::TokenKind::Uint(value) => Value::Uint(value),
-            lexer::TokenKind::Double(value) => Value::Double(if negative { -value } else { value }),
-            lexer::TokenKind::String(text) => Value::string(text),
-            lexer::TokenKind::Bytes(bytes) => Value::Bytes(bytes.into()),
-            lexer::TokenKind::Name(name) => match name.as_str() {
+            TokenKind::Uint(value) => Value::Uint(value),
+            TokenKind::Double(value) => Value::Double(if negative { -value } else { value }),
+            TokenKind::String(text) => Value::string(text),
+            TokenKind::Bytes(bytes) => Value::Bytes(bytes.into()),
+            TokenKind::Name(name) => match name.as_str() {
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
                 "null" => Value::Null,
                 _ => return self.name(at, name),
             },
-            lexer::TokenKind::Symbol(".") => match self.take() {
-                lexer::TokenKind::Name(name) => return self.name(at, name),
+            TokenKind::Symbol(".") => match self.take() {
+                TokenKind::Name(name) => return self.name(at, name),
                 _ => return Err((at, "Syntax error: expected a name after '.'".to_owned())),
             },
-            lexer::TokenKind::Symbol("(") => {
+            TokenKind::Symbol("(") => {
                 let inner = self.expression()?;
                 self.expect(")")?;
                 return Ok(inner);
             }
-            lexer::TokenKind::Symbol("[") => return self.list(at),
-            lexer::TokenKind::Symbol("{") => return self.map(at),
+            TokenKind::Symbol("[") => return self.list(at),
+            TokenKind::Symbol("{") => return self.map(at),
             _ => {
                 self.next -= 1;
                 return Err(self.unexpected("an expression"));

@@ -8,7 +8,7 @@ use tautline_api::{
 use tautline_core::{Snapshot, trust::TrustedNamespaces};
 
 use super::warnings;
-use crate::{handler::Response, mutations, review::Request};
+use crate::{mutations, response::Response, review::Request};
 
 pub(super) const VALID: &str = "Valid";
 
@@ -114,7 +114,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::handler::ResponseKind;
+    use crate::response::ResponseKind;
 
     fn request(kind: &str, spec: Value) -> Request {
         let group = "constraint.ciena.com".to_owned();

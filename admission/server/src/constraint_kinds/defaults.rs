@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::handler::add_operation;
+use crate::response::add_operation;
 
 type Defaults = (Vec<Value>, Vec<String>);
 

@@ -7,8 +7,6 @@ use tautline_core::{model::Pod, node_filter};
 use tautline_gpu_placement::SharingMode;
 use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
-use super::report::RuleReport;
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeReport {
@@ -46,18 +44,6 @@ pub(super) fn node_reports(
     let mut all: Vec<NodeReport> = fits.into_iter().map(answer).collect();
     all.sort_by(|a, b| rank(a).cmp(&rank(b)));
     all
-}
-
-pub(super) fn usable_in_all(rules: &[RuleReport]) -> Vec<String> {
-    let mut counts: HashMap<&str, usize> = HashMap::new();
-    for node in rules.iter().flat_map(|r| &r.nodes).filter(|n| n.usable) {
-        *counts.entry(&node.node).or_default() += 1;
-    }
-    let first = rules.first().map_or(&[][..], |r| &r.nodes);
-    let all = first
-        .iter()
-        .filter(|n| counts.get(n.node.as_str()) == Some(&rules.len()));
-    all.map(|n| n.node.clone()).collect()
 }
 
 /// Usable ones by cost, then those that could be, then the rest by their reason.

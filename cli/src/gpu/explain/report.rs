@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -141,10 +144,22 @@ impl PodExplanation {
                 .iter()
                 .map(|r| r.to_string())
                 .collect(),
-            usable_nodes: nodes::usable_in_all(&rules),
+            usable_nodes: usable_in_all(&rules),
             rules,
         })
     }
+}
+
+fn usable_in_all(rules: &[RuleReport]) -> Vec<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for node in rules.iter().flat_map(|r| &r.nodes).filter(|n| n.usable) {
+        *counts.entry(&node.node).or_default() += 1;
+    }
+    let first = rules.first().map_or(&[][..], |r| &r.nodes);
+    let all = first
+        .iter()
+        .filter(|n| counts.get(n.node.as_str()) == Some(&rules.len()));
+    all.map(|n| n.node.clone()).collect()
 }
 
 impl RuleReport {
