@@ -170,7 +170,7 @@ fn parse_readable<K: Kind>(objects: &[DynamicObject]) -> Vec<K> {
     for object in objects {
         match fetch::parse(object) {
             Ok(object) => all.push(object),
-            Err(error) => note!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is ignored"),
         }
     }
     all

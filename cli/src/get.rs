@@ -106,7 +106,7 @@ async fn show<K: Kind>(
     for object in objects {
         match fetch::parse::<K>(&object) {
             Ok(parsed) => chosen.extend(order(&parsed).map(|place| (place, object, parsed))),
-            Err(error) => note!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is ignored"),
         }
     }
     chosen.sort_by(|a, b| a.0.cmp(&b.0));

@@ -46,7 +46,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             }
         }
         match &rule.provider {
-            Some(provider) => _ = write!(line, "; asked {provider}"),
+            Some(provider) => _ = write!(line, "; provider {provider}"),
             None => line.push_str("; no provider"),
         }
         if rule.outcome != "OK" {

@@ -216,7 +216,7 @@ fn a_request_stands_for_itself() {
     let policy = format!("{MUTATION}/1-no-gpu.yaml");
     let printed = printed(0, &["mutation", "-f", &policy, "--object", "-"], review);
     assert!(
-        printed.contains("no-gpu: not asked, none of its resourceRules matches"),
+        printed.contains("no-gpu: not evaluated, none of its resourceRules matches"),
         "{printed}"
     );
 }

@@ -130,7 +130,7 @@ fn check_owner(pod: &Pod) -> Result<(), (&'static str, &'static str)> {
         return Err(("MirrorPod", "is a mirror pod"));
     }
     match controller_of(&pod.metadata) {
-        None => Err(("Unmanaged", "has no controller that would make it anew")),
+        None => Err(("Unmanaged", "has no controller that would create it again")),
         Some(owner) if owner.kind == "DaemonSet" => Err(("DaemonSet", "belongs to a DaemonSet")),
         Some(owner) if owner.kind == "Node" => Err(("MirrorPod", "is a mirror pod")),
         Some(_) => Ok(()),
@@ -193,7 +193,7 @@ fn no_usable_node(plan: &NodePlan) -> String {
     }
     let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
     format!(
-        "no other of {} nodes that would take the pod keeps to the rules ({})",
+        "none of the {} other nodes that fit the pod is within the rules ({})",
         plan.nodes.len(),
         reasons.join(", ")
     )

@@ -119,7 +119,7 @@ impl Metrics {
         );
         r.register(
             "mediations",
-            "Mitigations asked of the underlay, by outcome",
+            "Mitigations requested from the underlay, by outcome",
             m.mediations.clone(),
         );
         r.register(

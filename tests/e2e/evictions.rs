@@ -157,7 +157,10 @@ async fn no_better_node(world: &GovernedCluster) {
     let binding = &workloads::bindings(world.client(), "default", "web").await[0];
     let name = binding.metadata.name.clone().unwrap();
     world
-        .wait_for_event(&name, "NoBetterNode: target default: no other of 3 nodes")
+        .wait_for_event(
+            &name,
+            "NoBetterNode: target default: none of the 3 other nodes",
+        )
         .await;
     assert_eq!(names(world, "web").await, before);
 }

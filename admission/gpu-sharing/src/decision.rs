@@ -130,7 +130,7 @@ impl Mutation {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotation(key) => write!(f, "annotation {key} asks for it"),
+            Self::Annotation(key) => write!(f, "annotation {key} requests it"),
             Self::Rule(at) => write!(f, "rules[{at}] matches"),
         }
     }
@@ -150,10 +150,10 @@ impl fmt::Display for Source {
 impl fmt::Display for Unchanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCards => f.write_str("no container asks a card"),
+            Self::NoCards => f.write_str("no container requests a card"),
             Self::OptedOut(key) => write!(f, "annotation {key} is \"false\""),
             Self::NotAsked { unclear: None } => {
-                f.write_str("no annotation asks for it, and no rule matches")
+                f.write_str("no annotation requests it, and no rule matches")
             }
             Self::NotAsked {
                 unclear: Some((key, value)),

@@ -266,7 +266,7 @@ fn documents_that_mean_nothing_are_refused() {
         ),
         (
             one(json!({"type": "tuple"})),
-            "OpenAPI definition a.Thing: type \"tuple\" is none of JSON's",
+            "OpenAPI definition a.Thing: type \"tuple\" is not a JSON type",
         ),
     ] {
         let refused = Schemas::read(document.as_bytes()).expect_err("it must be refused");

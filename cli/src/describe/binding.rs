@@ -30,7 +30,10 @@ impl BindingDescription {
         out.push_str(&field("Namespace", &namespace));
         out.push_str(&match &self.offer {
             Some(_) => field("Offer", &binding.spec.offer),
-            None => field("Offer", &format!("{}, which is gone", binding.spec.offer)),
+            None => field(
+                "Offer",
+                &format!("{}, which was deleted", binding.spec.offer),
+            ),
         });
         let mut standing = compliance_name(compliance(binding)).to_owned();
         if let Some(changed) = &status.last_compliance_change_timestamp {

@@ -98,7 +98,7 @@ fn constraints<K: Kind>(
         });
         match read {
             Ok(object) => _ = index.apply(object),
-            Err(error) => note!("warning: {error:#}; it is left out"),
+            Err(error) => note!("warning: {error:#}; it is ignored"),
         }
     }
 }

@@ -272,7 +272,7 @@ impl Map<'_> {
             out += "(logarithmic)\n";
         }
         out +=
-            "~ estimated  = configured  ? measured, not lately  x unreachable  - nothing known\n";
+            "~ estimated  = configured  ? measured, not recently  x unreachable  - nothing known\n";
         out += &self.counted();
         out
     }

@@ -2,8 +2,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use kube_runtime::watcher::Event;
 use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
+use tautline_runtime::watch_changes::{self, Changes};
 
 use super::{
     screen::Size,
@@ -24,8 +24,7 @@ pub(super) struct BindingsView {
     scope: Scope,
     filter: FilterArgs,
     bindings: Bindings,
-    /// The bindings of a list that is not complete yet.
-    listing: Bindings,
+    changes: Changes<GuardedBinding>,
     ready: bool,
     lost: Option<(Timestamp, String)>,
     /// Unreadable bindings, with the errors.
@@ -47,7 +46,7 @@ impl BindingsView {
             scope,
             filter,
             bindings: Bindings::new(),
-            listing: Bindings::new(),
+            changes: Changes::default(),
             ready: false,
             lost: None,
             unreadable: BTreeMap::new(),
@@ -75,21 +74,20 @@ impl BindingsView {
             }
         };
         let mut changes = Vec::new();
-        match event {
-            Event::Init => {
-                self.listing.clear();
+        match self.changes.next(event, |guarded| guarded) {
+            None => {}
+            Some(watch_changes::Change::Replaced(list)) => {
                 self.unreadable.clear();
-            }
-            Event::InitApply(guarded) => {
-                let key = key(&guarded);
-                // The last readable version stays.
-                let binding = self
-                    .read(guarded)
-                    .or_else(|| self.bindings.get(&key).cloned());
-                self.listing.extend(binding.map(|b| (key, b)));
-            }
-            Event::InitDone => {
-                let old = std::mem::replace(&mut self.bindings, std::mem::take(&mut self.listing));
+                let mut new = Bindings::new();
+                for guarded in list {
+                    let key = key(&guarded);
+                    // The last readable version stays.
+                    let binding = self
+                        .read(guarded)
+                        .or_else(|| self.bindings.get(&key).cloned());
+                    new.extend(binding.map(|b| (key, b)));
+                }
+                let old = std::mem::replace(&mut self.bindings, new);
                 if self.ready {
                     let gone = old.iter().filter(|(k, _)| !self.bindings.contains_key(*k));
                     changes.extend(gone.filter_map(|(k, b)| self.change(k, Some(b), None, now)));
@@ -99,14 +97,14 @@ impl BindingsView {
                 }
                 (self.ready, self.lost) = (true, None);
             }
-            Event::Apply(guarded) => {
+            Some(watch_changes::Change::Applied(guarded)) => {
                 let key = key(&guarded);
                 if let Some(new) = self.read(guarded) {
                     let old = self.bindings.insert(key.clone(), new.clone());
                     changes.extend(self.change(&key, old.as_ref(), Some(&new), now));
                 }
             }
-            Event::Delete(guarded) => {
+            Some(watch_changes::Change::Deleted(guarded)) => {
                 let key = key(&guarded);
                 self.unreadable.remove(&key);
                 let old = self.bindings.remove(&key);

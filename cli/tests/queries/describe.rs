@@ -39,7 +39,7 @@ fn describe_binding_shows_offer_and_history() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let shown = text(&out.stdout);
     for expected in [
-        "a, which is gone",
+        "a, which was deleted",
         "shop/latency",
         "5ms",
         "20ms",

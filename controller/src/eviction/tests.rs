@@ -73,7 +73,7 @@ fn better_node_counts_the_reasons_where_there_is_none() {
     let refusal = better_node(&none, "a").unwrap_err();
     assert_eq!(
         refusal.text,
-        "no other of 3 nodes that would take the pod keeps to the rules (3 latency/OverLimit)"
+        "none of the 3 other nodes that fit the pod is within the rules (3 latency/OverLimit)"
     );
 }
 

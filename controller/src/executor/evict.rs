@@ -40,7 +40,7 @@ async fn try_evict<C: Calls>(
     match calls.reevaluate(&violation.binding).await {
         Compliance::Violation => {}
         Compliance::Error => {
-            let text = "it cannot be told at this moment whether the violation still holds";
+            let text = "the violation could not be evaluated again at this moment";
             return Err(Refusal::new("NotEvaluated", text));
         }
         _ => {
@@ -124,7 +124,7 @@ async fn evict_candidate<C: Calls>(
     calls
         .note_eviction(offer, &note)
         .await
-        .map_err(|e| Refusal::new("Failed", format!("the eviction could not be noted: {e}")))?;
+        .map_err(|e| Refusal::new("Failed", format!("the eviction could not be recorded: {e}")))?;
     if !calls.leads() {
         return Err(Refusal::lost_lead());
     }

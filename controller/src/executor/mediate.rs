@@ -35,7 +35,9 @@ pub(super) async fn mitigate<C: Calls>(
     }
     let at = to_api_time(calls.now().unix);
     if let Err(error) = calls.note_mitigation(&violation.binding, &at).await {
-        let text = format!("the mitigation could not be noted, so it was not asked for: {error}");
+        let text = format!(
+            "the mitigation could not be recorded, so the underlay was not called: {error}"
+        );
         report(calls, violation, "Failed", true, text);
         return None;
     }

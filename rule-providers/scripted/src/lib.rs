@@ -113,7 +113,7 @@ fn valid<T>(kind: &str, meta: &Metadata, compiled: Result<T, regex::Error>) -> O
         .inspect_err(|error| {
             let namespace = meta.namespace.as_deref().unwrap_or_default();
             let name = meta.name.as_deref().unwrap_or_default();
-            tracing::warn!("{kind} {namespace}/{name} is left out: {error}");
+            tracing::warn!("{kind} {namespace}/{name} is ignored: {error}");
         })
         .ok()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
+use tautline_runtime::api_call;
 use tokio::sync::Semaphore;
 
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -27,12 +28,12 @@ impl Reader {
     pub(crate) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let read = async {
-            let _permit = self.0.acquire().await.map_err(|e| e.to_string())?;
-            api.get_opt(name).await.map_err(|e| e.to_string())
+            // The semaphore is never closed.
+            let _permit = self.0.acquire().await;
+            api.get_opt(name).await
         };
-        let timed_out = |_| Err(format!("no answer within {} s", DEADLINE.as_secs()));
-        let read = tokio::time::timeout(DEADLINE, read).await;
-        Ok(read.unwrap_or_else(timed_out)?.map(Box::new))
+        let read = api_call::within(DEADLINE, read).await;
+        Ok(read.map_err(|error| error.to_string())?.map(Box::new))
     }
 }
 
@@ -139,10 +140,10 @@ fn not_planned(namespace: &str, pod: &Pod, governed: Governed) -> String {
         Governed::Yes => {
             let scheduler = scheduler.unwrap_or("default-scheduler");
             let mut text = match scheduler {
-                "default-scheduler" => "kube-scheduler has not asked this extender about it".into(),
+                "default-scheduler" => "kube-scheduler has not called this extender for it".into(),
                 other => format!(
-                    "its spec.schedulerName is {other}, and that scheduler has not asked this \
-                     extender about it"
+                    "its spec.schedulerName is {other}, and that scheduler has not called this \
+                     extender for it"
                 ),
             };
             text += ": the scheduler may be configured without the extender, another replica may \
@@ -218,7 +219,7 @@ mod tests {
                 Some(waiting()),
                 Yes,
                 &[
-                    "kube-scheduler has not asked this extender",
+                    "kube-scheduler has not called this extender",
                     "0/3 nodes",
                     "it is not bound",
                 ],
@@ -267,7 +268,7 @@ mod tests {
         let client = Client::new(silent, "default");
         let start = tokio::time::Instant::now();
         let read = Reader::default().read(&client, "shop", "web-0").await;
-        assert_eq!(read.unwrap_err(), "no answer within 2 s");
+        assert_eq!(read.unwrap_err(), "the API server did not answer within 2s");
         assert_eq!(start.elapsed(), DEADLINE);
     }
 

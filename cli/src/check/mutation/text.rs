@@ -57,7 +57,7 @@ impl Object {
                 Mismatch::ResourceRules => "none of its resourceRules matches",
             };
             let name = name(&skipped.policy, skipped.binding.as_deref(), None);
-            writeln!(out, "  {name}: not asked, {why}")?;
+            writeln!(out, "  {name}: not evaluated, {why}")?;
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ fn write_mutation(out: &mut String, step: &MutationReport) -> fmt::Result {
 
 fn write_ignored(out: &mut String, fault: &Fault) -> fmt::Result {
     let name = name(&fault.policy, fault.binding.as_deref(), None);
-    writeln!(out, "  {name}: error left out: {}", lines(&fault.message))
+    writeln!(out, "  {name}: error ignored: {}", lines(&fault.message))
 }
 
 /// `POLICY / BINDING (PARAMETER)`

@@ -54,7 +54,7 @@ fn text_reports_missing_cards_and_requests() {
     )));
     assert_eq!(
         none.text(),
-        "No pod asks for GPUs, so no request is expected.\n"
+        "No pod requests GPUs, so no request is expected.\n"
     );
     let idle = Report::new(&inspection(slices("2", &[]))).text();
     assert!(

@@ -100,7 +100,7 @@ impl Counted {
     fn text(&self) -> String {
         const SHOWN: usize = 5;
         if self.pods == 0 && self.pods_not_counted.is_empty() {
-            return "No pod asks for GPUs, so no request is expected.\n".into();
+            return "No pod requests GPUs, so no request is expected.\n".into();
         }
         let mut out = format!(
             "The expected requests are those of {} of the cluster; all count the same.",

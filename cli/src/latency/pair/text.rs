@@ -90,8 +90,8 @@ fn why(report: &PairReport) -> String {
     match report.effective.basis {
         Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
-            "a configured table has a figure for these nodes or their zones, and that comes \
-             before what is measured"
+            "a configured table has a figure for these nodes or their zones, which takes \
+             precedence over measurements"
                 .to_owned()
         }
         Basis::Measured if connects > 0 => match connects == fresh.len() {
@@ -368,7 +368,7 @@ mod tests {
             ),
             (
                 pair(Basis::Configured, 1, [fresh(), back()]),
-                "comes before what is measured",
+                "takes precedence over measurements",
             ),
             (
                 pair(Basis::Estimated, 1, [unknown("a", "b"), back()]),

@@ -2,6 +2,8 @@ use clap::Parser;
 use kube::core::DeserializeGuard;
 use serde_json::json;
 
+use kube_runtime::watcher::Event;
+
 use super::*;
 use crate::fixtures;
 

@@ -93,13 +93,13 @@ async fn eviction_that_a_budget_refuses_is_not_noted() {
 }
 
 #[tokio::test]
-async fn eviction_that_cannot_be_noted_is_not_made() {
+async fn eviction_that_cannot_be_recorded_is_not_made() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
     fake.note = Err(WriteError::Refused("busy".to_owned()));
     fake.attempt_once().await;
     assert!(
         fake.outcome()
-            .starts_with("warning Failed: the eviction could not be noted")
+            .starts_with("warning Failed: the eviction could not be recorded")
     );
     assert!(!fake.calls().contains(&"evict web-0".to_owned()));
 }
@@ -197,7 +197,7 @@ async fn eviction_without_a_better_node_is_refused() {
     fake.nodes = vec![("n1", None), ("n2", None)];
     fake.attempt_once().await;
     let outcome = fake.outcome();
-    let text = "warning NoBetterNode: target t0: no other of 2 nodes that would take the pod keeps";
+    let text = "warning NoBetterNode: target t0: none of the 2 other nodes that fit the pod is within the rules";
     assert!(outcome.starts_with(text), "{outcome}");
 }
 

@@ -44,14 +44,14 @@ async fn mitigation_of_a_violation_that_is_over_is_not_requested() {
 }
 
 #[tokio::test]
-async fn mitigation_that_cannot_be_noted_is_not_requested() {
+async fn mitigation_that_cannot_be_recorded_is_not_requested() {
     let mut fake = Fake::new(ViolationPolicy::Mediate);
     fake.underlay();
     fake.note = Err(WriteError::Gone);
     assert_eq!(fake.attempt_once().await, Duration::from_secs(10));
     assert!(
         fake.outcome()
-            .starts_with("warning Failed: the mitigation could not be noted")
+            .starts_with("warning Failed: the mitigation could not be recorded")
     );
 }
 

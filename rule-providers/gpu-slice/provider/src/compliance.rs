@@ -30,7 +30,7 @@ pub(crate) fn of_pod(
     let inventory = &entry.inventory;
     if let Some(product) = unwanted_product(inventory, request) {
         let wanted = request.models.join("|");
-        return Evaluation::violation(format!("node {node}: {product:?} is none of {wanted}"));
+        return Evaluation::violation(format!("node {node}: {product:?} is not one of {wanted}"));
     }
     match inventory::assigned_cards(&cluster.names, pod) {
         Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),

@@ -71,7 +71,7 @@ pub(crate) fn fit(
             cost: 0,
             tie_break: 0,
             policy_cost: 0,
-            detail: "the pod asks for no GPU".into(),
+            detail: "the pod requests no GPU".into(),
             location: None,
         };
     }

@@ -32,7 +32,7 @@ impl Unfit {
     }
 
     pub(crate) fn wrong_model(product: &str, models: &[std::sync::Arc<str>]) -> Self {
-        let detail = format!("{product:?} is none of {}", models.join("|"));
+        let detail = format!("{product:?} is not one of {}", models.join("|"));
         Self::new(6, "WrongModel", detail)
     }
 

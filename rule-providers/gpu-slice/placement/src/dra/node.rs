@@ -63,7 +63,7 @@ pub enum Unavailable {
     Counters,
     #[error("taint {0} is not tolerated")]
     Taint(Box<str>),
-    #[error("too little {0} is left, or less than that must be asked for")]
+    #[error("not enough {0} is free, or the request is below the minimum")]
     Capacity(Box<str>),
 }
 

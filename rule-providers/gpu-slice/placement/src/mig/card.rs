@@ -27,7 +27,7 @@ impl fmt::Display for Placement {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigError {
-    #[error("profile {profile} is none of card {card}; take one of its own")]
+    #[error("profile {profile} is not a profile of card {card}; use one of its profiles")]
     NoProfile { card: &'static str, profile: String },
     #[error(
         "profile {profile} cannot start at memory slice {start}; it starts at one of {starts:?}"

@@ -36,7 +36,7 @@ impl AnswerMetrics {
         );
         registry.register(
             "latency_verifications",
-            "Pairs that a question needed measured: asked and answered, or why not (out_of_time, left_out)",
+            "Pairs to measure for a question: asked, answered, and the reasons without an answer (out_of_time, left_out)",
             self.verifications.clone(),
         );
         registry.register(

@@ -1,22 +1,21 @@
-//! Policies that are meant to do harm, for the tests and for the benchmark that
-//! prints what each takes.
+//! Hostile policies for the tests, and for the benchmark that prints their time and memory.
 
 use serde_json::{Value, json};
 
 /// How a hostile policy ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// It is not taken.
+    /// It is rejected when it is loaded.
     Refused,
-    /// It is taken, and every request that it would harm is stopped by a bound.
+    /// It is loaded, and a limit stops its evaluations.
     Stopped,
-    /// It does what it says, which is little, or fails by itself.
+    /// It takes little, or fails by itself.
     Harmless,
 }
 
-/// One policy.
+/// A hostile policy.
 pub struct Hostile {
-    /// What it tries.
+    /// Its attack.
     pub name: &'static str,
     /// How it ends.
     pub ends: Ends,
@@ -31,7 +30,7 @@ impl Hostile {
     }
 }
 
-/// A policy under a name, and its binding.
+/// A policy with a name, and its binding.
 pub fn manifests(name: &str, spec: &Value) -> [Value; 2] {
     let of = |kind, spec| {
         json!({"apiVersion": "tautline.io/v1alpha1", "kind": kind,
@@ -43,8 +42,7 @@ pub fn manifests(name: &str, spec: &Value) -> [Value; 2] {
     ]
 }
 
-/// An object of a kind that takes any fields, so that nothing but the bounds
-/// stands in the way.
+/// An object of a kind without a schema, so that only the limits stop a policy.
 pub fn object() -> Value {
     let items: Vec<u32> = (0..10_000).collect();
     json!({"apiVersion": "example.com/v1", "kind": "Widget",
@@ -52,12 +50,12 @@ pub fn object() -> Value {
         "spec": {"items": items, "text": "x".repeat(1_000)}})
 }
 
-/// A policy of the innocent kind, and where it leaves its mark.
+/// A policy that sets one field.
 pub fn innocent() -> [Value; 2] {
     manifests("innocent", &spec(&[], &[MARK]))
 }
 
-/// What the innocent policy does.
+/// The mutation of the innocent policy.
 pub const MARK: &str = "[JSONPatch{op: 'add', path: '/spec/mark', value: 'seen'}]";
 
 /// Variables in their order, and JSON patches. The failurePolicy is Ignore, so

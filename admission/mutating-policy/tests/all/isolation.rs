@@ -1,5 +1,4 @@
-//! Policies that are wrong, greedy or hostile: the others work as if they were
-//! not there, and every request ends.
+//! Wrong, expensive or hostile policies do not affect other policies, and every request ends.
 
 #![allow(
     clippy::unwrap_used,

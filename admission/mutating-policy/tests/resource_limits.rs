@@ -1,13 +1,13 @@
-//! Hostile policies are refused or stopped, in bounded time and memory, and those
-//! beside them go on working. Each runs in a process of its own, whose peak is
-//! looked at; how long each takes `tests/bench/admission` prints.
+//! Hostile policies are refused or stopped within limits of time and memory, and other
+//! policies go on working. Each one runs in a process of its own, whose peak memory is
+//! checked. `tests/bench/admission` prints the time that each takes.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot be set up has failed"
 )]
 
-#[path = "support/hostile.rs"]
+#[path = "support/hostile_policies.rs"]
 mod support;
 
 use std::process::Command;
@@ -19,19 +19,19 @@ use tautline_mutating_policy::{
     FaultKind, Limits, Outcome, Policies, Request, Settings, StaticCluster, Verdict,
 };
 
-/// Names the policy that a process is to try.
+/// The environment variable with the policy that a process tries.
 const ONE: &str = "TAUTLINE_HOSTILE";
-/// What one may take beyond what the process has anyway.
+/// The limit of additional memory for one policy.
 const PEAK_KB: u64 = 50_000;
 
-/// The most that the process ever held.
+/// The peak memory of this process.
 fn peak_kb() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Loads a hostile policy beside an innocent one, and asks both.
+/// Loads a hostile and an innocent policy, and evaluates both.
 fn outcome(hostile: &Hostile) -> (Vec<String>, Outcome) {
     let manifests: Vec<Value> = support::innocent()
         .into_iter()
@@ -42,7 +42,7 @@ fn outcome(hostile: &Hostile) -> (Vec<String>, Outcome) {
     let request = Request::create(support::object()).unwrap();
     let settings = Settings {
         limits: Limits {
-            // Far more than the bounds leave anything to do.
+            // Not reached: the limits end evaluations first.
             deadline: Some(Instant::now() + Duration::from_secs(60)),
             ..Limits::default()
         },
@@ -110,7 +110,7 @@ fn hostile_policies_are_refused_or_stopped() {
     );
 }
 
-/// Tries one in a process of its own; what went wrong.
+/// Tries a policy in a process of its own; returns the failure.
 fn alone(name: &str) -> Option<String> {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args([
