@@ -37,12 +37,6 @@ pub async fn cluster(client: &Client, size: &Size, provider: u16) -> Result<()> 
     tests::provider(client, "team-0", "provider", provider, &objects::RULES).await
 }
 
-/// Creates the offer that makes the extender watch all pods.
-pub async fn offer_of_any(client: &Client) -> Result<()> {
-    let offer = |_| within("constraintpolicyoffers", objects::offer_of_any());
-    all(client, "offers of any pod", 1, offer).await
-}
-
 /// The path to post a namespaced object to, and the object.
 fn within(plural: &str, object: Value) -> (String, Value) {
     let version = object["apiVersion"].as_str().unwrap_or_default();

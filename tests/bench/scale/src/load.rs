@@ -12,11 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 use tautline_tests::servers::{KeepAlive, Server};
 
-use crate::{
-    Size,
-    fill::{self, IN_FLIGHT},
-    objects,
-};
+use crate::{Size, fill::IN_FLIGHT, objects};
 
 /// Maximum delay of the extender's watch.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -79,29 +75,6 @@ pub async fn filters(server: &Server, names: usize, times: usize) -> Result<Time
     }
     all.sort();
     Ok(Times(all))
-}
-
-/// The effect of an offer that makes the extender watch all pods.
-pub struct Widened {
-    /// Number of pods watched before.
-    pub before: f64,
-    /// From the offer until all pods were seen.
-    pub seen_in: Duration,
-    pub resident: u64,
-    pub peak: u64,
-}
-
-/// Creates that offer, and waits until all pods are seen.
-pub async fn widened(client: &Client, server: &Server, size: &Size) -> Result<Widened> {
-    let before = seen(server).await;
-    fill::offer_of_any(client).await?;
-    let seen_in = until(server, before + size.pods as f64).await?;
-    Ok(Widened {
-        before,
-        seen_in,
-        resident: server.process.resident_bytes(),
-        peak: server.process.peak_bytes(),
-    })
 }
 
 /// Durations of the burst.

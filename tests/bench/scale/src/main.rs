@@ -4,9 +4,6 @@
 //! the one malloc arena that `deploy/base` configures. A provider that answers at once runs in
 //! this process.
 //!
-//! Besides the thousand offers, one offer requires no label value, so the extender watches all
-//! pods. With `--widen` it is created after the first measurements.
-//!
 //! Measured: the time from the start until ready, resident and peak memory, a filter of 500
 //! and of all node names, the delay of a burst of pod updates, filters meanwhile, and the
 //! watch after a restart of the API server.
@@ -33,9 +30,6 @@ struct Args {
     bin: Option<PathBuf>,
     #[command(flatten)]
     size: Size,
-    /// Creates the offer that makes the extender watch all pods once it is ready
-    #[arg(long)]
-    widen: bool,
     /// Writes the table into docs/benchmarks.md too
     #[arg(long)]
     docs: bool,
@@ -89,9 +83,6 @@ async fn main() -> Result<()> {
     tests::apply_kustomization_except(&plane.client, &root().join("deploy"), &skipped).await?;
     let provider = tautline_sdk::testkit::start(SameCost).await?;
     fill::cluster(&plane.client, &args.size, provider.address.port()).await?;
-    if !args.widen {
-        fill::offer_of_any(&plane.client).await?;
-    }
 
     eprintln!("starting the extender ...");
     let start = Instant::now();
@@ -99,10 +90,6 @@ async fn main() -> Result<()> {
     let first_sync = start.elapsed();
     let cpu = server.process.cpu_seconds();
     let (resident, peak) = (server.process.resident_bytes(), server.process.peak_bytes());
-    let widened = match args.widen {
-        true => Some(load::widened(&plane.client, &server, &args.size).await?),
-        false => None,
-    };
     let few = load::filters(&server, 500, 500).await?;
     let many = load::filters(&server, args.size.nodes, 300).await?;
     eprintln!(
@@ -123,7 +110,6 @@ async fn main() -> Result<()> {
         first_sync_cpu_s: cpu,
         resident,
         peak,
-        widened,
         filters: vec![(500, few), (args.size.nodes, many)],
         burst,
         resident_loaded,

@@ -157,21 +157,10 @@ pub fn policy(workload: usize) -> Value {
 
 pub fn offer(workload: usize) -> Value {
     let selector = json!({"matchLabels": {"app": app(workload)}});
-    offer_of(&namespace(workload), &app(workload), &selector)
-}
-
-/// An offer that requires no label value, so that the extender watches all pods that have a
-/// node. It selects none, because its namespace has no pods.
-pub fn offer_of_any() -> Value {
-    let selector = json!({"matchExpressions": [{"key": "app", "operator": "Exists"}]});
-    offer_of("default", "any", &selector)
-}
-
-fn offer_of(namespace: &str, name: &str, selector: &Value) -> Value {
     json!({
         "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"policies": [name],
+        "metadata": {"name": app(workload), "namespace": namespace(workload)},
+        "spec": {"policies": [app(workload)],
                  "targets": [{"apiVersion": "v1", "kind": "Pod", "labelSelector": selector}]},
     })
 }

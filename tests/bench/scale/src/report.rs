@@ -8,7 +8,7 @@ use tautline_tests::bench;
 
 use crate::{
     Size,
-    load::{Burst, Resumed, Times, Widened},
+    load::{Burst, Resumed, Times},
 };
 
 pub struct Report<'a> {
@@ -17,7 +17,6 @@ pub struct Report<'a> {
     pub first_sync_cpu_s: f64,
     pub resident: u64,
     pub peak: u64,
-    pub widened: Option<Widened>,
     /// By the number of node names.
     pub filters: Vec<(usize, Times)>,
     pub burst: Burst,
@@ -63,20 +62,6 @@ impl Report<'_> {
                 ),
             ),
         ];
-        if let Some(widened) = &self.widened {
-            rows.push((
-                format!(
-                    "{} pods were watched; after one more offer all are",
-                    widened.before
-                ),
-                format!(
-                    "{:.1} s; {} MB; {} MB",
-                    widened.seen_in.as_secs_f64(),
-                    megabytes(widened.resident),
-                    megabytes(widened.peak)
-                ),
-            ));
-        }
         for (names, times) in &self.filters {
             rows.push((
                 format!("filter of {names} names, 2 rules: p50, p99"),
@@ -148,9 +133,6 @@ impl Report<'_> {
             "services": self.size.services,
             "first_sync_s": self.first_sync.as_secs_f64(), "first_sync_cpu_s": self.first_sync_cpu_s,
             "resident_bytes": self.resident, "peak_bytes": self.peak,
-            "widened": self.widened.as_ref().map(|w| json!({
-                "pods_before": w.before, "seen_in_s": w.seen_in.as_secs_f64(),
-                "resident_bytes": w.resident, "peak_bytes": w.peak})),
             "filters": filters.collect::<Vec<_>>(),
             "burst": {"updates": self.size.updates, "sent_in_s": self.burst.sent_in.as_secs_f64(),
                 "drained_in_s": self.burst.drained_in.as_secs_f64(), "cpu_s": self.burst.cpu_s,
