@@ -2,7 +2,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use tautline_core::model::ProviderUnavailable;
+use tautline_core::{answer::AnswerMode, model::ProviderUnavailable};
 use tautline_runtime::{
     cluster_store::ClusterStore,
     http::Limits,
@@ -28,9 +28,13 @@ pub(crate) struct Args {
     admin: SocketAddr,
     #[command(flatten)]
     tls: ServerTlsArgs,
-    /// Number of a pod's best nodes that filter returns to kube-scheduler; 0: all
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    shortlist: usize,
+    /// Usable nodes that filter returns to kube-scheduler
+    #[arg(long, value_enum, default_value_t)]
+    answer: Answers,
+    /// Number of a pod's best nodes that filter returns with --answer shortlist; 0: all [default:
+    /// 64]
+    #[arg(long, value_name = "N")]
+    shortlist: Option<usize>,
     /// Effect of a rule without a working provider, unless the offer sets it
     #[arg(long, value_enum, default_value_t)]
     provider_unavailable: Unavailable,
@@ -117,6 +121,17 @@ impl ServerTlsArgs {
     }
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
+enum Answers {
+    /// The nodes that tie for best; kube-scheduler's own scores choose among them
+    #[default]
+    Ties,
+    /// One of the best nodes: the least allocated
+    Decisive,
+    /// The best --shortlist nodes; kube-scheduler adds its own scores
+    Shortlist,
+}
+
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Unavailable {
     #[default]
@@ -146,13 +161,19 @@ fn config(args: Args) -> Result<Config> {
     if provider_config.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
+    let answer = match (args.answer, args.shortlist) {
+        (Answers::Shortlist, most) => AnswerMode::Shortlist(most.unwrap_or(64)),
+        (_, Some(_)) => bail!("--shortlist needs --answer shortlist"),
+        (Answers::Ties, None) => AnswerMode::Ties,
+        (Answers::Decisive, None) => AnswerMode::Decisive,
+    };
     let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
         limits,
         listen: args.listen,
         admin: args.admin,
         tls: args.tls.files(),
-        shortlist: args.shortlist,
+        answer,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         max_body_bytes: args.max_body << 20,
         max_nodes: args.max_nodes,
@@ -184,4 +205,35 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     tasks
         .run(tasks::ready_then_shutdown_signal(readiness, "extender"))
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn answer(args: &[&str]) -> Result<AnswerMode> {
+        let line = std::iter::once("x").chain(args.iter().copied());
+        Ok(config(Line::parse_from(line).args)?.answer)
+    }
+
+    #[test]
+    fn answer_is_ties_unless_configured() {
+        assert_eq!(answer(&[]).unwrap(), AnswerMode::Ties);
+        let decisive = answer(&["--answer", "decisive"]).unwrap();
+        assert_eq!(decisive, AnswerMode::Decisive);
+        let shortlist = answer(&["--answer", "shortlist"]).unwrap();
+        assert_eq!(shortlist, AnswerMode::Shortlist(64));
+        let all = answer(&["--answer", "shortlist", "--shortlist", "0"]).unwrap();
+        assert_eq!(all, AnswerMode::Shortlist(0));
+        let error = answer(&["--shortlist", "5"]).unwrap_err().to_string();
+        assert_eq!(error, "--shortlist needs --answer shortlist");
+    }
 }

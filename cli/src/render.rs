@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, PodNow, Record};
+use tautline_scheduler_extender::explain::{AnswerRecord, CostRecord, NodeRecord, PodNow, Record};
 
 use crate::{local::Placement, table::plain};
 
@@ -34,6 +34,9 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             r.pod,
             micros(r.took_micros)
         );
+        if let Some(answer) = answer(&r.answer, r.usable) {
+            _ = writeln!(out, "  {answer}");
+        }
         if let Some(now) = &r.pod_now {
             _ = writeln!(out, "  {}", current_place(now));
         }
@@ -101,6 +104,28 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
         _ = writeln!(out, "  {count} excluded by Kubernetes itself: {reason}");
     }
     out
+}
+
+/// Filter's answer in words; `None` if there is none, or no node is usable.
+fn answer(answer: &AnswerRecord, usable: usize) -> Option<String> {
+    let AnswerRecord { mode, nodes, tied } = answer;
+    let text = match (nodes.as_slice(), mode.as_str()) {
+        ([], _) => return None,
+        ([one], _) if *tied == 1 => format!("answer ({mode}): {one}, the best node"),
+        ([one], _) => format!("answer ({mode}): {one}, one of {tied} nodes that tie for best"),
+        (_, "ties") if nodes.len() == *tied => {
+            format!("answer (ties): {tied} nodes that tie for best; kube-scheduler chooses")
+        }
+        (_, "ties") => format!(
+            "answer (ties): {} of {tied} nodes that tie for best; kube-scheduler chooses",
+            nodes.len()
+        ),
+        _ => format!(
+            "answer ({mode}): the best {} of {usable} usable nodes; kube-scheduler adds its scores",
+            nodes.len()
+        ),
+    };
+    Some(plain(&text))
 }
 
 fn current_place(now: &PodNow) -> String {

@@ -155,11 +155,8 @@ fn check_against_filter(state: &State, args: &BindArgs) -> Result<(), BindFailur
     let Some(plan) = state.plans.get(&args.uid) else {
         return Ok(());
     };
-    let returned = plan
-        .plan
-        .shortlist(&plan.nodes, state.config.shortlist, &args.uid);
     let at = plan.nodes.position(&args.node);
-    if at.is_some_and(|at| returned.binary_search(&at).is_ok()) {
+    if at.is_some_and(|at| plan.answer.contains(at)) {
         return Ok(());
     }
     Err((

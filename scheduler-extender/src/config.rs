@@ -4,6 +4,7 @@ use std::{
     time::Duration,
 };
 
+use tautline_core::answer::AnswerMode;
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
 
@@ -12,8 +13,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub admin: SocketAddr,
     pub tls: Option<ServerFiles>,
-    /// Maximum number of usable nodes returned to the scheduler; 0: all.
-    pub shortlist: usize,
+    /// Which of the usable nodes filter returns.
+    pub answer: AnswerMode,
     /// Namespaces whose pods are always ungoverned.
     pub exempt_namespaces: BTreeSet<String>,
     pub max_body_bytes: usize,
@@ -40,7 +41,7 @@ impl Default for Config {
             listen: (Ipv6Addr::UNSPECIFIED, 8888).into(),
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
             tls: None,
-            shortlist: 64,
+            answer: AnswerMode::Ties,
             exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
             max_body_bytes: 32 << 20,
             limits: http::Limits::default(),

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 
 pub use self::{
     pod::PodNow,
-    record::{CostRecord, NodeRecord, Record, RuleRecord, UnderlayOffer, UnderlayRecord},
+    record::{
+        AnswerRecord, CostRecord, NodeRecord, Record, RuleRecord, UnderlayOffer, UnderlayRecord,
+    },
 };
 use crate::plans::PodPlan;
 

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tautline_core::planning::NodeVerdict;
-use tautline_provider_client::PlanningRound;
+use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
 use tokio::time::Instant;
 
 use crate::{
     planning::plan_pod,
+    plans::PodPlan,
     pod,
     state::State,
     wire::{self, Nodes, WireError},
@@ -52,13 +52,11 @@ fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     out
 }
 
-fn response(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<Vec<u8>, WireError> {
-    let shortlist = round
-        .plan
-        .shortlist(&round.nodes, state.config.shortlist, &round.subject.uid);
-    // kube-scheduler reads the reasons of unusable nodes only if no node is left. Without a
-    // shortlist they are always sent, for the extenders behind this one.
-    let with_reasons = shortlist.is_empty() || state.config.shortlist == 0;
+fn response(state: &State, nodes: &Nodes<'_>, plan: &PodPlan) -> Result<Vec<u8>, WireError> {
+    let (round, answer) = (&plan.round, &plan.answer);
+    // kube-scheduler reads the reasons of unusable nodes only if no node is left. If all usable
+    // nodes are returned they are sent too, for the extenders behind this one.
+    let with_reasons = answer.nodes.is_empty() || plan.mode == AnswerMode::Shortlist(0);
     let (mut failed, mut unresolvable) = (Vec::new(), Vec::new());
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for (at, verdict) in round.plan.verdicts.iter().enumerate() {
@@ -77,25 +75,27 @@ fn response(state: &State, nodes: &Nodes<'_>, round: &PlanningRound) -> Result<V
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);
     }
-    state.metrics.pod(if shortlist.is_empty() {
-        "rejected"
-    } else {
-        "placeable"
+    state.metrics.pod(match answer.nodes.is_empty() {
+        true => "rejected",
+        false => "placeable",
     });
+    if answer.nodes.len() == 1 {
+        state.metrics.single_node_answers.inc();
+    }
     Ok(match nodes {
         Nodes::Objects(list) => {
             let items = wire::items(KIND, list, state.config.max_nodes)?;
-            let mut usable = Vec::with_capacity(shortlist.len());
+            let mut usable = Vec::with_capacity(answer.nodes.len());
             for item in items {
                 let at = round.nodes.position(&wire::node_name(KIND, item)?);
-                if at.is_some_and(|at| shortlist.binary_search(&at).is_ok()) {
+                if at.is_some_and(|at| answer.contains(at)) {
                     usable.push(item);
                 }
             }
             wire::filter_objects(usable.into_iter(), &failed, &unresolvable)
         }
         _ => wire::filter_names(
-            shortlist.iter().map(|at| round.nodes.name(*at)),
+            answer.nodes.iter().map(|at| round.nodes.name(*at)),
             &failed,
             &unresolvable,
         ),

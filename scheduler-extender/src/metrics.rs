@@ -37,6 +37,7 @@ pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
     pods: Family<Outcome, Counter>,
+    pub(crate) single_node_answers: Counter,
     rejected_nodes: Family<Reason, Counter>,
     codes: LabelBound,
     binds: Family<Outcome, Counter>,
@@ -51,6 +52,7 @@ impl Metrics {
             requests: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             pods: Family::default(),
+            single_node_answers: Counter::default(),
             rejected_nodes: Family::default(),
             codes: LabelBound::for_codes(),
             binds: Family::default(),
@@ -72,6 +74,11 @@ impl Metrics {
             "extender_pods",
             "Filtered pods by outcome: ungoverned, exempt, placeable or rejected",
             m.pods.clone(),
+        );
+        r.register(
+            "extender_single_node_answers",
+            "Answers of filter with one node, which kube-scheduler takes without scoring",
+            m.single_node_answers.clone(),
         );
         r.register(
             "extender_rejected_nodes",

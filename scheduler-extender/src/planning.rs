@@ -1,6 +1,13 @@
-//! Plans a pod: a round of its rules, then the underlay's offers if the rules leave no node.
+//! Plans a pod: a round of its rules, then the underlay's offers if the rules leave no node; then
+//! the answer.
 
-use tautline_core::{Snapshot, constraints::PodConstraints};
+use tautline_core::{
+    Snapshot,
+    answer::{self, Answer},
+    constraints::PodConstraints,
+    model::Resources,
+    quantity,
+};
 use tautline_provider_client::PlanningQuestion;
 use tokio::time::Instant;
 
@@ -15,6 +22,7 @@ pub(crate) async fn plan_pod(
     deadline: Instant,
 ) -> PodPlan {
     let providers = &state.providers;
+    let requests = requests(&question);
     let mut round = providers.plan_with(snapshot, constraints, question).await;
     let no_node = round.plan.usable().next().is_none() && !round.nodes.is_empty();
     let service = providers.underlay(snapshot, &round.subject.namespace);
@@ -37,5 +45,22 @@ pub(crate) async fn plan_pod(
             Some(result)
         }
     };
-    PodPlan { round, underlay }
+    let mode = state.config.answer;
+    let free = |node: &str| answer::least_allocated(snapshot, node, &requests);
+    let answer = Answer::new(&round.plan, &round.nodes, mode, &round.subject.uid, free);
+    PodPlan {
+        round,
+        underlay,
+        answer,
+        mode,
+    }
+}
+
+/// The resources by which kube-scheduler scores nodes.
+fn requests(question: &PlanningQuestion) -> Resources {
+    let of = |resource| {
+        let text = question.requests.get(resource)?;
+        Some((resource, quantity::parse_milli(text).ok()?))
+    };
+    ["cpu", "memory"].into_iter().filter_map(of).collect()
 }

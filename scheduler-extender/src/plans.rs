@@ -3,7 +3,11 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
-use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
+use tautline_core::{
+    answer::{Answer, AnswerMode},
+    nodes::NodeSet,
+    planning::NodeVerdict,
+};
 use tautline_provider_client::PlanningRound;
 use tokio::time::Instant;
 
@@ -16,19 +20,19 @@ const CYCLE: Duration = Duration::from_secs(1);
 /// kube-scheduler runs cycles one by one, so far fewer plans are in use at a time.
 const CAPACITY: usize = 256;
 
-/// A pod's plan: the round of its rules, and the underlay's offers if the rules left no node.
+/// A pod's plan: the round of its rules, the underlay's offers if the rules left no node, and
+/// filter's answer.
 #[derive(Debug)]
 pub(crate) struct PodPlan {
     pub round: PlanningRound,
     /// `None`: Discover was not needed.
     pub underlay: Option<UnderlayResult>,
+    /// The nodes that filter returned.
+    pub answer: Answer,
+    pub mode: AnswerMode,
 }
 
 impl PodPlan {
-    pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
-        self.plan.verdicts.get(self.nodes.position(node)?)
-    }
-
     /// True if all `nodes` are usable. Filter returns only usable nodes, so false means
     /// that another replica has filtered the pod since.
     pub fn allows_all(&self, nodes: &NodeSet) -> bool {

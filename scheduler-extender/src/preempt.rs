@@ -44,16 +44,10 @@ pub(crate) async fn preempt(state: &State, json: &str) -> Result<Vec<u8>, WireEr
         // Boxed for the same reason as in filter.
         let round = state.providers.plan_with(&snapshot, &constraints, question);
         let round = Box::pin(round).await;
-        victims.retain(|node, _| {
-            let verdict = round
-                .nodes
-                .position(node)
-                .and_then(|at| round.plan.verdicts.get(at));
-            match verdict {
-                Some(NodeVerdict::Usable { .. }) => true,
-                Some(NodeVerdict::Unusable { freeable, .. }) => *freeable,
-                None => false,
-            }
+        victims.retain(|node, _| match round.verdict(node) {
+            Some(NodeVerdict::Usable { .. }) => true,
+            Some(NodeVerdict::Unusable { freeable, .. }) => *freeable,
+            None => false,
         });
     }
     let meta = |v: Victims| MetaVictims {

@@ -1,9 +1,9 @@
 //! `prioritize`: the nodes' scores by the plan that filter made.
 
-use tautline_core::nodes::NodeSet;
+use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
+use tautline_provider_client::PlanningRound;
 
 use crate::{
-    plans::PodPlan,
     pod,
     state::State,
     wire::{self, HostPriority, WireError},
@@ -35,17 +35,13 @@ pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, Wir
     let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
     // Boxed for the same reason as in filter.
     let round = state.providers.plan_with(&snapshot, &constraints, question);
-    let plan = PodPlan {
-        round: Box::pin(round).await,
-        underlay: None,
-    };
-    scores(&plan, &nodes)
+    scores(&Box::pin(round).await, &nodes)
 }
 
-fn scores(plan: &PodPlan, nodes: &NodeSet) -> Result<Vec<u8>, WireError> {
+fn scores(round: &PlanningRound, nodes: &NodeSet) -> Result<Vec<u8>, WireError> {
     let priority = |host| HostPriority {
         host,
-        score: plan.verdict(host).map_or(0, |verdict| verdict.score()),
+        score: round.verdict(host).map_or(0, NodeVerdict::score),
     };
     let list: Vec<HostPriority<'_>> = nodes.iter().map(priority).collect();
     serde_json::to_vec(&list).map_err(|error| WireError::Json { kind: KIND, error })

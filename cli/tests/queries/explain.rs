@@ -63,6 +63,45 @@ fn explain_shows_the_current_node() {
 }
 
 #[test]
+fn explain_shows_the_answer_and_what_tied() {
+    for (mode, nodes, tied, expected) in [
+        ("ties", 1, 1, "  answer (ties): n00, the best node\n"),
+        (
+            "decisive",
+            1,
+            3,
+            "  answer (decisive): n00, one of 3 nodes that tie for best\n",
+        ),
+        (
+            "ties",
+            2,
+            2,
+            "  answer (ties): 2 nodes that tie for best; kube-scheduler chooses\n",
+        ),
+        (
+            "ties",
+            2,
+            70,
+            "  answer (ties): 2 of 70 nodes that tie for best; kube-scheduler chooses\n",
+        ),
+        (
+            "shortlist",
+            9,
+            2,
+            "  answer (shortlist): the best 9 of 49 usable nodes; kube-scheduler adds its scores\n",
+        ),
+    ] {
+        let nodes: Vec<String> = (0..nodes).map(|i| format!("n{i:02}")).collect();
+        let mut record = record(&Value::Null);
+        record["answer"] = json!({"mode": mode, "nodes": nodes, "tied": tied});
+        let server = ApiServer::start(move |_| Answer::json(200, &json!([record])));
+        let out = explain(&server, &["shop/web-0"]);
+        let printed = text(&out.stdout);
+        assert!(printed.contains(expected), "{expected}: {printed}");
+    }
+}
+
+#[test]
 fn explain_prints_the_reason_for_a_missing_record() {
     let server = ApiServer::start(|path| {
         assert_eq!(path, "/explain/default/web-9");

@@ -3,6 +3,7 @@
 
 #![warn(missing_docs)]
 
+pub mod answer;
 pub mod binding;
 pub mod compliance;
 pub mod compliance_state;

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::normalized_cost::{ONE, ranks};
 pub use crate::{
     costs::{CostDetail, Costs},
     rule_answer::{RuleAnswer, RuleOutcome},
-};
-use crate::{
-    nodes::NodeSet,
-    normalized_cost::{ONE, ranks},
 };
 
 /// kube-scheduler's `MaxExtenderPriority`.
@@ -135,24 +132,6 @@ impl Plan {
             .enumerate()
             .filter(|(_, v)| v.is_usable())
             .map(|(at, _)| at)
-    }
-
-    /// Positions of the `most` best usable nodes, ascending; 0 means all. `seed` (the pod's UID)
-    /// chooses among equal nodes at the cut, so that pods spread.
-    pub fn shortlist(&self, nodes: &NodeSet, most: usize, seed: &str) -> Vec<usize> {
-        let mut list: Vec<usize> = self.usable().collect();
-        if most == 0 || list.len() <= most {
-            return list;
-        }
-        let rank = |at: &usize| self.verdicts[*at].rank();
-        // Hash ties only: this runs for every pod.
-        let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
-        list.select_nth_unstable_by(most - 1, |a, b| {
-            rank(a).cmp(&rank(b)).then_with(|| turn(a).cmp(&turn(b)))
-        });
-        list.truncate(most);
-        list.sort_unstable();
-        list
     }
 }
 

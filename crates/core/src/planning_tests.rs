@@ -1,6 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{
+    answer::{Answer, AnswerMode},
+    nodes::NodeSet,
+};
 
 const NAMES: [&str; 6] = ["n0", "n1", "n2", "n3", "n4", "n5"];
 
@@ -250,39 +254,6 @@ fn costs_add_keeps_the_worst_line() {
     );
 }
 
-#[test]
-fn shortlist_keeps_the_best_and_spreads_equals() {
-    let nodes: NodeSet = NAMES.iter().copied().collect();
-    let mut costs = Costs::new(6);
-    for (i, name) in NAMES.iter().enumerate() {
-        costs.add(
-            &nodes,
-            name,
-            if i == 3 { 0 } else { 5 },
-            CostDetail::default(),
-        );
-    }
-    let outcome = RuleOutcome::Costs(costs);
-    let plan = Plan::new(
-        6,
-        &[RuleAnswer {
-            offer: 0,
-            rule: "r",
-            weight: 1,
-            outcome: &outcome,
-        }],
-    );
-    assert_eq!(plan.shortlist(&nodes, 0, "u").len(), 6);
-    let picks: std::collections::BTreeSet<Vec<usize>> = (0..50)
-        .map(|u| {
-            let list = plan.shortlist(&nodes, 2, &format!("uid-{u}"));
-            assert!(list.contains(&3) && list.len() == 2, "{list:?}");
-            list
-        })
-        .collect();
-    assert_eq!(picks.len(), 5, "every equal node has its turn: {picks:?}");
-}
-
 fn cost() -> impl Strategy<Value = i64> {
     prop_oneof![
         0..20i64,
@@ -355,7 +326,9 @@ proptest! {
             let verdicts = plan(names, cases, &ones);
             let by_name = |n: &str| verdicts.iter().find(|(m, _)| m == n).unwrap().1.clone();
             let plan = Plan { verdicts: nodes.iter().map(by_name).collect() };
-            let mut list: Vec<String> = plan.shortlist(&nodes, most, "uid").into_iter()
+            let mode = AnswerMode::Shortlist(most);
+            let answer = Answer::new(&plan, &nodes, mode, "uid", |_| 0);
+            let mut list: Vec<String> = answer.nodes.into_iter()
                 .map(|at| nodes.name(at).to_owned()).collect();
             list.sort();
             list

@@ -41,6 +41,13 @@ pub struct PlanningRound {
     pub took: Duration,
 }
 
+impl PlanningRound {
+    /// The decision on the node of this name; `None` if it is not in the request.
+    pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
+        self.plan.verdicts.get(self.nodes.position(node)?)
+    }
+}
+
 /// One rule of one offer in a round.
 #[derive(Debug)]
 pub struct RuleRecord {

@@ -35,7 +35,11 @@ pub(super) fn allocation_plan(
 mod tests {
     use std::time::SystemTime;
 
-    use tautline_core::{constraints::PodIdentity, planning::Plan};
+    use tautline_core::{
+        answer::{Answer, AnswerMode},
+        constraints::PodIdentity,
+        planning::Plan,
+    };
     use tautline_provider_client::PlanningRound;
 
     use super::*;
@@ -82,6 +86,8 @@ mod tests {
                 offers,
                 left_out: 0,
             }),
+            answer: Answer::default(),
+            mode: AnswerMode::default(),
         }
     }
 

@@ -3,7 +3,10 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tautline_core::planning::{NodeVerdict, RuleOutcome};
+use tautline_core::{
+    answer::AnswerMode,
+    planning::{NodeVerdict, RuleOutcome},
+};
 
 use super::pod::PodNow;
 use crate::{
@@ -24,12 +27,25 @@ pub struct Record {
     pub rules: Vec<RuleRecord>,
     /// Sorted by rank: the best first, unusable nodes last.
     pub nodes: Vec<NodeRecord>,
+    /// The nodes that filter returned to kube-scheduler.
+    #[serde(default)]
+    pub answer: AnswerRecord,
     /// Present if the rules left no node and an underlay exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<UnderlayRecord>,
     /// The pod's state at the time of this request; absent without a cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_now: Option<PodNow>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AnswerRecord {
+    /// `ties`, `decisive` or `shortlist`, as `--answer`.
+    pub mode: String,
+    pub nodes: Vec<String>,
+    /// Number of nodes that tie for best.
+    pub tied: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -130,6 +146,20 @@ fn underlay_record(result: &UnderlayResult) -> UnderlayRecord {
     }
 }
 
+fn answer_record(plan: &PodPlan) -> AnswerRecord {
+    let mode = match plan.mode {
+        AnswerMode::Ties => "ties",
+        AnswerMode::Decisive => "decisive",
+        AnswerMode::Shortlist(_) => "shortlist",
+    };
+    let name = |at: &usize| plan.nodes.name(*at).to_owned();
+    AnswerRecord {
+        mode: mode.to_owned(),
+        nodes: plan.answer.nodes.iter().map(name).collect(),
+        tied: plan.answer.tied,
+    }
+}
+
 fn micros(took: Duration) -> u64 {
     u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
 }
@@ -190,6 +220,7 @@ pub(super) fn record(plan: &PodPlan) -> Record {
         usable: plan.plan.usable().count(),
         rules: rules.collect(),
         nodes: nodes.collect(),
+        answer: answer_record(plan),
         underlay: plan.underlay.as_ref().map(underlay_record),
         pod_now: None,
     }

@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tautline_core::{
+    answer::AnswerMode,
     index::Object,
     model::{
         Offer, Pod, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind,
@@ -147,6 +148,7 @@ async fn world(mut config: Config) -> World {
 
 fn binding() -> Config {
     Config {
+        answer: AnswerMode::Shortlist(64),
         bind: true,
         ..Config::default()
     }

@@ -8,6 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 use tautline_core::{
+    answer::AnswerMode,
     index::Object,
     model::{Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target, TargetKind},
     selector::Selector,
@@ -138,20 +139,20 @@ fn names(app: &str, nodes: &[&str]) -> Value {
 const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
 #[tokio::test]
-async fn filter_sends_reasons_if_no_node_is_left_or_without_a_shortlist() {
+async fn filter_sends_reasons_if_no_node_is_left_or_all_usable_ones_are_returned() {
     let reasons = json!({"n3": "latency/Full"});
     let final_ones = json!({"n4": "latency/OverLimit"});
     let world = world(Config::default(), Sample::default()).await;
     assert_eq!(
         world.post("/filter", names("web", &ALL)).await,
-        json!({"nodenames": ["n1", "n2", "n5"]})
+        json!({"nodenames": ["n1"]})
     );
     assert_eq!(
         world.post("/filter", names("web", &ALL[2..4])).await,
         json!({"nodenames": [], "failedNodes": reasons, "failedAndUnresolvableNodes": final_ones})
     );
     let whole = Config {
-        shortlist: 0,
+        answer: AnswerMode::Shortlist(0),
         ..Config::default()
     };
     let world = self::world(whole, Sample::default()).await;
@@ -163,8 +164,38 @@ async fn filter_sends_reasons_if_no_node_is_left_or_without_a_shortlist() {
 }
 
 #[tokio::test]
+async fn filter_returns_the_nodes_that_tie_for_best_or_one_of_them() {
+    let filtered = async |answer| {
+        let config = Config {
+            answer,
+            ..Config::default()
+        };
+        let world = world(config, Sample::default()).await;
+        let nodes = ["n2", "n6", "n4", "n7"];
+        let posted = world.post("/filter", names("web", &nodes)).await;
+        let (_, explained) = http(world.served.admin, "GET", "/explain/shop/web-0", "").await;
+        let explained: Value = serde_json::from_str(&explained).unwrap();
+        let shown = &explained[0]["answer"];
+        assert_eq!(shown["nodes"], posted["nodenames"]);
+        assert_eq!(shown["tied"], 2);
+        let (_, metrics) = http(world.served.admin, "GET", "/metrics", "").await;
+        let single = metrics.contains("tautline_extender_single_node_answers_total 1");
+        (posted["nodenames"].clone(), shown["mode"].clone(), single)
+    };
+    let ties = filtered(AnswerMode::Ties).await;
+    assert_eq!(ties, (json!(["n6", "n7"]), json!("ties"), false));
+    let (one, mode, single) = filtered(AnswerMode::Decisive).await;
+    assert!(one == json!(["n6"]) || one == json!(["n7"]), "{one}");
+    assert_eq!((mode, single), (json!("decisive"), true));
+}
+
+#[tokio::test]
 async fn prioritize_uses_the_plan_of_filter() {
-    let world = world(Config::default(), Sample::default()).await;
+    let config = Config {
+        answer: AnswerMode::Shortlist(64),
+        ..Config::default()
+    };
+    let world = world(config, Sample::default()).await;
     let answer = world.post("/filter", names("web", &ALL)).await;
     assert_eq!(answer["nodenames"], json!(["n1", "n2", "n5"]));
     let scores = world
@@ -263,7 +294,7 @@ async fn filter_passes_ungoverned_and_exempt_pods_through() {
 #[tokio::test]
 async fn filter_shortlists_the_best_and_prioritize_works_alone() {
     let config = Config {
-        shortlist: 2,
+        answer: AnswerMode::Shortlist(2),
         ..Config::default()
     };
     let world = world(config, Sample::default()).await;

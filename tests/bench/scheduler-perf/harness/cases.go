@@ -26,6 +26,9 @@ type Case struct {
 	Governed bool
 	// Asked: the scheduler calls the extender.
 	Asked bool
+	// Decides: the extender may answer with one node, which the scheduler takes without
+	// scoring and without a second call.
+	Decides bool
 	// Binds: the extender binds.
 	Binds bool
 	// Counts is the URL of the extender's metrics; empty without an extender.
@@ -40,10 +43,13 @@ var Cases = []Case{
 	{Name: "go-noop", Asked: true, Counts: extenderURL, server: goNoop},
 	{Name: "rust-noop", Asked: true, Counts: extenderURL, server: rustNoop("0")},
 	{Name: "floor", Asked: true, Counts: extenderURL, server: rustNoop("64")},
+	{Name: "floor-one", Asked: true, Decides: true, Counts: extenderURL, server: rustNoop("1")},
 	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
 	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watcher},
-	{Name: "governed", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
-	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
+	{Name: "governed", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender(), providers: rules},
+	{Name: "governed-decisive", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender("--answer", "decisive"), providers: rules},
+	{Name: "governed-shortlist", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender("--answer", "shortlist"), providers: rules},
+	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Decides: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
 	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watcher},

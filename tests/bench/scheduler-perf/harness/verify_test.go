@@ -16,19 +16,21 @@ tautline_provider_calls_total{rule="gpu-slice",provider="tautline-system/tautlin
 tautline_extender_request_seconds_bucket{le="0.00005",verb="filter"} 0
 `
 
-func TestRunIsJudged(t *testing.T) {
+func TestCount(t *testing.T) {
 	for _, run := range []struct{ name, old, new, fault string }{
 		{"governed", "", "", ""},
+		{"governed-shortlist", `prioritize",status="200"} 2`, `prioritize",status="200"} 1`, "1 prioritize requests"},
+		{"governed", `prioritize",status="200"} 2`, `prioritize",status="200"} 0`, ""},
 		{"governed", `filter",status="200"} 3`, `filter",status="200"} 1`, "1 filter requests"},
 		{"governed", `outcome="placeable"} 2`, `outcome="ungoverned"} 2`, "not all pods were governed"},
 		{"governed", "latency/OverLimit", "gpu-slice/GpuBusy", "no node was too far"},
-		{"governed", `tautline-latency",outcome="OK"`, `tautline-latency",outcome="ProviderTimeout"`, "nobody answered for the rule latency"},
+		{"governed", `tautline-latency",outcome="OK"`, `tautline-latency",outcome="ProviderTimeout"`, "no provider answered for the rule latency"},
 		{"governed", `# TYPE`, "tautline_extender_requests_total{verb=\"filter\",status=\"504\"} 1\n#", "filter 504"},
 		{"governed-bind", "", "", "0 of 2 pods were bound"},
 		{"ungoverned", "", "", "pods were governed"},
-		{"gated", "", "", "no business of it"},
+		{"gated", "", "", "outside its managed resources"},
 		{"go-noop", "", "", ""},
-		{"gated-noop", "", "", "no business of it"},
+		{"gated-noop", "", "", "outside its managed resources"},
 	} {
 		c, known := Find(run.name)
 		if !known {

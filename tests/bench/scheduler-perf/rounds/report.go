@@ -19,10 +19,15 @@ func always(name string) func(*Figures, int) string {
 }
 
 var goals = []Goal{
-	{"governed, of the floor", "governed", always("floor"), map[int]float64{500: 0.85, 5000: 0.85}},
+	{"governed, of the floor with one name", "governed", always("floor-one"), nil},
+	{"decisive, of the floor with one name", "governed-decisive", always("floor-one"), nil},
+	{"shortlist, of the floor with 64 names", "governed-shortlist", always("floor"), map[int]float64{500: 0.85, 5000: 0.85}},
+	{"governed, of shortlist", "governed", always("governed-shortlist"), map[int]float64{500: 1, 5000: 1}},
 	{"the floor, two providers asked, of the floor", "floor-asking", always("floor"), nil},
 	{"governed, of the no-op in Go", "governed", always("go-noop"), map[int]float64{500: 1, 5000: 1}},
-	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.80}},
+	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
+	{"decisive, of no extender", "governed-decisive", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
+	{"the floor with one name, of no extender", "floor-one", always("bare"), nil},
 	{"not governed, of the faster no-op", "ungoverned", func(f *Figures, nodes int) string { return f.faster("go-noop", "rust-noop", nodes) }, map[int]float64{500: 0.95, 5000: 0.95}},
 	{"the no-op in Rust, a process watches pods, of that without", "noop-watched", always("rust-noop"), nil},
 	{"not governed, of that", "ungoverned", always("noop-watched"), nil},
@@ -30,7 +35,7 @@ var goals = []Goal{
 	{"the no-op behind it, a process watches pods, of that without", "gated-watched", always("gated-noop"), nil},
 	{"behind the gate, of that", "gated", always("gated-watched"), nil},
 	{"behind the gate, of no extender", "gated", always("bare"), nil},
-	{"governed, Tautline binds, of the floor", "governed-bind", always("floor"), nil},
+	{"governed, Tautline binds, of no extender", "governed-bind", always("bare"), map[int]float64{500: 0.75, 5000: 0.80}},
 }
 
 const (
