@@ -6,6 +6,7 @@
 
 mod admission;
 mod allocator_replicas;
+mod answers;
 mod bandwidth;
 mod bindings;
 mod dra;
