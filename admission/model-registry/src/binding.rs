@@ -1,27 +1,55 @@
 use serde_json::Value;
 
-use crate::{FieldError, error::Errors, field_ref::FieldRef};
+use crate::{FieldError, error::Errors, field_ref::FieldRef, reference};
 
 /// The two forms, by their former and current names.
 const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
 const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
 
-pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
+/// `former`: the object has the former group, whose two forms have other names.
+pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
+    let policy = spec.field("policyRef").object(errors).field("name");
+    if policy.text(errors).is_none_or(str::is_empty) {
+        let detail = "name an AutoscalingPolicy of the namespace";
+        errors.push(FieldError::required(&policy.path, detail));
+    }
     let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_present());
     let (one, several) = (given(ONE), given(SEVERAL));
-    let now = usize::from(one[1] || several[1]);
-    let path = ["spec.ScalingConfiguration", "spec.homogeneousTarget"][now];
+    let now = usize::from(one[1] || several[1] || !(former || one[0] || several[0]));
+    let path = spec.child_path(ONE[now]);
     match (one.contains(&true), several.contains(&true)) {
         (false, false) => {
             let detail = format!("set spec.{} or spec.{}", ONE[now], SEVERAL[now]);
-            errors.push(FieldError::required(path, detail));
+            errors.push(FieldError::required(&path, detail));
         }
         (true, true) => {
             let detail = format!("set spec.{} or spec.{}, not both", ONE[now], SEVERAL[now]);
-            errors.push(FieldError::forbidden(path, detail));
+            errors.push(FieldError::forbidden(&path, detail));
         }
         _ => {}
     }
+    let one = spec.field(ONE[1]);
+    if one.is_present() {
+        let part = target(&one, errors).field("subTargets").object(errors);
+        if part.is_present() {
+            reference::review(&part, "Role", errors);
+        }
+    }
+    for one in spec.field(SEVERAL[1]).field("params").objects(errors) {
+        let part = target(&one, errors).field("subTargets");
+        if part.is_present() {
+            let detail = "leave it out: a target among several is a whole ModelServing";
+            errors.push(FieldError::forbidden(&part.path, detail));
+        }
+    }
+}
+
+/// The target below `at`, whose reference is checked.
+fn target<'a>(at: &FieldRef<'a>, errors: &mut Errors) -> FieldRef<'a> {
+    let target = at.field("target").object(errors);
+    let reference = target.field("targetRef").object(errors);
+    reference::review(&reference, "ModelServing", errors);
+    target
 }
 
 /// Empty if absent; in the binding's namespace.
@@ -34,7 +62,7 @@ pub fn policy_ref(binding: &Value) -> &str {
 pub fn missing_policy(binding: &Value) -> FieldError {
     let name = policy_ref(binding);
     let detail = "there is no AutoscalingPolicy of this name in the namespace";
-    FieldError::invalid("spec.PolicyRef", &name.into(), detail)
+    FieldError::invalid("spec.policyRef.name", &name.into(), detail)
 }
 
 #[cfg(test)]
@@ -44,8 +72,24 @@ mod tests {
     use super::*;
     use crate::{Kind, message};
 
+    fn policy() -> Value {
+        json!({"name": "fast"})
+    }
+
+    fn one(reference: Value) -> Value {
+        json!({"target": {"targetRef": reference}})
+    }
+
     fn errors_of(spec: Value) -> String {
-        let binding = json!({"spec": spec});
+        errors_of_group("workload.serving.volcano.sh", spec)
+    }
+
+    fn errors_of_former(spec: Value) -> String {
+        errors_of_group("registry.volcano.sh", spec)
+    }
+
+    fn errors_of_group(group: &str, spec: Value) -> String {
+        let binding = json!({"apiVersion": format!("{group}/v1alpha1"), "spec": spec});
         match crate::review(Kind::AutoscalingPolicyBinding, &binding, None) {
             Ok(()) => String::new(),
             Err(errors) => message(&errors),
@@ -53,17 +97,70 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_way() {
-        for name in ONE.into_iter().chain(SEVERAL) {
-            assert_eq!(errors_of(json!({name: {}})), "", "{name}");
+    fn binding_has_one_target() {
+        for name in [ONE[0], SEVERAL[0]] {
+            assert_eq!(errors_of(json!({"policyRef": policy(), name: {}})), "");
         }
         let messages = [
-            errors_of(json!({})),
-            errors_of(json!({"scalingConfiguration": null})),
-            errors_of(json!({"scalingConfiguration": {}, "optimizerConfiguration": {}})),
-            errors_of(json!({"homogeneousTarget": {}, "heterogeneousTarget": {}})),
-            errors_of(json!({"scalingConfiguration": "all"})),
+            errors_of(json!({"policyRef": policy()})),
+            errors_of(json!({"policyRef": policy(), "scalingConfiguration": null})),
+            errors_of(json!({"policyRef": policy(), "scalingConfiguration": {},
+                             "optimizerConfiguration": {}})),
+            errors_of(
+                json!({"policyRef": policy(), "homogeneousTarget": one(json!({"name": "m"})),
+                             "heterogeneousTarget": {}}),
+            ),
+            errors_of(json!({"policyRef": policy(), "scalingConfiguration": "all"})),
+            errors_of_former(json!({"policyRef": policy()})),
         ];
+        insta::assert_snapshot!(messages.join("\n"));
+    }
+
+    #[test]
+    fn binding_names_its_policy() {
+        for policy in [json!(null), json!({}), json!({"name": ""})] {
+            assert_eq!(
+                errors_of(json!({"policyRef": policy, "scalingConfiguration": {}})),
+                "validation failed:\n  - spec.policyRef.name: Required value: \
+                 name an AutoscalingPolicy of the namespace"
+            );
+        }
+    }
+
+    #[test]
+    fn targets_have_a_name_and_a_known_kind() {
+        let of = |reference: Value| {
+            let several = json!({"params": [one(reference.clone())]});
+            let several = json!({"policyRef": policy(), "heterogeneousTarget": several});
+            let one = json!({"policyRef": policy(), "homogeneousTarget": one(reference)});
+            (errors_of(one), errors_of(several))
+        };
+        for good in [
+            json!({"name": "m"}),
+            json!({"name": "m", "kind": ""}),
+            json!({"name": "m", "kind": "ModelServing"}),
+        ] {
+            assert_eq!(of(good), (String::new(), String::new()));
+        }
+        let role = |part: Value| {
+            let mut target = one(json!({"name": "m"}));
+            target["target"]["subTargets"] = part;
+            target
+        };
+        let with = |part: Value| {
+            let one = json!({"policyRef": policy(), "homogeneousTarget": role(part.clone())});
+            let several = json!({"params": [role(part)]});
+            let several = json!({"policyRef": policy(), "heterogeneousTarget": several});
+            [errors_of(one), errors_of(several)]
+        };
+        let (no_name, no_names) = of(json!({}));
+        let (kind, kinds) = of(json!({"name": "m", "kind": "Deployment"}));
+        let mut messages = vec![no_name, no_names, kind, kinds];
+        messages.extend(with(json!({"name": "prefill", "kind": "Role"})));
+        messages.extend(with(json!({"kind": "Pod"})));
+        messages.push(errors_of(
+            json!({"policyRef": policy(), "homogeneousTarget": {}}),
+        ));
         insta::assert_snapshot!(messages.join("\n"));
     }
 
@@ -74,7 +171,7 @@ mod tests {
         assert_eq!(policy_ref(&json!({"spec": {}})), "");
         assert_eq!(
             missing_policy(&binding).to_string(),
-            "spec.PolicyRef: Invalid value: \"fast\": \
+            "spec.policyRef.name: Invalid value: \"fast\": \
              there is no AutoscalingPolicy of this name in the namespace"
         );
     }

@@ -1,7 +1,7 @@
 //! A field with its path. As in Go, null counts as absent and a missing number is 0.
 
 use serde_json::Value;
-use tautline_core::duration;
+use tautline_core::{duration, quantity};
 
 use crate::{FieldError, error::Errors};
 
@@ -73,6 +73,28 @@ impl<'a> FieldRef<'a> {
         list.iter().enumerate().map(member).collect()
     }
 
+    /// The members of an object, by name.
+    pub(crate) fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, Self)> {
+        let Some(Value::Object(members)) = self.clone().object(errors).value else {
+            return Vec::new();
+        };
+        let member = |(name, value): (&'a String, &'a Value)| {
+            let at = Self {
+                path: format!("{}[{name}]", self.path),
+                value: Some(value).filter(|v| !v.is_null()),
+            };
+            (name.as_str(), at)
+        };
+        members.iter().map(member).collect()
+    }
+
+    /// A finite quantity in thousandths.
+    pub(crate) fn quantity_milli(&self) -> Option<i64> {
+        let text = self.scalar()?;
+        let infinite = text.parse::<f64>().is_ok_and(f64::is_infinite);
+        quantity::parse_milli(&text).ok().filter(|_| !infinite)
+    }
+
     /// Values beyond `i64` are capped.
     pub(crate) fn int(&self, errors: &mut Errors) -> i64 {
         let Some(value) = self.value else { return 0 };
@@ -109,6 +131,10 @@ impl<'a> FieldRef<'a> {
                 None
             }
         }
+    }
+
+    pub(crate) fn raw(&self) -> Option<&'a Value> {
+        self.value
     }
 
     pub(crate) fn value(&self) -> Value {

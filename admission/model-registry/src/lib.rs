@@ -11,6 +11,7 @@ mod error;
 mod field_ref;
 mod model;
 mod policy;
+mod reference;
 
 use serde_json::Value;
 
@@ -19,6 +20,9 @@ pub use defaults::defaults;
 use error::Errors;
 pub use error::{FieldError, Problem, message};
 use field_ref::FieldRef;
+
+/// Kthena's group up to v0.1.
+const FORMER_GROUP: &str = "registry.volcano.sh/";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -55,7 +59,10 @@ pub fn review(kind: Kind, object: &Value, old: Option<&Value>) -> Result<(), Vec
     match kind {
         Kind::Model => model::review(&root, &spec, &mut errors),
         Kind::AutoscalingPolicy => policy::review(&spec, &mut errors),
-        Kind::AutoscalingPolicyBinding => binding::review(&spec, &mut errors),
+        Kind::AutoscalingPolicyBinding => {
+            let group = object["apiVersion"].as_str().unwrap_or_default();
+            binding::review(group.starts_with(FORMER_GROUP), &spec, &mut errors);
+        }
     }
     errors.into_result()
 }

@@ -1,5 +1,7 @@
 mod autoscaling;
 mod claim;
+mod engine_port;
+mod kv_connector;
 
 use std::collections::HashSet;
 
@@ -70,7 +72,11 @@ pub(crate) fn review(root: &FieldRef<'_>, spec: &FieldRef<'_>, errors: &mut Erro
     backends.iter().for_each(|b| b.worker_types(errors));
     backends.iter().for_each(|b| b.adapters(&names, errors));
     if !list {
-        backends.iter().for_each(|b| claim::review(&b.at, errors));
+        for backend in &backends {
+            engine_port::review(backend, errors);
+            claim::review(&backend.at, errors);
+            kv_connector::review(backend, errors);
+        }
     }
 }
 
@@ -144,7 +150,7 @@ impl<'a> Backend<'a> {
     fn images(&self, errors: &mut Errors) {
         for worker in &self.workers {
             let detail = match worker.image {
-                Some(image) if image.trim().is_empty() => {
+                Some(image) if !image.is_empty() && image.trim().is_empty() => {
                     "an image must not be blank; name one, or leave it out"
                 }
                 Some(image) if image.contains(char::is_whitespace) => {

@@ -86,7 +86,8 @@ proptest! {
             "autoscalingPolicy": {}, "backends": backends, "costExpansionRatePercent": rate,
         }});
         prop_assert_eq!(review(Kind::Model, &filled(Kind::Model, &object), None), Ok(()));
-        let policy = filled(Kind::AutoscalingPolicy, &json!({}));
+        let policy = json!({"spec": {"metrics": [{"metricName": "m", "targetValue": 1}]}});
+        let policy = filled(Kind::AutoscalingPolicy, &policy);
         prop_assert_eq!(review(Kind::AutoscalingPolicy, &policy, None), Ok(()));
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn routes(client: &Client, routes: &mut Routes) {
         "/validate-registry-volcano-sh-v1alpha1-autoscalingpolicybinding",
         "/validate/modelbooster",
         "/validate/autoscalingpolicy",
+        "/validate/autoscalingpolicybinding",
     ];
     let mutated = [
         "/mutate-registry-volcano-sh-v1alpha1-model",

@@ -1,0 +1,17 @@
+//! References to other objects, by kind and name.
+
+use crate::{FieldError, error::Errors, field_ref::FieldRef};
+
+/// Checks that a reference has a name and this kind, or no kind.
+pub(crate) fn review(reference: &FieldRef<'_>, kind: &str, errors: &mut Errors) {
+    let given = reference.field("kind");
+    let other = |given: &str| !given.is_empty() && given != kind;
+    if given.text(errors).is_some_and(other) {
+        let detail = format!("write {kind}, or leave it out");
+        errors.push(FieldError::invalid(&given.path, &given.value(), detail));
+    }
+    let name = reference.field("name");
+    if name.text(errors).is_none_or(str::is_empty) {
+        errors.push(FieldError::required(&name.path, format!("name a {kind}")));
+    }
+}
