@@ -90,7 +90,9 @@ async fn models_are_validated_and_defaulted() {
         .unwrap();
     let response = create(&world, binding, false).await;
     assert!(
-        response.message().contains("spec.policyRef.name: Invalid value"),
+        response
+            .message()
+            .contains("spec.policyRef.name: Invalid value"),
         "{response:?}"
     );
     for object in &good {
