@@ -1,6 +1,7 @@
 //! The commands of `tautline`. Each validates its arguments into a configuration and runs the
 //! code of another crate.
 
+#![warn(missing_docs)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]

@@ -31,6 +31,7 @@ use crate::http::Http;
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
+/// Places the pods of manifests with the real extender and providers on loopback.
 pub struct LocalScheduler {
     store: ClusterStore,
     http: Http,
@@ -46,7 +47,9 @@ pub struct LocalScheduler {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
+    /// The pod's namespace.
     pub namespace: String,
+    /// The pod's name.
     pub pod: String,
     /// Its node; absent: it stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,9 +64,12 @@ pub struct Placement {
     pub round: Option<Record>,
 }
 
+/// A node that Kubernetes' own rules exclude.
 #[derive(Debug, Serialize)]
 pub struct UnschedulableNode {
+    /// The node's name.
     pub node: String,
+    /// The first rule that excludes it, in kube-scheduler's words.
     pub reason: String,
 }
 
@@ -147,6 +153,7 @@ impl LocalScheduler {
         })
     }
 
+    /// The number of nodes.
     pub fn node_count(&self) -> usize {
         self.store.snapshot().node_count()
     }
@@ -278,6 +285,7 @@ impl LocalScheduler {
         }
     }
 
+    /// Stops the extender and the providers.
     pub async fn stop(self) {
         self.stop.cancel();
         _ = self.servers.await;

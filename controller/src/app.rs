@@ -81,14 +81,17 @@ impl App {
         })
     }
 
+    /// The address of the admin port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
+    /// Ready once all lists are complete.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
+    /// Starts the watches, the election and the admin port.
     pub fn spawn(mut self, tasks: &mut Tasks) {
         let (context, stop) = (self.context, tasks.stop_token());
         let client = context.client.clone();

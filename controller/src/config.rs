@@ -11,9 +11,12 @@ use tautline_runtime::lease;
 /// The Lease by which replicas elect their leader. An extender reads it, too.
 pub const LEASE: &str = CONTROLLER;
 
+/// The configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Address of /livez, /readyz and /metrics.
     pub admin: SocketAddr,
+    /// The election of the leader.
     pub lease: lease::LeaseConfig,
     /// Bindings of one offer; tuples beyond it are counted and get no binding.
     pub max_bindings: usize,
@@ -27,12 +30,16 @@ pub struct Config {
     pub exempt_namespaces: BTreeSet<String>,
     /// Report evictions and mitigations instead of carrying them out.
     pub dry_run: bool,
+    /// Requeue rejected pods.
     pub requeue_pods: bool,
+    /// Write the gate's resource into the capacity of nodes.
     pub advertise_gate: bool,
+    /// Calls of rule providers.
     pub provider_client: ClientConfig,
 }
 
 impl Config {
+    /// The defaults, for the Lease in `namespace` and this replica's `identity`.
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),

@@ -4,6 +4,8 @@
 //! [`reconciler`], [`violations`], [`eviction`], [`mitigation`], [`release`] and [`gate`] are
 //! pure: no client, channel or clock. The [`executor`] carries out their decisions.
 
+#![warn(missing_docs)]
+
 mod app;
 mod binding_spec;
 mod binding_status;

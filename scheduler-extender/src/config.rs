@@ -4,7 +4,7 @@ use std::{
     time::Duration,
 };
 
-use tautline_core::answer::AnswerMode;
+use tautline_core::{answer::AnswerMode, names::EXEMPT_NAMESPACES, trust::OWN_NAMESPACE};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
 
@@ -42,7 +42,7 @@ impl Default for Config {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
             tls: None,
             answer: AnswerMode::Ties,
-            exempt_namespaces: ["kube-system".to_owned(), "tautline-system".to_owned()].into(),
+            exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             max_body_bytes: 32 << 20,
             limits: http::Limits::default(),
             max_nodes: 100_000,
@@ -51,7 +51,7 @@ impl Default for Config {
             explain_bytes: 32 << 20,
             bind: false,
             requeue: true,
-            controller_namespace: "tautline-system".to_owned(),
+            controller_namespace: OWN_NAMESPACE.to_owned(),
             providers: ClientConfig {
                 scheduler_share_percent: Some(5),
                 ..ClientConfig::default()

@@ -3,7 +3,7 @@
 
 use tautline_core::{
     Snapshot,
-    answer::{self, Answer},
+    answer::{self, Answer, AnswerMode},
     constraints::PodConstraints,
     model::Resources,
     quantity,
@@ -22,7 +22,11 @@ pub(crate) async fn plan_pod(
     deadline: Instant,
 ) -> PodPlan {
     let providers = &state.providers;
-    let requests = requests(&question);
+    let mode = state.config.answer;
+    let requests = match mode {
+        AnswerMode::Decisive => requests(&question),
+        AnswerMode::Ties | AnswerMode::Shortlist(_) => Resources::default(),
+    };
     let mut round = providers.plan_with(snapshot, constraints, question).await;
     let no_node = round.plan.usable().next().is_none() && !round.nodes.is_empty();
     let service = providers.underlay(snapshot, &round.subject.namespace);
@@ -45,7 +49,6 @@ pub(crate) async fn plan_pod(
             Some(result)
         }
     };
-    let mode = state.config.answer;
     let free = |node: &str| answer::least_allocated(snapshot, node, &requests);
     let answer = Answer::new(&round.plan, &round.nodes, mode, &round.subject.uid, free);
     PodPlan {

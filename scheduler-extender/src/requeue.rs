@@ -5,13 +5,13 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use prometheus_client::registry::Registry;
+use tautline_core::names::CONTROLLER;
 use tautline_pod_requeue::PodRequeue;
 use tautline_runtime::{lease, tasks::Tasks};
 use tokio::{sync::watch::Sender, time::sleep};
 
 use crate::state::State;
 
-const CONTROLLER_LEASE: &str = "tautline-controller";
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Starts the requeue of rejected pods, if it is on. The controller's requeue takes precedence: it
@@ -38,7 +38,7 @@ pub(crate) fn spawn(state: &State, client: &Client, registry: &mut Registry, tas
     tasks.spawn("controller's lease", async move {
         let mut warned = false;
         loop {
-            let has_controller = lease::is_held(&leases, CONTROLLER_LEASE).await;
+            let has_controller = lease::is_held(&leases, CONTROLLER).await;
             if let (Err(error), false) = (&has_controller, warned) {
                 warned = true;
                 tracing::warn!(%error, "the controller's Lease cannot be read; requeuing pods here");

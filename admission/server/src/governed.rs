@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tautline_core::{
     Snapshot,
     constraints::{self, PodIdentity},
+    names::GATE_RESOURCE,
 };
 use tautline_runtime::cluster_store::ClusterStore;
 
@@ -18,8 +19,6 @@ use crate::{
 };
 
 pub(crate) use ungated_pods::UngatedPods;
-
-pub(crate) const RESOURCE: &str = "constraint.ciena.com/governed";
 
 pub(crate) fn handler(store: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
     Arc::new(SyncHandler(move |request: &Request| {
@@ -47,8 +46,8 @@ fn review(request: &Request, snapshot: &Snapshot) -> Response {
     if !constraints::is_governed(snapshot, &subject) {
         return Response::allow("Ungoverned", "no offer selects the pod");
     }
-    if containers(pod).any(|c| !c["resources"]["requests"][RESOURCE].is_null()) {
-        return Response::allow("Asked", format!("the pod already requests {RESOURCE}"));
+    if containers(pod).any(|c| !c["resources"]["requests"][GATE_RESOURCE].is_null()) {
+        return Response::allow("Asked", format!("the pod already requests {GATE_RESOURCE}"));
     }
     let Some(first) = containers(pod).next() else {
         return Response::allow("NoContainers", "");
@@ -76,12 +75,12 @@ fn patch(container: &Value) -> Vec<Value> {
     }
     for side in ["requests", "limits"] {
         if resources[side].is_object() {
-            let path = format!("{at}/{side}/{}", pointer_segment(RESOURCE));
+            let path = format!("{at}/{side}/{}", pointer_segment(GATE_RESOURCE));
             patch.push(add_operation(path, json!("1")));
         } else {
             patch.push(add_operation(
                 format!("{at}/{side}"),
-                json!({RESOURCE: "1"}),
+                json!({GATE_RESOURCE: "1"}),
             ));
         }
     }
@@ -161,8 +160,7 @@ mod tests {
     fn governed_pods_get_the_request() {
         assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
         assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
-        let requested =
-            json!({"resources": {"requests": {RESOURCE: "1"}, "limits": {RESOURCE: "1"}}});
+        let requested = json!({"resources": {"requests": {GATE_RESOURCE: "1"}, "limits": {GATE_RESOURCE: "1"}}});
         assert_eq!(review("shop", "web", requested).code, "Asked");
         let bare = review("shop", "web", json!({"name": "main"}));
         assert_eq!(bare.text, "governed by near");
@@ -171,8 +169,8 @@ mod tests {
             operations(&bare),
             [
                 add_operation(at.into(), json!({})),
-                add_operation(format!("{at}/requests"), json!({RESOURCE: "1"})),
-                add_operation(format!("{at}/limits"), json!({RESOURCE: "1"})),
+                add_operation(format!("{at}/requests"), json!({GATE_RESOURCE: "1"})),
+                add_operation(format!("{at}/limits"), json!({GATE_RESOURCE: "1"})),
             ]
         );
         let half = review(

@@ -22,7 +22,7 @@ pub use references::check_references;
 
 /// One object of a manifest file.
 #[derive(Clone, Debug)]
-#[allow(missing_docs)] // each variant has the kind of its name
+#[expect(missing_docs, reason = "each variant has the kind of its name")]
 pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),

@@ -1,6 +1,8 @@
 //! The usable nodes that filter returns to kube-scheduler. If it returns one node, kube-scheduler
 //! neither scores nor calls prioritize.
 
+use std::cmp::Reverse;
+
 use crate::{
     index::Snapshot,
     model::Resources,
@@ -54,8 +56,7 @@ impl Answer {
             AnswerMode::Ties => MAX_TIES.min(tied),
             AnswerMode::Decisive => {
                 let ties = usable.iter().copied().filter(is_best);
-                let key = |at: &usize| (std::cmp::Reverse(free(nodes.name(*at))), turn(at));
-                let one = ties.min_by(|a, b| key(a).cmp(&key(b)));
+                let one = ties.min_by_key(|at| (Reverse(free(nodes.name(*at))), turn(at)));
                 let nodes = one.into_iter().collect();
                 return Self { nodes, tied };
             }

@@ -2,6 +2,8 @@
 //! Pod changes, or after 5 minutes, but not when a provider's costs change. Here rejected pods are
 //! planned again; once a pod has a usable node, an annotation makes kube-scheduler retry it.
 
+#![warn(missing_docs)]
+
 mod backoff;
 
 use std::{sync::Arc, time::Duration};
@@ -56,6 +58,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
+    /// Registers them.
     pub fn register(&self, registry: &mut Registry) {
         registry.register(
             "pod_requeues",
@@ -75,10 +78,15 @@ impl Metrics {
     }
 }
 
+/// Plans rejected pods again, and requeues those with a usable node.
 pub struct PodRequeue {
+    /// The cluster, with all pods.
     pub store: ClusterStore,
+    /// Calls the rule providers.
     pub providers: ProviderClient,
+    /// Annotates pods.
     pub client: Client,
+    /// Its metrics.
     pub metrics: Metrics,
 }
 

@@ -1,6 +1,8 @@
 //! Line charts in SVG (<https://www.w3.org/TR/SVG2/>), for reports and the documents, and text
 //! as XML can hold it.
 
+#![warn(missing_docs)]
+
 mod chart;
 
 pub use chart::{Axis, Line, LineChart};

@@ -1,6 +1,8 @@
 //! A rule provider for tests, scripted by `CostProvider` and `RuleProvider` of Turnbuckle's
 //! mock.
 
+#![warn(missing_docs)]
+
 mod pattern;
 mod process;
 
@@ -47,6 +49,7 @@ struct ComplianceScript {
 }
 
 impl Scripted {
+    /// A provider without scripts; those of `trusted` namespaces will apply to pods of all namespaces.
     pub fn trusting(trusted: TrustedNamespaces) -> Self {
         Self {
             trusted: Arc::new(trusted),
@@ -76,6 +79,7 @@ impl Scripted {
         self.costs.store(Arc::new(compiled.collect()));
     }
 
+    /// Replaces the scripts for compliance. One with a malformed pattern is skipped and logged.
     pub fn set_compliances(&self, mut scripts: Vec<Arc<RuleScript>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {

@@ -13,8 +13,10 @@ use tautline_sdk::Server;
 
 use crate::Scripted;
 
+/// The configuration of the process.
 #[derive(Debug)]
 pub struct ProcessConfig {
+    /// Its ports, TLS and limits.
     pub server: tautline_sdk::Config,
     /// Namespaces whose scripts apply to pods of all namespaces.
     pub trusted: TrustedNamespaces,

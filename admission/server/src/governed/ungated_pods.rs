@@ -17,14 +17,13 @@ use tautline_core::{
     Snapshot,
     index::{Kind, Member, OfferEntry},
     model::Pod,
+    names::GATE_RESOURCE,
 };
 use tautline_runtime::{
     cluster_store::ClusterStore,
     events::{EventNote, Events, reference_to_own},
 };
 use tokio_util::sync::CancellationToken;
-
-use super::RESOURCE;
 
 const CONDITION: &str = "Gated";
 /// Owns the condition in server-side apply.
@@ -162,7 +161,7 @@ async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result
 fn message(names: &[String]) -> String {
     let Some(more) = names.len().checked_sub(MAX_NAMES).filter(|m| *m > 0) else {
         return match names {
-            [] => format!("every pending pod requests {RESOURCE}"),
+            [] => format!("every pending pod requests {GATE_RESOURCE}"),
             names => message_for(names, ""),
         };
     };
@@ -171,7 +170,7 @@ fn message(names: &[String]) -> String {
 
 fn message_for(names: &[String], more: &str) -> String {
     format!(
-        "pending pods were created before the offer and do not request {RESOURCE}: {}{more}; the \
+        "pending pods were created before the offer and do not request {GATE_RESOURCE}: {}{more}; the \
          scheduler places them without the extender: delete them so that they are created again",
         names.join(", ")
     )
@@ -180,7 +179,7 @@ fn message_for(names: &[String], more: &str) -> String {
 fn find_ungated(snapshot: &Snapshot) -> Vec<(Key, &OfferEntry, Vec<String>)> {
     let ungated = |pod: &Pod| {
         let pending = pod.node.is_none() && !pod.finished && !pod.terminating;
-        pending && pod.requests.milli(RESOURCE) == 0
+        pending && pod.requests.milli(GATE_RESOURCE) == 0
     };
     let offers = snapshot.offers().filter(|e| !e.offer.terminating);
     offers
@@ -219,7 +218,7 @@ mod tests {
                 name: name.into(),
                 labels: [("app", "web")].into_iter().collect(),
                 node: node.map(Into::into),
-                requests: [(RESOURCE, asks)].into_iter().collect(),
+                requests: [(GATE_RESOURCE, asks)].into_iter().collect(),
                 ..Pod::default()
             })
         };

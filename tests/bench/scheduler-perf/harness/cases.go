@@ -45,14 +45,14 @@ var Cases = []Case{
 	{Name: "floor", Asked: true, Counts: extenderURL, server: rustNoop("64")},
 	{Name: "floor-one", Asked: true, Decides: true, Counts: extenderURL, server: rustNoop("1")},
 	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
-	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watcher},
+	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watchers},
 	{Name: "governed", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "governed-decisive", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender("--answer", "decisive"), providers: rules},
 	{Name: "governed-shortlist", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender("--answer", "shortlist"), providers: rules},
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Decides: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
 	{Name: "ungoverned", Tautline: true, Asked: true, Counts: adminURL, server: extender(), providers: rules},
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
-	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watcher},
+	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watchers},
 	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
 }
 
@@ -120,10 +120,12 @@ func knowNothing(bin binaries) []provider {
 	}
 }
 
-// watcher reads the events of placed pods as gpu-slice does, and drops them.
-func watcher(bin binaries) []provider {
-	const address = "127.0.0.1:18921"
-	return []provider{{"watcher", []string{bin.goNoop, "watch", address}, "http://" + address}}
+// watchers read pod events as the extender and gpu-slice do, and drop them.
+func watchers(bin binaries) []provider {
+	watch := func(name, address string) provider {
+		return provider{name, []string{bin.goNoop, "watch", address}, "http://" + address}
+	}
+	return []provider{watch("watcher 1", "127.0.0.1:18921"), watch("watcher 2", "127.0.0.1:18922")}
 }
 
 // rules are the rule providers.

@@ -1,7 +1,7 @@
 // Command noop is a scheduler extender that does nothing: every node passes with the
 // same score. It is plain Go.
 //
-// "noop watch ADDRESS" is a process that watches placed pods instead, and "noop pace" a
+// "noop watch ADDRESS" is a process that watches pods instead, and "noop pace" a
 // process that measures the machine's pace.
 package main
 

@@ -40,7 +40,7 @@ func (r resting) Read(p []byte) (int, error) {
 	return r.taken.Read(p)
 }
 
-// watch reads the events of placed pods over a connection of its own, as often as Tautline
+// watch reads the events of all pods over a connection of its own, as often as Tautline
 // does, and drops them. /readyz of the address answers once the watch is open. It starts
 // again when the API server ends the watch.
 func watch(address string) error {
@@ -79,7 +79,6 @@ func watch(address string) error {
 func begin(transport http.RoundTripper, host string) (io.ReadCloser, error) {
 	query := url.Values{
 		"watch":                {"true"},
-		"fieldSelector":        {"spec.nodeName!="},
 		"sendInitialEvents":    {"false"},
 		"resourceVersionMatch": {"NotOlderThan"},
 	}

@@ -23,7 +23,7 @@ var cases = []struct{ name, title string }{
 	{"bare", "no extender"},
 	{"go-noop", "a no-op in Go"},
 	{"rust-noop", "a no-op in Rust"},
-	{"noop-watched", "the same, a process watches pods"},
+	{"noop-watched", "the same, two processes watch pods"},
 	{"floor", "the floor: a no-op in Rust, 64 names back"},
 	{"floor-one", "a no-op in Rust, one name back"},
 	{"floor-asking", "the floor, two providers asked"},
@@ -33,7 +33,7 @@ var cases = []struct{ name, title string }{
 	{"governed-bind", "Tautline, governed pods, Tautline binds"},
 	{"ungoverned", "Tautline, pods not governed"},
 	{"gated-noop", "a no-op in Go behind the gate"},
-	{"gated-watched", "the same, a process watches pods"},
+	{"gated-watched", "the same, two processes watch pods"},
 	{"gated", "Tautline behind the gate"},
 }
 
