@@ -101,14 +101,17 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
+    /// The address of `/livez`, `/readyz`, `/metrics` and `/explain`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
+    /// Ready once the watches have their first lists; until then kube-scheduler's requests wait.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
+    /// Serves both ports; with a cluster also watches it, sends events and requeues rejected pods.
     pub fn spawn(mut self, tasks: &mut Tasks) {
         let (state, stop) = (self.state, tasks.stop_token());
         if let Some(cluster) = self.cluster {

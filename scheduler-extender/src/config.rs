@@ -8,23 +8,30 @@ use tautline_core::{answer::AnswerMode, names::EXEMPT_NAMESPACES, trust::OWN_NAM
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
 
+/// The configuration of the extender.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Address for kube-scheduler.
     pub listen: SocketAddr,
+    /// Address of `/livez`, `/readyz`, `/metrics` and `/explain`, without TLS.
     pub admin: SocketAddr,
+    /// TLS of `listen`, always with ALPN `http/1.1`; `None`: plain HTTP.
     pub tls: Option<ServerFiles>,
     /// Which of the usable nodes filter returns.
     pub answer: AnswerMode,
     /// Namespaces whose pods are always ungoverned.
     pub exempt_namespaces: BTreeSet<String>,
+    /// Maximum size of one request's body; a larger one gets status 413.
     pub max_body_bytes: usize,
     /// Connections, and the memory of all requests together.
     pub limits: http::Limits,
+    /// Maximum number of nodes in a request, and of victims on one node; beyond it status 413.
     pub max_nodes: usize,
     /// Maximum number of concurrent requests; more are refused.
     pub concurrency: usize,
     /// Below the scheduler's httpTimeout, 5 s unless configured.
     pub deadline: Duration,
+    /// Approximate memory for the rounds of `/explain`; the oldest are dropped first.
     pub explain_bytes: usize,
     /// Serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
@@ -32,6 +39,7 @@ pub struct Config {
     pub requeue: bool,
     /// Namespace of the controller's Lease.
     pub controller_namespace: String,
+    /// Calls of rule providers and underlay controllers.
     pub providers: ClientConfig,
 }
 

@@ -1,3 +1,5 @@
+//! Records of planning rounds: the JSON of `/explain/NAMESPACE/POD`.
+
 pub(crate) mod pod;
 mod record;
 

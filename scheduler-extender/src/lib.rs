@@ -14,6 +14,8 @@
 //! underlay  pod  wire  config  metrics  bind_locks
 //! ```
 
+#![warn(missing_docs)]
+
 mod admin;
 mod app;
 mod bind;

@@ -47,14 +47,26 @@ pub(crate) fn is_name(text: &str) -> bool {
         && text.ends_with(alphanumeric)
 }
 
+/// The pod's state at the API server when `/explain` is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state")]
 pub enum PodNow {
-    Bound { node: String },
+    /// It has a node.
+    Bound {
+        /// The node's name.
+        node: String,
+    },
+    /// It exists without a node.
     NotBound,
+    /// No pod has this name.
     Deleted,
+    /// Another pod has its name: the UID differs.
     Replaced,
-    Unknown { error: String },
+    /// The API server did not answer within 2 s, or with an error.
+    Unknown {
+        /// The error, for people.
+        error: String,
+    },
 }
 
 pub(crate) fn now(read: &Read, uid: &str) -> PodNow {

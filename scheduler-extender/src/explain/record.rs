@@ -14,16 +14,23 @@ use crate::{
     underlay::{CheckedOffer, UnderlayResult},
 };
 
+/// One planning round of one pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
+    /// The pod's namespace.
     pub namespace: String,
+    /// The pod's name.
     pub pod: String,
+    /// The pod's UID.
     pub uid: String,
     /// Milliseconds since 1970.
     pub at_unix_millis: u64,
+    /// Duration of the rules' calls and their evaluation, in microseconds, without the underlay.
     pub took_micros: u64,
+    /// Number of usable nodes, with those of the underlay's offers.
     pub usable: usize,
+    /// The rules of all offers that govern the pod.
     pub rules: Vec<RuleRecord>,
     /// Sorted by rank: the best first, unusable nodes last.
     pub nodes: Vec<NodeRecord>,
@@ -38,16 +45,19 @@ pub struct Record {
     pub pod_now: Option<PodNow>,
 }
 
+/// Filter's answer to kube-scheduler.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerRecord {
     /// `ties`, `decisive` or `shortlist`, as `--answer`.
     pub mode: String,
+    /// Names of the returned nodes; empty if no node is usable.
     pub nodes: Vec<String>,
     /// Number of nodes that tie for best.
     pub tied: usize,
 }
 
+/// The underlay controller's answer to Discover, or why it was not called.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayRecord {
@@ -55,10 +65,12 @@ pub struct UnderlayRecord {
     pub service: String,
     /// `Offered`, or the code of the reason for no offer.
     pub outcome: String,
+    /// The error, for people; absent if `outcome` alone says it all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Number of eligible nodes in the request.
     pub asked_nodes: usize,
+    /// Duration of Discover in microseconds.
     pub took_micros: u64,
     /// Accepted offers, then refused offers.
     pub offers: Vec<UnderlayOffer>,
@@ -67,11 +79,15 @@ pub struct UnderlayRecord {
     pub left_out: usize,
 }
 
+/// An allocation that the underlay controller offers, to make one node usable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayOffer {
+    /// The controller's id; of a refused offer its first 64 characters.
     pub id: String,
+    /// The node's name; of a refused offer its first 64 characters.
     pub node: String,
+    /// The controller's cost of the allocation; lower is better, a negative one is refused.
     pub cost: i64,
     /// Milliseconds since 1970; absent: no expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,13 +97,19 @@ pub struct UnderlayOffer {
     pub refused: Option<String>,
 }
 
+/// One rule of one offer, with its provider's result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleRecord {
+    /// The offer's name, in the pod's namespace.
     pub offer: String,
+    /// The rule's name; the policy's name if the policy does not exist.
     pub rule: String,
+    /// The wanted value: a text that only the provider interprets.
     pub request: String,
+    /// The worst acceptable value, likewise; may be empty.
     pub limit: String,
+    /// Relative to the other rules of the offer.
     pub weight: u32,
     /// `namespace/name` of the Service.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,33 +118,43 @@ pub struct RuleRecord {
     pub outcome: String,
     /// False if the rule was ignored because it has no answer.
     pub counted: bool,
+    /// The error behind the code, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Duration of the call in microseconds; 0 for a cached answer.
     pub took_micros: u64,
+    /// The costs are a cached answer.
     pub reused: bool,
 }
 
+/// The decision on one node of the request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRecord {
+    /// The node's name.
     pub node: String,
+    /// The rules, or an accepted offer of the underlay, let the pod run there.
     pub usable: bool,
     /// 0 to 10.
     pub score: u8,
+    /// `rule/Code` of an unusable node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// In the order of the record's rules.
     pub costs: Vec<CostRecord>,
 }
 
+/// One provider's answer for one node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CostRecord {
     /// Absent if the answer lacks the node, or there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
+    /// The provider's reason code for the cost; empty without a valid one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
+    /// The provider's text for people; may have figures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
