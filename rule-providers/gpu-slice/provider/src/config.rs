@@ -1,9 +1,13 @@
 use tautline_gpu_placement::{Names, RequestClass, policy};
 
+/// The configuration of the provider.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
+    /// How nodes and cards are chosen.
     pub policy: policy::PolicyName,
+    /// Names of the resources, labels and annotations that tell of GPUs.
     pub names: Names,
+    /// The order in which equally good nodes are filled.
     pub order: NodeOrder,
     /// The distribution of requests to plan for; `None`: learned from the cluster.
     pub classes: Option<Vec<(RequestClass, f64)>>,
@@ -17,5 +21,6 @@ pub enum NodeOrder {
     /// By a hash of their names, as nodes of one model often have similar names.
     #[default]
     Mixed,
+    /// By their names, ascending.
     Named,
 }

@@ -1,3 +1,5 @@
+//! Devices of DRA drivers: conversion of the objects of `resource.k8s.io/v1`, and their costs.
+
 mod convert;
 mod devices;
 

@@ -5,25 +5,34 @@ use crate::unfit::Unfit;
 /// Costs below this order equally good nodes.
 pub(crate) const POSITION_STEPS: i64 = 1 << 17;
 
+/// One node's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
+    /// The node can take the pod.
     Usable {
         /// The cost in the answer: lower is better, few nodes have the same.
         cost: i64,
+        /// The part of `cost` that only puts equally good nodes in an order.
         tie_break: i64,
         /// The cost in the policy's own unit, in which nodes may be equal.
         policy_cost: i64,
+        /// A text for people, such as what would be left of the cards.
         detail: String,
         /// `None`: no cards are known, or none are requested.
         location: Option<Location>,
     },
+    /// The node cannot take the pod.
     Unusable(Unfit),
 }
 
+/// The cards of a node that the policy chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
+    /// Index of the pool in the node's inventory.
     pub pool: usize,
+    /// The request in the pool's cards; shares are rounded up to the units of shared cards.
     pub shape: Shape,
+    /// Index, in the pool, of the card that gives the share; `None`: the shape has no share.
     pub card: Option<u16>,
 }
 

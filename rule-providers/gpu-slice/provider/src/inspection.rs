@@ -22,6 +22,7 @@ use crate::{
     gpu_request::GpuRequest, state::State,
 };
 
+/// The provider's view of one snapshot.
 #[derive(Debug)]
 pub struct Inspection {
     state: State,
@@ -30,28 +31,38 @@ pub struct Inspection {
     by_rule: HashMap<String, Shape>,
 }
 
+/// A node's GPUs.
 #[derive(Clone, Debug)]
 pub struct NodeGpus<'a> {
+    /// The node's name.
     pub name: &'a Arc<str>,
+    /// Pools of cards with the pods on them, and GPUs of which only the number is known.
     pub inventory: &'a Inventory,
+    /// The free capacity of each pool, in the inventory's order.
     pub capacities: Vec<&'a NodeCapacity>,
 }
 
+/// A pod that requests cards.
 #[derive(Clone, Debug)]
 pub struct CountedRequest {
+    /// `namespace/name`.
     pub pod: String,
+    /// The requested CPU, memory and cards.
     pub shape: Shape,
     /// A rule of an offer states the shape; otherwise the pod does.
     pub by_rule: bool,
 }
 
+/// A request of costs for one pod, as the provider would receive it.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// `None`: no rule governs the pod, and its own requests count.
     pub by: Option<(Arc<Offer>, Arc<str>)>,
+    /// Its eligible nodes are all nodes of the snapshot.
     pub ask: CostRequest,
 }
 
+/// What a pod's offers request of this provider.
 #[derive(Clone, Debug, Default)]
 pub struct Questions {
     /// One for each offer with a rule `gpu-slice`, else one for the pod's own requests.
@@ -97,14 +108,17 @@ impl Inspection {
         inspection
     }
 
+    /// The snapshot that it was made of.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
+    /// Names of the resources, labels and annotations that tell of GPUs.
     pub fn names(&self) -> &Names {
         &self.state.inventory.names
     }
 
+    /// All nodes, sorted by name, also those without GPUs.
     pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
         let mut all: Vec<_> = self.state.inventory.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
@@ -127,10 +141,12 @@ impl Inspection {
         self.state.inventory.class_count()
     }
 
+    /// [`Self::classes`] with the card kinds that may serve them.
     pub fn types(&self) -> PlannedClasses {
         PlannedClasses::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
+    /// The pods that request cards, sorted by name; units of unknown size are left out.
     pub fn requests(&self) -> Vec<CountedRequest> {
         let mut all: Vec<CountedRequest> = self
             .snapshot
@@ -150,6 +166,7 @@ impl Inspection {
         all
     }
 
+    /// The requests for a pod, which need not be in the snapshot.
     pub fn questions(&self, pod: &Pod) -> Questions {
         let mut nodes: Vec<String> = self.snapshot.nodes().map(|n| n.name.to_string()).collect();
         nodes.sort_unstable();
@@ -213,6 +230,7 @@ impl Inspection {
         GpuRequest::new(names, &cost_request.rule, cost_request.workload.as_ref())
     }
 
+    /// The GPUs that the pod requests; Err if the rule cannot be read.
     pub fn request_summary(
         &self,
         cost_request: &CostRequest,
@@ -220,6 +238,7 @@ impl Inspection {
         Ok(RequestSummary::new(&self.request(cost_request)?))
     }
 
+    /// The answer of each eligible node, in the request's order; Err if the rule cannot be read.
     pub fn fits(
         &mut self,
         cost_request: &CostRequest,
@@ -228,6 +247,7 @@ impl Inspection {
         answers::fits(&mut self.state, &self.snapshot, cost_request.clone(), now)
     }
 
+    /// The worst compliance among the target pods; Err if the rule cannot be read.
     pub fn evaluate(&self, request: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
         answers::evaluation(&self.state, &self.snapshot, request)
     }

@@ -1,6 +1,8 @@
 //! The provider of the rule `gpu-slice`: cheapest where the GPUs left are of most use to later
 //! pods.
 
+#![warn(missing_docs)]
+
 mod allocate;
 mod answer_cache;
 mod answers;
@@ -35,4 +37,4 @@ pub use crate::{
     unfit::Unfit,
 };
 
-pub const RULE: &str = "gpu-slice";
+pub(crate) const RULE: &str = "gpu-slice";

@@ -17,9 +17,12 @@ use crate::{
     replicas::{self, ReplicaCosts, Replicas},
 };
 
+/// The configuration of [`run`].
 #[derive(Debug)]
 pub struct ProcessConfig {
+    /// Ports and TLS of the server.
     pub server: tautline_sdk::Config,
+    /// Policy, names and order of nodes.
     pub provider: Config,
     /// How replicas find each other; `None`: there is one.
     pub replicas: Option<replicas::Config>,

@@ -20,6 +20,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// The watch is about as fast as the scheduler's; a malformed claim never comes.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
 
+/// The provider of the rule `gpu-slice`; its clones share one state.
 #[derive(Clone, Debug)]
 pub struct GpuSlice {
     pub(crate) store: ClusterStore,
@@ -29,6 +30,7 @@ pub struct GpuSlice {
 }
 
 impl GpuSlice {
+    /// Reads nodes and pods from `store`, which the caller keeps filled.
     pub fn new(store: ClusterStore, config: Config) -> Self {
         let index_annotation = config.index_annotation.clone();
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -45,16 +47,16 @@ impl GpuSlice {
         }
     }
 
-    pub fn set_slices(&self, list: Vec<Slice>) {
+    pub(crate) fn set_slices(&self, list: Vec<Slice>) {
         self.state.lock().devices.set_slices(list);
     }
 
-    pub fn set_claims(&self, list: Vec<Claim>) {
+    pub(crate) fn set_claims(&self, list: Vec<Claim>) {
         self.state.lock().devices.set_claims(list);
         self.claims.send_replace(());
     }
 
-    pub fn set_classes(&self, list: Vec<Class>) {
+    pub(crate) fn set_classes(&self, list: Vec<Class>) {
         self.state.lock().devices.set_classes(list);
     }
 

@@ -44,7 +44,7 @@ use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, PeerTls};
-pub use costs::ReplicaCosts;
+pub(crate) use costs::ReplicaCosts;
 
 use self::{
     open_grants::OpenGrants,
@@ -75,6 +75,7 @@ impl Granting {
     }
 }
 
+/// An allocator of which one replica grants; the other replicas forward to it.
 pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,

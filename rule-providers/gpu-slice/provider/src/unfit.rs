@@ -1,10 +1,14 @@
 use tautline_core::quantity;
 use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
+/// The reason why a node cannot take a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
+    /// A stable reason code in CamelCase, such as `GpuBusy`.
     pub code: &'static str,
+    /// A text for people; may have figures.
     pub detail: String,
+    /// Removing pods from the node could make it usable.
     pub freeable: bool,
     /// From 0 (nothing of the kind) to 9 (only busy). The closest pool gives the reason.
     pub(crate) closeness: u8,

@@ -4,8 +4,10 @@ use tautline_core::quantity;
 
 use crate::gpu_request::{Amount, GpuRequest};
 
+/// The GPUs that a pod requests, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
+    /// Such as `2 whole cards` or `250m of one card`; `None`: no GPU is requested.
     pub gpu: Option<String>,
     /// The minimum when the node degrades, in the same form.
     pub minimum: Option<String>,
@@ -13,7 +15,9 @@ pub struct RequestSummary {
     pub models: Arc<[Arc<str>]>,
     /// The rule states it; otherwise the pod does.
     pub by_rule: bool,
+    /// Thousandths of a core.
     pub cpu_milli: i64,
+    /// Main memory in bytes.
     pub memory_bytes: i64,
 }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 use tautline_runtime::{lease, tls::ClientFiles};
 use tautline_sdk::MAX_HOLD;
 
+/// The Lease of the replicas, and TLS between them.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its identity has the address.
@@ -12,9 +13,12 @@ pub struct Config {
     pub(super) hold: Duration,
 }
 
+/// TLS of calls to the replica that holds the Lease.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
+    /// CA of the replicas and this replica's client certificate; reloaded when they change.
     pub files: ClientFiles,
+    /// Name that the server certificate of each replica must have.
     pub name: String,
 }
 
@@ -29,6 +33,7 @@ impl Config {
         }
     }
 
+    /// Calls the holder over TLS, which it must serve; without this call, in plain text.
     #[must_use]
     pub fn with_tls(mut self, tls: PeerTls) -> Self {
         self.tls = Some(tls);

@@ -7,7 +7,7 @@ use tautline_sdk::{
 use super::Replicas;
 
 /// A standby lacks reservations: its answers have no version and no validity.
-pub struct ReplicaCosts<P> {
+pub(crate) struct ReplicaCosts<P> {
     pub provider: Arc<P>,
     pub replicas: Arc<Replicas<P>>,
 }

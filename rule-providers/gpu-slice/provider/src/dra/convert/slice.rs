@@ -15,6 +15,7 @@ use tautline_gpu_placement::dra::{
 
 use super::{ConvertError, amount, name, pool_id};
 
+/// The devices of a slice with their counters; Err: an amount cannot be read.
 pub fn resource_slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
     let spec = &slice.spec;
     let access = access(

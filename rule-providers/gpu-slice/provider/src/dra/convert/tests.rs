@@ -57,8 +57,11 @@ fn slices_with_all_that_devices_have() {
     assert_eq!((got.generation, got.slices), (3, 2));
     assert_eq!(got.access, Access::Node("n".into()));
     let device = &got.devices[0];
-    assert_eq!(device.text("uuid"), Some("U"));
-    assert_eq!(device.text("driverVersion"), Some("1.2.3"));
+    assert_eq!(device.attributes["uuid"], Attribute::Text("U".into()));
+    assert_eq!(
+        device.attributes["driverVersion"],
+        Attribute::Version("1.2.3".into())
+    );
     assert_eq!(device.attributes["index"], Attribute::Int(7));
     assert_eq!(device.attributes["ecc"], Attribute::Bool(true));
     assert!(
