@@ -9,13 +9,16 @@ use crate::{
 /// The total requests at which arrivals end, in percent of all cards.
 const UNTIL_PERCENT: i64 = 130;
 
+/// The order in which pods arrive, and in which nodes are filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
+    /// The order's number, and the seed of random numbers.
     pub seed: u64,
+    /// Indexes of the workload's pods; one may arrive several times.
     pub pods: Vec<u32>,
     /// Indices of the trace's nodes; of equally good ones the first wins.
     pub nodes: Vec<u32>,
-    pub drawn: bool,
+    pub(crate) drawn: bool,
 }
 
 impl Arrivals {

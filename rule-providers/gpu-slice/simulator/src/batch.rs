@@ -21,45 +21,67 @@ use crate::{
     trace::{Trace, Workload},
 };
 
+/// A trace's runs: one for each workload, seed and policy.
 #[derive(Clone, Debug)]
 pub struct Experiment {
+    /// The recorded cluster.
     pub trace: Trace,
+    /// The workloads with their seeds.
     pub workloads: Vec<(Workload, Vec<SeedRun>)>,
+    /// The policies to compare.
     pub policies: Vec<PolicyName>,
+    /// The choice between equally good nodes.
     pub ties: Ties,
 }
 
+/// What one seed determines.
 #[derive(Clone, Debug)]
 pub struct SeedRun {
+    /// Pods that never leave.
     pub arrivals: Arrivals,
-    pub churn: Option<churn::ChurnPlan>,
+    pub(crate) churn: Option<churn::ChurnPlan>,
 }
 
+/// The figures of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
+    /// The workload's name.
     pub workload: String,
+    /// The number of the order of arrivals.
     pub seed: u64,
+    /// The policy's name.
     pub policy: &'static str,
     /// Used GPU in percent at an arrived load of 100 %; absent if the load stayed below it.
     pub allocation_at_100: Option<f64>,
+    /// The same at 130 %.
     pub allocation_at_130: Option<f64>,
     /// Idle GPU in percent that the expected next pod cannot use.
     pub fragmentation_at_100: Option<f64>,
+    /// Number of pods that fit nowhere.
     pub dropped: usize,
+    /// Duration of the run without churn, rounded to milliseconds.
     pub seconds: f64,
+    /// Figures of a second run, with pods that leave.
     #[serde(flatten)]
     pub churn: Option<churn::Figures>,
 }
 
+/// A run's figures and curves.
 #[derive(Clone, Debug)]
 pub struct RunResult {
+    /// The policy that placed the pods.
     pub policy: PolicyName,
+    /// Values of the curves at some loads, and counts.
     pub figures: Figures,
+    /// Used GPU in percent of all.
     pub allocation: Curve,
+    /// Idle GPU that the expected next pod cannot use, in percent of all.
     pub fragmentation: Curve,
 }
 
 impl Experiment {
+    /// Reads pods and arrivals. `churn`: how often the arrivals come in the second runs, with pods
+    /// that leave; `None`: no such runs.
     pub fn prepare(
         trace: Trace,
         workloads: &[String],
@@ -89,6 +111,7 @@ impl Experiment {
         })
     }
 
+    /// Number of arrivals in all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
         let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
@@ -96,6 +119,7 @@ impl Experiment {
         (one * self.policies.len()) as u64
     }
 
+    /// Workloads and seeds whose arrivals the trace lacks: they were drawn at random.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
         let mut drawn = Vec::new();
         for (workload, orders) in &self.workloads {
@@ -158,6 +182,7 @@ impl Experiment {
 }
 
 impl RunResult {
+    /// Without figures of churn; `seconds`: duration of the run.
     pub fn from_record(
         trace: &Trace,
         workload: &Workload,

@@ -19,12 +19,13 @@ use crate::{
     trace::{Trace, Workload},
 };
 
+/// The smallest factor that `tautline simulate --churn` accepts.
 pub const LEAST_FACTOR: u32 = 4;
 const LONGEST_STAY: f64 = 0.25;
 const DONOR_WORKLOAD: &str = "default";
 
 #[derive(Clone, Debug)]
-pub struct ChurnPlan {
+pub(crate) struct ChurnPlan {
     /// Pod and seconds.
     stays: Vec<(u32, f64)>,
     /// Seconds between arrivals.
@@ -32,12 +33,14 @@ pub struct ChurnPlan {
     seed: u64,
 }
 
+/// Means over the arrivals of the second half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// GPU that all pods would hold without drops, in percent of all GPU.
     pub churn_offered: f64,
     /// Used GPU in percent of all.
     pub churn_allocation: f64,
+    /// Pods that fit on arrival, in percent of all.
     pub churn_placed: f64,
 }
 

@@ -16,30 +16,47 @@ use crate::{
 
 const UNLIMITED: i64 = i64::MAX / 4;
 
+/// A node's free cards of one kind.
 #[derive(Clone, Debug)]
 pub struct NodePool {
+    /// Product and sharing mode of the cards.
     pub kind: CardKind,
+    /// Free thousandths of a core.
     pub cpu_milli: i64,
+    /// Free main memory in bytes.
     pub memory_bytes: i64,
     /// Thousandths left.
     pub cards: Vec<u16>,
 }
 
+/// A cluster's free capacity, and the requests to fill it with.
 #[derive(Clone, Debug, Default)]
 pub struct OwnCluster {
+    /// One for each node and kind of its cards.
     pub pools: Vec<NodePool>,
+    /// Requests of known pods; all are equally likely.
     pub mix: Vec<Shape>,
 }
 
+/// A change to a cluster: `slices=250m`, or `add=10xh200x8,cpu=192,memory=2Ti`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Every requested share has this size, and shared cards are cut into units of it.
-    Slices { milli: u16 },
+    Slices {
+        /// Thousandths of a card, 1 to 999.
+        milli: u16,
+    },
+    /// More nodes with free cards, of the sharing mode that most cards have.
     Add {
+        /// Number of nodes, 1 to 100,000.
         nodes: usize,
+        /// Product name of the cards.
         product: String,
+        /// Cards of each node, 1 to 64.
         cards: u16,
+        /// Thousandths of a core of each node; `None`: unlimited.
         cpu_milli: Option<i64>,
+        /// Main memory of each node in bytes; `None`: unlimited.
         memory_bytes: Option<i64>,
     },
 }
@@ -109,19 +126,29 @@ impl fmt::Display for Change {
     }
 }
 
+/// The figures of one case and policy, means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
+    /// `now`, or the text of the change.
     pub case: String,
+    /// The policy's name.
     pub policy: &'static str,
+    /// Number of nodes with cards; one with cards of two kinds counts twice.
     pub nodes: usize,
+    /// Number of cards.
     pub cards: usize,
+    /// Number of further pods that fit.
     pub fit: f64,
+    /// `fit` minus that of the case `now`; `None` until the caller sets it.
     pub difference: Option<f64>,
+    /// Used GPU in percent of all, before the fill.
     pub allocation_now: f64,
+    /// Used GPU in percent of all, after the fill.
     pub allocation_full: f64,
 }
 
 impl OwnCluster {
+    /// A copy with the change.
     pub fn with_change(&self, change: &Change) -> Self {
         let mut changed = self.clone();
         match change {

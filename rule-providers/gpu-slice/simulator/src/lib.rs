@@ -4,22 +4,25 @@
 //! with Fragmentation Gradient Descent" (USENIX ATC 2023), on Alibaba's openb trace or one of
 //! the same layout: pods arrive one by one and never leave; one that fits nowhere is dropped.
 
-pub mod arrivals;
-pub mod batch;
+#![warn(missing_docs)]
+
+mod arrivals;
+mod batch;
 pub mod churn;
-pub mod curve;
-pub mod error;
+mod curve;
+mod error;
 mod files;
 pub mod fill;
-pub mod published;
+mod published;
 pub mod report;
 pub mod run;
 pub mod ties;
-pub mod trace;
+mod trace;
 
 pub use arrivals::Arrivals;
-pub use batch::{Experiment, Figures, RunResult};
-pub use error::Error;
+pub use batch::{Experiment, Figures, RunResult, SeedRun};
+pub use curve::Curve;
+pub use error::{Error, FileLocation};
 pub use published::PublishedCurves;
 pub use ties::Ties;
-pub use trace::{Trace, Workload};
+pub use trace::{Node, Pod, Trace, Workload};

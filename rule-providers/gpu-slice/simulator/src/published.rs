@@ -8,6 +8,7 @@ use crate::{
     files::{self, Table},
 };
 
+/// Published curves of allocation, by workload, policy and seed.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedCurves(HashMap<(String, PolicyName, u64), Curve>);
 
@@ -21,6 +22,7 @@ fn policy(published: &str) -> Option<PolicyName> {
 }
 
 impl PublishedCurves {
+    /// Reads `expected/analysis_allo_discrete.csv` in the trace's folder; empty without this file.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join("expected/analysis_allo_discrete.csv");
         if !files::exists(&path) {
@@ -42,6 +44,7 @@ impl PublishedCurves {
         Ok(Self(all))
     }
 
+    /// `None`: not published.
     pub fn curve(&self, workload: &str, policy: PolicyName, seed: u64) -> Option<&Curve> {
         self.0.get(&(workload.to_owned(), policy, seed))
     }

@@ -1,3 +1,5 @@
+//! One run: pods arrive, and the policy places each of them or drops it.
+
 use tautline_gpu_placement::{
     CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape, SharingMode,
     policy::PolicyName,
@@ -12,9 +14,10 @@ use crate::{
 
 pub(crate) const PROGRESS_EVERY: usize = 256;
 
+/// The cluster of a trace while pods are placed on it.
 #[derive(Debug)]
 pub struct Cluster {
-    pub costs: CostCache,
+    costs: CostCache,
     cards: i64,
     used_milli: i64,
     classes: PlannedClasses,
@@ -23,6 +26,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// Without pods. Nodes have the indexes of `order.nodes`.
     pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
         let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
         let nodes: Vec<_> = order
@@ -79,6 +83,8 @@ impl Cluster {
         self.place_on(shape, node, place.card)
     }
 
+    /// `node`: an index of the order's nodes; `card`: the card that gives the share. `None`: too
+    /// little is free there.
     pub fn place_on(&mut self, shape: &Shape, node: usize, card: Option<u16>) -> Option<PlacedPod> {
         let mut capacity = self.costs.capacity(node)?.clone();
         let grant = capacity.take(shape, card.map(usize::from)).ok()?;
@@ -87,7 +93,7 @@ impl Cluster {
         Some(PlacedPod { node, grant })
     }
 
-    pub fn remove(&mut self, shape: &Shape, placed: &PlacedPod) {
+    pub(crate) fn remove(&mut self, shape: &Shape, placed: &PlacedPod) {
         if let Some(mut capacity) = self.costs.capacity(placed.node).cloned() {
             capacity.release(shape, &placed.grant);
             self.used_milli -= shape.milli();
@@ -102,7 +108,7 @@ impl Cluster {
         self.costs.set_capacity(node, Some(capacity));
     }
 
-    pub fn allocation(&self) -> f64 {
+    pub(crate) fn allocation(&self) -> f64 {
         curve::allocation(self.cards, self.used_milli)
     }
 
@@ -112,22 +118,26 @@ impl Cluster {
     }
 }
 
+/// A pod's node and cards.
 #[derive(Clone, Debug)]
 pub struct PlacedPod {
-    pub node: usize,
+    pub(crate) node: usize,
+    /// The parts of the node's cards that the pod holds.
     pub grant: tautline_gpu_placement::CardGrant,
 }
 
+/// Load, allocation and fragmentation after each arrival.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
     arrived_milli: i64,
     arrived: Vec<i64>,
     allocation: Vec<f64>,
     fragmentation: Vec<f64>,
-    pub dropped: usize,
+    pub(crate) dropped: usize,
 }
 
 impl RunRecord {
+    /// Adds an arrival; `cluster` is its state afterwards.
     pub fn arrival(&mut self, shape: &Shape, placed: bool, cluster: &Cluster) {
         self.arrived_milli += shape.milli();
         self.arrived.push(self.arrived_milli);
@@ -136,7 +146,7 @@ impl RunRecord {
         self.dropped += usize::from(!placed);
     }
 
-    pub fn curves(&self, cards: i64) -> (Curve, Curve) {
+    pub(crate) fn curves(&self, cards: i64) -> (Curve, Curve) {
         (
             curve::curve(cards, &self.arrived, &self.allocation),
             curve::curve(cards, &self.arrived, &self.fragmentation),
@@ -144,7 +154,7 @@ impl RunRecord {
     }
 }
 
-pub fn run(
+pub(crate) fn run(
     trace: &Trace,
     workload: &Workload,
     order: &Arrivals,

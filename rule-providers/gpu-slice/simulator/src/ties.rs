@@ -1,3 +1,5 @@
+//! The choice between equally good nodes.
+
 use std::str::FromStr;
 
 /// The choice between equally good nodes.
@@ -22,10 +24,12 @@ impl FromStr for Ties {
     }
 }
 
+/// Chooses one of equally good nodes, which it gets one after the other.
 #[derive(Debug)]
 pub struct TieBreaker(Option<fastrand::Rng>);
 
 impl TieBreaker {
+    /// `seed` is only for [`Ties::Random`].
     pub fn new(ties: Ties, seed: u64) -> Self {
         Self(match ties {
             Ties::First => None,

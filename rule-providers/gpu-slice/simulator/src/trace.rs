@@ -17,37 +17,51 @@ use crate::{
 const MAX_AMOUNT: i64 = 1 << 40;
 const MAX_CARDS: i64 = 64;
 
+/// A node of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
+    /// The column `sn`.
     pub name: String,
+    /// Thousandths of a core.
     pub cpu_milli: i64,
+    /// Main memory in bytes.
     pub memory_bytes: i64,
+    /// Number of cards, 0 to 64.
     pub cards: u16,
+    /// Product name of the cards, such as `V100M32`.
     pub model: Arc<str>,
 }
 
+/// A pod of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    pub name: String,
+    pub(crate) name: String,
+    /// Index of its request in [`Workload::shapes`].
     pub shape: u32,
     /// In seconds.
     pub lifetime: Option<u64>,
 }
 
+/// A file `pods/NAME.csv` of the trace.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    pub name: String,
+    pub(crate) name: String,
+    /// The different requests of its pods.
     pub shapes: Vec<Shape>,
+    /// Sorted by name.
     pub pods: Vec<Pod>,
 }
 
+/// A folder with a recorded cluster.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    pub dir: PathBuf,
+    pub(crate) dir: PathBuf,
+    /// Sorted by name.
     pub nodes: Vec<Node>,
 }
 
 impl Trace {
+    /// Reads `nodes.csv`; Err also if no node has a card.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let table = Table::read(&dir.join("nodes.csv"))?;
         let node = |row: Row<'_>| {
@@ -73,10 +87,11 @@ impl Trace {
         })
     }
 
-    pub fn cards(&self) -> i64 {
+    pub(crate) fn cards(&self) -> i64 {
         self.nodes.iter().map(|n| i64::from(n.cards)).sum()
     }
 
+    /// Names of the files in `pods`, sorted, without `.csv` and `.gz`.
     pub fn workloads(&self) -> Result<Vec<String>, Error> {
         let dir = self.dir.join("pods");
         let read = |source| Error::Read {
@@ -95,7 +110,7 @@ impl Trace {
         Ok(names)
     }
 
-    pub fn workload(&self, name: &str) -> Result<Workload, Error> {
+    pub(crate) fn workload(&self, name: &str) -> Result<Workload, Error> {
         let known = self.workloads()?;
         if !known.iter().any(|k| k == name) {
             return Err(Error::Invalid(format!(
@@ -133,6 +148,7 @@ impl Workload {
         })
     }
 
+    /// `pod` is an index of `pods`.
     pub fn shape_of(&self, pod: u32) -> &Shape {
         &self.shapes[self.pods[pod as usize].shape as usize]
     }
