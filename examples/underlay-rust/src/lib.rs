@@ -1,6 +1,8 @@
 //! An underlay controller that allocates paths in memory and logs them in a journal. It shows
 //! docs/underlay.md: unique ids, an idempotent Allocate, a final Release.
 
+#![warn(missing_docs)]
+
 use std::{
     fs::{self, File},
     io,

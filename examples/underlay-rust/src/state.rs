@@ -13,18 +13,24 @@ use tonic::Status;
 /// The calls of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
+    /// Asks for offers: one for each node that has a cost.
     Discover,
+    /// Makes an open offer an allocation.
     Allocate,
+    /// Ends an allocation.
     Release,
+    /// Strengthens or adds a path of a pod whose rule is broken.
     Mitigate,
 }
 
 /// A call and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
+    /// The called method.
     pub verb: Verb,
     /// Ids of the request or the answer; of a Discover all offered ids.
     pub ids: Vec<String>,
+    /// False: it returned an error.
     pub ok: bool,
 }
 
@@ -39,6 +45,7 @@ pub struct State {
     pub offered: BTreeMap<String, (String, SystemTime)>,
     /// Nodes of allocations by id.
     pub allocated: BTreeMap<String, String>,
+    /// All calls so far, the oldest first.
     pub calls: Vec<Call>,
     /// Requests of Discover.
     pub discovered: Vec<DiscoverRequest>,
