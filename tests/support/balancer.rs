@@ -14,6 +14,7 @@ use tokio::{
     task::{JoinHandle, JoinSet},
 };
 
+/// A running balancer.
 pub struct Balancer {
     /// Where clients connect.
     pub address: SocketAddr,
@@ -25,6 +26,7 @@ pub struct Balancer {
 type Backends = Arc<Mutex<Vec<SocketAddr>>>;
 
 impl Balancer {
+    /// Listens on a free port of loopback.
     pub async fn start(backends: Vec<SocketAddr>) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

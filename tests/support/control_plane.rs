@@ -27,7 +27,10 @@ pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A control plane; it ends when this value is dropped.
 pub struct ControlPlane {
+    /// A client that may do everything.
     pub client: Client,
+    /// The test's folder: logs, certificates, kubeconfigs, data of etcd. Dropping it deletes the
+    /// folder.
     pub dir: TempDir,
     pub(crate) binaries: PathBuf,
     /// The other components, by name.

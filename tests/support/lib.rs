@@ -2,6 +2,8 @@
 //! kube-controller-manager, and kwok in place of kubelets, built by
 //! `tests/control-plane/build`), and our servers as processes of the real binary.
 
+#![warn(missing_docs)]
+
 pub mod balancer;
 pub mod bench;
 mod components;

@@ -40,6 +40,7 @@ pub struct KeepAlive {
 }
 
 impl KeepAlive {
+    /// Connects to `host`, which is `ADDRESS:PORT`.
     pub async fn open(host: &str) -> Result<Self> {
         let stream = tokio::net::TcpStream::connect(host).await?;
         stream.set_nodelay(true)?;

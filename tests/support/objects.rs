@@ -224,8 +224,11 @@ pub async fn events(client: &Client, namespace: &str, name: &str) -> String {
 /// The API server's response: status, body and warnings.
 #[derive(Debug)]
 pub struct Response {
+    /// The HTTP status.
     pub status: u16,
+    /// The object, or the `Status` of a refusal.
     pub body: Value,
+    /// The texts of the `Warning` headers.
     pub warnings: Vec<String>,
 }
 

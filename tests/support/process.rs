@@ -56,6 +56,7 @@ impl Process {
         })
     }
 
+    /// The process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -127,6 +128,7 @@ impl Process {
         kilobytes.unwrap_or(0) * 1024
     }
 
+    /// The whole log, also of earlier processes with this name; empty if it cannot be read.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -38,9 +38,11 @@ pub fn binary() -> Result<PathBuf> {
 
 /// A server with its ports.
 pub struct Server {
+    /// The process; a restart replaces it.
     pub process: Process,
     /// The port of `--listen`; 0 for a server with only an admin port.
     pub port: u16,
+    /// The port of `--admin`.
     pub admin: u16,
     name: String,
     binary: PathBuf,
