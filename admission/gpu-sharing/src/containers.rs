@@ -6,11 +6,16 @@ use crate::{Names, Refusal, text::shown};
 /// For an extended resource the API server requires a limit and an equal request.
 const HALVES: [&str; 2] = ["limits", "requests"];
 
+/// The new request of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
+    /// The container's name.
     pub container: String,
+    /// Whether it is an init container.
     pub init: bool,
+    /// Whole cards that it requested.
     pub cards: i64,
+    /// Units that it requests now: `cards` times the ratio, plus units it requested before.
     pub units: i64,
 }
 

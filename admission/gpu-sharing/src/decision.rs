@@ -6,16 +6,23 @@ use crate::{
     Change, Names, Policy, annotations, containers::gpu_containers, text::quoted, workload_ratio,
 };
 
+/// The decision on one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
+    /// Admitted without a change.
     Unchanged(Unchanged),
+    /// Admitted with units in place of whole cards.
     Mutate(Mutation),
+    /// Refused: an annotation, a request, or the rule that matches is invalid.
     Refuse(Refusal),
 }
 
+/// Why a pod stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unchanged {
+    /// No container requests a whole card.
     NoCards,
+    /// Key of the annotation `optimize` whose value is `"false"`.
     OptedOut(String),
     /// No annotation and no rule opts in.
     NotAsked {
@@ -24,34 +31,49 @@ pub enum Unchanged {
     },
 }
 
+/// The change of a pod whose containers request cards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mutation {
+    /// JSON Patch operations (RFC 6902) on the pod.
     pub patch: Vec<Value>,
-    /// Units of one card, 1 to [`crate::MAX_RATIO`].
+    /// Units of one card, 1 to 64.
     pub ratio: i64,
+    /// Where the ratio comes from.
     pub source: Source,
+    /// What opted the pod in.
     pub cause: Cause,
+    /// One for each container that requested cards; init containers come first.
     pub changes: Vec<Change>,
 }
 
+/// What opts a pod in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
+    /// Key of the annotation `optimize` whose value is `"true"`.
     Annotation(String),
+    /// Index of the first rule that matches the pod.
     Rule(usize),
 }
 
+/// Where a ratio comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// Key of the annotation, `slice-ratio` or `workload-type`.
     Annotation(String),
+    /// Index of the rule with the `sliceRatio`.
     RuleRatio(usize),
+    /// Index of the rule with the `workloadType`.
     RuleWorkload(usize),
+    /// Neither annotations nor the rule give one, so it is 1.
     Default,
 }
 
+/// Why a pod is refused, in words for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
+/// Decides on a new pod in `namespace`; without a policy only annotations count.
 pub fn decide(names: &Names, policy: Option<&Policy>, namespace: &str, pod: &Value) -> Decision {
     decided(names, policy, namespace, pod).unwrap_or_else(Decision::Refuse)
 }

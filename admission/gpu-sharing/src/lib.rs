@@ -7,6 +7,8 @@
 //! `castops.io/slice-ratio`, annotation `castops.io/workload-type`, the rule's `sliceRatio`, the
 //! rule's `workloadType`, 1. The domain `tautline.io` works as well.
 
+#![warn(missing_docs)]
+
 mod annotations;
 mod containers;
 mod decision;
@@ -19,9 +21,9 @@ pub use decision::{Cause, Decision, Mutation, Refusal, Source, Unchanged, decide
 pub use names::{Names, NamesError};
 pub use policy::{BadRule, Policy, PolicyError};
 
-pub const MAX_RATIO: i64 = 64;
+pub(crate) const MAX_RATIO: i64 = 64;
 
-pub const WORKLOADS: [(&str, i64); 4] =
+pub(crate) const WORKLOADS: [(&str, i64); 4] =
     [("training", 4), ("inference", 2), ("batch", 2), ("dev", 1)];
 
 fn workload_ratio(workload: &str) -> Option<i64> {

@@ -1,11 +1,14 @@
+/// Names of the extended resources for whole and for shared cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     pub(crate) whole: String,
     pub(crate) shared: String,
 }
 
+/// Names that cannot be used for the resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamesError {
+    /// A name that is not `DOMAIN/NAME`.
     #[error("{0:?} is no extended resource; write DOMAIN/NAME, such as nvidia.com/gpu")]
     NoResource(String),
     /// With equal names each review of a pod would multiply its request again.
@@ -14,6 +17,7 @@ pub enum NamesError {
 }
 
 impl Names {
+    /// Err if a name is not `DOMAIN/NAME`, or if both are equal.
     pub fn new(whole: &str, shared: &str) -> Result<Self, NamesError> {
         for name in [whole, shared] {
             let parts = name.split_once('/');
@@ -31,10 +35,12 @@ impl Names {
         })
     }
 
+    /// The resource of whole cards, by default `nvidia.com/gpu`.
     pub fn whole(&self) -> &str {
         &self.whole
     }
 
+    /// The resource of shared cards, by default `nvidia.com/gpu-shared`.
     pub fn shared(&self) -> &str {
         &self.shared
     }

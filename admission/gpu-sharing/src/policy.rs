@@ -22,6 +22,7 @@ use crate::{
 const MOST_WARNINGS: usize = 20;
 const FIELDS: [&str; 4] = ["namespaces", "labelSelector", "workloadType", "sliceRatio"];
 
+/// A parsed slice policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     rules: Vec<Rule>,
@@ -42,18 +43,24 @@ pub(crate) struct Rule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{rule}]: {what}")]
 pub struct BadRule {
-    pub rule: usize,
-    pub what: String,
+    pub(crate) rule: usize,
+    pub(crate) what: String,
 }
 
+/// Why a policy cannot be used at all. A bad rule alone is no error.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
+    /// The text is not JSON.
     #[error("it is no JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// A value of a wrong type.
     #[error("{at} is {found}; write {wanted}")]
     Form {
+        /// Its path, such as `rules[0].sliceRatio`.
         at: String,
+        /// The value, on one line and shortened.
         found: String,
+        /// The type to write instead.
         wanted: &'static str,
     },
 }
@@ -79,10 +86,12 @@ impl Policy {
         Ok(policy)
     }
 
+    /// The number of rules, including bad ones.
     pub fn rules(&self) -> usize {
         self.rules.len()
     }
 
+    /// The bad rules, in the policy's order.
     pub fn bad_rules(&self) -> &[BadRule] {
         &self.bad
     }

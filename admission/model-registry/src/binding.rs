@@ -59,6 +59,7 @@ pub fn policy_ref(binding: &Value) -> &str {
         .unwrap_or_default()
 }
 
+/// The error of a binding whose AutoscalingPolicy does not exist.
 pub fn missing_policy(binding: &Value) -> FieldError {
     let name = policy_ref(binding);
     let detail = "there is no AutoscalingPolicy of this name in the namespace";

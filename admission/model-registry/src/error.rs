@@ -8,16 +8,17 @@ const MOST: usize = 1000;
 /// The longest value shown whole, in bytes.
 const SHOWN: usize = 200;
 
+/// The error of one field, displayed in the wording of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// For example `spec.backends[0].workers`.
-    pub path: String,
-    pub problem: Problem,
-    pub detail: String,
+    pub(crate) path: String,
+    pub(crate) problem: Problem,
+    pub(crate) detail: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub(crate) enum Problem {
     Invalid(String),
     /// A value of a wrong type, as JSON: the object cannot be decoded.
     Malformed(String),
@@ -27,6 +28,7 @@ pub enum Problem {
 }
 
 impl FieldError {
+    /// Whether the value has a wrong type, so that the object cannot be decoded.
     pub fn is_malformed(&self) -> bool {
         matches!(self.problem, Problem::Malformed(_))
     }
@@ -72,6 +74,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
+/// All errors as one text: a heading, then a line for each.
 pub fn message(errors: &[FieldError]) -> String {
     let mut out = "validation failed:".to_owned();
     for error in errors {

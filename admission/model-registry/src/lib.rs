@@ -5,6 +5,8 @@
 //! A model has one of two forms: `spec.backends`, a list whose members scale between
 //! minReplicas and maxReplicas, or the current `spec.backend` with a fixed number of replicas.
 
+#![warn(missing_docs)]
+
 mod binding;
 mod defaults;
 mod error;
@@ -18,21 +20,25 @@ use serde_json::Value;
 pub use binding::{missing_policy, policy_ref};
 pub use defaults::defaults;
 use error::Errors;
-pub use error::{FieldError, Problem, message};
+pub use error::{FieldError, message};
 use field_ref::FieldRef;
 
 /// Kthena's group up to v0.1.
 const FORMER_GROUP: &str = "registry.volcano.sh/";
 
+/// A kind of Kthena's model registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Model, or ModelBooster as its current name is.
     Model,
+    /// Metrics, targets and behavior of autoscaling.
     AutoscalingPolicy,
+    /// Applies an AutoscalingPolicy to one target or to several.
     AutoscalingPolicyBinding,
 }
 
 impl Kind {
+    /// The kind of this name, in the former or current spelling; `None` for other kinds.
     pub fn named(kind: &str) -> Option<Self> {
         Some(match kind {
             "Model" | "ModelBooster" => Self::Model,

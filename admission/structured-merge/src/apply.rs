@@ -36,12 +36,14 @@ pub fn check_apply<'a>(
     Ok(checked(schema, live, configuration))
 }
 
+/// A valid configuration that changes the live object with which it was checked.
 pub struct Checked<'a> {
     schema: &'a Schema,
     configuration: Value,
 }
 
 impl Checked<'_> {
+    /// Merges into `live`, which must be that live object.
     pub fn merge_into(self, live: &mut Value) {
         let definitions = &*self.schema.definitions;
         Merge { definitions }.merge(self.schema.type_ref(), live, self.configuration);

@@ -12,6 +12,8 @@
 //! Sources: KEP-3962 (mutating admission policies), KEP-555 (server-side apply), and
 //! `sigs.k8s.io/structured-merge-diff` v6, with which the end-to-end tests compare each merge.
 
+#![warn(missing_docs)]
+
 mod apply;
 mod check;
 mod document;

@@ -22,22 +22,32 @@ pub struct Schema {
     atomic: Option<bool>,
 }
 
+/// The kind of values that a schema declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Declared fields, and possibly free ones.
     Object,
+    /// Free fields only, with values of one type.
     Map,
+    /// A list: atomic, a set or keyed.
     List,
+    /// A string, with any format that has no shape of its own.
     String,
+    /// A time (RFC 3339), such as `"2026-01-02T03:04:05Z"`.
     Time,
+    /// Bytes in base64, with padding.
     Bytes,
+    /// A whole number; `5.0` is one too.
     Integer,
+    /// A number, whole or not.
     Number,
+    /// `true` or `false`.
     Boolean,
     /// A port, a share: `80`, `"http"`, `"25%"`.
     IntOrString,
     /// A resource quantity: `"500m"`, `2`.
     Quantity,
+    /// A value of any type: the schema declares none.
     Any,
 }
 
@@ -72,6 +82,7 @@ impl Schemas {
         self.schema(&Reference::named(index))
     }
 
+    /// Group, version and kind of each kind with a schema, unordered.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let kinds = self.definitions.kinds.keys();
         kinds.map(|(group, version, kind)| (group.as_str(), version.as_str(), kind.as_str()))
@@ -99,6 +110,7 @@ impl Schema {
         }
     }
 
+    /// The kind of values that the schema declares.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.is.shape
@@ -129,11 +141,13 @@ impl Schema {
         Self::new(&self.definitions, reference)
     }
 
+    /// Names of the declared fields, in alphabetical order.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let maps = self.is.map.iter();
         maps.flat_map(|map| map.fields.keys().map(String::as_str))
     }
 
+    /// Schema of a list's elements, or of the values of free fields; `None` if there are none.
     #[must_use]
     pub fn element(&self) -> Option<Self> {
         let reference = match self.is.shape {
