@@ -8,14 +8,18 @@ use crate::model::ParamKind;
 use crate::request::{Kind, Request};
 use tautline_cel::{AccessCheck, Decision, EvaluationError};
 
+/// Whether the objects of a kind are in namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope {
+    /// Each object is in a namespace.
     Namespaced,
+    /// No object is in a namespace.
     Cluster,
 }
 
 /// The cluster as policies see it. Methods return cached state, except `authorize`.
 pub trait ClusterView {
+    /// The Namespace of this name; `None` if it does not exist.
     fn namespace(&self, name: &str) -> Option<Arc<Value>>;
 
     /// The scope of a parameter kind; `None` if the kind is unknown.
@@ -45,15 +49,20 @@ pub trait ClusterView {
     }
 }
 
+/// The parameters that a binding selects.
 #[derive(Clone, Copy, Debug)]
 pub struct ParamQuery<'a> {
     /// Their namespace; `None` for a cluster-scoped kind.
     pub namespace: Option<&'a str>,
+    /// Their name or labels.
     pub selector: ParamSelector<'a>,
 }
 
+/// Which parameters a `paramRef` selects.
 #[derive(Clone, Copy, Debug)]
 pub enum ParamSelector<'a> {
+    /// The one of this name.
     Name(&'a str),
+    /// All whose labels match.
     Labels(&'a Selector),
 }

@@ -9,7 +9,9 @@ use crate::model::{Binding, ExpressionSource, NamedExpression, PatchType, Policy
 use crate::mutation::CompiledMutation;
 use crate::resolver::Variable;
 
+/// A policy whose expressions are compiled and type-checked.
 pub struct CompiledPolicy {
+    /// The policy as it was parsed.
     pub policy: Policy,
     pub(crate) name: Arc<str>,
     pub(crate) conditions: Vec<CompiledCondition>,
@@ -31,7 +33,7 @@ pub(crate) struct CompiledCondition {
 impl CompiledPolicy {
     /// Compiles every expression of a policy. The errors are those of all expressions, except
     /// of those that use an invalid variable.
-    pub fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
         let mut plain = environment(policy.param_kind.is_some());
         let mut patching = plain.clone().with_patch_types();

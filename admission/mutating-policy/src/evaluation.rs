@@ -21,6 +21,7 @@ use crate::request_context::RequestContext;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
+/// Limits of an evaluation, and the detail of its outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
     /// For the conditions of an invocation together, and for each mutation. A policy may

@@ -7,6 +7,8 @@
 //! the functions and spellings of 2024 are supported; cost units differ; a policy that matches
 //! another version of a resource sees the object in the version of the request.
 
+#![warn(missing_docs)]
+
 mod canonical_quantity;
 mod cluster;
 mod compiled;

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+/// A fault or a warning about one field of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {field}: {message}")]
 pub struct Problem {

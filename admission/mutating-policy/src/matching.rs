@@ -8,12 +8,17 @@ use crate::cluster::ClusterView;
 use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
 
+/// Why a policy or binding does not match: its first check that fails, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mismatch {
+    /// `namespaceSelector` does not select the namespace.
     NamespaceSelector,
+    /// `objectSelector` selects neither the object nor the old object.
     ObjectSelector,
+    /// A rule of `excludeResourceRules` matches.
     Excluded,
+    /// No rule of `resourceRules` matches.
     ResourceRules,
 }
 

@@ -14,53 +14,59 @@ use tautline_core::selector::Selector;
 use crate::manifest::{FieldRef, Findings, Problem, is_subdomain};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Document {
+pub(crate) enum Document {
     Policy(Policy),
     Binding(Binding),
 }
 
+/// A parsed policy, with the defaults of absent fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
+    /// `metadata.name`; policies run in the order of their names.
     pub name: String,
+    /// `matchConstraints`: the requests that it matches.
     pub constraints: MatchResources,
     /// All must be true.
-    pub conditions: Vec<NamedExpression>,
+    pub(crate) conditions: Vec<NamedExpression>,
     /// `variables.NAME` in expressions.
-    pub variables: Vec<NamedExpression>,
+    pub(crate) variables: Vec<NamedExpression>,
     /// In order; at least one.
-    pub mutations: Vec<Mutation>,
+    pub(crate) mutations: Vec<Mutation>,
+    /// `failurePolicy`: what an error does; Fail if absent.
     pub failure: FailurePolicy,
-    pub reinvocation: Reinvocation,
+    pub(crate) reinvocation: Reinvocation,
+    /// `paramKind`; `None`: expressions cannot use `params`.
     pub param_kind: Option<ParamKind>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct NamedExpression {
+pub(crate) struct NamedExpression {
     pub name: String,
     pub source: ExpressionSource,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExpressionSource {
+pub(crate) struct ExpressionSource {
     /// The path, such as `spec.mutations[0].applyConfiguration.expression`.
     pub field: String,
     pub text: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Mutation {
+pub(crate) struct Mutation {
     pub patch: PatchType,
     pub source: ExpressionSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatchType {
+pub(crate) enum PatchType {
     /// `Object{...}`, merged as server-side apply merges.
     ApplyConfiguration,
     /// A list of `JSONPatch{...}`.
     JsonPatch,
 }
 
+/// What an error of a policy does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
@@ -70,71 +76,84 @@ pub enum FailurePolicy {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reinvocation {
+pub(crate) enum Reinvocation {
     Never,
     /// Once more if the object changed after it.
     IfNeeded,
 }
 
+/// The kind of a policy's parameters, built-in or custom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamKind {
     /// Group and version, such as `v1` or `mutations.example.com/v1`.
     pub api_version: String,
+    /// Its name, such as `ConfigMap`.
     pub kind: String,
 }
 
+/// The requests that a policy or binding matches, by resource and by labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MatchResources {
     /// One of these must match; in a binding, an empty list matches all.
     pub rules: Vec<Rule>,
     /// No rule of these may match.
-    pub exclude: Vec<Rule>,
+    pub(crate) exclude: Vec<Rule>,
     /// On the namespace's labels.
-    pub namespaces: Selector,
+    pub(crate) namespaces: Selector,
     /// On the labels of the object or the old object.
-    pub objects: Selector,
+    pub(crate) objects: Selector,
     /// Whether another version of the resource will do.
-    pub policy: MatchPolicy,
+    pub(crate) policy: MatchPolicy,
 }
 
+/// Operations on resources; a request matches if it is in each list and in the scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `CONNECT` or `*`.
     pub operations: Vec<String>,
+    /// API groups or `*`; the core group is the empty one.
     pub groups: Vec<String>,
+    /// API versions or `*`.
     pub versions: Vec<String>,
     /// `resource`, `resource/subresource`, either of them `*`.
     pub resources: Vec<String>,
     /// Names of objects; an empty list matches all.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
+    /// The scope of the resources; by default any.
     pub scope: ScopeType,
 }
 
+/// The scope of the resources that a rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScopeType {
+    /// Any scope: `*` in manifests.
     #[default]
     All,
+    /// Resources outside namespaces, Namespaces included.
     Cluster,
+    /// Resources in namespaces.
     Namespaced,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MatchPolicy {
+pub(crate) enum MatchPolicy {
     Exact,
     #[default]
     Equivalent,
 }
 
+/// A binding; a policy without one has no effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
-    pub name: String,
+    pub(crate) name: String,
+    /// `policyName`; the policy need not exist.
     pub policy: String,
-    pub params: Option<ParamRef>,
-    pub resources: Option<MatchResources>,
+    pub(crate) params: Option<ParamRef>,
+    pub(crate) resources: Option<MatchResources>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ParamRef {
+pub(crate) struct ParamRef {
     pub target: ParamTarget,
     /// Their namespace; by default that of the request.
     pub namespace: Option<String>,
@@ -143,13 +162,13 @@ pub struct ParamRef {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum ParamTarget {
+pub(crate) enum ParamTarget {
     Name(String),
     Selected(Selector),
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     pub document: Document,
     pub warnings: Vec<Problem>,
 }
@@ -161,7 +180,7 @@ const KUBERNETES_APIS: [&str; 3] = [
     "admissionregistration.k8s.io/v1alpha1",
 ];
 
-pub fn is_policy_or_binding(manifest: &Value) -> bool {
+pub(crate) fn is_policy_or_binding(manifest: &Value) -> bool {
     kind(manifest).is_some()
 }
 
@@ -179,7 +198,7 @@ fn kind(manifest: &Value) -> Option<bool> {
 }
 
 /// Parses a policy or binding, without its expressions; the error has all problems.
-pub fn parse(manifest: &Value) -> Result<Parsed, Vec<Problem>> {
+pub(crate) fn parse(manifest: &Value) -> Result<Parsed, Vec<Problem>> {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();
     let mut found = Findings::new(format!("{} {name}", text("/kind").unwrap_or("object")));

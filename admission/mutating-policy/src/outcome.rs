@@ -8,9 +8,11 @@ use serde_json::{Value, json};
 
 use crate::matching::Mismatch;
 
+/// The verdict on a request, and how it came about.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
+    /// The effect on the request.
     pub verdict: Verdict,
     /// The invocations of both passes, in order.
     pub invocations: Vec<InvocationReport>,
@@ -21,19 +23,25 @@ pub struct Outcome {
     pub skipped: Vec<SkippedPolicy>,
 }
 
+/// Whether a request is admitted, and with which object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
+    /// Admitted as it came.
     #[default]
     Unchanged,
+    /// Admitted with a changed object.
     Changed {
+        /// The object after all mutations, with defaults.
         object: Arc<Value>,
         /// The patch from the original object (RFC 6902).
         patch: Patch,
     },
+    /// Refused, because of an error that no failurePolicy ignores.
     Refused(Denial),
 }
 
+/// The status of a refusal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
@@ -41,22 +49,31 @@ pub struct Denial {
     pub code: u16,
     /// The status reason, such as `Invalid`.
     pub reason: &'static str,
+    /// The first of the causes.
     pub message: String,
+    /// The errors that refuse the request, in order.
     pub causes: Vec<String>,
 }
 
+/// One run of a policy, for a binding and a parameter.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationReport {
+    /// Name of the policy.
     pub policy: Arc<str>,
+    /// Name of the binding.
     pub binding: Arc<str>,
     /// The parameter as `name` or `namespace/name`.
     pub param: Option<String>,
     /// 1, or 2 for the reinvocation after a change.
     pub pass: u8,
+    /// Whether it changed the object, or why not.
     pub end: InvocationEnd,
+    /// Name of the condition that is false; `None` if none is.
     pub condition: Option<String>,
+    /// Cost units of all conditions together.
     pub condition_cost_units: u64,
+    /// The mutations that ran, in order, including those that failed.
     pub steps: Vec<MutationReport>,
 }
 
@@ -64,7 +81,9 @@ pub struct InvocationReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InvocationEnd {
+    /// A mutation changed the object.
     Changed,
+    /// No mutation changed the object.
     Unchanged,
     /// A condition was false.
     Skipped,
@@ -73,6 +92,7 @@ pub enum InvocationEnd {
 }
 
 impl InvocationEnd {
+    /// The end in metrics, such as `changed`.
     pub fn code(self) -> &'static str {
         match self {
             Self::Changed => "changed",
@@ -83,9 +103,11 @@ impl InvocationEnd {
     }
 }
 
+/// The result of one mutation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MutationReport {
+    /// Path of its expression, such as `spec.mutations[0].jsonPatch.expression`.
     pub field: String,
     /// Cost units of the expression and the variables it used.
     pub cost_units: u64,
@@ -94,17 +116,23 @@ pub struct MutationReport {
     pub variables: Vec<(String, Result<Value, String>)>,
     /// Its change with defaults (RFC 6902); only in full detail.
     pub diff: Option<Patch>,
+    /// Whether it changed the object, defaults included.
     pub changed: bool,
+    /// Why it failed; `None` if it did not.
     pub error: Option<String>,
 }
 
+/// An error of a policy, displayed in the wording of the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
+    /// Name of the policy.
     pub policy: Arc<str>,
     /// The binding; `None` for an error of the policy.
     pub binding: Option<Arc<str>>,
+    /// Which part failed.
     pub kind: FaultKind,
+    /// The error, without the names of policy and binding.
     pub message: String,
     /// Whether failurePolicy Ignore ignores it.
     pub ignored: bool,
@@ -118,7 +146,9 @@ pub enum FaultKind {
     Namespace,
     /// Parameters do not exist or cannot be read.
     Params,
+    /// A condition could not be evaluated.
     Condition,
+    /// A mutation's expression could not be evaluated, or has a value of a wrong type.
     Expression,
     /// A limit on cost, memory, size or time was reached.
     Budget,
@@ -129,6 +159,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// The kind in metrics, such as `params`.
     pub fn code(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
@@ -159,12 +190,15 @@ impl std::fmt::Display for Fault {
     }
 }
 
+/// A policy or binding that does not match the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPolicy {
+    /// Name of the policy.
     pub policy: Arc<str>,
     /// `None`: the policy does not match.
     pub binding: Option<Arc<str>>,
+    /// The check that fails.
     pub why: Mismatch,
 }
 
@@ -189,6 +223,7 @@ impl Outcome {
         annotations
     }
 
+    /// Cost units of all conditions and mutations.
     pub fn cost_units(&self) -> u64 {
         let of = |i: &InvocationReport| {
             let steps = i.steps.iter().map(|s| s.cost_units);

@@ -15,9 +15,12 @@ use crate::request::Request;
 #[derive(Clone, Default)]
 pub struct Policies(Arc<[BoundPolicy]>);
 
+/// Problems of the manifests that were loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
+    /// Errors; their policies and bindings have no effect.
     pub faults: Vec<Problem>,
+    /// Likely mistakes, such as a policy without a binding.
     pub warnings: Vec<Problem>,
 }
 
@@ -109,18 +112,23 @@ impl Policies {
         Evaluation::new(request, cluster, settings).run(&self.0)
     }
 
+    /// The number of policies that have a binding.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
+/// What a valid manifest describes.
 #[derive(Clone)]
 pub enum LoadedObject {
+    /// A policy with valid expressions.
     Policy(Arc<CompiledPolicy>),
+    /// A binding; its policy need not exist.
     Binding(Arc<Binding>),
 }
 

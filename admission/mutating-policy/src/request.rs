@@ -5,38 +5,47 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
+/// Group, version and kind, as in an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kind {
     /// Empty for the core group.
     pub group: String,
+    /// Version, such as `v1`.
     pub version: String,
+    /// Kind, such as `Pod`.
     pub kind: String,
 }
 
+/// Group, version and resource, as in an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resource {
     /// Empty for the core group.
     pub group: String,
+    /// Version, such as `v1`.
     pub version: String,
     /// Plural name.
     pub resource: String,
 }
 
+/// The AdmissionRequest that policies evaluate.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Request {
+    /// Id of the review; expressions cannot read it.
     pub uid: String,
     /// The kind of the objects here.
     pub kind: Kind,
     /// The resource of the objects here.
     pub resource: Resource,
+    /// Such as `status`; empty for the object itself.
     pub sub_resource: String,
     /// The requested one, if it differs.
     pub request_kind: Option<Kind>,
     /// The requested one, if it differs.
     pub request_resource: Option<Resource>,
+    /// The requested one; empty for the object itself.
     pub request_sub_resource: String,
     /// Empty if it is to be generated.
     pub name: String,
@@ -44,13 +53,17 @@ pub struct Request {
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
+    /// `username`, `uid`, `groups` and `extra` of the user, as JSON.
     pub user_info: Value,
+    /// The new object; null for a DELETE.
     #[serde(deserialize_with = "shared")]
     pub object: Arc<Value>,
     /// The stored object, or null.
     #[serde(deserialize_with = "shared")]
     pub old_object: Arc<Value>,
+    /// Whether the request stores nothing.
     pub dry_run: bool,
+    /// Options of the operation, such as `CreateOptions`, as JSON; or null.
     pub options: Value,
 }
 
