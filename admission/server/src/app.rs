@@ -31,6 +31,7 @@ use crate::{
 
 const CERTIFICATE: &str = "certificate";
 
+/// The admission server, with bound ports; [`App::spawn`] starts it.
 pub struct App {
     config: Config,
     cluster: Cluster,
@@ -44,6 +45,7 @@ pub struct App {
 }
 
 impl App {
+    /// Binds both ports. Err if an address cannot be bound.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let (listener, admin) = (
             admin::bind(config.listen).await?,
@@ -67,18 +69,22 @@ impl App {
         })
     }
 
+    /// Address of the webhooks, with the port that was chosen for port 0.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
+    /// Address of `/livez`, `/readyz` and `/metrics`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
+    /// Complete when the certificate and the watched objects are loaded.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
+    /// Starts the tasks of the server. Err if the certificate files cannot be loaded.
     pub fn spawn(mut self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let registry = self.registry.sub_registry_with_prefix("tautline");

@@ -4,5 +4,5 @@
 mod certificate_set;
 mod rotator;
 
-pub use certificate_set::{CertificateError, CertificateSet, CertificateSets, Times};
+pub use certificate_set::Times;
 pub(crate) use rotator::{CertificateOutputs, CertificateRotator};

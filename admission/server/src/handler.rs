@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 
 use crate::{response::Response, review::Request};
 
-pub trait Handler: Send + Sync {
+pub(crate) trait Handler: Send + Sync {
     /// The content is untrusted user input.
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response>;
 }
@@ -21,9 +21,9 @@ impl<F: Fn(&Request) -> Response + Send + Sync> Handler for SyncHandler<F> {
 }
 
 #[derive(Clone)]
-pub struct Route {
+pub(crate) struct Route {
     pub name: &'static str,
     pub handler: Arc<dyn Handler>,
 }
 
-pub type Routes = BTreeMap<&'static str, Route>;
+pub(crate) type Routes = BTreeMap<&'static str, Route>;

@@ -1,20 +1,22 @@
-//! Admission webhooks. Each path has a [`handler`], an adapter to a crate that knows no HTTP.
+//! Admission webhooks. Each path has a handler, an adapter to a crate that knows no HTTP.
 //! The server manages its certificates ([`certificates`]) and configurations ([`webhooks`]).
 
+#![warn(missing_docs)]
+
 mod access;
-pub mod app;
+mod app;
 pub mod certificates;
 pub mod config;
 mod constraint_kinds;
 mod fuzz;
 mod governed;
 mod gpu_sharing;
-pub mod handler;
+mod handler;
 mod metrics;
 mod model_registry;
 mod mutations;
-pub mod response;
-pub mod review;
+mod response;
+mod review;
 mod server;
 mod watches;
 mod webhook_writer;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ResponseKind {
+pub(crate) enum ResponseKind {
     Allow,
     Mutate,
     Refuse,
@@ -28,7 +28,7 @@ impl ResponseKind {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Response {
+pub(crate) struct Response {
     pub kind: ResponseKind,
     /// A stable code, one of few: a label of metrics.
     pub code: &'static str,

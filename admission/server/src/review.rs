@@ -12,7 +12,7 @@ use crate::response::{Response, ResponseKind};
 const API_VERSION: &str = "admission.k8s.io/v1";
 
 #[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
+pub(crate) enum ReviewError {
     #[error("the body is not an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
@@ -25,7 +25,7 @@ pub enum ReviewError {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Request {
+pub(crate) struct Request {
     /// Copied into the response.
     pub uid: String,
     pub kind: [String; 3],
@@ -140,7 +140,7 @@ struct ResponseBody<'a> {
     warnings: &'a [String],
 }
 
-pub fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn encode(uid: &str, response: &Response) -> Result<Vec<u8>, serde_json::Error> {
     let refused = || {
         json!({"status": "Failure", "code": response.status.0, "reason": response.status.1,
                "message": response.text})

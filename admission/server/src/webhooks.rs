@@ -5,15 +5,23 @@ use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
 
 /// Exempt from all webhooks: the server's namespace, so that its pods can start, and
 /// `kube-system`.
-pub const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
+const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
+/// Where the API server calls the webhooks.
 #[derive(Clone, Debug)]
 pub enum Address {
-    Service { namespace: String, name: String },
+    /// A Service, at port 443.
+    Service {
+        /// Its namespace, whose objects the webhooks leave out.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A base URL, to which the paths are appended: `https://HOST:PORT`.
     Url(String),
 }
 
-pub const MUTATING: [&str; 5] = [
+pub(crate) const MUTATING: [&str; 5] = [
     "tautline-own-resources",
     "tautline-gpu-slices",
     "tautline-mutation-policies",
@@ -21,8 +29,8 @@ pub const MUTATING: [&str; 5] = [
     "tautline-governed",
 ];
 /// The webhook of mutation policies, with their rules and failurePolicy.
-pub const POLICIES: &str = "mutation-policies.tautline.io";
-pub const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
+pub(crate) const POLICIES: &str = "mutation-policies.tautline.io";
+pub(crate) const VALIDATING: [&str; 2] = ["tautline-own-resources", "tautline-model-registry"];
 
 const CONSTRAINT: &str = GROUP;
 const REGISTRY: &str = "registry.volcano.sh";
@@ -73,8 +81,10 @@ const MODELS: Hook = Hook {
     ..PODS
 };
 
+/// A file name, and the webhook configurations in this file.
 pub type File = (&'static str, Vec<Value>);
 
+/// All webhook configurations, without the fields that the server writes, such as `caBundle`.
 pub fn files(address: &Address) -> Vec<File> {
     let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
     let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);

@@ -13,11 +13,12 @@ const SKEW: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot generate a certificate for {names:?}: {reason}")]
-pub struct CertificateError {
+pub(crate) struct CertificateError {
     names: BTreeSet<String>,
     reason: String,
 }
 
+/// When a generated certificate ends and when it is replaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// The next set is generated after two thirds of it.
@@ -37,7 +38,7 @@ impl Default for Times {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CertificateSet {
+pub(crate) struct CertificateSet {
     pub made_unix: u64,
     pub ends_unix: u64,
     pub names: BTreeSet<String>,
@@ -102,7 +103,7 @@ impl CertificateSet {
 
 /// The oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct CertificateSets(pub Vec<CertificateSet>);
+pub(crate) struct CertificateSets(pub Vec<CertificateSet>);
 
 impl CertificateSets {
     fn valid(&self, now_unix: u64) -> impl DoubleEndedIterator<Item = &CertificateSet> {
