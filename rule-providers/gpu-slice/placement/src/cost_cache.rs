@@ -12,10 +12,14 @@ use crate::{
 
 const SHAPES: usize = 256;
 
+/// Reasons why a shape has no cost on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementError {
+    /// The cache has no capacity for the node.
     UnknownNode,
+    /// The node's cards have another sharing mode or model than the shape asks for.
     OtherKind,
+    /// The node's cards suit the shape, but too little is free.
     Shortage(Shortage),
 }
 
@@ -42,6 +46,8 @@ struct Node {
     precomputed: Box<[f64]>,
 }
 
+/// The free capacity of each node, and the cost of each recent shape on it. Callers number the
+/// nodes from 0.
 #[derive(Debug)]
 pub struct CostCache {
     policy: Box<dyn Policy>,
@@ -57,6 +63,7 @@ pub struct CostCache {
 }
 
 impl CostCache {
+    /// A cache without nodes and classes, for the costs of 256 shapes.
     pub fn new(policy: Box<dyn Policy>) -> Self {
         Self {
             policy,
@@ -72,11 +79,14 @@ impl CostCache {
         }
     }
 
+    /// Raises the number of shapes whose costs are kept. The one unused for longest is dropped.
     pub fn with_capacity_for(mut self, shapes: usize) -> Self {
         self.max_shapes = self.max_shapes.max(shapes);
         self
     }
 
+    /// The index by which a [`NodeCapacity`] refers to a card kind. A new kind makes all cached
+    /// costs void.
     pub fn kind_index(&mut self, kind: &CardKind) -> u16 {
         if let Some(known) = self.kinds.iter().position(|k| k == kind) {
             return known as u16;
@@ -90,10 +100,12 @@ impl CostCache {
         (self.kinds.len() - 1) as u16
     }
 
+    /// The policy's [`Policy::resolution`].
     pub fn resolution(&self) -> i64 {
         self.policy.resolution()
     }
 
+    /// Card kinds, in the order of [`CostCache::kind_index`].
     pub fn kinds(&self) -> &[CardKind] {
         &self.kinds
     }
@@ -120,14 +132,17 @@ impl CostCache {
         }
     }
 
+    /// The classes of the last [`CostCache::plan_for`] with their probabilities; empty before it.
     pub fn classes(&self) -> &[(RequestClass, f64)] {
         &self.classes
     }
 
+    /// `None`: no capacity is set for the node.
     pub fn capacity(&self, node: usize) -> Option<&NodeCapacity> {
         self.nodes.get(node)?.capacity.as_ref()
     }
 
+    /// The nodes that have a capacity, in ascending order.
     pub fn capacities<'a>(&'a self) -> impl Iterator<Item = (usize, &'a NodeCapacity)> {
         let capacity = |(i, node): (usize, &'a Node)| Some((i, node.capacity.as_ref()?));
         self.nodes.iter().enumerate().filter_map(capacity)
@@ -149,6 +164,7 @@ impl CostCache {
         &mut self.nodes[node]
     }
 
+    /// Sets the free capacity of a node; `None` removes the node.
     pub fn set_capacity(&mut self, node: usize, capacity: Option<NodeCapacity>) {
         self.node(node);
         let at = &mut self.nodes[node];
@@ -171,11 +187,13 @@ impl CostCache {
         at.capacity = capacity;
     }
 
+    /// The cost of the best placement on a node, computed only if it is not in the cache.
     pub fn place(&mut self, shape: &Shape, node: usize) -> Result<PlacementCost, PlacementError> {
         let shape_index = self.shape_index(shape);
         self.place_by_index(shape_index, node)
     }
 
+    /// [`CostCache::place`] by the index of [`CostCache::shape_index`]; any other index may panic.
     pub fn place_by_index(
         &mut self,
         shape_index: usize,
@@ -187,6 +205,8 @@ impl CostCache {
         }
     }
 
+    /// The cost if the node had this free capacity; not cached. A node that is not in the cache has
+    /// position 1.
     pub fn place_with_capacity(
         &self,
         shape: &Shape,
@@ -205,6 +225,7 @@ impl CostCache {
             .place(NodeView::new(capacity, &base, position), shape))
     }
 
+    /// The node with the lowest cost, the first of equal ones; `None`: the shape fits nowhere.
     pub fn cheapest(&mut self, shape: &Shape) -> Option<(usize, PlacementCost)> {
         self.cheapest_with_ties(shape, |_| false)
     }

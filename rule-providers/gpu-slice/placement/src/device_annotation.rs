@@ -4,12 +4,16 @@ use std::fmt::Write as _;
 
 use crate::shape::CARD;
 
+/// A part of a card, or a whole card, that a pod has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardShare {
+    /// Index on the node, or UUID.
     pub card: Box<str>,
+    /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
 }
 
+/// A part of the text does not name a card, or its thousandths are not from 1 to 1000.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
@@ -42,6 +46,7 @@ pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> 
         .collect()
 }
 
+/// The text that [`parse`] reads: `0:250,1:1000`.
 pub fn format(parts: &[CardShare]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -53,6 +58,7 @@ pub fn format(parts: &[CardShare]) -> String {
     text
 }
 
+/// The cards without thousandths, as in `alibabacloud.com/gpu-index`: `0-1`.
 pub fn format_indexes(parts: &[CardShare]) -> String {
     let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
     cards.join("-")

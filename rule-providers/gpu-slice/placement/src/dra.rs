@@ -2,11 +2,10 @@
 //!
 //! The rules are those of the scheduler's allocator in Kubernetes 1.36: KEP-4381 (structured
 //! parameters), KEP-4815 (partitionable devices), KEP-5075 (consumable capacity), KEP-5055
-//! (device taints). CEL selectors are not evaluated: see [`Conditions`]. DeviceTaintRules, off
+//! (device taints). CEL selectors are not evaluated: see [`Match`]. DeviceTaintRules, off
 //! by default in 1.36, are not supported.
 
 pub use cards::DeviceCard;
-pub use counters::PoolCounters;
 pub use fault::DeviceFault;
 pub use model::{
     Access, Allocation, Amounts, Attribute, Capacity, Claim, ClaimRequest, Class, Count,
@@ -15,7 +14,6 @@ pub use model::{
 pub use node::{NodeDevice, NodeDevices, Unavailable};
 pub use pool::PoolError;
 pub use request::{Match, PendingRequest, PendingRequests, pending_requests};
-pub use selector::{Conditions, Operand};
 pub use store::DeviceStore;
 
 mod cards;

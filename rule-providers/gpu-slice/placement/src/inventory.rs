@@ -1,3 +1,5 @@
+//! The GPUs of a node, card by card, and the pods that have them.
+
 mod read;
 
 use std::sync::Arc;
@@ -10,52 +12,72 @@ use crate::{
     shape::{CARD, CardKind},
 };
 
+/// The GPUs and the free CPU and memory of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
+    /// Cards that are known one by one; a pool for each resource.
     pub pools: Vec<CardPool>,
     /// MIG instances, and shares of unknown size.
     pub counted: Vec<CountedResource>,
+    /// Free CPU in thousandths of a core; of a node that lists none, practically unlimited.
     pub cpu_milli: i64,
+    /// Free memory in bytes; of a node that lists none, practically unlimited.
     pub memory_bytes: i64,
+    /// What is wrong with the node's labels or with the annotations of its pods.
     pub warnings: Vec<String>,
 }
 
+/// The cards that one resource of a node stands for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CardPool {
+    /// Product and sharing mode, the same for all cards of the pool.
     pub kind: CardKind,
     /// `None`: cards are assigned when a pod is bound.
     pub resource: Option<Arc<str>>,
+    /// Memory of each card in bytes, from the node's label; `None`: no such label.
     pub card_memory_bytes: Option<i64>,
+    /// Cards by index on the node, from 0.
     pub cards: Vec<Card>,
 }
 
+/// A card and the parts of it that pods have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
+    /// Index on the node, such as `0`.
     pub name: Box<str>,
+    /// `false`: nothing of the card is free for further pods.
     pub healthy: bool,
+    /// Parts that pods have; a pod may have several.
     pub holders: Vec<Holder>,
 }
 
+/// A part of a card that a pod has, or that is reserved for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// `namespace/name`.
     pub pod: Box<str>,
+    /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
     /// From the pod's annotation; otherwise a guess of the device plugin's choice: tightest
     /// packing.
     pub annotated: bool,
 }
 
+/// A resource of which only the number of units is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedResource {
+    /// Name of the resource, such as `nvidia.com/mig-1g.5gb`.
     pub resource: Arc<str>,
+    /// Product name from the node's labels; empty: unknown.
     pub product: Arc<str>,
+    /// Units that the node has (allocatable).
     pub total: i64,
+    /// Units that the node's pods request.
     pub used: i64,
 }
 
 impl Card {
-    pub fn new(name: impl Into<Box<str>>) -> Self {
+    pub(crate) fn new(name: impl Into<Box<str>>) -> Self {
         Self {
             name: name.into(),
             healthy: true,
@@ -68,6 +90,7 @@ impl Card {
         self.holders.iter().map(|h| u32::from(h.milli)).sum()
     }
 
+    /// Thousandths that are free; 0: the card is full, over-committed or unhealthy.
     pub fn left_milli(&self) -> u16 {
         if self.healthy {
             CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD))
@@ -84,6 +107,7 @@ impl Inventory {
         NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
     }
 
+    /// The first card of that name, with its pool.
     pub fn card(&self, name: &str) -> Option<(&CardPool, &Card)> {
         self.pools
             .iter()

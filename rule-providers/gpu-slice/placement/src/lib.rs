@@ -2,6 +2,8 @@
 //! [`mig`], [`dra`]), the distribution of requests ([`request_distribution`]), and the placement
 //! ([`policy`], [`cost_cache`]). Pure: no I/O, no Kubernetes API, nothing async.
 
+#![warn(missing_docs)]
+
 pub mod cost_cache;
 pub mod device_annotation;
 pub mod dra;

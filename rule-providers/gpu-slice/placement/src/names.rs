@@ -5,24 +5,25 @@ use std::sync::Arc;
 /// A pod's cards by index or UUID, with thousandths: `0:250`, or `1,3` for whole ones.
 pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
+/// Names of the resources, labels and annotations that describe GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
-    pub whole: Vec<Arc<str>>,
-    pub shared: Vec<Arc<str>>,
-    pub instances: Vec<Arc<str>>,
+    pub(crate) whole: Vec<Arc<str>>,
+    pub(crate) shared: Vec<Arc<str>>,
+    pub(crate) instances: Vec<Arc<str>>,
     /// Number of cards of a node whose cards are assigned when a pod is bound.
-    pub cards: Vec<Arc<str>>,
+    pub(crate) cards: Vec<Arc<str>>,
     /// Indexes of unhealthy cards.
-    pub unhealthy: Arc<str>,
+    pub(crate) unhealthy: Arc<str>,
     /// Labels of the product name; the first one present counts.
-    pub product: Vec<Arc<str>>,
-    pub memory: Arc<str>,
+    pub(crate) product: Vec<Arc<str>>,
+    pub(crate) memory: Arc<str>,
     /// Label of the units of a shared card.
     pub replicas: Arc<str>,
-    pub pod_milli: Arc<str>,
-    pub pod_count: Arc<str>,
+    pub(crate) pod_milli: Arc<str>,
+    pub(crate) pod_count: Arc<str>,
     /// The first one present counts. Only Tautline's has thousandths; `0-1` are indexes.
-    pub pod_devices: Vec<Arc<str>>,
+    pub(crate) pod_devices: Vec<Arc<str>>,
 }
 
 impl Default for Names {
@@ -45,18 +46,22 @@ impl Default for Names {
 }
 
 impl Names {
+    /// Whether the resource stands for cards, shares of cards or MIG instances.
     pub fn is_gpu(&self, resource: &str) -> bool {
         self.is_whole(resource) || self.is_shared(resource) || self.is_instance(resource)
     }
 
+    /// Whether the resource stands for whole cards, such as `nvidia.com/gpu`.
     pub fn is_whole(&self, resource: &str) -> bool {
         self.whole.iter().any(|n| **n == *resource)
     }
 
+    /// Whether the resource stands for units of shared cards, such as `nvidia.com/gpu.shared`.
     pub fn is_shared(&self, resource: &str) -> bool {
         self.shared.iter().any(|n| **n == *resource)
     }
 
+    /// Whether the resource stands for MIG instances, such as `nvidia.com/mig-1g.5gb`.
     pub fn is_instance(&self, resource: &str) -> bool {
         let of = |prefix: &Arc<str>| {
             let rest = resource.strip_prefix(&**prefix);

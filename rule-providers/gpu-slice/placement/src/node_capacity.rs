@@ -2,6 +2,7 @@
 
 use crate::shape::{CARD, Shape};
 
+/// The free CPU, memory and cards of a node. All cards are of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCapacity {
     cpu_milli: i64,
@@ -10,18 +11,23 @@ pub struct NodeCapacity {
     cards: Vec<u16>,
 }
 
+/// Parts of cards that [`NodeCapacity::take`] has taken for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardGrant {
     /// Card index and thousandths.
     pub parts: Vec<(u16, u16)>,
 }
 
+/// The first of CPU, memory and GPU of which a node has too little free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Shortage {
+    /// Too few thousandths of a core.
     #[error("CPU")]
     Cpu,
+    /// Too few bytes of main memory.
     #[error("memory")]
     Memory,
+    /// Too few free cards, or no card with enough left for the share.
     #[error("GPU")]
     Gpu,
 }
@@ -40,14 +46,16 @@ impl NodeCapacity {
         }
     }
 
-    pub fn cpu_milli(&self) -> i64 {
+    pub(crate) fn cpu_milli(&self) -> i64 {
         self.cpu_milli
     }
 
+    /// Free main memory in bytes.
     pub fn memory_bytes(&self) -> i64 {
         self.memory_bytes
     }
 
+    /// Index of the card kind, from [`CostCache::kind_index`](crate::CostCache::kind_index).
     pub fn kind(&self) -> u16 {
         self.kind
     }
@@ -57,22 +65,23 @@ impl NodeCapacity {
         &self.cards
     }
 
-    pub fn free_cards(&self) -> usize {
+    pub(crate) fn free_cards(&self) -> usize {
         self.cards.iter().filter(|c| **c == CARD).count()
     }
 
     /// The fullest card that can give the share; `None`: no share.
-    pub fn tightest_card(&self, shape: &Shape) -> Option<u16> {
+    pub(crate) fn tightest_card(&self, shape: &Shape) -> Option<u16> {
         let able = |i: &usize| shape.share > 0 && self.can_give_share(shape, *i);
         let cards = (0..self.cards.len()).filter(able);
         cards.min_by_key(|i| self.cards[*i]).map(|card| card as u16)
     }
 
+    /// Free thousandths of all cards together.
     pub fn idle_milli(&self) -> i64 {
         self.cards.iter().map(|c| i64::from(*c)).sum()
     }
 
-    pub fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
+    pub(crate) fn fits(&self, shape: &Shape) -> Result<(), Shortage> {
         if self.cpu_milli < shape.cpu_milli {
             return Err(Shortage::Cpu);
         }
@@ -128,7 +137,7 @@ impl NodeCapacity {
     }
 
     /// Whether the share fits on this card and the whole cards on others.
-    pub fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
+    pub(crate) fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
         let Some(left) = self.cards.get(card) else {
             return false;
         };

@@ -1,20 +1,25 @@
+//! The classes of requests to plan for, and FGD's measure of fragmentation.
+
 use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, shape::CardKind};
 
+/// A class of requests to plan for.
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
-    pub cpu_milli: i64,
+    pub(crate) cpu_milli: i64,
     /// 0: no GPU.
-    pub milli: u16,
-    pub cards: u16,
+    pub(crate) milli: u16,
+    pub(crate) cards: u16,
+    /// Probability that the next request is of this class, from 0 to 1.
     pub probability: f64,
-    pub allowed: Box<[bool]>,
+    pub(crate) allowed: Box<[bool]>,
 }
 
 impl PlannedClass {
-    pub fn total_milli(&self) -> i64 {
+    pub(crate) fn total_milli(&self) -> i64 {
         i64::from(self.milli) * i64::from(self.cards)
     }
 
+    /// Whether free cards of the kind could serve the class. `kind`: its index in the cost cache.
     pub fn may_run_on(&self, kind: u16) -> bool {
         self.allowed
             .get(usize::from(kind))
@@ -39,10 +44,12 @@ impl PlannedClass {
     }
 }
 
+/// The classes of requests to plan for, with the card kinds that may serve them.
 #[derive(Clone, Debug, Default)]
 pub struct PlannedClasses(Vec<PlannedClass>);
 
 impl PlannedClasses {
+    /// `classes`: with probabilities; `kinds`: card kinds, in the order of their indexes.
     pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
         let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
@@ -57,15 +64,17 @@ impl PlannedClasses {
         Self(classes.iter().map(class).collect())
     }
 
+    /// The classes, in the order in which they were given.
     pub fn iter(&self) -> std::slice::Iter<'_, PlannedClass> {
         self.0.iter()
     }
 
+    /// `true`: no request is known, and nothing counts as fragmented.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
@@ -76,6 +85,7 @@ impl PlannedClasses {
         self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
     }
 
+    /// [`Self::fragmented_milli`] for each card.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
         for class in &self.0 {
@@ -125,6 +135,7 @@ impl PlannedClasses {
         short + runs + no_cpu + light + light_no_cpu + foreign
     }
 
+    /// Whether CPU and cards for a request of the class are free. Memory does not count.
     pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
         let enough = capacity
             .cards()

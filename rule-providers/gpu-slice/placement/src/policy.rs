@@ -1,3 +1,5 @@
+//! The placement policies: Tautline's own, and others to compare it with.
+
 mod best_fit;
 mod fgd;
 mod packing;
@@ -8,28 +10,34 @@ mod usable_table;
 
 use std::{fmt, str::FromStr};
 
-pub use fgd::Fgd;
+use fgd::Fgd;
 
 use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape::Shape};
 
+/// The best placement of a shape on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCost {
+    /// Lower is better. Costs of different policies cannot be compared.
     pub cost: i64,
     /// The part of the cost that comes from the node's position.
     pub position_cost: i64,
+    /// Index of the card that gives the share; `None`: the shape has no share.
     pub card: Option<u16>,
 }
 
+/// A node's free capacity and position, with what the policy has computed for them.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
+    /// Free capacity, in [`Policy::place`] before the placement.
     pub capacity: &'a NodeCapacity,
     /// The result of [`Policy::precompute`] for the capacity.
     pub precomputed: &'a [f64],
+    /// Order in which nodes are filled, from 0 (first) to 1. Only Tautline's policy uses it.
     pub position: f64,
 }
 
 impl<'a> NodeView<'a> {
-    pub fn new(capacity: &'a NodeCapacity, base: &'a [f64], position: f64) -> Self {
+    pub(crate) fn new(capacity: &'a NodeCapacity, base: &'a [f64], position: f64) -> Self {
         Self {
             capacity,
             precomputed: base,
@@ -43,6 +51,7 @@ pub trait Policy: Send + Sync + fmt::Debug {
     /// The distribution has changed; [`Policy::node_changed`] follows for every node.
     fn plan_for(&mut self, _types: PlannedClasses) {}
 
+    /// A node's capacity has changed. `before` is `None` for a new node, `after` for a removed one.
     fn node_changed(&mut self, _before: Option<NodeView<'_>>, _after: Option<NodeView<'_>>) {}
 
     /// Called before each request. Returns whether all precomputed values are void; then they
@@ -87,6 +96,7 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
+    /// All policies, Tautline's first.
     pub const ALL: [Self; 5] = [
         Self::Tautline,
         Self::Fgd,
@@ -95,6 +105,7 @@ impl PolicyName {
         Self::Spread,
     ];
 
+    /// The name in options and reports, such as `best-fit`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tautline => "tautline",
@@ -105,6 +116,7 @@ impl PolicyName {
         }
     }
 
+    /// A new policy, which knows no nodes and no classes yet.
     pub fn build(self) -> Box<dyn Policy> {
         match self {
             Self::Tautline => Box::<tautline::Tautline>::default(),

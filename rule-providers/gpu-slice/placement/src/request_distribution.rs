@@ -1,3 +1,5 @@
+//! The distribution of requests, learned from the requests seen so far.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::shape::{Shape, SharingMode};
@@ -13,10 +15,15 @@ const RESCALE: f64 = 1e12;
 /// Requests that differ in memory only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestClass {
+    /// Thousandths of a core.
     pub cpu_milli: i64,
+    /// Thousandths of each card: 1000 for whole cards; 0: no GPU.
     pub milli: u16,
+    /// Number of cards; 1 for a share; 0: no GPU.
     pub cards: u16,
+    /// Model names; empty: any card.
     pub models: Arc<[Arc<str>]>,
+    /// Sharing mode that the cards must have.
     pub mode: SharingMode,
 }
 
@@ -39,6 +46,7 @@ impl RequestClass {
         }
     }
 
+    /// A shape of the class that requests no memory.
     pub fn shape(&self) -> Shape {
         let whole = if self.milli == crate::shape::CARD {
             self.cards
@@ -55,11 +63,13 @@ impl RequestClass {
         }
     }
 
+    /// Thousandths of all cards together.
     pub fn total_milli(&self) -> i64 {
         i64::from(self.cards) * i64::from(self.milli)
     }
 }
 
+/// How often each class was requested. A request counts half after 2000 later ones.
 #[derive(Clone, Debug)]
 pub struct RequestDistribution {
     counts: BTreeMap<RequestClass, f64>,
@@ -93,6 +103,7 @@ impl RequestDistribution {
         all
     }
 
+    /// Counts a request as the newest: all others lose a little weight.
     pub fn observe(&mut self, shape: &Shape) {
         *self
             .counts
@@ -140,10 +151,12 @@ impl RequestDistribution {
         }
     }
 
+    /// Whether no request was counted yet.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
+    /// Number of classes, including the rare ones that [`Self::classes`] leaves out.
     pub fn len(&self) -> usize {
         self.counts.len()
     }

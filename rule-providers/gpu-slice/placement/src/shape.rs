@@ -1,3 +1,5 @@
+//! The shape of a request, and the kinds of cards that serve it.
+
 use std::sync::Arc;
 
 /// Thousandths of a card.
@@ -9,13 +11,17 @@ pub enum SharingMode {
     /// In thousandths, assigned when a pod is bound; whole cards and shares of the same cards.
     #[default]
     Milli,
+    /// Whole cards only, which a device plugin assigns.
     Whole,
+    /// Units of equal size, which a device plugin with time-slicing or MPS assigns.
     Shared {
+        /// Thousandths of a card in a unit: 333 for three units a card.
         unit_milli: u16,
     },
 }
 
 impl SharingMode {
+    /// Size of a unit in thousandths; `None`: the mode has no units.
     pub fn unit_milli(self) -> Option<u16> {
         match self {
             Self::Shared { unit_milli } => Some(unit_milli),
@@ -23,6 +29,7 @@ impl SharingMode {
         }
     }
 
+    /// Rounds thousandths up to full units; without units, `milli` itself.
     pub fn round_up(self, milli: i64) -> i64 {
         match self.unit_milli().map(i64::from).filter(|unit| *unit > 0) {
             Some(unit) => units_milli((milli + unit - 1) / unit, unit as u16),
@@ -31,19 +38,25 @@ impl SharingMode {
     }
 }
 
+/// A pod's request for CPU, memory and GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
+    /// Thousandths of a core.
     pub cpu_milli: i64,
+    /// Main memory in bytes.
     pub memory_bytes: i64,
+    /// Number of whole cards.
     pub whole: u16,
     /// Thousandths of one further card, below 1000; 0: none.
     pub share: u16,
+    /// Sharing mode that the cards must have; of no effect without GPU.
     pub mode: SharingMode,
     /// Model names; empty: any card.
     pub models: Arc<[Arc<str>]>,
 }
 
 impl Shape {
+    /// Whole cards and a share for the thousandths, without CPU and memory.
     pub fn from_milli(mode: SharingMode, milli: i64) -> Self {
         let card = i64::from(CARD);
         Self {
@@ -54,15 +67,17 @@ impl Shape {
         }
     }
 
+    /// Thousandths of whole cards and share together.
     pub fn milli(&self) -> i64 {
         i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
     }
 
+    /// Whether the shape has whole cards or a share.
     pub fn needs_gpu(&self) -> bool {
         self.whole > 0 || self.share > 0
     }
 
-    pub fn allows(&self, kind: &CardKind) -> bool {
+    pub(crate) fn allows(&self, kind: &CardKind) -> bool {
         !self.needs_gpu()
             || self.mode == kind.mode
                 && (self.models.is_empty()
@@ -70,9 +85,12 @@ impl Shape {
     }
 }
 
+/// Product and sharing mode: cards of one kind differ only in what is free.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CardKind {
+    /// Product name, such as `NVIDIA-A100-SXM4-40GB`; empty: unknown.
     pub product: Arc<str>,
+    /// How pods share the cards.
     pub mode: SharingMode,
 }
 

@@ -6,17 +6,22 @@ use super::{
 };
 use crate::mig::{Geometry, MigCard};
 
+/// A GPU of a node, put together from the devices that are parts of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCard {
+    /// Pool of the first of its devices.
     pub pool: PoolId,
     /// The UUID if known, else the counter set or the device's name.
     pub id: Box<str>,
+    /// Attribute `productName`, such as `NVIDIA A100-SXM4-80GB`.
     pub product: Option<Box<str>>,
+    /// Attribute `architecture`, such as `Ampere`.
     pub architecture: Option<Box<str>>,
     /// In bytes; of a card offered in parts only, their largest.
     pub memory: i64,
     /// The free part of its scarcest resource; 0 if no device of it is free.
     pub free_milli: u16,
+    /// Positions in [`NodeDevices::devices`].
     pub devices: Vec<usize>,
 }
 
@@ -51,6 +56,7 @@ fn is_part(device: &Device) -> bool {
 }
 
 impl NodeDevices {
+    /// The node's cards, in the order of their first devices.
     pub fn cards(&self) -> Vec<DeviceCard> {
         self.by_card().into_iter().map(|c| self.card(c)).collect()
     }

@@ -17,14 +17,14 @@ impl Counter {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolCounters {
+pub(super) struct PoolCounters {
     sets: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Counter>>,
     overdrawn: bool,
 }
 
 impl PoolCounters {
     /// Unused counters. The first of two sets with the same name counts.
-    pub fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
+    pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
         let mut out = Self::default();
         for set in sets {
             let counters = set.counters.iter().map(|(n, v)| {
@@ -37,12 +37,12 @@ impl PoolCounters {
         out
     }
 
-    pub fn contains(&self, wanted: &CounterSet) -> bool {
+    pub(super) fn contains(&self, wanted: &CounterSet) -> bool {
         let own = self.sets.get(&*wanted.name);
         own.is_some_and(|own| wanted.counters.keys().all(|n| own.contains_key(&**n)))
     }
 
-    pub fn has_enough(&self, wanted: &[CounterSet]) -> bool {
+    pub(super) fn has_enough(&self, wanted: &[CounterSet]) -> bool {
         let enough = |set: &CounterSet| {
             let Some(own) = self.sets.get(&*set.name) else {
                 return false;
@@ -54,7 +54,7 @@ impl PoolCounters {
         wanted.iter().all(enough)
     }
 
-    pub fn take(&mut self, wanted: &[CounterSet]) -> bool {
+    pub(super) fn take(&mut self, wanted: &[CounterSet]) -> bool {
         let fits = self.has_enough(wanted);
         if fits {
             self.charge(wanted);
@@ -63,7 +63,7 @@ impl PoolCounters {
     }
 
     /// Counts amounts that are held already; beyond the total the counters are overdrawn.
-    pub fn charge(&mut self, held: &[CounterSet]) {
+    pub(super) fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
             let Some(own) = self.sets.get_mut(&*set.name) else {
                 self.overdrawn = true;
@@ -83,14 +83,14 @@ impl PoolCounters {
     }
 
     /// More is held than exists: the pool was made smaller, or its driver errs.
-    pub fn overdrawn(&self) -> bool {
+    pub(super) fn overdrawn(&self) -> bool {
         self.overdrawn
     }
 
     /// The scarcest remainder of a set, in thousandths. Counters of one unit (`memory-slice-3`)
     /// identify a part instead of an amount: they count only in sets of such counters, by the
     /// number left.
-    pub fn free_milli(&self, set: &str) -> Option<u16> {
+    pub(super) fn free_milli(&self, set: &str) -> Option<u16> {
         let counters = || self.sets.get(set).into_iter().flat_map(BTreeMap::values);
         let divisible = counters().filter(|c| c.total > 1000);
         let scarcest = divisible.map(|c| per_mille(c.left(), c.total)).min();
@@ -102,7 +102,7 @@ impl PoolCounters {
     }
 
     /// By the same rule as [`Self::free_milli`].
-    pub fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
+    pub(super) fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
         let own = self.sets.get(&*wanted.name)?;
         let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);
         let divisible = own.iter().filter(|(_, c)| c.total > 1000);

@@ -6,14 +6,19 @@ use super::{
     store::{DeviceHold, DeviceStore},
 };
 
+/// Reasons why an allocated device does not serve its claim any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
+    /// Its pool has no such device any more.
     #[error("device is not published any more")]
     Gone,
+    /// Key of a `NoExecute` taint that the allocation does not tolerate.
     #[error("device has taint {0}, effect NoExecute")]
     Tainted(Box<str>),
+    /// Claims hold more of the device, or of its pool's counters, than there is.
     #[error("device is given to more claims than it can serve")]
     OverCommitted,
+    /// Nothing is known about the device, as its pool cannot be used.
     #[error("its pool is not usable: {0}")]
     Pool(PoolError),
 }

@@ -4,17 +4,24 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use tautline_core::model::{AffinityTerm, Taint, Toleration};
 
+/// Amounts by the name of the capacity or counter, in thousandths: one byte is 1000.
 pub type Amounts = BTreeMap<Box<str>, i64>;
 
+/// A driver's pool of devices. Different drivers may have pools of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PoolId {
+    /// Name of the driver, such as `gpu.nvidia.com`.
     pub driver: Arc<str>,
+    /// Name of the pool; many drivers use the node's name.
     pub pool: Arc<str>,
 }
 
+/// A device, unique in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceId {
+    /// Pool that publishes the device.
     pub pool: PoolId,
+    /// Name of the device, unique in its pool.
     pub device: Arc<str>,
 }
 
@@ -30,50 +37,70 @@ impl fmt::Display for DeviceId {
     }
 }
 
+/// A `ResourceSlice`: all devices of a pool, or some of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
+    /// Name of the API object.
     pub name: Arc<str>,
+    /// Pool that the slice belongs to.
     pub id: PoolId,
     /// Only slices of a pool's highest generation count.
     pub generation: i64,
+    /// Number of slices that make the pool complete (`resourceSliceCount`).
     pub slices: i64,
+    /// Nodes that can use the slice's devices.
     pub access: Access,
+    /// The pool's counters with their totals (`sharedCounters`).
     pub counters: Vec<CounterSet>,
+    /// Devices in the published order, which is also the allocator's.
     pub devices: Vec<Device>,
 }
 
+/// The nodes that can use a device.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Access {
+    /// The node of this name (`nodeName`).
     Node(Arc<str>),
+    /// Nodes that match at least one term (`nodeSelector`).
     Nodes(Vec<AffinityTerm>),
+    /// Every node of the cluster (`allNodes`).
     All,
+    /// Each device of the slice has its own access (`perDeviceNodeSelection`).
     PerDevice,
 }
 
 /// Counters of a pool, or their consumption by a device (KEP-4815).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CounterSet {
+    /// Name of the set, unique in its pool.
     pub name: Box<str>,
+    /// Totals of the pool, or the amounts that a device consumes.
     pub counters: Amounts,
 }
 
+/// A device of a slice: a card, a part of one, or a possible MIG instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
+    /// Name, unique in the pool.
     pub name: Arc<str>,
+    /// Used only in slices with [`Access::PerDevice`]; there `None` means no node.
     pub access: Option<Access>,
     /// By name, without the driver's own domain.
     pub attributes: BTreeMap<Box<str>, Attribute>,
+    /// By name, without the driver's own domain.
     pub capacity: BTreeMap<Box<str>, Capacity>,
+    /// Counters of the pool that are taken while the device is allocated.
     pub consumes: Vec<CounterSet>,
     /// Several requests may each have a part of it (`allowMultipleAllocations`, KEP-5075).
     pub shared: bool,
+    /// Taints that the driver publishes (KEP-5055).
     pub taints: Vec<Taint>,
     /// Binding waits for conditions; the allocator takes such pools last.
     pub binding_conditions: bool,
 }
 
 impl Device {
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name) {
             Some(Attribute::Text(text) | Attribute::Version(text)) => Some(text),
             _ => None,
@@ -84,23 +111,33 @@ impl Device {
 /// Lists, an alpha of 1.36, are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
+    /// A plain string.
     Text(String),
+    /// A semantic version, kept as text.
     Version(String),
+    /// An integer, not in thousandths.
     Int(i64),
+    /// A truth value.
     Bool(bool),
 }
 
+/// An amount of something that a device has, such as memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
+    /// Total, in thousandths of the unit.
     pub value: i64,
+    /// Amounts that a request may have; `None`: any.
     pub policy: Option<RequestPolicy>,
 }
 
+/// The amounts of a capacity that requests for a shared device may have (KEP-5075).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
+    /// Consumption of a request without an amount; `None`: the whole capacity.
     pub default: Option<i64>,
     /// Minimum, maximum and step.
     pub range: Option<(i64, Option<i64>, Option<i64>)>,
+    /// Possible amounts, ascending; empty: any. A range takes precedence.
     pub values: Vec<i64>,
 }
 
@@ -135,36 +172,51 @@ impl Capacity {
     }
 }
 
+/// A `ResourceClaim`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claim {
+    /// Namespace of the claim and of its pods.
     pub namespace: Arc<str>,
+    /// Name of the API object.
     pub name: Arc<str>,
+    /// Requests in the order of the claim's specification.
     pub requests: Vec<ClaimRequest>,
+    /// Devices of all requests together; `None`: the claim is not allocated yet.
     pub allocated: Option<Vec<Allocation>>,
+    /// UIDs of the pods that may use the claim.
     pub reserved_for: Vec<Box<str>>,
     /// UID of the pod whose template it is from.
     pub owner: Option<Box<str>>,
 }
 
+/// A request of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRequest {
+    /// Name, unique in the claim.
     pub name: Box<str>,
+    /// Alternatives, the preferred first (`firstAvailable`); one for `exactly`.
     pub alternatives: Vec<ExactRequest>,
 }
 
+/// A request for devices of one class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExactRequest {
+    /// Name of the `DeviceClass`.
     pub class: Box<str>,
+    /// Number of devices.
     pub count: Count,
+    /// CEL expressions; a device must meet all, and those of its class.
     pub selectors: Vec<Box<str>>,
     /// Minimum capacity of each device; of a shared one, the consumption.
     pub capacity: Amounts,
+    /// Admin access (KEP-5018): devices in use serve it too, and it takes nothing from them.
     pub admin: bool,
+    /// Taints that do not keep devices from the request.
     pub tolerations: Vec<Toleration>,
 }
 
 impl ExactRequest {
-    pub fn requested(&self, driver: &str, capacity: &str) -> Option<i64> {
+    pub(super) fn requested(&self, driver: &str, capacity: &str) -> Option<i64> {
         let mut all = self.capacity.iter();
         let found = all.find(|(n, _)| own_name(driver, n) == capacity)?;
         Some(*found.1)
@@ -176,9 +228,12 @@ pub(super) fn own_name<'a>(driver: &str, name: &'a str) -> &'a str {
     own.unwrap_or(name)
 }
 
+/// The number of devices for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
+    /// Exactly this number.
     Exact(u32),
+    /// All devices of the node that match.
     All,
 }
 
@@ -188,21 +243,31 @@ impl Default for Count {
     }
 }
 
+/// A device that is allocated to a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
+    /// Name of the request; of an alternative, `REQUEST/ALTERNATIVE`.
     pub request: Box<str>,
+    /// The allocated device.
     pub device: DeviceId,
     /// Takes nothing.
     pub admin: bool,
+    /// ID of the share of a shared device; `None`: the claim has the whole device.
     pub share: Option<Box<str>>,
+    /// Capacity that the share takes; empty for a whole device.
     pub consumed: Amounts,
+    /// Tolerations that the request had when it was allocated.
     pub tolerations: Vec<Toleration>,
 }
 
+/// A `DeviceClass`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
+    /// Name of the API object.
     pub name: Box<str>,
+    /// CEL expressions; a device of the class meets all.
     pub selectors: Vec<Box<str>>,
+    /// Creation time in seconds since 1970; 0: unknown.
     pub created_unix: i64,
     /// The resource by which pods may request its devices (KEP-5004).
     pub extended_resource: Option<Box<str>>,

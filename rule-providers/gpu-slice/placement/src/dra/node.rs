@@ -8,6 +8,7 @@ use super::{
     pool::PoolError,
 };
 
+/// A device that a node can use, and how much of it is in use.
 #[derive(Clone, Debug)]
 pub struct NodeDevice {
     pub(super) id: DeviceId,
@@ -20,30 +21,33 @@ pub struct NodeDevice {
 }
 
 impl NodeDevice {
+    /// Its driver, pool and name.
     pub fn id(&self) -> &DeviceId {
         &self.id
     }
 
-    pub fn device(&self) -> &Device {
+    pub(super) fn device(&self) -> &Device {
         &self.slice.devices[self.position]
     }
 
+    /// Whether a claim has the whole device.
     pub fn held(&self) -> bool {
         self.held
     }
 
+    /// Number of shares of the device that claims have.
     pub fn shares(&self) -> u32 {
         self.share_count
     }
 
-    pub fn left(&self, capacity: &str) -> i64 {
+    pub(super) fn left(&self, capacity: &str) -> i64 {
         let total = self.device().capacity.get(capacity).map_or(0, |c| c.value);
         let used = self.used.get(capacity).copied().unwrap_or(0);
         if self.held { 0 } else { (total - used).max(0) }
     }
 
     /// The scarcest of its capacities in thousandths; all or nothing if it is not shared.
-    pub fn left_milli(&self) -> u16 {
+    pub(super) fn left_milli(&self) -> u16 {
         let capacities = &self.device().capacity;
         let rests = capacities.iter().filter(|(_, c)| c.value > 0);
         let scarcest = rests.map(|(n, c)| per_mille(self.left(n), c.value)).min();
@@ -55,18 +59,24 @@ impl NodeDevice {
     }
 }
 
+/// Reasons why a device is not available to a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
+    /// A claim has the whole device, or there is no such device.
     #[error("another claim has it")]
     Held,
+    /// Too little is left of the pool's counters that the device consumes.
     #[error("devices of the same card leave too little")]
     Counters,
+    /// Key of a `NoSchedule` or `NoExecute` taint that the request does not tolerate.
     #[error("taint {0} is not tolerated")]
     Taint(Box<str>),
+    /// Name of a capacity that the device lacks, or of which it cannot give the requested amount.
     #[error("not enough {0} is free, or the request is below the minimum")]
     Capacity(Box<str>),
 }
 
+/// The devices that a node can use, and what is free of them.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
@@ -81,14 +91,16 @@ impl NodeDevices {
         &self.devices
     }
 
+    /// Pools whose devices are left out, with the reason.
     pub fn ignored(&self) -> &[(PoolId, PoolError)] {
         &self.ignored
     }
 
-    pub fn counters(&self, device: &NodeDevice) -> &PoolCounters {
+    pub(super) fn counters(&self, device: &NodeDevice) -> &PoolCounters {
         &self.counters[device.pool]
     }
 
+    /// Whether a pool's claims hold more of its counters than there is.
     pub fn overdrawn(&self) -> bool {
         self.counters.iter().any(PoolCounters::overdrawn)
     }
@@ -98,7 +110,7 @@ impl NodeDevices {
         self.consumption(position, request).err()
     }
 
-    pub fn is_free(&self, position: usize) -> bool {
+    pub(super) fn is_free(&self, position: usize) -> bool {
         let Some(offered) = self.devices.get(position) else {
             return false;
         };
@@ -108,7 +120,11 @@ impl NodeDevices {
     }
 
     /// Changes nothing if the device is not available.
-    pub fn take(&mut self, position: usize, request: &ExactRequest) -> Result<(), Unavailable> {
+    pub(super) fn take(
+        &mut self,
+        position: usize,
+        request: &ExactRequest,
+    ) -> Result<(), Unavailable> {
         let consumed = self.consumption(position, request)?;
         let Some(offered) = self.devices.get_mut(position) else {
             return Err(Unavailable::Held);

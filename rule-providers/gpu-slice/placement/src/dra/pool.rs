@@ -5,22 +5,35 @@ use std::{
 
 use super::{counters::PoolCounters, model::Slice};
 
+/// Reasons why all devices of a pool are left out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
+    /// The newest generation of the pool does not have the number of slices that it should have.
     #[error(
         "{seen} of {slices} slices of generation {generation} are published; wait for the driver"
     )]
     Incomplete {
+        /// Highest generation of the pool's slices.
         generation: i64,
+        /// Number of slices of that generation.
         seen: usize,
+        /// Number of slices that it should have (`resourceSliceCount`).
         slices: i64,
     },
+    /// Name of a device that the pool has twice.
     #[error("device {0} is published twice; the driver must give each its own name")]
     DuplicateDevice(Arc<str>),
+    /// Name of a counter set that the pool has twice.
     #[error("counter set {0} is published twice; the driver must give each its own name")]
     DuplicateCounters(Box<str>),
+    /// A device consumes a counter that its pool does not have.
     #[error("device {device} consumes counters that set {set} lacks; fix the driver")]
-    NoCounters { device: Arc<str>, set: Box<str> },
+    NoCounters {
+        /// Name of the device.
+        device: Arc<str>,
+        /// Name of the counter set that is missing or lacks the counter.
+        set: Box<str>,
+    },
 }
 
 #[derive(Clone, Debug)]

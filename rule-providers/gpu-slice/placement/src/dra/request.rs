@@ -6,8 +6,10 @@ use super::{
 };
 use crate::mig::Geometry;
 
+/// The requests of a pod for devices that are not allocated yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PendingRequests {
+    /// In the order of the claims, and within a claim of its requests.
     pub requests: Vec<PendingRequest>,
     /// A claim is allocated: its node selector binds the pod to a node.
     pub bound: bool,
@@ -16,20 +18,26 @@ pub struct PendingRequests {
 /// The first alternative of an open request; the scheduler tries the others after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingRequest {
+    /// Class, number and selectors of the devices.
     pub exact: ExactRequest,
-    pub conditions: Conditions,
-    pub unknown_class: bool,
+    pub(super) conditions: Conditions,
+    pub(super) unknown_class: bool,
+    /// Number of alternatives that the request has, including this one.
     pub alternatives: usize,
 }
 
+/// Whether a device, in use or not, meets the selectors of a request and of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
+    /// A readable condition is not met, or the class is not known.
     No,
     /// The readable conditions match; CEL decides about the rest.
     Maybe,
+    /// All conditions are readable and met.
     Yes,
 }
 
+/// The requests of those claims that are not allocated yet. `claims`: all claims of the pod.
 pub fn pending_requests<'a>(
     pools: &DeviceStore,
     claims: impl IntoIterator<Item = &'a Claim>,
@@ -83,11 +91,12 @@ impl PendingRequest {
         }
     }
 
+    /// The driver that a selector asks for; `None`: no readable selector names one.
     pub fn driver(&self) -> Option<&str> {
         self.conditions.driver()
     }
 
-    pub fn profile(&self) -> Option<&str> {
+    pub(super) fn profile(&self) -> Option<&str> {
         self.conditions.attribute("profile")
     }
 
@@ -104,6 +113,7 @@ impl PendingRequest {
         (whole && self.exact.capacity.is_empty()).then_some(1000)
     }
 
+    /// The least number of devices for the request: 1 if it is for all.
     pub fn count(&self) -> u32 {
         match self.exact.count {
             Count::Exact(count) => count,
@@ -111,6 +121,7 @@ impl PendingRequest {
         }
     }
 
+    /// Whether the device meets the selectors, as far as they are readable.
     pub fn matches(&self, offered: &NodeDevice) -> Match {
         if self.unknown_class {
             return Match::No;

@@ -4,19 +4,19 @@
 use super::model::{Attribute, Device};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operand {
+pub(super) enum Operand {
     Driver,
     Attribute { domain: String, name: String },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conditions {
-    pub equal: Vec<(Operand, String)>,
-    pub incomplete: bool,
+pub(super) struct Conditions {
+    pub(super) equal: Vec<(Operand, String)>,
+    pub(super) incomplete: bool,
 }
 
 impl Conditions {
-    pub fn read<'a>(selectors: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(super) fn read<'a>(selectors: impl IntoIterator<Item = &'a str>) -> Self {
         let mut out = Self::default();
         for selector in selectors {
             match conjuncts(selector) {
@@ -34,12 +34,12 @@ impl Conditions {
         out
     }
 
-    pub fn driver(&self) -> Option<&str> {
+    pub(super) fn driver(&self) -> Option<&str> {
         let of_driver = |(subject, _): &&(Operand, String)| *subject == Operand::Driver;
         self.equal.iter().find(of_driver).map(|(_, v)| v.as_str())
     }
 
-    pub fn attribute(&self, wanted: &str) -> Option<&str> {
+    pub(super) fn attribute(&self, wanted: &str) -> Option<&str> {
         self.equal
             .iter()
             .find_map(|(subject, value)| match subject {
@@ -48,7 +48,7 @@ impl Conditions {
             })
     }
 
-    pub fn hold(&self, driver: &str, device: &Device) -> bool {
+    pub(super) fn hold(&self, driver: &str, device: &Device) -> bool {
         self.equal.iter().all(|(subject, want)| match subject {
             Operand::Driver => driver == want,
             Operand::Attribute { domain, name } => {

@@ -18,6 +18,7 @@ pub(super) struct DeviceHold {
     pub(super) consumed: Amounts,
 }
 
+/// The slices, claims and classes of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStore {
     pub(super) pools: BTreeMap<PoolId, Pool>,
@@ -32,6 +33,7 @@ pub struct DeviceStore {
 }
 
 impl DeviceStore {
+    /// Replaces all slices. Claims are kept.
     pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
         self.pools.clear();
         self.slices.clear();
@@ -42,7 +44,7 @@ impl DeviceStore {
         }
     }
 
-    pub fn apply_slice(&mut self, slice: Slice) {
+    pub(super) fn apply_slice(&mut self, slice: Slice) {
         self.delete_slice(&slice.name);
         let at = self.reach(&slice.access);
         *at.entry(slice.id.clone()).or_default() += 1;
@@ -51,7 +53,7 @@ impl DeviceStore {
         pool.insert(slice);
     }
 
-    pub fn delete_slice(&mut self, name: &str) {
+    pub(super) fn delete_slice(&mut self, name: &str) {
         let Some(id) = self.slices.remove(name) else {
             return;
         };
@@ -85,6 +87,7 @@ impl DeviceStore {
         }
     }
 
+    /// Replaces all claims. Slices are kept.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         self.claims.clear();
         self.held.clear();
@@ -94,7 +97,7 @@ impl DeviceStore {
         }
     }
 
-    pub fn apply_claim(&mut self, claim: Claim) {
+    pub(super) fn apply_claim(&mut self, claim: Claim) {
         self.delete_claim(&claim.namespace, &claim.name);
         let key: Arc<str> = tautline_core::model::key(&claim.namespace, &claim.name).into();
         for a in claim.allocated.iter().flatten().filter(|a| !a.admin) {
@@ -113,7 +116,7 @@ impl DeviceStore {
         self.claims.insert(key, Arc::new(claim));
     }
 
-    pub fn delete_claim(&mut self, namespace: &str, name: &str) {
+    pub(super) fn delete_claim(&mut self, namespace: &str, name: &str) {
         let key = tautline_core::model::key(namespace, name);
         let Some(old) = self.claims.remove(key.as_str()) else {
             return;
@@ -142,11 +145,12 @@ impl DeviceStore {
         }
     }
 
+    /// Replaces all classes.
     pub fn reset_classes(&mut self, list: impl IntoIterator<Item = Class>) {
         self.classes = list.into_iter().map(|c| (c.name.clone(), c)).collect();
     }
 
-    pub fn class(&self, name: &str) -> Option<&Class> {
+    pub(super) fn class(&self, name: &str) -> Option<&Class> {
         self.classes.get(name)
     }
 
@@ -162,6 +166,7 @@ impl DeviceStore {
         newest.max_by_key(|c| c.created_unix)
     }
 
+    /// `None`: no claim of that name is known.
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
         let key = tautline_core::model::key(namespace, name);
         self.claims.get(key.as_str()).map(AsRef::as_ref)
@@ -183,6 +188,7 @@ impl DeviceStore {
         found.map(AsRef::as_ref).collect()
     }
 
+    /// The devices that the node can use, without what all known claims hold of them.
     pub fn node_devices(&self, node: &Node) -> NodeDevices {
         let mut out = NodeDevices::default();
         let local = self.by_node.get(&node.name).into_iter().flatten();

@@ -13,14 +13,20 @@ use crate::{
 const MAX_CARDS: i64 = 1_024;
 const UNLISTED: i64 = i64::MAX / 4;
 
+/// A reservation for a pod that is not on the node yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReservation {
+    /// `namespace/name`.
     pub pod: Box<str>,
+    /// CPU in thousandths of a core.
     pub cpu_milli: i64,
+    /// Main memory in bytes.
     pub memory_bytes: i64,
+    /// Reserved cards; empty where a device plugin or the scheduler picks them.
     pub parts: Vec<CardShare>,
 }
 
+/// Reads the inventory of a node. `pods`: those on the node; `held`: reservations of further pods.
 pub fn read<'a>(
     names: &Names,
     node: &Node,
@@ -131,6 +137,7 @@ pub fn read<'a>(
     all
 }
 
+/// The cards that a pod's annotation names; `None`: the pod has no such annotation.
 pub fn assigned_cards(
     names: &Names,
     pod: &Pod,

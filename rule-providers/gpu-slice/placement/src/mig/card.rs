@@ -7,7 +7,9 @@ const SLICES: usize = 8;
 /// An instance's profile and first memory slice, as in `nvidia-smi mig -lgi`: `3g.20gb 4:4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
+    /// Size of the instance.
     pub profile: &'static Profile,
+    /// First memory slice, from 0.
     pub start: u8,
 }
 
@@ -25,29 +27,44 @@ impl fmt::Display for Placement {
     }
 }
 
+/// Reasons why an instance cannot be added to a card or removed from it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigError {
+    /// The profile is one of another model.
     #[error("profile {profile} is not a profile of card {card}; use one of its profiles")]
-    NoProfile { card: &'static str, profile: String },
+    NoProfile {
+        /// [`Geometry::name`] of the card.
+        card: &'static str,
+        /// [`Profile::name`] of the profile.
+        profile: String,
+    },
+    /// No instance of the profile can start at that memory slice.
     #[error(
         "profile {profile} cannot start at memory slice {start}; it starts at one of {starts:?}"
     )]
     NoStart {
+        /// [`Profile::name`] of the profile.
         profile: &'static str,
+        /// The memory slice asked for.
         start: u8,
+        /// The memory slices at which it can start.
         starts: &'static [u8],
     },
+    /// A memory slice of this instance is taken.
     #[error("instance {0} meets one that is there; release that first, or take another start")]
     Occupied(Placement),
+    /// Too few compute slices are left for this instance.
     #[error("instance {0} wants more compute slices than are left; release an instance first")]
     Compute(Placement),
+    /// This instance wants the media engines, which another instance has.
     #[error("instance {0} wants the media engines, which another has; take the profile without")]
     Media(Placement),
+    /// The card does not have this instance.
     #[error("instance {0} is not on the card")]
     Absent(Placement),
 }
 
-/// [`Mig::take`] and [`Mig::take_at`] never exceed the card.
+/// [`MigCard::take`] and [`MigCard::take_at`] never exceed the card.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MigCard {
     geometry: &'static Geometry,
@@ -55,6 +72,7 @@ pub struct MigCard {
 }
 
 impl MigCard {
+    /// A card in MIG mode without instances.
     pub fn new(geometry: &'static Geometry) -> Self {
         Self {
             geometry,
@@ -62,10 +80,12 @@ impl MigCard {
         }
     }
 
+    /// The geometry of the card's model.
     pub fn geometry(&self) -> &'static Geometry {
         self.geometry
     }
 
+    /// The instances by their first memory slice.
     pub fn instances(&self) -> impl Iterator<Item = Placement> + '_ {
         let at = |(start, p): (usize, &Option<&'static Profile>)| {
             let start = u8::try_from(start).ok()?;
@@ -74,11 +94,13 @@ impl MigCard {
         self.instances.iter().enumerate().filter_map(at)
     }
 
+    /// Compute slices that no instance has.
     pub fn free_compute(&self) -> u8 {
         let used: u8 = self.instances().map(|i| i.profile.compute).sum();
         self.geometry.compute.saturating_sub(used)
     }
 
+    /// Memory slices that no instance has, not always adjacent.
     pub fn free_memory(&self) -> u8 {
         let used: u8 = self.instances().map(|i| i.profile.memory).sum();
         self.geometry.memory.saturating_sub(used)
@@ -93,10 +115,12 @@ impl MigCard {
         share(self.free_compute(), *compute).min(share(self.free_memory(), *memory))
     }
 
+    /// Whether one more instance of the profile fits; `false` for a profile of another model.
     pub fn fits(&self, profile: &Profile) -> bool {
         self.max_instances(profile) > 0
     }
 
+    /// How many more instances of the profile fit if no others are added.
     pub fn max_instances(&self, profile: &Profile) -> u8 {
         let Some(own) = self.own(profile) else {
             return 0;
@@ -147,6 +171,7 @@ impl MigCard {
             .fold(0, u64::saturating_add)
     }
 
+    /// Adds an instance where [`Self::place`] puts it; `None`: it does not fit.
     pub fn take(&mut self, profile: &Profile) -> Option<Placement> {
         let placement = self.place(profile)?;
         self.put(placement);
@@ -183,6 +208,7 @@ impl MigCard {
         Ok(placement)
     }
 
+    /// Removes an instance. Err if the card does not have it.
     pub fn release(&mut self, placement: Placement) -> Result<(), MigError> {
         match self.instances.get_mut(usize::from(placement.start)) {
             Some(at) if *at == Some(placement.profile) => {

@@ -1,10 +1,15 @@
+/// A size of MIG instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// NVIDIA's name: `1g.5gb`, `1g.5gb+me`.
     pub name: &'static str,
+    /// Compute slices of an instance.
     pub compute: u8,
+    /// Memory slices of an instance, which are adjacent.
     pub memory: u8,
+    /// Memory slices at which an instance can start, from 0.
     pub starts: &'static [u8],
+    /// Most instances of the profile on one card.
     pub count: u8,
     /// With the media engines (`+me`), which only one instance can have.
     pub media: bool,
@@ -22,14 +27,18 @@ impl Profile {
     }
 }
 
+/// The MIG slices and profiles of card models.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Models and their memory in GB.
     pub name: &'static str,
     /// Nominal memory, as in the name of the largest profile.
     pub memory_gb: u16,
+    /// Compute slices of the card: 4 or 7.
     pub compute: u8,
+    /// Memory slices of the card: 4 or 8.
     pub memory: u8,
+    /// Profiles, the smaller first.
     pub profiles: &'static [Profile],
 }
 
@@ -47,6 +56,7 @@ impl Geometry {
             .find(|p| p.media == media && p.name.strip_suffix("+me").unwrap_or(p.name) == base)
     }
 
+    /// All known geometries, by ascending memory.
     pub fn all() -> &'static [Geometry] {
         &ALL
     }

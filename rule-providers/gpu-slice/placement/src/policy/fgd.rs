@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug, Default)]
-pub struct Fgd {
+pub(super) struct Fgd {
     types: PlannedClasses,
     sums: FragmentationSums,
 }
