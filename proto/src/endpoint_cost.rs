@@ -44,6 +44,15 @@ pub struct NodeCost<'a> {
 impl<'a> NodeCost<'a> {
     /// Appends it to an `EndpointCostResponse`, encoded like prost.
     pub fn put(&self, out: &mut Vec<u8>) {
+        self.put_as(1, out);
+    }
+
+    /// Appends it as one of `inFlightNodes`.
+    pub fn put_in_flight(&self, out: &mut Vec<u8>) {
+        self.put_as(20, out);
+    }
+
+    fn put_as(&self, field: u32, out: &mut Vec<u8>) {
         let text = |tag, text: &str| match text.len() {
             0 => 0,
             len => key_len(tag) + encoded_len_varint(len as u64) + len,
@@ -60,7 +69,7 @@ impl<'a> NodeCost<'a> {
             + text(17, self.detail)
             + number(18, freeable)
             + number(19, tie_break);
-        encode_key(1, WireType::LengthDelimited, out);
+        encode_key(field, WireType::LengthDelimited, out);
         encode_varint(len as u64, out);
         put_text(1, self.node, out);
         put_number(2, cost, out);
@@ -124,6 +133,30 @@ pub fn read_answer<'a>(
         }
     }
     Ok(valid)
+}
+
+/// Decodes the `inFlightNodes` and `countedUids` of an `EndpointCostResponse`.
+///
+/// # Errors
+/// The bytes are malformed; the closures were called for the fields before the error.
+pub fn read_in_flight<'a>(
+    mut rest: &'a [u8],
+    mut line: impl FnMut(NodeCost<'a>),
+    mut counted: impl FnMut(&'a str),
+) -> Result<(), MalformedMessage> {
+    while rest.has_remaining() {
+        match decode_key(&mut rest)? {
+            (20, WireType::LengthDelimited) => line(NodeCost::read(take(&mut rest)?)?),
+            (21, WireType::LengthDelimited) => counted(text(take(&mut rest)?)?),
+            (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
+        }
+    }
+    Ok(())
+}
+
+/// Appends a UID to the `countedUids` of an `EndpointCostResponse`.
+pub fn put_counted_uid(uid: &str, out: &mut Vec<u8>) {
+    put_text(21, uid, out);
 }
 
 /// Appends it to an `EndpointCostResponse`.

@@ -67,6 +67,7 @@ fn any_request() -> impl Strategy<Value = EndpointCostRequest> {
                 peer_nodes,
                 eligible_nodes,
                 known_version: u64::from(more) << 40,
+                in_flight: vec![wire::InFlightPod::default(); usize::from(more)],
             },
         )
 }
@@ -89,6 +90,8 @@ fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostRe
         version: valid.version,
         changed_since: valid.changed_since,
         resolution: valid.resolution,
+        in_flight_nodes: Vec::new(),
+        counted_uids: Vec::new(),
     }
 }
 
@@ -101,6 +104,26 @@ fn read(data: &[u8]) -> Result<EndpointCostRequest, MalformedMessage> {
 }
 
 proptest! {
+    #[test]
+    fn in_flight_fields_agree_with_prost(
+        nodes in vec(any_node(), 0..9), others in vec(any_node(), 0..3), uids in vec(".{1,9}", 0..4),
+    ) {
+        let mut ours = Vec::new();
+        others.iter().for_each(|n| line(n).put(&mut ours));
+        nodes.iter().for_each(|n| line(n).put_in_flight(&mut ours));
+        uids.iter().for_each(|uid| put_counted_uid(uid, &mut ours));
+        let whole = EndpointCostResponse {
+            in_flight_nodes: nodes.clone(),
+            counted_uids: uids.clone(),
+            ..answer(others, Validity::default())
+        };
+        prop_assert_eq!(&ours, &whole.encode_to_vec());
+        let (mut lines, mut counted) = (Vec::new(), Vec::new());
+        read_in_flight(&ours, |n| lines.push(n), |uid| counted.push(uid)).unwrap();
+        prop_assert_eq!(lines, nodes.iter().map(line).collect::<Vec<_>>());
+        prop_assert_eq!(counted, uids);
+    }
+
     #[test]
     fn put_agrees_with_prost(nodes in vec(any_node(), 0..9), valid in any_validity()) {
         let mut ours = Vec::new();

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tautline_api::convert;
 use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
 use tokio::time::Instant;
 
 use crate::{
+    in_flight::{self, Attempt},
     planning::plan_pod,
     plans::PodPlan,
     pod,
@@ -23,19 +25,28 @@ pub(crate) async fn filter(
     let args = wire::args(KIND, json)?;
     let pod = pod::identity(KIND, args.pod)?;
     let is_exempt = state.is_exempt(&pod.namespace);
-    let snapshot = state.store.snapshot();
-    let constraints = state.constraints(&snapshot, &pod);
-    if constraints.is_empty() {
+    let attempt = Attempt::read(state, &pod);
+    if attempt.constraints.is_empty() {
         let outcome = if is_exempt { "exempt" } else { "ungoverned" };
         state.metrics.pod(outcome);
         return Ok(pass_through(&args.nodes));
     }
     let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
-    let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
+    let posted = pod::parse(KIND, args.pod)?;
+    let question = pod::question(&posted, pod, nodes);
     // Boxed: its kilobytes would burden the requests of ungoverned pods.
-    let plan = plan_pod(state, &snapshot, &constraints, question, deadline);
-    let plan = Arc::new(Box::pin(plan).await);
-    state.record(&snapshot, &plan);
+    let plan = async {
+        let attempt = attempt.begin(state, &question.subject).await;
+        let Attempt {
+            snapshot,
+            constraints,
+        } = &attempt;
+        let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
+        in_flight::record(state, convert::pod(&posted), &plan);
+        state.record(snapshot, &plan);
+        plan
+    };
+    let plan = Box::pin(plan).await;
     response(state, &args.nodes, &plan)
 }
 

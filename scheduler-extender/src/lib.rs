@@ -8,6 +8,7 @@
 //! server  admin  requeue                     HTTP verbs, /explain, requeue of rejected pods
 //! filter  prioritize  preempt  bind          verbs
 //! planning                                   plans a pod: rules, then underlay
+//! in_flight                                  pods with an answer and without a node
 //! state                                      data that requests share
 //! events  explain                            outputs of plans
 //! plans                                      a pod's plan, and their cache
@@ -24,6 +25,7 @@ mod config;
 mod events;
 pub mod explain;
 mod filter;
+mod in_flight;
 mod metrics;
 mod planning;
 mod plans;

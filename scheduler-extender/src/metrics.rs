@@ -38,6 +38,7 @@ pub(crate) struct Metrics {
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
     pods: Family<Outcome, Counter>,
     pub(crate) single_node_answers: Counter,
+    placement_waits: Family<Outcome, Histogram, fn() -> Histogram>,
     rejected_nodes: Family<Reason, Counter>,
     codes: LabelBound,
     binds: Family<Outcome, Counter>,
@@ -53,6 +54,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             pods: Family::default(),
             single_node_answers: Counter::default(),
+            placement_waits: Family::new_with_constructor(seconds),
             rejected_nodes: Family::default(),
             codes: LabelBound::for_codes(),
             binds: Family::default(),
@@ -79,6 +81,12 @@ impl Metrics {
             "extender_single_node_answers",
             "Answers of filter with one node, which kube-scheduler takes without scoring",
             m.single_node_answers.clone(),
+        );
+        r.register(
+            "extender_placement_wait_seconds",
+            "Waits of filter for the nodes of earlier pods that this one depends on, by outcome: \
+             known or timeout",
+            m.placement_waits.clone(),
         );
         r.register(
             "extender_rejected_nodes",
@@ -109,6 +117,11 @@ impl Metrics {
 
     pub(crate) fn pod(&self, outcome: &'static str) {
         self.pods.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub(crate) fn placement_wait(&self, outcome: &'static str, took: Duration) {
+        let waits = self.placement_waits.get_or_create(&Outcome { outcome });
+        waits.observe(took.as_secs_f64());
     }
 
     pub(crate) fn bind(&self, outcome: &'static str) {

@@ -70,9 +70,11 @@ pub(crate) fn parse_question(
     identity: PodIdentity,
     nodes: NodeSet,
 ) -> Result<PlanningQuestion, WireError> {
-    let pod: Pod =
-        serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })?;
-    Ok(question(&pod, identity, nodes))
+    Ok(question(&parse(kind, pod)?, identity, nodes))
+}
+
+pub(crate) fn parse(kind: &'static str, pod: &RawValue) -> Result<Pod, WireError> {
+    serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })
 }
 
 pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {

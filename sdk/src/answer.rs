@@ -3,7 +3,9 @@
 use std::{fmt, time::Duration};
 
 use prost::bytes::Bytes;
-use tautline_proto::endpoint_cost::{NodeCost, Validity, put_validity, read_answer};
+use tautline_proto::endpoint_cost::{
+    NodeCost, Validity, put_counted_uid, put_validity, read_answer, read_in_flight,
+};
 
 use crate::AnswerCache;
 
@@ -100,6 +102,32 @@ impl CostAnswer {
         line.is_some()
     }
 
+    /// Adds the cost of a node with the request's pods in flight there. It replaces the node's
+    /// other line, for this call only.
+    pub fn push_in_flight(&mut self, node: NodeCost<'_>) {
+        node.put_in_flight(&mut self.lines);
+    }
+
+    /// Reports that the provider counts a pod in flight (its UID) by its own view of the cluster:
+    /// the caller no longer sends it.
+    pub fn push_counted(&mut self, uid: &str) {
+        put_counted_uid(uid, &mut self.lines);
+    }
+
+    /// The lines of [`push_in_flight`](Self::push_in_flight), in the order of their addition.
+    pub fn in_flight_nodes(&self) -> Vec<NodeCost<'_>> {
+        let mut nodes = Vec::new();
+        _ = read_in_flight(&self.lines, |node| nodes.push(node), |_| {});
+        nodes
+    }
+
+    /// The UIDs of [`push_counted`](Self::push_counted).
+    pub fn counted(&self) -> Vec<&str> {
+        let mut uids = Vec::new();
+        _ = read_in_flight(&self.lines, |_| {}, |uid| uids.push(uid));
+        uids
+    }
+
     /// All lines, in the order of their addition.
     pub fn nodes(&self) -> Vec<NodeCost<'_>> {
         let mut nodes = Vec::new();
@@ -133,6 +161,8 @@ impl fmt::Debug for CostAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CostAnswer")
             .field("nodes", &self.nodes())
+            .field("in_flight_nodes", &self.in_flight_nodes())
+            .field("counted", &self.counted())
             .field("valid_for", &self.valid_for)
             .field("version", &self.version)
             .field("changed_since", &self.changed_since)
@@ -175,22 +205,29 @@ mod tests {
             ordered,
         ];
         assert_eq!(answer.nodes(), lines_added);
+        answer.push_in_flight(ordered);
+        answer.push_counted("u1");
+        assert_eq!(answer.nodes(), lines_added);
+        assert_eq!(answer.in_flight_nodes(), [ordered]);
+        assert_eq!(answer.counted(), ["u1"]);
         (answer.version, answer.changed_since, answer.resolution) = (9, 7, 5);
         let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
-        let nodes = lines_added.map(|n| wire::NodeCost {
+        let on_wire = |n: NodeCost<'_>| wire::NodeCost {
             node: n.node.into(),
             cost: n.cost,
             reason: n.code.into(),
             detail: n.detail.into(),
             freeable: n.freeable,
             tie_break: n.tie_break,
-        });
+        };
         let whole = wire::EndpointCostResponse {
-            node_and_cost: nodes.to_vec(),
+            node_and_cost: lines_added.map(on_wire).to_vec(),
             valid_for_millis: 3_000,
             version: 9,
             changed_since: 7,
             resolution: 5,
+            in_flight_nodes: vec![on_wire(ordered)],
+            counted_uids: vec!["u1".into()],
         };
         assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
     }

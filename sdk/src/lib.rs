@@ -60,7 +60,9 @@ pub use server::{Config, Server, serve};
 pub use tautline_core::{Compliance, Reference};
 pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
 pub use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::ServerFiles as TlsFiles};
-pub use types::{CostRequest, Evaluation, EvaluationRequest, Peer, ProviderError, Rule, Workload};
+pub use types::{
+    CostRequest, Evaluation, EvaluationRequest, InFlightPod, Peer, ProviderError, Rule, Workload,
+};
 
 /// Measures one rule, or several.
 ///

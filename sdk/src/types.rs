@@ -83,6 +83,17 @@ pub struct Peer {
     pub node: Option<String>,
 }
 
+/// A pod that kube-scheduler is about to bind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InFlightPod {
+    /// The pod.
+    pub pod: Reference,
+    /// The node that it goes to.
+    pub node: String,
+    /// Its metadata and requests.
+    pub workload: Workload,
+}
+
 /// The request for the cost of each eligible node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
@@ -102,6 +113,10 @@ pub struct CostRequest {
     /// The version of the caller's cached answer to the same request, or 0. A provider with a
     /// [`ChangeLog`](crate::ChangeLog) may answer with the changes since; others ignore it.
     pub known_version: u64,
+    /// Pods with a rule of this provider that have an answer but may not be visible as bound yet.
+    /// Sent to [allocators](crate::Allocator) only: see
+    /// [`CostAnswer::push_in_flight`](crate::CostAnswer::push_in_flight).
+    pub in_flight: Vec<InFlightPod>,
     /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
 }
@@ -255,6 +270,11 @@ impl From<wire::EndpointCostRequest> for CostRequest {
             reference: reference(p.target.unwrap_or_default()),
             node: Some(p.node).filter(|n| !n.is_empty()),
         };
+        let in_flight = |p: wire::InFlightPod| InFlightPod {
+            pod: reference(p.pod.unwrap_or_default()),
+            node: p.node,
+            workload: p.workload.unwrap_or_default().into(),
+        };
         Self {
             source: reference(request.source.unwrap_or_default()),
             rule: request.rule.unwrap_or_default().into(),
@@ -263,6 +283,7 @@ impl From<wire::EndpointCostRequest> for CostRequest {
             workload: request.workload.map(Workload::from),
             peers: request.peers.into_iter().map(peer).collect(),
             known_version: request.known_version,
+            in_flight: request.in_flight.into_iter().map(in_flight).collect(),
             deadline: None,
         }
     }

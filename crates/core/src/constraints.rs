@@ -6,7 +6,7 @@ use hashbrown::HashSet;
 
 use crate::{
     index::{Member, Snapshot},
-    model::{Offer, Rule},
+    model::{Offer, Pod, Rule, Target, TargetKind},
     reference::Reference,
     selector::Labels,
 };
@@ -62,6 +62,22 @@ impl PodConstraints {
     }
 }
 
+impl PodConstraints {
+    /// Whether the pod in question would be a peer of `of` once it has a node.
+    pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
+        let selects = |t: &Target| {
+            t.kind == TargetKind::Pod
+                && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
+        };
+        let mut targets = self.offer.targets.iter().enumerate();
+        *pod.namespace == *self.offer.namespace
+            && *pod.name != of.name
+            && targets.any(|(i, target)| {
+                selects(target) && governing_targets(&self.offer, of).any(|role| role != i)
+            })
+    }
+}
+
 /// Whether any offer governs the pod. Cheap for ungoverned pods.
 pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
     snapshot
@@ -108,8 +124,8 @@ fn governing_targets<'a>(
     offer: &'a Offer,
     pod: &'a PodIdentity,
 ) -> impl Iterator<Item = usize> + 'a {
-    let selects = |t: &crate::model::Target| {
-        t.kind == crate::model::TargetKind::Pod
+    let selects = |t: &Target| {
+        t.kind == TargetKind::Pod
             && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
     };
     offer

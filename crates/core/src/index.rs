@@ -1,5 +1,6 @@
 //! The cluster's objects: one writer changes the index, many readers take snapshots of it.
 
+mod in_flight;
 mod interner;
 mod members;
 mod offers;
@@ -17,6 +18,7 @@ use crate::{
 };
 
 use members::{members_of, selects_pod};
+pub use in_flight::{InFlight, MAX_IN_FLIGHT};
 pub use snapshot::{Member, OfferEntry, Snapshot};
 
 /// An object of the index.
@@ -117,6 +119,7 @@ impl Index {
         match object {
             Object::Pod(mut new) => {
                 self.interner.share(&mut new);
+                let new = self.observe_flight(&key, new);
                 self.put_pod(&key, Some(Arc::new(new)))
             }
             Object::Node(new) => put(&mut self.current.nodes, &key, Some(Arc::new(new))).is_some(),
@@ -139,7 +142,7 @@ impl Index {
     /// Removes an object by its [`Object::key`]; returns whether it existed.
     pub fn delete(&mut self, kind: Kind, key: &str) -> bool {
         match kind {
-            Kind::Pod => self.put_pod(key, None),
+            Kind::Pod => !self.observe_flight_deletion(key) && self.put_pod(key, None),
             Kind::Node => put(&mut self.current.nodes, key, None).is_some(),
             Kind::Service => self.put_service(key, None),
             Kind::EndpointSlice => self.put_slice(key, None),

@@ -113,6 +113,24 @@ pub struct NodeConstraints {
     pub claims: Vec<Box<str>>,
     /// Rules that left no node, from the reason codes in kube-scheduler's message.
     pub rejected_by: Vec<Box<str>>,
+    /// The version of the pod that was read.
+    pub observed: Observed,
+}
+
+/// The version of an unbound pod. Versions compare as equal: the pod's other fields decide whether
+/// it has changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Observed {
+    /// `metadata.resourceVersion`; of one cluster the greater is later (KEP-5504). 0 if unknown.
+    pub resource_version: u64,
+    /// Hash of the condition PodScheduled: kube-scheduler changes it when an attempt fails.
+    pub attempt: u64,
+}
+
+impl PartialEq for Observed {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// One term of a required node affinity: all parts must match.

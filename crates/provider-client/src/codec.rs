@@ -6,7 +6,9 @@ use tautline_core::{
     planning::{CostDetail, Costs},
     text,
 };
-use tautline_proto::endpoint_cost::{MalformedMessage, Validity, put_eligible_node, read_answer};
+use tautline_proto::endpoint_cost::{
+    MalformedMessage, NodeCost, Validity, put_eligible_node, read_answer, read_in_flight,
+};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
@@ -54,16 +56,26 @@ impl RawAnswer {
         &self,
         mut each: impl FnMut(&str, i64, CostDetail<'_>),
     ) -> Result<Validity, MalformedMessage> {
-        read_answer(&self.0, |line| {
-            let detail = text::sanitize(line.detail, LONGEST_DETAIL_CHARS);
-            let note = CostDetail {
-                code: line.code,
-                detail: &detail,
-                freeable: line.freeable,
-                tie_break: line.tie_break,
-            };
-            each(line.node, line.cost, note);
-        })
+        read_answer(&self.0, |line| with_detail(line, &mut each))
+    }
+
+    /// Replaces the costs of the nodes that pods in flight go to; returns the UIDs of pods that the
+    /// provider counts itself.
+    pub(crate) fn apply_in_flight(
+        &self,
+        nodes: &NodeSet,
+        costs: &mut Costs,
+    ) -> Result<Vec<String>, MalformedMessage> {
+        let mut counted = Vec::new();
+        let mut replace = |node: &str, cost, note: CostDetail<'_>| {
+            costs.replace(nodes, node, cost, note);
+        };
+        read_in_flight(
+            &self.0,
+            |line| with_detail(line, &mut replace),
+            |uid| counted.push(uid.to_owned()),
+        )?;
+        Ok(counted)
     }
 
     pub(crate) fn validity(&self) -> Result<Validity, MalformedMessage> {
@@ -71,14 +83,28 @@ impl RawAnswer {
     }
 }
 
+fn with_detail(line: NodeCost<'_>, each: &mut impl FnMut(&str, i64, CostDetail<'_>)) {
+    let detail = text::sanitize(line.detail, LONGEST_DETAIL_CHARS);
+    let note = CostDetail {
+        code: line.code,
+        detail: &detail,
+        freeable: line.freeable,
+        tie_break: line.tie_break,
+    };
+    each(line.node, line.cost, note);
+}
+
 /// Every message that prost accepts must be accepted.
 pub(crate) fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 
     let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
-    let read = RawAnswer::new(Bytes::copy_from_slice(data)).read(&nodes);
+    let answer = RawAnswer::new(Bytes::copy_from_slice(data));
+    let read = answer.read(&nodes);
+    let in_flight = answer.apply_in_flight(&nodes, &mut Costs::new(nodes.len()));
     if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
         assert!(read.is_ok(), "{read:?}");
+        assert!(in_flight.is_ok(), "{in_flight:?}");
     }
 }
 

@@ -11,9 +11,10 @@ use prost::Message;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints},
-    model::{Rule, Service},
+    model::{Pod, Rule, Service},
     planning::Costs,
     providers::PROVIDER_PORT,
+    quantity,
     reference::Reference,
 };
 use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
@@ -32,10 +33,13 @@ use crate::{
 pub(crate) enum CostSource {
     /// From earlier answers that are still valid.
     Cached(Costs),
-    /// From the provider, with the number of unknown and duplicate nodes in its answer.
+    /// From the provider.
     Fetched {
         costs: Costs,
+        /// The number of unknown and duplicate nodes in the answer.
         unexpected_nodes: usize,
+        /// UIDs of the pods in flight that the provider counts itself.
+        counted: Vec<String>,
     },
 }
 
@@ -60,21 +64,26 @@ impl ProviderClient {
         let placed = snapshot
             .pod(&question.subject.namespace, &question.subject.name)
             .is_some_and(|pod| pod.node.is_some());
-        let found = self.cache().find(&key, nodes, placed);
-        if let Lookup::Hit {
-            costs,
-            refresh_at: ahead,
-        } = found
-        {
+        let in_flight = self.in_flight(snapshot, service, &provider, question);
+        let found = self
+            .cache()
+            .find(&key, nodes, placed || !in_flight.is_empty());
+        if let Lookup::Hit { refresh_at, .. } = &found {
             // A pod's own claims must not be part of a refresh for other pods.
-            if let Some(due) = ahead.filter(|_| question.resource_claims.is_empty()) {
+            if let Some(due) = refresh_at.filter(|_| question.resource_claims.is_empty()) {
                 let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-                self.schedule_refresh(endpoints, key, Arc::clone(&rule.name), due);
+                self.schedule_refresh(endpoints, key.clone(), Arc::clone(&rule.name), due);
             }
-            return Ok(CostSource::Cached(costs));
         }
+        let found = match found {
+            Lookup::Hit { costs, .. } if in_flight.is_empty() => {
+                return Ok(CostSource::Cached(costs));
+            }
+            found => found,
+        };
         let deadline = self.deadline_for(service, question)?;
         set_pod(&mut head, question);
+        head.in_flight = in_flight;
         let of_pod = head.encode_to_vec();
         let raw_question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
             head: head.into(),
@@ -94,13 +103,15 @@ impl ProviderClient {
                 put_known_version(known.version, &mut of_changes);
                 let raw = raw_question(of_changes, encode_nodes(&known.missing));
                 let (answer, by) = call(raw, EndpointChoice::Address(&known.endpoint)).await?;
-                if let Some(costs) = self
-                    .cache()
-                    .apply_changes(&key, &known, &answer, nodes, begun)?
+                let cache = self.cache();
+                if let Some(mut costs) =
+                    cache.apply_changes(&key, &known, &answer, nodes, begun)?
                 {
+                    let counted = answer.apply_in_flight(nodes, &mut costs)?;
                     return Ok(CostSource::Fetched {
                         costs,
                         unexpected_nodes: 0,
+                        counted,
                     });
                 }
                 // The provider restarted, too much changed, or the answer is outdated or for this
@@ -109,8 +120,19 @@ impl ProviderClient {
                 refetch = Some((known, by));
                 begun = Instant::now();
             }
+            Lookup::Hit { mut costs, .. } => {
+                // Only the nodes of pods in flight have other costs than the cached ones.
+                let raw = raw_question(of_pod, Bytes::new());
+                let (answer, _) = call(raw, EndpointChoice::RoundRobin).await?;
+                let counted = answer.apply_in_flight(nodes, &mut costs)?;
+                return Ok(CostSource::Fetched {
+                    costs,
+                    unexpected_nodes: 0,
+                    counted,
+                });
+            }
             Lookup::Partial(known) => part = Some(known),
-            Lookup::Miss | Lookup::Hit { .. } => {}
+            Lookup::Miss => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
@@ -120,8 +142,8 @@ impl ProviderClient {
             .as_ref()
             .map(|(_, by)| EndpointChoice::Address(&by.address));
         let raw = raw_question(of_pod, encoded);
-        let (answer, by) = call(raw, first.unwrap_or(EndpointChoice::RoundRobin)).await?;
-        let answer = answer.read(to_ask)?;
+        let (raw, by) = call(raw, first.unwrap_or(EndpointChoice::RoundRobin)).await?;
+        let answer = raw.read(to_ask)?;
         if let Some((known, _)) = refetch
             && answer.valid.version == 0
             && !placed
@@ -131,29 +153,76 @@ impl ProviderClient {
         }
         self.cache()
             .insert(key, to_ask, &answer, &by.address, begun);
+        let unexpected_nodes = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
+        let mut costs = match part {
+            Some(known) => known.merge(&answer.costs, nodes),
+            None => answer.costs,
+        };
+        let counted = raw.apply_in_flight(nodes, &mut costs)?;
         Ok(CostSource::Fetched {
-            unexpected_nodes: answer.costs.unknown_nodes + answer.costs.duplicate_nodes,
-            costs: match part {
-                Some(known) => known.merge(&answer.costs, nodes),
-                None => answer.costs,
-            },
+            costs,
+            unexpected_nodes,
+            counted,
         })
     }
 }
 
 impl ProviderClient {
-    /// All if the provider is in the pod's namespace.
+    /// Other pods in flight that an allocator does not count yet, on nodes of the question.
+    fn in_flight(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        provider: &str,
+        question: &PlanningQuestion,
+    ) -> Vec<wire::InFlightPod> {
+        if !service.allocator {
+            return Vec::new();
+        }
+        let subject = &question.subject;
+        let pods = snapshot.in_flight().filter_map(|flight| {
+            let (pod, node) = (&flight.pod, flight.pod.node.as_deref()?);
+            let is_own = *pod.name == subject.name && *pod.namespace == subject.namespace;
+            let counts = flight.counted_by.iter().any(|p| **p == *provider);
+            let is_sent = counts && !is_own && question.nodes.position(node).is_some();
+            is_sent.then(|| self.in_flight_pod(service, pod, node))
+        });
+        pods.collect()
+    }
+
+    fn in_flight_pod(&self, service: &Service, pod: &Pod, node: &str) -> wire::InFlightPod {
+        let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+        let shared = pod.annotations.iter();
+        let shared = shared.filter(|(key, _)| self.shares(service, &pod.namespace, key));
+        let requests = pod.requests.iter();
+        wire::InFlightPod {
+            pod: Some(target(Reference::pod(&pod.namespace, &pod.name))),
+            node: node.to_owned(),
+            workload: Some(wire::Workload {
+                labels: pod.labels.iter().map(text).collect(),
+                annotations: shared.map(text).collect(),
+                requests: requests
+                    .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
+                    .collect(),
+                uid: pod.uid.to_string(),
+                resource_claims: Vec::new(),
+            }),
+        }
+    }
+
+    /// Whether a provider may read this annotation of a pod: all in its own namespace.
+    fn shares(&self, service: &Service, namespace: &str, key: &str) -> bool {
+        let shared = &self.config().shared_annotations;
+        *service.namespace == *namespace || shared.iter().any(|pattern| pattern.matches(key))
+    }
+
     pub(crate) fn shared_annotations(
         &self,
         service: &Service,
         question: &PlanningQuestion,
     ) -> BTreeMap<String, String> {
-        if *service.namespace == *question.subject.namespace {
-            return question.annotations.clone();
-        }
-        let shared = &self.config().shared_annotations;
         let all = question.annotations.iter();
-        all.filter(|(key, _)| shared.iter().any(|pattern| pattern.matches(key)))
+        all.filter(|(key, _)| self.shares(service, &question.subject.namespace, key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
     }
@@ -221,6 +290,7 @@ fn question_template(
         }),
         peers: constraints.peers.iter().map(peer).collect(),
         known_version: 0,
+        in_flight: Vec::new(),
     }
 }
 

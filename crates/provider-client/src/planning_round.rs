@@ -65,6 +65,10 @@ pub struct RuleRecord {
     pub took: Duration,
     /// The costs come from a cached answer that is still valid.
     pub reused: bool,
+    /// The provider counts pods: it must know of this one before it shows on its node.
+    pub counts_pods: bool,
+    /// UIDs of the pods in flight that the provider counts by its own view.
+    pub counted: Vec<String>,
 }
 
 impl PlanningRound {
@@ -230,6 +234,8 @@ impl ProviderClient {
             error: None,
             took: Duration::ZERO,
             reused: false,
+            counts_pods: false,
+            counted: Vec::new(),
         };
         let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
         else {
@@ -242,6 +248,7 @@ impl ProviderClient {
         };
         let provider = provider_name(service);
         record.provider = Some(Arc::clone(&provider));
+        record.counts_pods = service.allocator;
         if service.allocator && !self.trusts(service) {
             record.outcome = RuleOutcome::Unavailable {
                 code: code::NOT_ALLOWED,
@@ -267,7 +274,9 @@ impl ProviderClient {
             Ok(CostSource::Fetched {
                 costs,
                 unexpected_nodes: odd,
+                counted,
             }) => {
+                record.counted = counted;
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
                 self.metrics().unexpected_nodes(&rule.name, &provider, odd);
@@ -321,6 +330,8 @@ fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> Ru
         )),
         took: Duration::ZERO,
         reused: false,
+        counts_pods: false,
+        counted: Vec::new(),
     }
 }
 
@@ -342,5 +353,7 @@ fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool)
         )),
         took: Duration::ZERO,
         reused: false,
+        counts_pods: false,
+        counted: Vec::new(),
     }
 }

@@ -6,15 +6,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU8, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tautline_core::{
     Index, Snapshot,
     index::{Kind, Object},
-    model::{Pod, WatchedObject},
+    model::{Pod, WatchedObject, key},
 };
 use tokio::sync::watch;
 
@@ -49,6 +49,7 @@ struct Inner {
     /// A bit for each kind with a complete list.
     listed: AtomicU8,
     pods_watch: Mutex<PodsWatch>,
+    pods_wanted: Condvar,
     rejected: Mutex<BTreeMap<(Kind, String), String>>,
 }
 
@@ -56,6 +57,8 @@ struct Inner {
 struct PodsWatch {
     quiet_until: Option<Instant>,
     since: Option<Instant>,
+    /// Readers that wait for pods.
+    waiting: usize,
 }
 
 impl Default for ClusterStore {
@@ -68,6 +71,7 @@ impl Default for ClusterStore {
             versions_except_pods: watch::Sender::new(Versions::default()),
             listed: AtomicU8::new(0),
             pods_watch: Mutex::default(),
+            pods_wanted: Condvar::new(),
             rejected: Mutex::default(),
         }))
     }
@@ -114,6 +118,26 @@ impl ClusterStore {
         self.0.pods_watch.lock().quiet_until = Some(until);
     }
 
+    /// Blocks the thread that changes pods for `time`, or until a reader wants pods.
+    pub fn pause_pods(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut watch = self.0.pods_watch.lock();
+        if watch.waiting > 0 {
+            return;
+        }
+        watch.quiet_until = Some(until);
+        if !self.0.pods_wanted.wait_until(&mut watch, until).timed_out() {
+            watch.quiet_until = None;
+        }
+    }
+
+    /// Until the guard is dropped, pods change without a pause.
+    pub fn want_pods(&self) -> PodsWanted {
+        self.0.pods_watch.lock().waiting += 1;
+        self.0.pods_wanted.notify_all();
+        PodsWanted(self.clone())
+    }
+
     /// The start of the current watch on pods; `None` without one.
     pub fn pods_watched_since(&self) -> Option<Instant> {
         self.0.pods_watch.lock().since
@@ -158,6 +182,30 @@ impl ClusterStore {
         self.write(kind, |index| index.apply(object));
     }
 
+    /// [`Index::begin_flight`].
+    pub fn begin_flight(
+        &self,
+        now: Instant,
+        posted: Pod,
+        node: Option<&str>,
+        counted_by: Vec<Arc<str>>,
+    ) {
+        self.write(Kind::Pod, |index| {
+            index.begin_flight(now, posted, node, counted_by)
+        });
+    }
+
+    /// [`Index::begin_attempt`]; returns whether a flight has ended.
+    pub fn begin_attempt(&self, now: Instant, namespace: &str, name: &str) -> bool {
+        let key = key(namespace, name);
+        self.write(Kind::Pod, |index| index.begin_attempt(now, &key))
+    }
+
+    /// [`Index::report_counted`].
+    pub fn report_counted(&self, provider: &str, uids: &[String]) {
+        self.write(Kind::Pod, |index| index.report_counted(provider, uids));
+    }
+
     /// Replaces a pod with `new`, unless a watch has changed it since it was read.
     pub fn replace(&self, read: &Arc<Pod>, new: Pod) {
         self.write(Kind::Pod, |index| index.replace(read, new));
@@ -191,15 +239,16 @@ impl ClusterStore {
         });
     }
 
-    fn write(&self, kind: Kind, change: impl FnOnce(&mut Index) -> bool) {
+    fn write(&self, kind: Kind, change: impl FnOnce(&mut Index) -> bool) -> bool {
         {
             let mut index = self.0.index.lock();
             if !change(&mut index) {
-                return;
+                return false;
             }
             self.0.stale.store(true, Ordering::Release);
         }
         self.changed(kind);
+        true
     }
 
     fn changed(&self, kind: Kind) {
@@ -208,6 +257,16 @@ impl ClusterStore {
         if kind != Kind::Pod {
             self.0.versions_except_pods.send_modify(count);
         }
+    }
+}
+
+/// A reader that waits for pods; see [`ClusterStore::want_pods`].
+#[derive(Debug)]
+pub struct PodsWanted(ClusterStore);
+
+impl Drop for PodsWanted {
+    fn drop(&mut self) {
+        self.0.0.pods_watch.lock().waiting -= 1;
     }
 }
 

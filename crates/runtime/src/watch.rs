@@ -214,8 +214,9 @@ impl Watch<'_> {
         let (cluster, stop) = (self.cluster.clone(), tasks.stop_token());
         let (store, readiness) = (self.store.clone(), self.readiness.clone());
         let on_signal = move |signal| match signal {
+            WatchSignal::Pause(time) if kind == Kind::Pod => store.pause_pods(time),
+            WatchSignal::Pause(time) => std::thread::sleep(time),
             _ if kind != Kind::Pod => {}
-            WatchSignal::QuietUntil(until) => store.set_pods_quiet(until),
             WatchSignal::WatchStarted => store.watch_pods(Some(Instant::now())),
             WatchSignal::WatchEnded => store.watch_pods(None),
         };

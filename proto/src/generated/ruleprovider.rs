@@ -147,6 +147,14 @@ pub struct EndpointCostResponse {
     /// unit of cost, without tieBreak. 0: every difference counts.
     #[prost(int64, tag = "19")]
     pub resolution: i64,
+    /// Of the nodes that the question's pods in flight go to: the costs with these pods
+    /// there. They replace the node's other line, and hold for this call only.
+    #[prost(message, repeated, tag = "20")]
+    pub in_flight_nodes: ::prost::alloc::vec::Vec<NodeCost>,
+    /// UIDs of the question's pods in flight that the provider counts by its own view of the
+    /// cluster. The caller no longer sends them.
+    #[prost(string, repeated, tag = "21")]
+    pub counted_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// What is known of the workload that asks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -186,6 +194,16 @@ pub struct Peer {
     #[prost(string, tag = "3")]
     pub node: ::prost::alloc::string::String,
 }
+/// A pod that kube-scheduler is about to bind to a node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InFlightPod {
+    #[prost(message, optional, tag = "1")]
+    pub pod: ::core::option::Option<Target>,
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub workload: ::core::option::Option<Workload>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointCostRequest {
     /// Who is to be placed. An answer that is in use is asked for again before it ends: then
@@ -207,6 +225,10 @@ pub struct EndpointCostRequest {
     /// caller still has; eligibleNodes are then those that it has no line of. 0: none.
     #[prost(uint64, tag = "18")]
     pub known_version: u64,
+    /// Pods with a rule of this provider that have an answer but may not be visible as bound
+    /// yet. Sent to allocators only.
+    #[prost(message, repeated, tag = "19")]
+    pub in_flight: ::prost::alloc::vec::Vec<InFlightPod>,
 }
 /// Generated client implementations.
 pub mod rule_provider_client {

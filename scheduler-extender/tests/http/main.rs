@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod floods;
+mod in_flight;
 mod served;
 mod underlay;
 mod verbs;

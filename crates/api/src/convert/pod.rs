@@ -5,7 +5,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::{
-    model::{AffinityTerm, NodeConstraints, Pod, Resources, Toleration},
+    model::{AffinityTerm, NodeConstraints, Observed, Pod, Resources, Toleration},
     planning::fnv1a_64,
     selector::{Expression, Labels},
 };
@@ -65,6 +65,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
                     .and_then(|c| c.message.as_deref())
                     .map(rules_in)
                     .unwrap_or_default(),
+                observed: observed(pod),
                 ..placement(s)
             })
         }),
@@ -227,6 +228,19 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
         annotations: Labels::default(),
         claims: Vec::new(),
         rejected_by: Vec::new(),
+        observed: Observed::default(),
+    }
+}
+
+fn observed(pod: &corev1::Pod) -> Observed {
+    let version = pod.metadata.resource_version.as_deref();
+    let hash = |c: &corev1::PodCondition| {
+        let [reason, message] = [&c.reason, &c.message].map(|t| t.as_deref().unwrap_or_default());
+        fnv1a_64(&[&c.status, reason, message])
+    };
+    Observed {
+        resource_version: version.and_then(|v| v.parse().ok()).unwrap_or_default(),
+        attempt: condition(pod, "PodScheduled").map_or(0, hash),
     }
 }
 

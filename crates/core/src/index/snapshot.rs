@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::{members::members_of, offers::Offers};
+use super::{in_flight::InFlight, members::members_of, offers::Offers};
 use crate::{
     cow_map::CowMap,
     model::{EndpointSlice, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key},
@@ -83,6 +83,7 @@ pub struct Snapshot {
     pub(super) providers: Arc<HashMap<Box<str>, Vec<Arc<Service>>>>,
     pub(super) underlays: Arc<Vec<Arc<Service>>>,
     pub(super) dynamic_objects: CowMap<Arc<WatchedObject>>,
+    pub(super) in_flight: CowMap<Arc<InFlight>>,
 }
 
 impl Snapshot {
@@ -99,6 +100,11 @@ impl Snapshot {
     /// Pods bound to `node` that have not finished.
     pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
         self.pods_by_node.get(node).map_or(&[], |v| v)
+    }
+
+    /// Pods whose answer by filter the watch, or a provider that counts them, does not show yet.
+    pub fn in_flight(&self) -> impl Iterator<Item = &Arc<InFlight>> {
+        self.in_flight.values()
     }
 
     /// The node of this name.

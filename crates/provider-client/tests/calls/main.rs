@@ -6,6 +6,7 @@
 mod cache;
 mod failures;
 mod guards;
+mod in_flight;
 mod tls;
 
 use std::{
@@ -67,6 +68,10 @@ impl RuleProvider for Counting {
 
 /// A cluster with a provider of the rule `r` at these loopback addresses.
 fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
+    cluster_index(addresses).snapshot()
+}
+
+fn cluster_index(addresses: &[(&str, u16)]) -> Index {
     let mut index = Index::default();
     index.apply(Object::Service(Service {
         namespace: "ns".into(),
@@ -116,7 +121,7 @@ fn cluster(addresses: &[(&str, u16)]) -> Snapshot {
         terminating: false,
         provider_unavailable: None,
     }));
-    index.snapshot()
+    index
 }
 
 fn providers() -> ProviderClient {

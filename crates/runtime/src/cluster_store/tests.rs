@@ -83,3 +83,22 @@ fn relist_commit_removes_missing_objects() {
     same.commit();
     assert!(!store.changes().borrow().changed(&before, &[Kind::Pod]));
 }
+
+#[test]
+fn pause_pods_ends_when_a_reader_wants_pods() {
+    let store = ClusterStore::default();
+    let long = Duration::from_secs(600);
+    let pausing = store.clone();
+    let thread = std::thread::spawn(move || pausing.pause_pods(long));
+    while store.pods_quiet_until().is_none() {
+        std::thread::yield_now();
+    }
+    let wanted = store.want_pods();
+    thread.join().unwrap();
+    assert_eq!(store.pods_quiet_until(), None);
+    // No pause while a reader waits.
+    store.pause_pods(long);
+    drop(wanted);
+    store.pause_pods(Duration::from_millis(1));
+    assert!(store.pods_quiet_until().is_some());
+}

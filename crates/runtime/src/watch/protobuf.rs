@@ -34,8 +34,8 @@ pub(super) enum WatchSignal {
     /// From now on it reports every change.
     WatchStarted,
     WatchEnded,
-    /// It pauses until then.
-    QuietUntil(Instant),
+    /// It pauses for so long, if the receiver blocks.
+    Pause(Duration),
 }
 
 /// The API server ends a watch after 290 s (kube's default); later the connection is dead.
@@ -44,11 +44,11 @@ const SILENCE: Duration = Duration::from_secs(295);
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The pause of a watch after it has handled all events: in a busy cluster several events then
 /// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
-/// once. Allocators hold reservations for pods bound during the pause.
+/// once. Allocators hold reservations for pods bound during the pause, and a reader can end it.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// Lists and watches a kind until `stop`, on its own thread: waking another one is most of an
-/// event's cost. The thread may sleep; `on_signal` is called before it does.
+/// event's cost. `on_signal` may block it for a pause.
 pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
     stop: CancellationToken,
@@ -66,8 +66,7 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
             .enable_all()
             .on_thread_park(move || {
                 if pausing.load(Ordering::Relaxed) {
-                    signal(WatchSignal::QuietUntil(Instant::now() + QUIET));
-                    std::thread::sleep(QUIET);
+                    signal(WatchSignal::Pause(QUIET));
                 }
             })
             .build()?;

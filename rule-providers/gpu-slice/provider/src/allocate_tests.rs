@@ -334,3 +334,108 @@ proptest! {
         prop_assert_eq!(state.reservations.counts(now), Default::default());
     }
 }
+
+fn quarter(name: &str, node: Option<&str>) -> model::Pod {
+    let Object::Pod(pod) = pod(name, node, None) else {
+        unreachable!()
+    };
+    model::Pod {
+        annotations: [("alibabacloud.com/gpu-milli", "250"), ("alibabacloud.com/gpu-count", "1")]
+            .into_iter()
+            .collect(),
+        ..pod
+    }
+}
+
+fn sent(pod: &model::Pod, node: &str) -> tautline_sdk::InFlightPod {
+    tautline_sdk::InFlightPod {
+        pod: Reference::pod("ml", &pod.name),
+        node: node.into(),
+        workload: tautline_sdk::Workload {
+            uid: pod.uid.to_string(),
+            annotations: pod
+                .annotations
+                .iter()
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .collect(),
+            ..tautline_sdk::Workload::default()
+        },
+    }
+}
+
+/// Pods are placed one after the other without a bind, and the watch shows them late: no card gets
+/// more than it has, and no place stays empty.
+#[tokio::test]
+async fn pods_in_flight_fill_cards_exactly() {
+    let store = ClusterStore::default();
+    let nodes = ["n1", "n2", "n3"];
+    for name in nodes {
+        store.apply(node(name, 1));
+    }
+    let provider = provider(&store);
+    let mut in_flight: Vec<(model::Pod, String)> = Vec::new();
+    let mut placed: BTreeMap<String, usize> = BTreeMap::new();
+    for at in 0..13 {
+        let name = format!("p{at}");
+        let request = CostRequest {
+            source: Reference::pod("ml", &name),
+            rule: Rule {
+                name: "gpu-slice".into(),
+                request: "250m".into(),
+                ..Rule::default()
+            },
+            eligible_nodes: nodes.map(str::to_owned).to_vec(),
+            in_flight: in_flight.iter().map(|(p, n)| sent(p, n)).collect(),
+            ..CostRequest::default()
+        };
+        let answer = provider.endpoint_cost(request).await.unwrap();
+        let counted: Vec<String> = answer.counted().iter().map(|u| u.to_string()).collect();
+        in_flight.retain(|(pod, _)| !counted.contains(&pod.uid.to_string()));
+        let mut costs: BTreeMap<&str, i64> = BTreeMap::new();
+        for line in answer.nodes().into_iter().chain(answer.in_flight_nodes()) {
+            costs.insert(line.node, line.cost);
+        }
+        let usable = costs.iter().filter(|(_, cost)| **cost >= 0);
+        let best = usable.min_by_key(|(_, cost)| **cost).map(|(node, _)| *node);
+        let Some(best) = best else {
+            assert_eq!(at, 12, "{costs:?}");
+            break;
+        };
+        let pod = quarter(&name, None);
+        *placed.entry(best.to_owned()).or_default() += 1;
+        in_flight.push((pod, best.to_owned()));
+        // The watch is five pods behind.
+        if let Some((pod, node)) = in_flight.len().checked_sub(5).map(|i| in_flight[i].clone()) {
+            store.apply(Object::Pod(quarter(&pod.name, Some(&node))));
+        }
+    }
+    assert_eq!(placed.into_values().collect::<Vec<_>>(), [4, 4, 4]);
+}
+
+#[tokio::test]
+async fn a_pod_in_flight_with_a_reservation_counts_once() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
+    let reserve = reservation_request("a", "n", "600m");
+    provider.reserve_at(Instant::now(), reserve).unwrap();
+    let flying = model::Pod {
+        annotations: [("alibabacloud.com/gpu-milli", "600"), ("alibabacloud.com/gpu-count", "1")]
+            .into_iter()
+            .collect(),
+        ..quarter("a", None)
+    };
+    let request = CostRequest {
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: "400m".into(),
+            ..Rule::default()
+        },
+        eligible_nodes: vec!["n".into()],
+        in_flight: vec![sent(&flying, "n")],
+        ..CostRequest::default()
+    };
+    let answer = provider.endpoint_cost(request).await.unwrap();
+    assert!(answer.nodes()[0].cost >= 0, "{answer:?}");
+    assert!(answer.in_flight_nodes().is_empty() && answer.counted().is_empty());
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::dra;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
@@ -15,6 +15,7 @@ use crate::{
     cost::{self, PreparedRequest},
     fit::{self, Fit},
     gpu_request::{Amount, GpuRequest},
+    in_flight::InFlight,
     pod_holdings::PodHoldings,
     state::State,
     unfit::Unfit,
@@ -27,10 +28,12 @@ const VALID_AFTER_QUIET: Duration = Duration::from_millis(10);
 pub(crate) fn answer(
     state: &mut State,
     snapshot: &Snapshot,
-    cost_request: CostRequest,
+    mut cost_request: CostRequest,
     now: Instant,
     quiet_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
+    let in_flight = std::mem::take(&mut cost_request.in_flight);
+    let in_flight = InFlight::new(state, snapshot, in_flight, now);
     let question = Question::new(state, snapshot, &cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
     let mut answer = CostAnswer::with_capacity(cost_request.eligible_nodes.len());
@@ -65,6 +68,14 @@ pub(crate) fn answer(
             true => answer.push_and_cache(line, &mut cache),
             false => answer.push(line),
         }
+    }
+    for (name, pods) in &in_flight.by_node {
+        if let Some(fit) = question.fit_beside(state, snapshot, name, pods, &mut prepared, now) {
+            answer.push_in_flight(answer_cache::node_cost(name, &fit));
+        }
+    }
+    for uid in &in_flight.counted {
+        answer.push_counted(uid);
     }
     state.inventory.parts().answers.put(question.request, cache);
     Ok(answer)
@@ -166,6 +177,25 @@ impl Question {
             }
             (Some(node), None) => cost::fit(names, costs, node, prepared, None),
         }
+    }
+
+    /// The fit once `pods` are on the node too. `None` if they do not change it: the node is
+    /// unknown, or DRA allocates.
+    fn fit_beside(
+        &self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        name: &str,
+        pods: &[Pod],
+        prepared: &mut PreparedRequest<'_>,
+        now: Instant,
+    ) -> Option<Fit> {
+        if self.devices.is_some() {
+            return None;
+        }
+        let (node, capacities) = self.holdings.node_with(state, snapshot, name, pods, now)?;
+        let AnswerParts { names, costs, .. } = state.inventory.parts();
+        Some(cost::fit(names, costs, &node, prepared, Some(&capacities)))
     }
 }
 

@@ -16,6 +16,7 @@ mod dra_watch;
 mod fit;
 mod gpu_request;
 mod grant;
+mod in_flight;
 pub mod inspection;
 mod metrics;
 mod pod_holdings;

@@ -61,18 +61,29 @@ impl PodHoldings {
         name: &str,
         now: Instant,
     ) -> Option<(NodeEntry, Vec<NodeCapacity>)> {
-        if !self.is_on(name) {
-            return None;
-        }
+        self.is_on(name)
+            .then(|| self.node_with(state, snapshot, name, &[], now))?
+    }
+
+    /// The node without what the pod holds there, and with `others` that the watch does not show
+    /// there. `None`: the node is unknown.
+    pub(crate) fn node_with(
+        &self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        name: &str,
+        others: &[Pod],
+        now: Instant,
+    ) -> Option<(NodeEntry, Vec<NodeCapacity>)> {
         let node = snapshot.node(name)?;
         let held = grant::reserved_on(&state.reservations, now, name, &self.uid);
         let same = |p: &Pod| {
             let own = self.pod.as_ref();
             own.is_some_and(|own| own.name == p.name && own.namespace == p.namespace)
         };
-        let others = snapshot.pods_on(name).iter().map(|p| &**p);
-        let others = others.filter(|p| !same(p));
-        let inventory = inventory::read(&state.inventory.names, node, others, &held);
+        let shown = snapshot.pods_on(name).iter().map(|p| &**p);
+        let pods = shown.chain(others).filter(|p| !same(p));
+        let inventory = inventory::read(&state.inventory.names, node, pods, &held);
         let AnswerParts { nodes, costs, .. } = state.inventory.parts();
         let known = nodes.get(name)?;
         let pools = inventory.pools.iter();

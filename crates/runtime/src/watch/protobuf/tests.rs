@@ -112,7 +112,7 @@ async fn record_of(plays: Vec<Play>, enough: &str) -> Vec<String> {
     let noted = Arc::clone(&record);
     let signal = move |signal| match signal {
         WatchSignal::WatchStarted => noted.lock().push("watches".to_owned()),
-        WatchSignal::WatchEnded | WatchSignal::QuietUntil(_) => {}
+        WatchSignal::WatchEnded | WatchSignal::Pause(_) => {}
     };
     let watching = AtomicBool::new(false);
     let done = async {

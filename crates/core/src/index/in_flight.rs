@@ -1,0 +1,235 @@
+//! Pods in flight: filter has answered for them, and the watch does not show their node yet.
+//!
+//! After an answer of one node the pod counts as bound there. After an answer of several nodes its
+//! node is unknown. Either ends when the watch shows the pod bound, failed, deleted or replaced,
+//! when kube-scheduler begins another attempt, or by time. A provider that counts pods may see a
+//! pod later than this index does: for it the pod stays in flight until it reports the pod.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::Index;
+use crate::model::{Observed, Pod, key};
+
+/// The longest time in flight: kube-scheduler's attempt has ended, or its bind hangs.
+pub const MAX_IN_FLIGHT: Duration = Duration::from_secs(30);
+/// A pod that no watch has shown by then does not exist.
+const UNSEEN: Duration = Duration::from_secs(1);
+/// A bound pod that a provider has not reported by then counts as reported.
+const UNREPORTED: Duration = Duration::from_secs(2);
+/// The maximum number of pods in flight; further answers are not recorded.
+const CAPACITY: usize = 8192;
+
+/// A pod in flight.
+#[derive(Clone, Debug)]
+pub struct InFlight {
+    /// The pod; its node is the answer's, or the watch's. `None`: one of several nodes.
+    pub pod: Arc<Pod>,
+    /// Providers (`namespace/name` of the Service) that have not reported the pod.
+    pub counted_by: Vec<Arc<str>>,
+    /// The version that filter answered: later ones may end the flight.
+    posted: Observed,
+    /// The watch's last unbound state; `None` before the first.
+    pending: Option<Arc<Pod>>,
+    answered: Instant,
+    is_bound: bool,
+    /// When [`Index::begin_attempt`] first found it bound.
+    bound_since: Option<Instant>,
+}
+
+impl InFlight {
+    /// Whether it is not known yet which of the answer's nodes the pod goes to.
+    pub fn is_open(&self) -> bool {
+        self.pod.node.is_none()
+    }
+
+    fn until(&self) -> Instant {
+        match (self.bound_since, self.is_seen()) {
+            (Some(bound), _) => bound + UNREPORTED,
+            (None, true) => self.answered + MAX_IN_FLIGHT,
+            (None, false) => self.answered + UNSEEN,
+        }
+    }
+
+    /// Whether the watch has shown this pod, not only an earlier one of its name.
+    fn is_seen(&self) -> bool {
+        self.is_bound || self.pending.is_some()
+    }
+
+    /// The state of the pod in the index while the watch shows `new`; `None`: the flight has ended.
+    fn merge(&self, new: &Pod) -> Option<Pod> {
+        let unbound = new.placement.as_ref().filter(|_| new.node.is_none())?;
+        if new.uid != self.pod.uid || new.finished || new.terminating {
+            return None;
+        }
+        let Observed {
+            resource_version,
+            attempt,
+        } = unbound.observed;
+        let is_later = resource_version > self.posted.resource_version;
+        if is_later && attempt != self.posted.attempt {
+            return None;
+        }
+        let placement = new.placement.clone().filter(|_| self.is_open());
+        Some(Pod {
+            node: self.pod.node.clone(),
+            placement,
+            ..new.clone()
+        })
+    }
+}
+
+impl Index {
+    /// Records filter's answer for a posted pod: with one node it counts as bound there. Returns
+    /// false if too many pods are in flight.
+    pub fn begin_flight(
+        &mut self,
+        now: Instant,
+        posted: Pod,
+        node: Option<&str>,
+        counted_by: Vec<Arc<str>>,
+    ) -> bool {
+        let key = key(&posted.namespace, &posted.name);
+        self.end_flight(&key);
+        let known = self.current.pods.get(&key).filter(|p| p.uid == posted.uid);
+        if known.is_some_and(|p| p.node.is_some()) || self.current.in_flight.len() >= CAPACITY {
+            return false;
+        }
+        let pending = known.cloned();
+        // kube-scheduler's watch may be behind this one.
+        let observed = [Some(&posted), pending.as_deref()].into_iter().flatten();
+        let observed = observed.filter_map(|p| p.placement.as_ref().map(|p| p.observed));
+        let observed = observed.max_by_key(|o| o.resource_version);
+        let mut pod = posted;
+        self.interner.share(&mut pod);
+        if let Some(node) = node {
+            pod.node = Some(node.into());
+            pod.placement = None;
+        }
+        let pod = Arc::new(pod);
+        let in_flight = InFlight {
+            pod: Arc::clone(&pod),
+            counted_by,
+            posted: observed.unwrap_or_default(),
+            pending,
+            answered: now,
+            is_bound: false,
+            bound_since: None,
+        };
+        self.current.in_flight.insert(&key, Arc::new(in_flight));
+        if node.is_some() {
+            self.put_pod(&key, Some(pod));
+        }
+        true
+    }
+
+    /// Ends a flight; the pod is as the watch shows it. Returns whether the pod was in flight.
+    fn end_flight(&mut self, key: &str) -> bool {
+        let Some(ended) = self.current.in_flight.remove(key) else {
+            return false;
+        };
+        if !ended.is_bound && !ended.is_open() {
+            self.put_pod(key, ended.pending.clone());
+        }
+        true
+    }
+
+    /// kube-scheduler begins another attempt with the pod of this key: ends its flight, and those
+    /// whose time is over. Returns whether there were any.
+    pub fn begin_attempt(&mut self, now: Instant, key: &str) -> bool {
+        let others = self.end_old_flights(now);
+        self.end_flight(key) || others
+    }
+
+    fn end_old_flights(&mut self, now: Instant) -> bool {
+        let (mut old, mut bound) = (Vec::new(), Vec::new());
+        for (key, flight) in self.current.in_flight.iter() {
+            if flight.until() <= now {
+                old.push(key.to_owned());
+            } else if flight.is_bound && flight.bound_since.is_none() {
+                bound.push(key.to_owned());
+            }
+        }
+        for key in bound {
+            if let Some(flight) = self.current.in_flight.get_mut(&key) {
+                Arc::make_mut(flight).bound_since = Some(now);
+            }
+        }
+        for key in &old {
+            self.end_flight(key);
+        }
+        !old.is_empty()
+    }
+
+    /// The provider counts these pods (UIDs) by its own watch.
+    pub fn report_counted(&mut self, provider: &str, uids: &[String]) -> bool {
+        let reported = |(key, flight): (&str, &Arc<InFlight>)| {
+            let waits = flight.counted_by.iter().any(|p| **p == *provider);
+            (waits && uids.iter().any(|uid| **uid == *flight.pod.uid)).then(|| key.to_owned())
+        };
+        let keys: Vec<String> = self.current.in_flight.iter().filter_map(reported).collect();
+        for key in &keys {
+            if let Some(flight) = self.current.in_flight.get_mut(key) {
+                let flight = Arc::make_mut(flight);
+                flight.counted_by.retain(|p| **p != *provider);
+            }
+            self.settle_flight(key);
+        }
+        !keys.is_empty()
+    }
+
+    /// Applies the watch's state of a pod in flight; returns the state for the index.
+    pub(super) fn observe_flight(&mut self, key: &str, new: Pod) -> Pod {
+        let Some(flight) = self.current.in_flight.get_mut(key) else {
+            return new;
+        };
+        let flight = Arc::make_mut(flight);
+        if let Some(merged) = flight.merge(&new) {
+            flight.pending = Some(Arc::new(new));
+            flight.pod = Arc::new(merged.clone());
+            return merged;
+        }
+        if new.uid != flight.pod.uid && !flight.is_seen() {
+            // An earlier pod of this name: the watch is behind.
+            return match flight.is_open() {
+                true => new,
+                false => (*flight.pod).clone(),
+            };
+        }
+        if new.uid == flight.pod.uid && new.node.is_some() && !new.finished {
+            flight.pod = Arc::new(new.clone());
+            flight.is_bound = true;
+            self.settle_flight(key);
+        } else {
+            self.current.in_flight.remove(key);
+        }
+        new
+    }
+
+    /// Applies a deletion; returns whether the index still holds the pod in flight.
+    pub(super) fn observe_flight_deletion(&mut self, key: &str) -> bool {
+        match self.current.in_flight.get(key) {
+            // An earlier pod of this name.
+            Some(flight) if !flight.is_seen() => !flight.is_open(),
+            Some(_) => {
+                self.current.in_flight.remove(key);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// A bound pod that every provider counts is no longer in flight.
+    fn settle_flight(&mut self, key: &str) {
+        let flight = self.current.in_flight.get(key);
+        if flight.is_some_and(|f| f.is_bound && f.counted_by.is_empty()) {
+            self.current.in_flight.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "in_flight_tests.rs"]
+mod tests;

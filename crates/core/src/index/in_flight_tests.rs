@@ -1,0 +1,230 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    index::{Kind, Object},
+    model::NodeConstraints,
+};
+
+fn pod(uid: &str, version: u64, attempt: u64, node: Option<&str>) -> Pod {
+    let observed = Observed {
+        resource_version: version,
+        attempt,
+    };
+    Pod {
+        namespace: "ns".into(),
+        name: "p".into(),
+        uid: uid.into(),
+        node: node.map(Into::into),
+        placement: node.is_none().then(|| {
+            Box::new(NodeConstraints {
+                observed,
+                ..NodeConstraints::default()
+            })
+        }),
+        ..Pod::default()
+    }
+}
+
+fn node_of(index: &Index) -> Option<String> {
+    let snapshot = index.snapshot();
+    snapshot.pod("ns", "p")?.node.as_deref().map(str::to_owned)
+}
+
+fn flights(index: &Index) -> usize {
+    index.snapshot().in_flight().count()
+}
+
+fn flown(counted_by: &[&str]) -> (Index, Instant) {
+    let (mut index, now) = (Index::default(), Instant::now());
+    index.apply(Object::Pod(pod("u", 5, 0, None)));
+    let counted_by = counted_by.iter().map(|p| (*p).into()).collect();
+    assert!(index.begin_flight(now, pod("u", 5, 0, None), Some("n1"), counted_by));
+    assert_eq!(node_of(&index).as_deref(), Some("n1"));
+    assert_eq!(index.snapshot().pods_on("n1").len(), 1);
+    (index, now)
+}
+
+#[test]
+fn flight_ends_when_the_watch_shows_the_node() {
+    let (mut index, _) = flown(&[]);
+    assert!(!index.apply(Object::Pod(pod("u", 6, 0, Some("n1")))), "no change");
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+    let (mut index, _) = flown(&[]);
+    index.apply(Object::Pod(pod("u", 6, 0, Some("n2"))));
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n2"), 0));
+    assert!(index.snapshot().pods_on("n1").is_empty());
+}
+
+#[test]
+fn flight_outlasts_events_that_do_not_end_the_attempt() {
+    let (mut index, _) = flown(&[]);
+    // Before the posted version: another condition is an earlier attempt's.
+    index.apply(Object::Pod(pod("u", 4, 9, None)));
+    assert_eq!(node_of(&index).as_deref(), Some("n1"));
+    let mut relabelled = pod("u", 8, 0, None);
+    relabelled.labels = [("app", "web")].into_iter().collect();
+    index.apply(Object::Pod(relabelled.clone()));
+    assert_eq!(node_of(&index).as_deref(), Some("n1"));
+    let snapshot = index.snapshot();
+    let in_flight = snapshot.in_flight().next().unwrap();
+    assert_eq!(in_flight.pod.labels, relabelled.labels);
+    assert_eq!(snapshot.pod("ns", "p").unwrap().labels, relabelled.labels);
+}
+
+#[test]
+fn flight_ends_with_one_event_of_a_failed_attempt() {
+    let (mut index, _) = flown(&[]);
+    index.apply(Object::Pod(pod("u", 6, 7, None)));
+    assert_eq!((node_of(&index), flights(&index)), (None, 0));
+    assert!(index.snapshot().pods_on("n1").is_empty());
+    for end in [
+        Pod {
+            terminating: true,
+            ..pod("u", 6, 0, None)
+        },
+        Pod {
+            finished: true,
+            ..pod("u", 6, 0, None)
+        },
+        pod("other", 6, 0, None),
+    ] {
+        let (mut index, _) = flown(&[]);
+        index.apply(Object::Pod(end));
+        assert_eq!((node_of(&index), flights(&index)), (None, 0));
+    }
+    let (mut index, _) = flown(&[]);
+    index.delete(Kind::Pod, "ns/p");
+    assert!(index.snapshot().pod("ns", "p").is_none());
+    assert_eq!(flights(&index), 0);
+}
+
+#[test]
+fn flight_begins_before_the_watch_shows_the_pod() {
+    let (mut index, now) = (Index::default(), Instant::now());
+    // A StatefulSet's earlier pod of the name.
+    index.apply(Object::Pod(pod("old", 1, 0, Some("n9"))));
+    index.begin_flight(now, pod("u", 5, 0, None), Some("n1"), vec![]);
+    index.apply(Object::Pod(pod("old", 2, 0, Some("n9"))));
+    index.delete(Kind::Pod, "ns/p");
+    index.apply(Object::Pod(pod("u", 5, 0, None)));
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 1));
+    assert!(index.end_flight("ns/p"));
+    let snapshot = index.snapshot();
+    let pod = snapshot.pod("ns", "p").unwrap();
+    assert_eq!((&*pod.uid, &pod.node), ("u", &None));
+}
+
+#[test]
+fn flight_ends_by_time() {
+    let (mut index, now) = flown(&[]);
+    assert!(!index.end_old_flights(now + MAX_IN_FLIGHT / 2));
+    assert!(index.end_old_flights(now + MAX_IN_FLIGHT));
+    assert_eq!((node_of(&index), flights(&index)), (None, 0));
+    let mut index = Index::default();
+    index.begin_flight(now, pod("invented", 5, 0, None), Some("n1"), vec![]);
+    assert!(index.end_old_flights(now + UNSEEN));
+    assert!(index.snapshot().pod("ns", "p").is_none());
+}
+
+#[test]
+fn flight_lasts_until_providers_count_the_pod() {
+    let (mut index, now) = flown(&["a/gpu", "b/gpu"]);
+    index.report_counted("a/gpu", &["u".into()]);
+    index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
+    let snapshot = index.snapshot();
+    let waits: Vec<&str> = snapshot.in_flight().flat_map(|f| &f.counted_by).map(|p| &**p).collect();
+    assert_eq!(waits, ["b/gpu"]);
+    assert!(!index.report_counted("b/gpu", &["other".into()]));
+    assert!(index.report_counted("b/gpu", &["u".into()]));
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+    // A provider that never reports.
+    let (mut index, _) = flown(&["a/gpu"]);
+    index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
+    assert!(!index.end_old_flights(now));
+    assert!(index.end_old_flights(now + UNREPORTED));
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+}
+
+#[test]
+fn open_flight_leaves_the_pod_as_the_watch_shows_it() {
+    let (mut index, now) = (Index::default(), Instant::now());
+    index.begin_flight(now, pod("u", 5, 0, None), None, vec![]);
+    assert!(index.snapshot().pod("ns", "p").is_none());
+    index.apply(Object::Pod(pod("u", 5, 0, None)));
+    let snapshot = index.snapshot();
+    assert!(snapshot.in_flight().next().unwrap().is_open());
+    assert!(snapshot.pod("ns", "p").unwrap().placement.is_some());
+    index.apply(Object::Pod(pod("u", 6, 0, Some("n2"))));
+    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n2"), 0));
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Answer(Option<&'static str>),
+    Watch { attempt: u64, node: Option<&'static str>, terminating: bool },
+    Delete,
+    Counted,
+    Wait(u64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let node = || prop_oneof![Just(None), Just(Some("n1")), Just(Some("n2"))];
+    let event = prop_oneof![
+        node().prop_map(Event::Answer),
+        (0..3u64, node(), any::<bool>()).prop_map(|(attempt, node, terminating)| Event::Watch {
+            attempt,
+            node,
+            terminating
+        }),
+        Just(Event::Delete),
+        Just(Event::Counted),
+        (0..40u64).prop_map(Event::Wait),
+    ];
+    proptest::collection::vec(event, 0..40)
+}
+
+proptest! {
+    /// Whatever happens, an index whose flights have ended is as the watch alone has made it, and
+    /// pods_on never shows a pod on two nodes.
+    #[test]
+    fn flights_leave_no_trace(events in events()) {
+        let (mut index, mut plain) = (Index::default(), Index::default());
+        let (mut now, mut version) = (Instant::now(), 0);
+        let mut exists = false;
+        for event in events {
+            match event {
+                Event::Answer(node) => {
+                    _ = index.begin_flight(now, pod("u", version, 0, None), node, vec!["a/gpu".into()]);
+                }
+                Event::Watch { attempt, node, terminating } => {
+                    version += 1;
+                    exists = true;
+                    let new = Pod { terminating, ..pod("u", version, attempt, node) };
+                    index.apply(Object::Pod(new.clone()));
+                    plain.apply(Object::Pod(new));
+                }
+                Event::Delete if exists => {
+                    exists = false;
+                    index.delete(Kind::Pod, "ns/p");
+                    plain.delete(Kind::Pod, "ns/p");
+                }
+                Event::Delete => {}
+                Event::Counted => _ = index.report_counted("a/gpu", &["u".into()]),
+                Event::Wait(seconds) => {
+                    now += Duration::from_secs(seconds);
+                    index.end_old_flights(now);
+                }
+            }
+            let snapshot = index.snapshot();
+            let on = ["n1", "n2"].map(|node| snapshot.pods_on(node).len());
+            prop_assert!(on.iter().sum::<usize>() <= 1, "{on:?}");
+            prop_assert!(snapshot.in_flight().count() <= 1);
+        }
+        index.end_old_flights(now);
+        index.end_old_flights(now + MAX_IN_FLIGHT);
+        prop_assert_eq!(index.snapshot().in_flight().count(), 0);
+        let state = |index: &Index| index.snapshot().pod("ns", "p").map(|p| (**p).clone());
+        prop_assert_eq!(state(&index), state(&plain));
+    }
+}

@@ -1,0 +1,195 @@
+//! Pods in flight: each question knows of the answers before it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tautline_core::{
+    answer::AnswerMode,
+    index::{Kind, Object},
+    model::{Offer, Pod, Policy, Rule, Service, ServicePort, Target, TargetKind},
+    selector::Selector,
+    trust::TrustedNamespaces,
+};
+use tautline_runtime::cluster_store::ClusterStore;
+use tautline_scheduler_extender::Config;
+use tautline_sdk::{
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
+};
+
+use crate::served::{Served, http};
+
+/// A node costs as much as it has peers; n1 is a little better if `prefers_n1`.
+#[derive(Clone, Copy)]
+struct Spread {
+    prefers_n1: bool,
+}
+
+impl RuleProvider for Spread {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let cost = |node: &String| {
+            let peers = request.peers.iter().filter(|p| p.node.as_ref() == Some(node));
+            let other = self.prefers_n1 && node != "n1";
+            10 * i64::try_from(peers.count()).unwrap_or(i64::MAX) + i64::from(other)
+        };
+        Ok(request.eligible_nodes.iter().map(|n| (n, cost(n))).collect())
+    }
+
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::default())
+    }
+}
+
+struct World {
+    served: Served,
+    store: ClusterStore,
+    _running: testkit::TestServer,
+}
+
+/// Replicas of `web` are each other's peers.
+async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
+    let running = testkit::start(Spread { prefers_n1 }).await.unwrap();
+    let store = ClusterStore::default();
+    store.apply(Object::Service(Service {
+        namespace: "shop".into(),
+        name: "p".into(),
+        rules: vec!["spread".into()],
+        external_name: Some("localhost".into()),
+        ports: vec![ServicePort {
+            name: "grpc".into(),
+            port: running.address.port(),
+        }],
+        ..Service::default()
+    }));
+    store.apply(Object::Policy(Policy {
+        namespace: "shop".into(),
+        name: "apart".into(),
+        rules: vec![Rule {
+            name: "spread".into(),
+            weight: 1,
+            ..Rule::default()
+        }],
+    }));
+    let target = |name: &str| Target {
+        name: name.into(),
+        kind: TargetKind::Pod,
+        api_version: "v1".into(),
+        selector: Some(Selector {
+            match_labels: vec![("app".into(), "web".into())],
+            ..Selector::default()
+        }),
+    };
+    store.apply(Object::Offer(Offer {
+        namespace: "shop".into(),
+        name: "web".into(),
+        uid: "".into(),
+        targets: vec![target("one"), target("other")],
+        policies: vec!["apart".into()],
+        period: Duration::from_secs(60),
+        grace: Duration::ZERO,
+        violation_policy: Default::default(),
+        terminating: false,
+        provider_unavailable: None,
+    }));
+    let mut config = Config {
+        answer: mode,
+        ..Config::default()
+    };
+    config.providers.trusted = TrustedNamespaces::all();
+    World {
+        served: Served::start(config, store.clone()).await,
+        store,
+        _running: running,
+    }
+}
+
+impl World {
+    async fn filter(&self, name: &str, nodes: &[&str]) -> Vec<String> {
+        let pod = json!({"metadata": {"name": name, "namespace": "shop", "uid": name,
+                                      "resourceVersion": "5", "labels": {"app": "web"}},
+                         "spec": {"containers": []}});
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes}).to_string();
+        let (status, text) = http(self.served.port, "POST", "/filter", &body).await;
+        assert_eq!(status, 200, "{text}");
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        serde_json::from_value(answer["nodenames"].clone()).unwrap()
+    }
+
+    /// What the watch shows.
+    fn show(&self, name: &str, node: Option<&str>) {
+        self.store.apply(Object::Pod(Pod {
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: name.into(),
+            labels: [("app", "web")].into_iter().collect(),
+            node: node.map(Into::into),
+            placement: node.is_none().then(Box::default),
+            ..Pod::default()
+        }));
+    }
+
+    async fn waits(&self) -> String {
+        let (_, text) = http(self.served.admin, "GET", "/metrics", "").await;
+        let waits = text.lines().filter(|l| l.contains("placement_wait_seconds_count"));
+        waits.collect::<Vec<_>>().join("\n")
+    }
+}
+
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
+
+#[tokio::test]
+async fn filter_knows_the_answers_before_it() {
+    let world = world(AnswerMode::Decisive, true).await;
+    let mut taken = Vec::new();
+    for name in ["a", "b", "c"] {
+        taken.extend(world.filter(name, &NODES).await);
+    }
+    taken.sort();
+    assert_eq!(taken, NODES, "no watch has shown any pod");
+    // Another attempt of a pod means that its earlier one has failed: n1 is free.
+    assert_eq!(world.filter("a", &NODES).await, ["n1"]);
+    assert_eq!(world.waits().await, "");
+}
+
+#[tokio::test]
+async fn failed_attempt_frees_its_node_with_one_event() {
+    let world = world(AnswerMode::Ties, true).await;
+    world.show("a", None);
+    assert_eq!(world.filter("a", &NODES).await, ["n1"]);
+    world.store.delete(Kind::Pod, "shop/a");
+    assert_eq!(world.filter("b", &NODES).await, ["n1"]);
+}
+
+#[tokio::test]
+async fn filter_waits_for_the_node_of_a_peer_after_a_tie() {
+    let world = world(AnswerMode::Ties, false).await;
+    world.show("a", None);
+    assert_eq!(world.filter("a", &NODES).await, NODES);
+    let bind = async {
+        tokio::task::yield_now().await;
+        world.show("a", Some("n2"));
+    };
+    let (answer, ()) = tokio::join!(world.filter("b", &NODES), bind);
+    assert_eq!(answer, ["n1", "n3"]);
+    world.show("b", Some("n1"));
+    assert_eq!(world.filter("c", &NODES).await, ["n3"]);
+    assert!(!world.waits().await.contains("timeout"));
+}
+
+#[tokio::test]
+async fn filter_does_not_wait_for_ever_nor_for_unrelated_pods() {
+    let world = world(AnswerMode::Ties, false).await;
+    world.show("a", None);
+    assert_eq!(world.filter("a", &NODES).await, NODES);
+    let begun = Instant::now();
+    // Nobody binds `a`.
+    assert_eq!(world.filter("b", &NODES).await, NODES);
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+    let waits = world.waits().await;
+    assert!(waits.contains("timeout"), "{waits}");
+    // A pod of another application is no peer.
+    let other = json!({"Pod": {"metadata": {"name": "x", "namespace": "shop", "uid": "x",
+                                            "labels": {"app": "db"}}, "spec": {"containers": []}},
+                       "Nodes": null, "NodeNames": NODES});
+    http(world.served.port, "POST", "/filter", &other.to_string()).await;
+    assert_eq!(world.waits().await, waits);
+}
