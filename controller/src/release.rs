@@ -232,6 +232,30 @@ mod tests {
         assert_eq!(world.due().len(), 8);
     }
 
+    #[test]
+    fn releases_come_in_the_order_of_their_deadlines() {
+        let mut world = World::new();
+        let ids: Vec<String> = (0..20).map(|i| format!("id-{i}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        world.pod("web", &ids, true);
+        let pod = Arc::clone(&world.due()[0].pod);
+        for (i, id) in ids.iter().enumerate() {
+            let release = Release {
+                pod: Arc::clone(&pod),
+                id: (*id).into(),
+                released: false,
+            };
+            // Every second from 0 to 19 once: 3 * 7 is 1 more than 20.
+            let at = world.now + Duration::from_secs(i as u64 * 7 % 20);
+            world.queue.finish(&release, ReleaseOutcome::Failed, at);
+        }
+        world.advance(30);
+        let due = world.due();
+        let order: Vec<&str> = due.iter().map(|release| &*release.id).collect();
+        let first = [0, 3, 6, 9, 12, 15, 18, 1].map(|i| ids[i]);
+        assert_eq!(order, first);
+    }
+
     /// Hundreds that fail and are due again come after one that has waited longer.
     #[test]
     fn release_that_waits_gets_its_turn() {

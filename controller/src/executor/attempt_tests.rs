@@ -126,6 +126,21 @@ impl Fake {
         self.pods.insert(name.to_owned(), pod);
     }
 
+    /// The offer's last eviction was so long ago, by another leader.
+    fn evicted_before(&mut self, age: Duration) {
+        let last = LastEviction {
+            pod: "web-9".to_owned(),
+            uid: "x".to_owned(),
+            node: "n1".to_owned(),
+            binding: "b".to_owned(),
+            time: to_api_time(self.now.unix - age),
+        };
+        self.status = Ok(ConstraintPolicyOfferStatus {
+            last_eviction: Some(last),
+            ..ConstraintPolicyOfferStatus::default()
+        });
+    }
+
     fn underlay(&mut self) {
         self.index.apply(Object::Service(Service {
             namespace: "tautline-system".into(),
@@ -251,6 +266,7 @@ impl Calls for Fake {
     }
     async fn plan(&self, _: &Snapshot, pod: &model::Pod) -> NodePlan {
         assert_eq!(pod.node, None, "planned as it would come again");
+        self.record(format!("plan {}", pod.name));
         let verdict = |(_, cost): &(&str, Option<u64>)| match cost {
             Some(cost) => NodeVerdict::Usable {
                 normalized_cost: *cost,

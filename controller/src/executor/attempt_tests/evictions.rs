@@ -8,6 +8,7 @@ async fn eviction_goes_through_every_check_in_order() {
         fake.calls(),
         [
             "reevaluate",
+            "plan web-0",
             "check workload",
             "dry-run evict web-0",
             "note eviction of uid-of-web-0",
@@ -33,19 +34,22 @@ async fn eviction_is_limited_to_one_per_cool_down() {
 #[tokio::test]
 async fn eviction_waits_for_the_cool_down_of_an_earlier_leader() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
-    let last = LastEviction {
-        pod: "web-9".to_owned(),
-        uid: "x".to_owned(),
-        node: "n1".to_owned(),
-        binding: "b".to_owned(),
-        time: to_api_time(fake.now.unix - Duration::from_secs(50)),
-    };
-    fake.status = Ok(ConstraintPolicyOfferStatus {
-        last_eviction: Some(last),
-        ..ConstraintPolicyOfferStatus::default()
-    });
+    fake.evicted_before(Duration::from_secs(50));
     assert_eq!(fake.attempt_once().await, Duration::from_secs(70));
     assert!(fake.calls().is_empty());
+}
+
+#[tokio::test]
+async fn eviction_of_a_pod_that_the_last_one_brought_is_refused() {
+    for (age, outcome) in [(100, "warning CameBack: "), (200, "report on web-0: ")] {
+        let mut fake = Fake::new(ViolationPolicy::Evict);
+        fake.evicted_before(Duration::from_secs(130));
+        let created = to_api_time(fake.now.unix - Duration::from_secs(age));
+        let pod = fake.pods.get_mut("web-0").unwrap();
+        pod.metadata.creation_timestamp = Some(created);
+        fake.attempt_once().await;
+        assert!(fake.outcome().starts_with(outcome), "{}", fake.outcome());
+    }
 }
 
 #[tokio::test]
@@ -130,7 +134,7 @@ async fn eviction_check_whose_answer_is_lost_is_a_failure() {
 #[tokio::test]
 async fn eviction_changes_nothing_once_the_lead_is_lost() {
     // After each call in turn: no note and no eviction follows.
-    for calls in 0..5 {
+    for calls in 0..6 {
         let fake = Fake::new(ViolationPolicy::Evict);
         fake.leads_for.store(calls, Ordering::Relaxed);
         fake.attempt(vec![violation("b", &["web-0"])]).await;
@@ -208,7 +212,7 @@ async fn eviction_waits_for_the_turn_of_another() {
     let violations = vec![violation("b", &["web-0"])];
     let mut attempt = std::pin::pin!(fake.attempt(violations));
     assert!(futures::poll!(&mut attempt).is_pending());
-    assert_eq!(fake.calls(), ["reevaluate"]);
+    assert_eq!(fake.calls(), ["reevaluate", "plan web-0"]);
     drop(permit);
     attempt.await;
     assert!(fake.calls().contains(&"evict web-0".to_owned()));

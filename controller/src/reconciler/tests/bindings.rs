@@ -230,6 +230,20 @@ fn compare_deletes_a_binding_of_an_earlier_offer_of_the_name() {
 }
 
 #[test]
+fn compare_replaces_more_bindings_than_can_be_written_at_once() {
+    let mut world = World::with_bindings(40);
+    world.put(Object::Offer(Offer {
+        uid: "second".into(),
+        ..offer("o")
+    }));
+    world.sync();
+    world.settle();
+    assert_eq!(world.bindings().len(), 40);
+    let owned = |(spec, _): &(BindingSpec, BindingStatus)| &*spec.owner == "second";
+    assert!(world.api.values().all(owned), "{:?}", world.api);
+}
+
+#[test]
 fn compare_leaves_a_binding_without_an_offer_alone() {
     let mut world = World::leading();
     world.observe(foreign("orphan", "gone", "uid"), BindingStatus::default());
@@ -335,6 +349,21 @@ fn compare_creates_up_to_the_cap_and_says_so() {
     world.settle();
     let ready = world.ready();
     assert!(ready.starts_with("False: CapExceeded: "), "{ready}");
+}
+
+#[test]
+fn compare_runs_once_for_many_creations() {
+    let mut world = World::leading_with(Settings {
+        max_bindings: 50,
+        ..settings()
+    });
+    world.add_pods(60);
+    world.put(Object::Offer(offer("o")));
+    world.sync();
+    world.settle();
+    assert_eq!(world.bindings().len(), 50);
+    // Each comparison warns of the cap.
+    assert_eq!(world.warnings.len(), 1, "{:?}", world.warnings);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use tautline_core::{
 
 use super::fixture::{World, evaluation, offer, policy, rule, service, settings};
 use crate::{
+    binding_spec::{BindingSpec, BindingStatus},
     reconciler::{Evaluate, Settings},
     violations::ViolationEvent,
 };
@@ -417,6 +418,21 @@ fn violation_is_cleared_when_its_binding_is_deleted() {
     let key = world.only_key();
     world.vanish(&key);
     assert_eq!(world.violations[1..], [ViolationEvent::Cleared(key)]);
+}
+
+#[test]
+fn violation_is_cleared_when_its_binding_is_replaced() {
+    let mut world = World::with_bindings(1);
+    world.next_period(Compliance::Violation);
+    let key = world.only_key();
+    let spec = BindingSpec {
+        uid: "second".into(),
+        ..world.api[&key].0.clone()
+    };
+    world.observe(spec, BindingStatus::default());
+    assert_eq!(world.violations[1..], [ViolationEvent::Cleared(key)]);
+    world.advance_secs(1);
+    assert_eq!(world.counts, [1, 0, 0, 0, 0]);
 }
 
 #[test]

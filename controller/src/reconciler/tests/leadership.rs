@@ -8,6 +8,7 @@ use tautline_core::{
 
 use super::fixture::{World, evaluation, offer, pod};
 use crate::{
+    binding_spec::Key,
     binding_status::to_api_time,
     reconciler::{Event, Leadership, Write},
     violations::ViolationEvent,
@@ -59,12 +60,11 @@ fn standby_follows_the_statuses_of_the_leader() {
     leader.settle();
     let (spec, violated) = leader.api[&leader.only_key()].clone();
     let mut standby = restarted(leader);
-    let mut compliant = violated.clone();
+    let mut compliant = violated;
     compliant.compliance = tautline_api::constraint::Compliance::Compliant;
-    standby.observe(spec.clone(), compliant);
-    standby.observe(spec, violated);
+    standby.observe(spec, compliant);
     standby.lead(Leadership::Leading);
-    assert_eq!(standby.counts, [0, 0, 0, 1, 0]);
+    assert_eq!(standby.counts, [0, 1, 0, 0, 0]);
 }
 
 #[test]
@@ -175,6 +175,41 @@ fn regained_lead_does_not_overwrite_the_status_of_the_leader_in_between() {
     world.lead(Leadership::Leading);
     assert!(world.statuses().is_empty());
     assert_eq!(world.counts, [0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn regained_lead_writes_the_statuses_of_a_binding_one_after_the_other() {
+    let mut world = World::with_bindings(20);
+    world.advance_secs(11);
+    assert_eq!(world.evaluate_all(Compliance::Limit), 20);
+    world.writes.clear();
+    world.lead(Leadership::Standby);
+    world.lead(Leadership::Leading);
+    assert_eq!(world.statuses().len(), 16, "every slot is taken");
+    let is_written = |world: &World, key: &Key| {
+        let of_key = |w: &&Write| matches!(w, Write::Status(spec, _) if spec.key() == *key);
+        world.writes.iter().filter(of_key).count()
+    };
+    let waits = |key: &&Key| is_written(&world, key) == 0;
+    let key = world.api.keys().find(waits).cloned().unwrap();
+    // It waits for a slot; another replica has written it, and then it is evaluated again.
+    let (spec, status) = world.api[&key].clone();
+    world.observe(spec, status);
+    world.advance_secs(11);
+    let all = std::mem::take(&mut world.evaluations);
+    let evaluate = all.iter().find(|e| e.spec.key() == key).unwrap();
+    world.finish(evaluate, Some(evaluation(Compliance::Violation, "late")));
+    let mut most = 0;
+    while !world.writes.is_empty() {
+        most = most.max(is_written(&world, &key));
+        let other = |w: &Write| !matches!(w, Write::Status(spec, _) if spec.key() == key);
+        // Its own writes end last.
+        let next = world.writes.iter().position(other).unwrap_or(0);
+        let write = world.writes.remove(next);
+        world.accept(write);
+    }
+    assert_eq!(most, 1);
+    assert_eq!(format!("{:?}", world.api[&key].1.compliance), "Violation");
 }
 
 #[test]

@@ -247,6 +247,37 @@ fn offer_status_of_a_second_offer_of_the_name_is_written_in_full() {
 }
 
 #[test]
+fn offer_status_result_of_an_earlier_offer_does_not_count() {
+    let mut world = World::with_bindings(1);
+    flush(&mut world);
+    world.delete(Kind::Policy, "fast");
+    world.sync();
+    world.advance_secs(1);
+    let Some(Write::OfferStatus(earlier)) = world.writes.pop() else {
+        panic!("{:?}", world.writes)
+    };
+    world.delete(Kind::Offer, "o");
+    world.sync();
+    world.collect_garbage();
+    world.put(Object::Offer(Offer {
+        uid: "second".into(),
+        ..offer("o")
+    }));
+    world.sync();
+    world.advance_secs(1);
+    assert_eq!(world.offer_writes().len(), 1);
+    world.accept(Write::OfferStatus(earlier));
+    world.put(Object::Policy(policy("fast", vec![rule("20ms")])));
+    world.sync();
+    world.advance_secs(1);
+    assert_eq!(world.offer_writes().len(), 1, "one is under way");
+    world.fail_writes(&WriteError::Refused("busy".to_owned()));
+    world.advance_secs(1);
+    let first = |w: &Write| matches!(w, Write::OfferStatus(w) if w.first && &*w.uid == "second");
+    assert!(world.writes.iter().any(first), "{:?}", world.writes);
+}
+
+#[test]
 fn offer_status_keeps_the_time_of_the_last_transition() {
     let mut world = World::with_bindings(1);
     flush(&mut world);

@@ -140,6 +140,31 @@ fn status_result_of_a_replaced_binding_does_not_count() {
 }
 
 #[test]
+fn status_write_of_a_replaced_binding_does_not_end_that_of_the_new_one() {
+    for ended in [Ok(()), Err(WriteError::Refused("busy".to_owned()))] {
+        let mut world = World::with_bindings(1);
+        evaluate(&mut world, Compliance::Limit, "a");
+        let Write::Status(old, _) = world.take_status() else {
+            panic!("a status")
+        };
+        let key = world.only_key();
+        world.vanish(&key);
+        world.settle();
+        world.evaluate_all(Compliance::Compliant);
+        assert_eq!(world.statuses(), ["Compliant"]);
+        world.apply(Event::Written(WriteResult::Status {
+            key,
+            uid: old.uid.clone(),
+            result: ended,
+        }));
+        evaluate(&mut world, Compliance::Violation, "b");
+        assert_eq!(world.statuses(), ["Compliant"], "one is under way");
+        world.settle();
+        assert_eq!(only_status(&world).first_reason, "b");
+    }
+}
+
+#[test]
 fn status_keeps_the_time_of_the_last_transition() {
     let mut world = World::with_bindings(1);
     evaluate(&mut world, Compliance::Violation, "a");

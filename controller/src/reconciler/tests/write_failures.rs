@@ -60,6 +60,21 @@ fn refused_creation_is_retried_with_a_doubling_wait() {
 }
 
 #[test]
+fn refused_creation_waits_a_second_again_after_a_success() {
+    let mut world = creating(1);
+    for _ in 0..5 {
+        world.fail_writes(&refused());
+        world.advance_secs(60);
+    }
+    world.settle();
+    let key = world.only_key();
+    world.vanish(&key);
+    world.fail_writes(&refused());
+    world.advance_secs(1);
+    assert_eq!(world.created().len(), 1);
+}
+
+#[test]
 fn refused_creation_waits_alone() {
     let mut world = creating(3);
     let write = world.writes.remove(0);

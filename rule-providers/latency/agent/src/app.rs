@@ -29,23 +29,32 @@ use crate::{
 /// Attempts to find a port that is free for both UDP and TCP, if any port will do.
 const TRIES: usize = 16;
 
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Name of the agent's node; the provider may require proof that it runs there.
     pub node: String,
+    /// Id of the node's boot, as [`identity::boot_id`](crate::identity::boot_id) reads it.
     pub boot_id: String,
     /// The address for other agents, if it is not the listening address.
     pub advertise: Option<SocketAddr>,
     /// The listening address (UDP and TCP); port 0 picks a free port.
     pub listen: SocketAddr,
+    /// Address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
     pub admin: SocketAddr,
     /// 0: unknown.
     pub nic_bits_per_second: u64,
+    /// Providers that the agent reports to; each address of their names gets a stream.
     pub providers: Vec<Provider>,
+    /// CA and client certificate for `https` providers, which need the CA.
     pub tls: ClientFiles,
+    /// Proof of the node for the providers; `None`: a client certificate, or no proof.
     pub token: Option<Token>,
+    /// Whether bandwidth tests are sent and received: transfers of data by TCP.
     pub throughput_tests: bool,
 }
 
+/// An agent whose ports are bound.
 pub struct App {
     config: Config,
     shared: Arc<Shared>,
@@ -89,18 +98,22 @@ impl App {
         })
     }
 
+    /// The listening address (UDP and TCP), with the port that was picked.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
+    /// The address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
+    /// Readiness, complete once the agent answers echoes.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
+    /// Starts to measure, in a thread and in tasks. Err if the system gives no thread.
     pub fn spawn(self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let (replied, replies) = mpsc::unbounded_channel();

@@ -16,11 +16,12 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The longest token; usual ones have one or two thousand bytes.
 const TOKEN_BYTES: usize = 64 << 10;
 
+/// URL of a provider: `http` or `https`, without a path; the default port is 5309.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     uri: Uri,
-    pub host: String,
-    pub port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     tls: bool,
 }
 
@@ -66,9 +67,12 @@ impl fmt::Display for Provider {
     }
 }
 
+/// A token that is sent to providers as `authorization: Bearer TOKEN`.
 #[derive(Clone, Debug)]
 pub struct Token {
+    /// File of the token, read for each stream; streams reconnect when it changes.
     pub file: PathBuf,
+    /// Whether the token may be sent over `http`, where others can read it.
     pub over_http: bool,
 }
 

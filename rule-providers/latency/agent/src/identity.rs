@@ -1,3 +1,5 @@
+//! The boot and the network speed of the agent's node.
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -7,7 +9,7 @@ use anyhow::{Context, Result};
 use tautline_proto::latency::Hello;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(crate) struct Identity {
     pub node: String,
     pub boot_id: String,
     pub address: SocketAddr,
@@ -26,6 +28,7 @@ impl Identity {
     }
 }
 
+/// The boot ID of the kernel, a new UUID at each boot.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = std::fs::read_to_string(path).with_context(|| format!("{path} (or --boot-id)"))?;

@@ -3,6 +3,8 @@
 //! (`echo`), one task visits targets (`measure`), one task for each replica of the provider takes
 //! commands and reports changes (`stream`).
 
+#![warn(missing_docs)]
+
 mod app;
 mod clock;
 #[cfg(test)]

@@ -11,23 +11,28 @@
 
 use ring::{digest, hmac};
 
+/// A key of 32 bytes that is derived from the provider's secret.
 #[derive(Clone, Copy)]
 pub struct DerivedKey(hmac::Tag);
 
 impl DerivedKey {
+    /// The 32 bytes, as agents receive them.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_ref()
     }
 
+    /// The key as an HMAC key, to sign packets or to derive further keys.
     pub fn signing_key(&self) -> hmac::Key {
         signing_key(self.as_bytes())
     }
 }
 
+/// An HMAC-SHA256 key made of a secret or of the bytes of a derived key.
 pub fn signing_key(bytes: &[u8]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, bytes)
 }
 
+/// The key of a responder; its instance is `UID/BOOT` of the node.
 pub fn responder_key(secret: &hmac::Key, instance: &str) -> DerivedKey {
     let mut context = hmac::Context::with_key(secret);
     context.update(b"responder");

@@ -1,6 +1,8 @@
 //! The probe protocol of latency agents: their UDP packets, and the keys that the provider derives
 //! from its secret to sign them. No I/O, no clock.
 
+#![warn(missing_docs)]
+
 mod keys;
 mod packet;
 

@@ -15,43 +15,58 @@ use std::time::Duration;
 
 use ring::hmac;
 
+/// Length of every packet in bytes.
 pub const PACKET_BYTES: usize = 56;
 const SIGNED_BYTES: usize = 40;
 const TAG_BYTES: usize = PACKET_BYTES - SIGNED_BYTES;
 const HEAD: [u8; 3] = [b'T', b'L', 1];
 
+/// A packet as it is sent, with its signature.
 pub type PacketBytes = [u8; PACKET_BYTES];
 
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// From the initiator to the responder.
     Request,
+    /// From the responder back to the initiator.
     Reply,
 }
 
+/// The fields of a packet, without its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
+    /// Request or reply.
     pub kind: Kind,
     /// The initiator's echo id, in a reply too. Above 0.
     pub source: u64,
+    /// Number of the initiator's process; a later process has a higher one.
     pub session: u64,
     /// Above 0; unique in a session.
     pub sequence: u64,
+    /// Time that the responder held the request: 0 in a request, `u64::MAX` ns if unknown.
     pub dwell: Duration,
 }
 
+/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
+    /// Length in bytes, which is not [`PACKET_BYTES`].
     #[error("{0} bytes, expected 56")]
     Length(usize),
+    /// Wrong magic or version, or bytes 4 to 7 are not 0.
     #[error("not version 1 of this protocol")]
     Version,
+    /// Byte 3 is neither 1 nor 2.
     #[error("neither a request nor a reply")]
     Kind,
+    /// Source or sequence is 0, or a request has a dwell.
     #[error("source or sequence is 0, or a request has a dwell")]
     Numbers,
 }
 
 impl Packet {
+    /// The signed packet. A dwell above `u64::MAX` ns becomes `u64::MAX` ns.
     pub fn seal(&self, key: &hmac::Key) -> PacketBytes {
         let mut bytes = [0; PACKET_BYTES];
         bytes[..3].copy_from_slice(&HEAD);
@@ -98,6 +113,7 @@ impl Packet {
     }
 }
 
+/// Whether the signature is that of the key. Runs in constant time.
 pub fn is_authentic(bytes: &PacketBytes, key: &hmac::Key) -> bool {
     let tag = hmac::sign(key, &bytes[..SIGNED_BYTES]);
     // Constant time: all bytes are compared.

@@ -2,6 +2,8 @@
 //! `bandwidth`. It answers from tables of pairs of nodes and zones, from measurements of agents on
 //! the nodes, and from estimates of the other pairs. A node with an unknown pair cannot be used.
 
+#![warn(missing_docs)]
+
 mod agents;
 mod cluster_access;
 mod fitting;
@@ -21,14 +23,12 @@ mod tables;
 pub use agents::{auth::AgentAuth, keys::EchoKeys};
 pub use fitting::{FitSettings, RACK, TARGETS};
 pub use location::ZONE;
-pub use measurement::{Measurement, RttStats};
 pub use measuring::{AGENTS_WITHIN, Measuring};
 pub use network::{Network, PeerRow};
 pub use provider::Latency;
 pub use run::{Config, EchoKeySource, run};
 pub use tables::{
-    config_maps::ConfigMapTables,
     namespaces::Tables,
     sources::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL, tables_of},
-    table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table, Unit},
+    table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table},
 };

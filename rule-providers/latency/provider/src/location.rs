@@ -1,6 +1,7 @@
 use tautline_core::Snapshot;
 use tautline_sdk::Reference;
 
+/// Label of a node that names its zone.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A node and its zone: a table has rows for either.

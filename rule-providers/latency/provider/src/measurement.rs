@@ -8,7 +8,7 @@ use crate::format::micros;
 const JITTER_SAMPLES: u32 = 20;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Measurement {
+pub(crate) enum Measurement {
     Fresh(RttStats),
     /// Three or more echoes in a row were lost. `rarely_probed`: the pair is visited less
     /// than every five seconds, so a probe may find that it answers again.
@@ -23,7 +23,7 @@ pub enum Measurement {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RttStats {
+pub(crate) struct RttStats {
     /// Of the last five samples.
     pub median: Duration,
     /// That median after each of the last three visits, newest first.

@@ -21,18 +21,27 @@ const READINESS_CHECK: Duration = Duration::from_secs(1);
 /// Agents reconnect within half a minute and their jitter.
 pub const AGENTS_WITHIN: Duration = Duration::from_secs(45);
 
+/// The service for agents: it receives their reports, sends them targets, and fits the model.
 #[derive(Clone, Debug)]
 pub struct Measuring {
+    /// Nodes of the cluster: the store of `network`.
     pub store: ClusterStore,
+    /// Where reports and estimates are kept.
     pub network: Network,
+    /// Proofs that agents may give. If there are none, readiness does not wait for agents.
     pub auth: AgentAuth,
+    /// Keys of echoes, which agents receive.
     pub keys: EchoKeys,
+    /// File of `keys`, whose changes rotate them; `None`: they never change.
     pub key_file: Option<PathBuf>,
+    /// Settings of predictions.
     pub fit: FitSettings,
+    /// Longest wait for agents: ready once four fifths of the nodes have one, or after this time.
     pub agents_within: Duration,
 }
 
 impl Measuring {
+    /// Adds the agents' service and metrics to the server, and starts all tasks.
     pub fn serve(self, server: &mut Server, tasks: &mut Tasks) {
         let Self {
             store,

@@ -40,6 +40,7 @@ use throughput::ThroughputTests;
 use view::NetworkView;
 pub use view::PeerRow;
 
+/// Measured and predicted round-trip times between nodes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(crate) pairs: Arc<MeasuredPairs>,
@@ -63,6 +64,7 @@ impl Default for Network {
 }
 
 impl Network {
+    /// The nodes of the store, without measurements; `transfers` allows tests of bandwidth.
     pub fn new(store: ClusterStore, transfers: bool) -> Self {
         let (pairs, signals) = (Arc::<MeasuredPairs>::default(), Arc::<Signals>::default());
         let metrics = NetworkMetrics::default();
@@ -100,7 +102,7 @@ impl Network {
         }
     }
 
-    pub fn measurement(&self, a: &str, b: &str) -> Measurement {
+    pub(crate) fn measurement(&self, a: &str, b: &str) -> Measurement {
         #[cfg(test)]
         if let Some(fixed) = self.fixed.measurement(a, b) {
             return fixed;
@@ -127,7 +129,7 @@ impl Network {
         self.demand.add(requester, a, b, keep);
     }
 
-    pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
+    pub(crate) fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
         #[cfg(test)]
         if let Some(fixed) = self.fixed.nic(node) {
             return Some(fixed);
@@ -135,7 +137,7 @@ impl Network {
         self.pairs.nic_bits_per_second(node)
     }
 
-    pub fn is_measuring(&self) -> bool {
+    pub(crate) fn is_measuring(&self) -> bool {
         #[cfg(test)]
         if self.fixed.is_measuring() {
             return true;
@@ -143,7 +145,7 @@ impl Network {
         self.sessions.is_measuring()
     }
 
-    pub async fn probe(
+    pub(crate) async fn probe(
         &self,
         peer: &str,
         nodes: &[&str],
@@ -158,7 +160,7 @@ impl Network {
     }
 
     /// Bits per second; errors are for people.
-    pub async fn throughput(
+    pub(crate) async fn throughput(
         &self,
         from: &str,
         to: &str,

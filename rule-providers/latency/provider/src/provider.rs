@@ -24,6 +24,7 @@ use crate::{
     },
 };
 
+/// The provider of `latency`, `jitter` and `bandwidth`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub(crate) store: ClusterStore,
@@ -54,6 +55,7 @@ impl Latency {
         }
     }
 
+    /// Replaces the empty network by one with measurements.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.verifier = Verifier::new(network.clone(), self.metrics.clone());
@@ -63,7 +65,7 @@ impl Latency {
 
     /// The store has pods only once they are requested.
     #[must_use]
-    pub fn with_pods(mut self, pods: PodDemand) -> Self {
+    pub(crate) fn with_pods(mut self, pods: PodDemand) -> Self {
         self.pods = pods;
         self
     }
@@ -78,23 +80,21 @@ impl Latency {
         self
     }
 
-    pub fn network(&self) -> &Network {
-        &self.network
-    }
-
+    /// Replaces all round-trip times; a single [`crate::Table`] applies to all namespaces.
     pub fn set_table(&self, tables: impl Into<Tables<RoundTrip>>) {
         let tables = tables.into();
         self.metrics.set_rows_left_out("latency", tables.left_out);
         self.tables.store(Arc::new(tables));
     }
 
+    /// Replaces all bandwidths; a single [`crate::BandwidthTable`] applies to all namespaces.
     pub fn set_bandwidth_table(&self, tables: impl Into<Tables<Bandwidth>>) {
         let tables = tables.into();
         self.metrics.set_rows_left_out(BANDWIDTH, tables.left_out);
         self.bandwidth.set_tables(tables);
     }
 
-    pub fn metrics(&self) -> &AnswerMetrics {
+    pub(crate) fn metrics(&self) -> &AnswerMetrics {
         &self.metrics
     }
 

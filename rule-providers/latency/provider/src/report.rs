@@ -13,8 +13,6 @@ mod provider_facts;
 mod query;
 mod top;
 
-pub use error::ReportError;
-pub use facts::{NodeZone, ReportSource, RttFrom, RuleOnPair};
 pub use matrix::{By, Cell, MatrixReport};
 pub use model::{Basis, Direction, EffectiveRtt, End, Estimated, State};
 pub use pages::Pages;

@@ -22,17 +22,22 @@ use crate::{
     tables::sources,
 };
 
+/// Source of the secret that the keys of echoes are derived from.
 #[derive(Clone, Debug, Default)]
 pub enum EchoKeySource {
+    /// 32 random bytes, new at each start and different in each replica.
     #[default]
     Random,
     /// A Secret (namespace, name) that the replicas share; the first replica creates it.
     Secret(String, String),
+    /// A file of 16 to 4,096 bytes, which is reloaded when it changes.
     File(PathBuf),
 }
 
+/// The settings of [`run`].
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Addresses, TLS and number of connections of the server.
     pub server: tautline_sdk::Config,
     /// Namespaces whose tables and offers count for all namespaces.
     pub trusted: TrustedNamespaces,
@@ -40,14 +45,21 @@ pub struct Config {
     pub table: Option<PathBuf>,
     /// The namespace and name of a ServiceAccount, whose tokens prove an agent.
     pub agent_tokens: Option<(String, String)>,
+    /// Accepts client certificates that name the agent's node; needs a client CA in `server`.
     pub agent_certificates: bool,
+    /// Accepts all agents without proof.
     pub trust_agents: bool,
+    /// Source of the echo keys.
     pub echo_key: EchoKeySource,
+    /// Settings of predictions.
     pub fit: FitSettings,
+    /// Longest wait for agents: ready once four fifths of the nodes have one, or after this time.
     pub agents_within: Duration,
+    /// Whether agents may measure bandwidth by sending data.
     pub allow_transfers: bool,
 }
 
+/// Serves the rules, agents and reports until SIGTERM or SIGINT.
 pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let client = cluster.client();
     let mut server = Server::bind(config.server).await?;

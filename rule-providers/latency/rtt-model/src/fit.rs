@@ -17,6 +17,7 @@ const FOLLOWED_BY_LABELS: f32 = 1.2;
 const FEWEST_LABELLED: usize = 50;
 const CALIBRATION_ROWS: usize = 256;
 
+/// What the samples contradict about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contradiction {
     /// Its labels: it is treated as where its measurements place it.
@@ -136,6 +137,7 @@ impl Fit {
         self.shrink == smooth::WIDE
     }
 
+    /// Whether the fit has a sample from the node or to it.
     pub fn knows(&self, node: NodeId) -> bool {
         self.measured.get(node.slot()).copied().unwrap_or(false)
     }
@@ -146,10 +148,12 @@ impl Fit {
         Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
+    /// What is contradicted about a node; `None`: nothing, or no node has labels.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
         contradiction(self.labels.as_ref()?.status(node))
     }
 
+    /// All nodes with a contradiction, by number.
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
         let all = self.labels.iter().flat_map(LabelFit::contradicted);
         all.filter_map(|(node, standing)| Some((node, contradiction(standing)?)))
@@ -230,6 +234,7 @@ fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
     }
 }
 
+/// A peer's estimates to all nodes.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// 0 where there is no estimate.

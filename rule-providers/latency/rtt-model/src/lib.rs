@@ -51,6 +51,8 @@
 //! assert!(estimate.low <= estimate.micros && estimate.micros <= estimate.high);
 //! ```
 
+#![warn(missing_docs)]
+
 mod coords;
 mod error_bar;
 mod fit;
@@ -81,8 +83,11 @@ impl NodeId {
 /// A node's labels; unknown parts are `None`. Labels may be wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a> {
+    /// Region.
     pub region: Option<&'a str>,
+    /// Zone; equal names in two regions are two zones.
     pub zone: Option<&'a str>,
+    /// Rack; equal names in two zones are two racks.
     pub rack: Option<&'a str>,
 }
 
@@ -90,7 +95,10 @@ pub struct Labels<'a> {
 /// the true median is within `low..=high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
+    /// The median: measured if the pair was, else predicted.
     pub micros: f32,
+    /// Lower end of the error bar.
     pub low: f32,
+    /// Upper end of the error bar.
     pub high: f32,
 }

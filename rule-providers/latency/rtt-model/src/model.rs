@@ -20,7 +20,9 @@ const FEW: usize = 5;
 pub struct Options {
     /// Replicas with the same seed choose the same targets.
     pub seed: u64,
+    /// Gradient steps of a fit that starts from nothing.
     pub cold_rounds: usize,
+    /// Gradient steps of a fit that continues from the last one.
     pub warm_rounds: usize,
 }
 
@@ -63,6 +65,7 @@ impl Node {
     }
 }
 
+/// Nodes, their labels and samples, and the coordinates of the last fit.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(crate) options: Options,
@@ -86,6 +89,7 @@ pub(crate) struct Places {
 }
 
 impl Model {
+    /// A model without nodes.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -126,25 +130,30 @@ impl Model {
         NodeId(slot)
     }
 
+    /// The number of a node by name; `None`: it was never inserted, or was removed.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         let slot = self.by_key.get(&hash::text(0, name))?;
         Some(NodeId(*slot))
     }
 
+    /// Number of nodes, without the removed ones.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
+    /// Whether there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
+    /// Replaces a node's labels; ignores unknown nodes.
     pub fn relabel(&mut self, node: NodeId, labels: Labels<'_>) {
         if let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) {
             *known = Node::new(known.key, labels);
         }
     }
 
+    /// Removes a node and all samples from it and to it; ignores unknown nodes.
     pub fn remove(&mut self, node: NodeId) {
         let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) else {
             return;
@@ -190,6 +199,7 @@ impl Model {
         true
     }
 
+    /// Removes the sample from `from` to `to`, if there is one.
     pub fn forget(&mut self, from: NodeId, to: NodeId) {
         if let Some(samples) = self.samples.get_mut(from.slot())
             && let Ok(at) = samples.binary_search_by_key(&to.0, |s| s.0)
@@ -287,6 +297,7 @@ impl Model {
         coords
     }
 
+    /// Drops all coordinates, but no samples: the next fit starts from nothing.
     pub fn forget_places(&mut self) {
         self.places = None;
     }

@@ -19,9 +19,12 @@ const NOISY: u8 = 2;
 /// Coordinates are a few units.
 const FARTHEST: f32 = 1e6;
 
+/// Why bytes are not a snapshot that can be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
+    /// Not a snapshot of a model.
     Foreign,
+    /// Another version of the format, by number.
     Version(u8),
     /// Cut short, or changed since it was written.
     Damaged,

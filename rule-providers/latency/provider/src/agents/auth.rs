@@ -7,11 +7,14 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::tokens::TokenReviewer;
 
+/// The proofs that agents may give for their node; one is enough. Default: none is accepted.
 #[derive(Clone, Debug, Default)]
 pub struct AgentAuth {
+    /// Accepts all agents without proof.
     pub trust_all: bool,
     /// Accepts client certificates that name the node. The server must ask for them.
     pub certificates: bool,
+    /// Checks tokens of the agents' ServiceAccount; `None`: tokens are no proof.
     pub tokens: Option<Arc<TokenReviewer>>,
 }
 
@@ -37,7 +40,7 @@ impl Credentials {
 }
 
 impl AgentAuth {
-    pub fn is_configured(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         self.trust_all || self.certificates || self.tokens.is_some()
     }
 

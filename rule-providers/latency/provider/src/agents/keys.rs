@@ -22,6 +22,7 @@ pub enum KeyError {
     Random,
 }
 
+/// The secrets that the keys of echoes are derived from. Clones share them.
 #[derive(Clone)]
 pub struct EchoKeys(Arc<ArcSwap<Secrets>>);
 
@@ -48,6 +49,7 @@ impl EchoKeys {
         })))
     }
 
+    /// A random secret of 32 bytes, which no other replica has. Err without random bytes.
     pub fn random() -> Result<Self, KeyError> {
         let mut secret = [0; 32];
         let filled = SystemRandom::new().fill(&mut secret);
@@ -56,17 +58,17 @@ impl EchoKeys {
     }
 
     /// `source` names the secret in errors.
-    pub fn from_bytes(secret: &[u8], source: &str) -> Result<Self, KeyError> {
+    pub(crate) fn from_bytes(secret: &[u8], source: &str) -> Result<Self, KeyError> {
         checked(secret, source).map(Self::new)
     }
 
-    pub fn from_file(path: &Path) -> Result<Self, KeyError> {
+    pub(crate) fn from_file(path: &Path) -> Result<Self, KeyError> {
         read(path).map(|secret| Self::new(&secret))
     }
 
     /// Starts a rotation to the file's secret: responders accept it and the last one; initiators
     /// use it after [`EchoKeys::issue_newest`]. After an error the old secret stays.
-    pub fn reload(&self, path: &Path) -> Result<(), KeyError> {
+    pub(crate) fn reload(&self, path: &Path) -> Result<(), KeyError> {
         self.accept(&read(path)?);
         Ok(())
     }
@@ -78,7 +80,7 @@ impl EchoKeys {
         self.0.store(Arc::new(Secrets { issued, accepted }));
     }
 
-    pub fn issue_newest(&self) {
+    pub(crate) fn issue_newest(&self) {
         let accepted = self.0.load().accepted.clone();
         if let Some(issued) = accepted.first().cloned() {
             self.0.store(Arc::new(Secrets { issued, accepted }));

@@ -28,12 +28,13 @@ use tonic::{
 };
 
 use crate::{
-    FitSettings, Latency, Measurement, Measuring,
+    FitSettings, Latency, Measuring,
     agents::{
         auth::AgentAuth,
         keys::EchoKeys,
         tokens::{AUDIENCE, Review, Reviewed, TokenReviewer},
     },
+    measurement::Measurement,
     network::Network,
 };
 

@@ -7,14 +7,19 @@ use crate::network::{
     signals::Signals, target_lists::TargetLists,
 };
 
+/// Default label of a node that names its rack.
 pub const RACK: &str = "topology.kubernetes.io/rack";
+/// Default number of nodes that each node measures in turn.
 pub const TARGETS: usize = 32;
 
+/// How round-trip times are predicted, and what is measured for that.
 #[derive(Clone, Debug)]
 pub struct FitSettings {
+    /// Label of a node that names its rack.
     pub rack_label: String,
     /// Targets of each node, besides the pairs that rules name.
     pub targets: usize,
+    /// File that keeps samples and coordinates over a restart; `None`: they are lost.
     pub state_file: Option<PathBuf>,
 }
 

@@ -123,7 +123,7 @@ fn state_file_restores_the_model() {
     assert!(row.estimate("e").is_none(), "another node of that name");
     assert_eq!(
         row.measurement("b"),
-        crate::Measurement::Missing,
+        crate::measurement::Measurement::Missing,
         "nothing is measured now"
     );
     // Restored samples expire if they are not measured again.

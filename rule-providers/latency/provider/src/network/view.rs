@@ -28,6 +28,7 @@ pub(crate) struct NodeRef {
     fitted: Option<NodeId>,
 }
 
+/// Round-trip times of a node to all others, as they were when the row was read.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
     directory: Arc<Directory>,
@@ -85,10 +86,12 @@ fn find(directory: &Directory, fit: Option<&PublishedFit>, node: &str) -> NodeRe
 }
 
 impl PeerRow {
-    pub fn measurement(&self, node: &str) -> Measurement {
+    #[cfg(test)]
+    pub(crate) fn measurement(&self, node: &str) -> Measurement {
         self.measurement_at(node, self.find(node)).into_owned()
     }
 
+    /// Estimate of the last fit; `None`: it lacks one of the nodes, or both are the same.
     pub fn estimate(&self, node: &str) -> Option<Estimate> {
         self.estimate_at(node, self.find(node))
     }

@@ -1,7 +1,7 @@
 use super::names;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReportError {
+pub(crate) enum ReportError {
     #[error("there is no {what} {name}{}", names::near_text(near))]
     Unknown {
         what: &'static str,

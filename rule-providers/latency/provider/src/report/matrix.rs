@@ -24,18 +24,24 @@ const ALL_PEERS: usize = 400;
 const FROM: usize = 8;
 const NO_ZONE: &str = "(no zone)";
 
+/// What rows and columns are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum By {
+    /// Zones.
     #[default]
     Zone,
+    /// Nodes.
     Node,
 }
 
+/// Round-trip times of all pairs of zones or nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MatrixReport {
+    /// What `names` are.
     pub by: By,
+    /// Zones or nodes, in order: the names of both rows and columns.
     pub names: Vec<String>,
     /// Cells by row and column. A matrix of zones is symmetric; its diagonal is within a zone.
     pub cells: Vec<Vec<Cell>>,
@@ -55,8 +61,10 @@ pub struct Cell {
     /// A tenth of them is above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90_micros: Option<u64>,
+    /// For zones: pairs of nodes whose time is measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub measured_pairs: usize,
+    /// For zones: pairs of nodes that lose all packets.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreachable_pairs: usize,
 }
@@ -92,7 +100,7 @@ impl MatrixReport {
     }
 
     /// Of the nodes named (at most 200), of a zone, or of all.
-    pub fn by_node(
+    pub(crate) fn by_node(
         facts: &impl ReportSource,
         zone: Option<&str>,
         nodes: &[&str],
@@ -143,7 +151,7 @@ impl MatrixReport {
         })
     }
 
-    pub fn by_zone(facts: &impl ReportSource) -> Result<Self, ReportError> {
+    pub(crate) fn by_zone(facts: &impl ReportSource) -> Result<Self, ReportError> {
         let places = facts.nodes();
         let mut members: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for place in &places {

@@ -28,6 +28,7 @@ impl<F> Clone for Pages<F> {
 }
 
 impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
+    /// Pages about a provider, a [`Latency`](crate::Latency).
     pub fn new(facts: F) -> Self {
         Self {
             facts: Arc::new(facts),
@@ -35,6 +36,7 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
         }
     }
 
+    /// The page of a path and a query; `None` if no report has the path.
     pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
         if !path.starts_with("/latency/") {
             return None;

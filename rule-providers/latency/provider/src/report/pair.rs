@@ -9,11 +9,15 @@ use super::{
     names,
 };
 
+/// All that is known about two nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PairReport {
+    /// First node of the request.
     pub from: End,
+    /// Second node of the request.
     pub to: End,
+    /// The time that rules use, unless a table of their own namespace has the pair.
     #[serde(rename = "told")]
     pub effective: EffectiveRtt,
     /// As requested, then reversed.
@@ -24,26 +28,32 @@ pub struct PairReport {
     /// The larger p50 over the smaller, less 1, where both are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<f64>,
+    /// Estimate of the last fit, of measured pairs too; `None`: it lacks a node, or both are one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimated>,
+    /// Time of the table that applies to all namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_micros: Option<u64>,
     /// Active rules that name the pair, which is then visited every two seconds.
     pub named_by: Vec<ActiveRule>,
 }
 
+/// A rule that is evaluated for the pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRule {
+    /// `latency` or `jitter`.
     pub rule: String,
+    /// Request of the rule; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_micros: Option<u64>,
+    /// Limit of the rule; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
 }
 
 impl PairReport {
-    pub fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
+    pub(crate) fn of(facts: &impl ReportSource, from: &str, to: &str) -> Result<Self, ReportError> {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {
                 let places = facts.nodes();

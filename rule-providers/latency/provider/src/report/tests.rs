@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use super::*;
+use super::{
+    facts::{NodeZone, ReportSource, RuleOnPair},
+    *,
+};
 
 /// Nodes by zone, measured pairs with medians both ways, and what rules name.
 #[derive(Default)]

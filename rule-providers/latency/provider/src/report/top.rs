@@ -16,30 +16,42 @@ const LATENCY: &str = "latency";
 const DEFAULT: usize = 20;
 const MOST: usize = 1000;
 
+/// The worst pairs under active `latency` rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopReport {
+    /// Worst first: unreachable, then by share of the limit.
     pub pairs: Vec<TopPair>,
+    /// Number of pairs under active rules, with those that are not in `pairs`.
     pub named: usize,
 }
 
+/// A pair of nodes under a rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopPair {
+    /// The node whose name is first in alphabetical order.
     pub from: String,
+    /// The other node.
     pub to: String,
+    /// Name of the rule, always `latency`.
     pub rule: String,
+    /// Request of the rule; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_micros: Option<u64>,
+    /// Limit of the rule; `None`: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
+    /// The time that rules use, unless a table of their own namespace has the pair.
     #[serde(flatten)]
     pub effective: EffectiveRtt,
+    /// The time divided by the limit; `None` without a time or without a limit above 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
     /// The level of the last evaluation, else that of the figure: `Compliant`, `Limit`,
     /// `Violation`, or `Error` where nothing is measured or configured.
     pub compliance: String,
+    /// The larger p50 over the smaller, less 1; `None` unless both directions are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<f64>,
     /// Since the last sample of the direction that was measured last.
@@ -63,7 +75,7 @@ impl TopReport {
     }
 
     /// The worst `limit` of them.
-    pub fn of(facts: &impl ReportSource, limit: usize) -> Self {
+    pub(crate) fn of(facts: &impl ReportSource, limit: usize) -> Self {
         let mut demands = facts.active_rules();
         demands.retain(|d| d.rule == LATENCY);
         demands.sort_unstable_by(|a, b| a.to.cmp(&b.to));

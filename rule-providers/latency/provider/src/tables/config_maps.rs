@@ -17,7 +17,7 @@ const MAX_ROWS: usize = 10_000;
 const MAX_ROWS_IN_ALL: usize = 50_000;
 
 #[derive(Clone, Debug)]
-pub struct ConfigMapTables<U> {
+pub(crate) struct ConfigMapTables<U> {
     trusted: TrustedNamespaces,
     namespaces: BTreeMap<String, Namespace>,
     changed: BTreeSet<String>,

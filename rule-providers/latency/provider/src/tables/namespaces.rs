@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use super::table::{PairTable, Pairs, Row, RowsTo, Unit};
 use crate::location::Location;
 
+/// A table that applies to all namespaces, and tables of single namespaces, which come first there.
 #[derive(Clone, Debug, Default)]
 pub struct Tables<U> {
     shared: Arc<PairTable<U>>,

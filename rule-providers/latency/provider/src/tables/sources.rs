@@ -129,6 +129,9 @@ async fn apply_events<U: Unit>(
     }
 }
 
+/// Tables of ConfigMaps; those of untrusted namespaces apply there only. Left out and logged are a
+/// malformed row, the rows after it, and rows above the bounds. `U` is [`crate::RoundTrip`] or
+/// [`crate::Bandwidth`].
 pub fn tables_of<'a, U: Unit>(
     trusted: TrustedNamespaces,
     maps: impl Iterator<Item = &'a ConfigMap>,

@@ -45,11 +45,14 @@ impl Unit for Bandwidth {
     }
 }
 
+/// Values between nodes or zones. A row applies to both directions, unless the other has its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairTable<U>(Pairs, PhantomData<U>);
 
+/// A table of round-trip times.
 pub type Table = PairTable<RoundTrip>;
 
+/// A table of bandwidths.
 pub type BandwidthTable = PairTable<Bandwidth>;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,10 +133,12 @@ impl<U: Unit> PairTable<U> {
         self.0.insert(row.from, row.to, row.value);
     }
 
+    /// Number of rows; rows of the same ends in the same order count once.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

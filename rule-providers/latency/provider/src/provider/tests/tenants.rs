@@ -6,9 +6,11 @@ use tautline_core::TrustedNamespaces;
 
 use super::*;
 use crate::{
-    Bandwidth, ConfigMapTables, Measurement, Network, RoundTrip, RttStats, Tables, Unit,
+    Bandwidth, Network, RoundTrip, Tables,
+    measurement::{Measurement, RttStats},
     report::{Basis, MatrixReport, PairReport, TopReport},
     rules::bandwidth::reservations::tests as cluster,
+    tables::{config_maps::ConfigMapTables, table::Unit},
 };
 
 const G: u64 = 1_000_000_000;
