@@ -218,5 +218,6 @@ impl BindingReconciler {
         if last && (std::mem::take(&mut state.compare_again) || state.write_error.is_some()) {
             self.changed_offers.insert(Arc::clone(offer));
         }
+        self.forget_offer(offer);
     }
 }

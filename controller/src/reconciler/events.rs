@@ -121,11 +121,11 @@ impl BindingReconciler {
             return;
         };
         state.bindings.remove(key);
-        if !exists && state.bindings.is_empty() && !self.rejected_offers.contains_key(&offer) {
-            self.offers.remove(&offer);
-        } else if !self.queue.busy.contains(key) {
+        if exists && !self.queue.busy.contains(key) {
             // If the offer still calls for it, it is created again.
             self.changed_offers.insert(offer);
+        } else {
+            self.forget_offer(&offer);
         }
     }
 
@@ -144,10 +144,8 @@ impl BindingReconciler {
                     self.changed_offers.remove(&key);
                     if let Some(state) = self.offers.get_mut(&key) {
                         state.changes.clear();
-                        if state.bindings.is_empty() {
-                            self.offers.remove(&key);
-                        }
                     }
+                    self.forget_offer(&key);
                 }
                 (None, None) => {}
             }
@@ -157,15 +155,14 @@ impl BindingReconciler {
         }
         if let Some(rejected) = change.rejected_offers {
             let before = std::mem::replace(&mut self.rejected_offers, rejected);
-            for key in before
-                .into_keys()
-                .chain(self.rejected_offers.keys().cloned())
-            {
+            let after = self.rejected_offers.keys().cloned();
+            let keys: Vec<Key> = before.into_keys().chain(after).collect();
+            for key in keys {
                 let exists = offer_at(&snapshot, &key).is_some();
                 if exists || self.rejected_offers.contains_key(&key) {
                     self.offers.entry(key).or_default().changed = true;
-                } else if self.offers.get(&key).is_some_and(|s| s.bindings.is_empty()) {
-                    self.offers.remove(&key);
+                } else {
+                    self.forget_offer(&key);
                 }
             }
         }

@@ -16,7 +16,7 @@ use tautline_core::{
 
 use super::messages::{Action, Leadership, NewBinding, Settings};
 use crate::{
-    binding_spec::{BindingSpec, BindingStatus, Key},
+    binding_spec::{BindingSpec, BindingStatus, Key, offer_at},
     kind_states::KindStates,
     offer_status::BindingSummary,
     provider_limiter::ProviderLimiter,
@@ -152,6 +152,19 @@ impl BindingReconciler {
     /// Whether this replica has the Lease, renewed or not.
     pub(super) fn has_term(&self) -> bool {
         self.leadership != Leadership::Standby
+    }
+
+    /// Drops the state of an offer that is gone, with its bindings and writes.
+    pub(super) fn forget_offer(&mut self, offer: &Key) {
+        let exists = offer_at(&self.snapshot, offer).is_some();
+        if exists || self.rejected_offers.contains_key(offer) {
+            return;
+        }
+        // A later offer of the name goes on counting the writes under way.
+        let idle = |s: &OfferState| s.bindings.is_empty() && s.in_flight == 0;
+        if self.offers.get(offer).is_some_and(idle) {
+            self.offers.remove(offer);
+        }
     }
 
     /// Counts a binding's change of compliance; `None`: it is new, or gone.

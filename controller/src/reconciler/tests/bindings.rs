@@ -14,6 +14,7 @@ use crate::{
     binding_spec::{BindingSpec, BindingStatus, key},
     kind_states::{KindState, KindStates},
     reconciler::{Event, Leadership, Settings, Write, WriteResult},
+    write_error::WriteError,
 };
 
 fn name_of(offer: &str, pods: &[(&str, &str)]) -> String {
@@ -475,6 +476,28 @@ fn compare_deletes_a_binding_whose_pod_went_while_it_was_created() {
     assert!(world.deleted().is_empty(), "the write is under way");
     world.settle();
     assert!(world.bindings().is_empty());
+}
+
+#[test]
+fn compare_counts_the_writes_of_an_earlier_offer_of_the_name() {
+    let mut world = World::with_bindings(2);
+    world.delete(Kind::Pod, "web-0");
+    world.sync();
+    let earlier = world.writes.remove(0);
+    world.delete(Kind::Offer, "o");
+    world.sync();
+    world.collect_garbage();
+    world.put(Object::Offer(Offer {
+        uid: "second".into(),
+        ..offer("o")
+    }));
+    world.sync();
+    assert_eq!(world.created().len(), 1);
+    world.apply(Event::Written(earlier.failed(WriteError::Gone)));
+    world.delete(Kind::Pod, "web-1");
+    world.sync();
+    world.settle();
+    assert!(world.bindings().is_empty(), "its pod went meanwhile");
 }
 
 #[test]
