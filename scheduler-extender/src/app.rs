@@ -20,8 +20,16 @@ use tautline_runtime::{
 use tokio::net::TcpListener;
 
 use crate::{
-    admin::explain, bind_locks::BindLocks, config::Config, events::OfferEvents, explain::History,
-    metrics::Metrics, plans::PlanCache, requeue, server, state::State,
+    admin::explain,
+    bind_locks::BindLocks,
+    config::Config,
+    events::OfferEvents,
+    explain::History,
+    in_flight::{self, FlightGauge},
+    metrics::Metrics,
+    plans::PlanCache,
+    requeue, server,
+    state::State,
 };
 
 /// An extender whose ports are bound.
@@ -47,6 +55,7 @@ impl App {
     ) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let metrics = Metrics::register(&mut registry);
+        registry.register_collector(Box::new(FlightGauge(store.clone())));
         let port_metrics = http::PortMetrics::default();
         port_metrics.register("extender_", &mut registry);
         let provider_metrics = tautline_provider_client::Metrics::default();
@@ -146,6 +155,8 @@ impl App {
                 Ok(())
             });
         }
+        let flights = in_flight::end_old_flights(state.store.clone(), stop.clone());
+        tasks.spawn("pods in flight", flights);
         let (providers, tls_stop) = (state.providers.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {
             providers.watch_tls_files(tls_stop).await;

@@ -10,7 +10,7 @@ mod finalizer;
 mod pod_client;
 mod stale_allocations;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::{Binding, ObjectReference, Pod},
@@ -182,14 +182,19 @@ fn has_allocator(context: BindContext<'_>) -> bool {
 
 async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailure> {
     let (providers, snapshot) = (&context.state.providers, context.snapshot);
-    let pod = context.client.get().await.map_err(|e| ("failed", e))?;
+    let posted = context.state.plans.posted(&context.args.uid);
+    // kube-scheduler may have allocated its claims since.
+    let pod = match posted.filter(|pod| convert::pod_claims(pod).names.is_empty()) {
+        Some(posted) => posted,
+        None => Arc::new(context.client.get().await.map_err(|e| ("failed", e))?),
+    };
     let question = pod::question(&pod, context.pod.clone(), NodeSet::default());
     let reserved = providers
         .reserve_with(snapshot, context.constraints, &question, &context.args.node)
         .await
         .map_err(|e| ("refused", e.to_string()))?;
-    let annotations = pod.metadata.annotations.unwrap_or_default();
-    let Some(key) = overwritten(&annotations, &reserved) else {
+    let annotations = pod.metadata.annotations.as_ref();
+    let Some(key) = annotations.and_then(|all| overwritten(all, &reserved)) else {
         return Ok(reserved);
     };
     let error = format!(

@@ -7,7 +7,7 @@ use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
 use tokio::time::Instant;
 
 use crate::{
-    in_flight::{self, Attempt},
+    in_flight::{self, Attempt, Unsettled},
     planning::plan_pod,
     plans::PodPlan,
     pod,
@@ -36,18 +36,23 @@ pub(crate) async fn filter(
     let question = pod::question(&posted, pod, nodes);
     // Boxed: its kilobytes would burden the requests of ungoverned pods.
     let plan = async {
-        let attempt = attempt.begin(state, &question.subject).await;
+        let attempt = attempt.begin(state, &question.subject).await?;
         let Attempt {
             snapshot,
             constraints,
         } = &attempt;
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
         in_flight::record(state, convert::pod(&posted), &plan);
-        state.record(snapshot, &plan);
-        plan
+        state.record(snapshot, &plan, posted);
+        Ok::<_, Unsettled>(plan)
     };
-    let plan = Box::pin(plan).await;
-    response(state, &args.nodes, &plan)
+    match Box::pin(plan).await {
+        Ok(plan) => response(state, &args.nodes, &plan),
+        Err(unsettled) => {
+            state.metrics.pod("unsettled");
+            Ok(wire::error_result(&unsettled.to_string()))
+        }
+    }
 }
 
 fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {

@@ -1,27 +1,43 @@
 //! Pods in flight: filter has answered for them, and the watch does not show their node yet. After
 //! an answer of several nodes their node is unknown; a question that depends on it waits.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
+use anyhow::Result;
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::gauge::ConstGauge,
+};
 use tautline_core::{
     Snapshot,
     constraints::{PodConstraints, PodIdentity},
     index::InFlight,
-    model::Pod,
+    model::{Pod, key},
 };
 use tautline_provider_client::planning_round::provider_name;
-use tokio::time::{Instant, timeout};
+use tautline_runtime::cluster_store::ClusterStore;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::{plans::PodPlan, state::State};
 
-/// kube-scheduler binds within milliseconds, and it waits too: the rest of its pods.
+/// kube-scheduler waits too, with the rest of its pods.
 const MAX_WAIT: Duration = Duration::from_millis(100);
+/// A bind takes milliseconds. After this time the pod waits for something else, such as a volume.
+const MAX_BIND: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The cluster as a new attempt of the pod sees it, with the pod's constraints.
 pub(crate) struct Attempt {
     pub snapshot: Arc<Snapshot>,
     pub constraints: Vec<PodConstraints>,
 }
+
+/// The node of this pod (`namespace/name`) decides where the pod in question may go.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the node of pod {0}, which is being bound, matters to this pod and is not known yet")]
+pub(crate) struct Unsettled(String);
 
 impl Attempt {
     pub fn read(state: &State, pod: &PodIdentity) -> Self {
@@ -34,37 +50,57 @@ impl Attempt {
     }
 
     /// An earlier attempt of the pod has ended, so its place is free; then waits until the nodes of
-    /// the pods that this one depends on are known.
-    pub async fn begin(self, state: &State, pod: &PodIdentity) -> Self {
-        let now = Instant::now().into_std();
-        let has_ended = state.store.begin_attempt(now, &pod.namespace, &pod.name);
+    /// the pods that this one depends on are known. After an error kube-scheduler tries again in a
+    /// second.
+    pub async fn begin(self, state: &State, pod: &PodIdentity) -> Result<Self, Unsettled> {
+        let begun = Instant::now();
+        let has_ended = state
+            .store
+            .begin_attempt(begun.into_std(), &pod.namespace, &pod.name);
         let attempt = match has_ended {
             true => Self::read(state, pod),
             false => self,
         };
-        if !attempt.is_unsettled(state, pod) {
-            return attempt;
+        if attempt.open_flights(state, pod).next().is_none() {
+            return Ok(attempt);
         }
         // Without it the watch may pause.
         let _wanted = state.store.want_pods();
         let mut changes = state.store.changes();
         let settled = async {
-            loop {
-                let attempt = Self::read(state, pod);
-                if !attempt.is_unsettled(state, pod) || changes.changed().await.is_err() {
-                    return attempt;
+            while Self::read(state, pod).unsettled(state, pod).is_some() {
+                if changes.changed().await.is_err() {
+                    break;
                 }
             }
         };
-        let (begun, settled) = (Instant::now(), timeout(MAX_WAIT, settled).await);
-        let outcome = if settled.is_ok() { "known" } else { "timeout" };
+        _ = timeout(MAX_WAIT, settled).await;
+        let attempt = Self::read(state, pod);
+        let unsettled = attempt.unsettled(state, pod);
+        let outcome = match (&unsettled, attempt.open_flights(state, pod).next()) {
+            (Some(_), _) => "retry",
+            (None, Some(_)) => "unknown",
+            (None, None) => "known",
+        };
         state.metrics.placement_wait(outcome, begun.elapsed());
-        settled.unwrap_or_else(|_| Self::read(state, pod))
+        unsettled.map_or(Ok(attempt), Err)
     }
 
-    fn is_unsettled(&self, state: &State, pod: &PodIdentity) -> bool {
-        let mut flights = self.snapshot.in_flight();
-        flights.any(|flight| flight.is_open() && self.depends_on(state, pod, flight))
+    fn unsettled(&self, state: &State, pod: &PodIdentity) -> Option<Unsettled> {
+        let now = Instant::now().into_std();
+        let mut open = self.open_flights(state, pod);
+        let flight = open.find(|flight| flight.age(now) < MAX_BIND)?;
+        Some(Unsettled(key(&flight.pod.namespace, &flight.pod.name)))
+    }
+
+    /// The pods without a known node that this one depends on.
+    fn open_flights<'a>(
+        &'a self,
+        state: &'a State,
+        pod: &'a PodIdentity,
+    ) -> impl Iterator<Item = &'a Arc<InFlight>> {
+        let flights = self.snapshot.in_flight();
+        flights.filter(|flight| flight.is_open() && self.depends_on(state, pod, flight))
     }
 
     /// Whether the pod in flight would be a peer, or takes from what a provider of a rule counts.
@@ -82,6 +118,35 @@ impl Attempt {
         self.constraints
             .iter()
             .any(|c| c.admits_peer(pod, &flight.pod) || counts(c))
+    }
+}
+
+/// Ends the flights whose time is over, also while no pod is filtered.
+pub(crate) async fn end_old_flights(store: ClusterStore, stop: CancellationToken) -> Result<()> {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = sleep(INTERVAL) => store.end_old_flights(Instant::now().into_std()),
+        }
+    }
+}
+
+/// The number of pods in flight, counted when the metrics are read.
+#[derive(Debug)]
+pub(crate) struct FlightGauge(pub ClusterStore);
+
+impl Collector for FlightGauge {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let count = self.0.snapshot().in_flight().count();
+        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        let encoder = encoder.encode_descriptor(
+            "extender_pods_in_flight",
+            "Pods with an answer of filter that a watch, or a provider that counts pods, does not \
+             show yet",
+            None,
+            gauge.metric_type(),
+        )?;
+        gauge.encode(encoder)
     }
 }
 

@@ -74,7 +74,7 @@ impl Metrics {
         );
         r.register(
             "extender_pods",
-            "Filtered pods by outcome: ungoverned, exempt, placeable or rejected",
+            "Filtered pods by outcome: ungoverned, exempt, placeable, rejected or unsettled",
             m.pods.clone(),
         );
         r.register(
@@ -85,7 +85,8 @@ impl Metrics {
         r.register(
             "extender_placement_wait_seconds",
             "Waits of filter for the nodes of earlier pods that this one depends on, by outcome: \
-             known or timeout",
+             known, retry (kube-scheduler tries again), or unknown (they are being bound for \
+             over 2 s, and no longer waited for)",
             m.placement_waits.clone(),
         );
         r.register(

@@ -3,6 +3,7 @@
 use std::{ops::Deref, sync::Arc, time::Duration};
 
 use dashmap::DashMap;
+use k8s_openapi::api::core::v1::Pod;
 use tautline_core::{
     answer::{Answer, AnswerMode},
     nodes::NodeSet,
@@ -61,24 +62,42 @@ impl Deref for PodPlan {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct PlanCache(DashMap<String, (Instant, Arc<PodPlan>)>);
+pub(crate) struct PlanCache(DashMap<String, CachedPlan>);
+
+#[derive(Debug)]
+struct CachedPlan {
+    at: Instant,
+    plan: Arc<PodPlan>,
+    /// The pod that filter was called with.
+    posted: Arc<Pod>,
+}
 
 impl PlanCache {
-    pub fn insert(&self, plan: &Arc<PodPlan>) {
+    pub fn insert(&self, plan: &Arc<PodPlan>, posted: Pod) {
         let now = Instant::now();
         if self.0.len() >= CAPACITY {
-            self.0.retain(|_, (at, _)| now.duration_since(*at) < TTL);
+            self.0
+                .retain(|_, cached| now.duration_since(cached.at) < TTL);
             if self.0.len() >= CAPACITY {
                 self.0.clear();
             }
         }
-        self.0
-            .insert(plan.subject.uid.clone(), (now, Arc::clone(plan)));
+        let cached = CachedPlan {
+            at: now,
+            plan: Arc::clone(plan),
+            posted: Arc::new(posted),
+        };
+        self.0.insert(plan.subject.uid.clone(), cached);
     }
 
     pub fn get(&self, uid: &str) -> Option<Arc<PodPlan>> {
-        let entry = self.0.get(uid)?;
-        let (at, plan) = entry.value();
-        (at.elapsed() < TTL).then(|| Arc::clone(plan))
+        let cached = self.0.get(uid)?;
+        (cached.at.elapsed() < TTL).then(|| Arc::clone(&cached.plan))
+    }
+
+    /// The pod as filter got it in this scheduling cycle.
+    pub fn posted(&self, uid: &str) -> Option<Arc<Pod>> {
+        let cached = self.0.get(uid)?;
+        cached.plan.is_recent().then(|| Arc::clone(&cached.posted))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use tautline_core::{
     Snapshot,
@@ -45,9 +46,10 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
-    /// Shares a plan of filter with prioritize, bind and explain, and publishes its events.
-    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>) {
-        self.plans.insert(plan);
+    /// Shares a plan of filter for a posted pod with prioritize, bind and explain, and publishes its
+    /// events.
+    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>, posted: Pod) {
+        self.plans.insert(plan, posted);
         self.history.push(plan);
         self.events.publish_rules(snapshot, &self.providers, plan);
         self.events.publish_underlay(snapshot, plan);

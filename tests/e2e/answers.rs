@@ -50,7 +50,11 @@ async fn answer(world: &World, pod: &str) -> Value {
     let page = format!("/explain/default/{pod}");
     let (status, text) = world.extender.admin(&page).await.unwrap();
     assert_eq!(status, 200, "{text}");
-    serde_json::from_str::<Value>(&text).unwrap()[0]["answer"].clone()
+    let mut answer = serde_json::from_str::<Value>(&text).unwrap()[0]["answer"].take();
+    // kube-scheduler posts the nodes in any order.
+    let nodes = answer["nodes"].as_array_mut().unwrap();
+    nodes.sort_by_key(|name| name.as_str().map(str::to_owned));
+    answer
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ mod gpu_pod_watch;
 mod gpu_restart;
 mod gpu_shared;
 mod harness;
+mod in_flight;
 mod interop;
 mod latency;
 mod latency_agents;
@@ -53,6 +54,8 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 struct World {
     plane: ControlPlane,
     extender: Server,
+    /// The certificate of the extender's port.
+    extender_ca: PathBuf,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -77,6 +80,7 @@ impl World {
         Ok(Self {
             plane,
             extender,
+            extender_ca: ca,
             _alone,
         })
     }

@@ -72,6 +72,11 @@ impl ControlPlane {
         .await
     }
 
+    /// Kills kube-scheduler.
+    pub fn stop_scheduler(&mut self) {
+        self.components.remove("kube-scheduler");
+    }
+
     /// Starts kwok: nodes become ready, bound pods run, deleted pods go.
     pub async fn start_kwok(&mut self) -> Result<()> {
         let port = free_port()?;

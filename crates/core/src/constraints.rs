@@ -66,8 +66,7 @@ impl PodConstraints {
     /// Whether the pod in question would be a peer of `of` once it has a node.
     pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
         let selects = |t: &Target| {
-            t.kind == TargetKind::Pod
-                && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
+            t.kind == TargetKind::Pod && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
         };
         let mut targets = self.offer.targets.iter().enumerate();
         *pod.namespace == *self.offer.namespace
@@ -125,8 +124,7 @@ fn governing_targets<'a>(
     pod: &'a PodIdentity,
 ) -> impl Iterator<Item = usize> + 'a {
     let selects = |t: &Target| {
-        t.kind == TargetKind::Pod
-            && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
+        t.kind == TargetKind::Pod && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
     };
     offer
         .targets

@@ -17,8 +17,8 @@ use crate::{
     },
 };
 
-use members::{members_of, selects_pod};
 pub use in_flight::{InFlight, MAX_IN_FLIGHT};
+use members::{members_of, selects_pod};
 pub use snapshot::{Member, OfferEntry, Snapshot};
 
 /// An object of the index.

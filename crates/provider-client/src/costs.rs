@@ -104,9 +104,7 @@ impl ProviderClient {
                 let raw = raw_question(of_changes, encode_nodes(&known.missing));
                 let (answer, by) = call(raw, EndpointChoice::Address(&known.endpoint)).await?;
                 let cache = self.cache();
-                if let Some(mut costs) =
-                    cache.apply_changes(&key, &known, &answer, nodes, begun)?
-                {
+                if let Some(mut costs) = cache.apply_changes(&key, &known, &answer, nodes, begun)? {
                     let counted = answer.apply_in_flight(nodes, &mut costs)?;
                     return Ok(CostSource::Fetched {
                         costs,

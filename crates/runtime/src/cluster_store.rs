@@ -201,6 +201,11 @@ impl ClusterStore {
         self.write(Kind::Pod, |index| index.begin_attempt(now, &key))
     }
 
+    /// [`Index::end_old_flights`].
+    pub fn end_old_flights(&self, now: Instant) {
+        self.write(Kind::Pod, |index| index.end_old_flights(now));
+    }
+
     /// [`Index::report_counted`].
     pub fn report_counted(&self, provider: &str, uids: &[String]) {
         self.write(Kind::Pod, |index| index.report_counted(provider, uids));

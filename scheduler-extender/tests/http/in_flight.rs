@@ -27,11 +27,18 @@ struct Spread {
 impl RuleProvider for Spread {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let cost = |node: &String| {
-            let peers = request.peers.iter().filter(|p| p.node.as_ref() == Some(node));
+            let peers = request
+                .peers
+                .iter()
+                .filter(|p| p.node.as_ref() == Some(node));
             let other = self.prefers_n1 && node != "n1";
             10 * i64::try_from(peers.count()).unwrap_or(i64::MAX) + i64::from(other)
         };
-        Ok(request.eligible_nodes.iter().map(|n| (n, cost(n))).collect())
+        Ok(request
+            .eligible_nodes
+            .iter()
+            .map(|n| (n, cost(n)))
+            .collect())
     }
 
     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
@@ -103,15 +110,19 @@ async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
 }
 
 impl World {
-    async fn filter(&self, name: &str, nodes: &[&str]) -> Vec<String> {
+    async fn filter(&self, name: &str) -> Vec<String> {
+        let answer = self.ask(name, "web").await;
+        serde_json::from_value(answer["nodenames"].clone()).unwrap()
+    }
+
+    async fn ask(&self, name: &str, app: &str) -> Value {
         let pod = json!({"metadata": {"name": name, "namespace": "shop", "uid": name,
-                                      "resourceVersion": "5", "labels": {"app": "web"}},
+                                      "resourceVersion": "5", "labels": {"app": app}},
                          "spec": {"containers": []}});
-        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": nodes}).to_string();
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": NODES}).to_string();
         let (status, text) = http(self.served.port, "POST", "/filter", &body).await;
         assert_eq!(status, 200, "{text}");
-        let answer: Value = serde_json::from_str(&text).unwrap();
-        serde_json::from_value(answer["nodenames"].clone()).unwrap()
+        serde_json::from_str(&text).unwrap()
     }
 
     /// What the watch shows.
@@ -129,7 +140,9 @@ impl World {
 
     async fn waits(&self) -> String {
         let (_, text) = http(self.served.admin, "GET", "/metrics", "").await;
-        let waits = text.lines().filter(|l| l.contains("placement_wait_seconds_count"));
+        let waits = text
+            .lines()
+            .filter(|l| l.contains("placement_wait_seconds_count"));
         waits.collect::<Vec<_>>().join("\n")
     }
 }
@@ -141,12 +154,12 @@ async fn filter_knows_the_answers_before_it() {
     let world = world(AnswerMode::Decisive, true).await;
     let mut taken = Vec::new();
     for name in ["a", "b", "c"] {
-        taken.extend(world.filter(name, &NODES).await);
+        taken.extend(world.filter(name).await);
     }
     taken.sort();
     assert_eq!(taken, NODES, "no watch has shown any pod");
     // Another attempt of a pod means that its earlier one has failed: n1 is free.
-    assert_eq!(world.filter("a", &NODES).await, ["n1"]);
+    assert_eq!(world.filter("a").await, ["n1"]);
     assert_eq!(world.waits().await, "");
 }
 
@@ -154,42 +167,50 @@ async fn filter_knows_the_answers_before_it() {
 async fn failed_attempt_frees_its_node_with_one_event() {
     let world = world(AnswerMode::Ties, true).await;
     world.show("a", None);
-    assert_eq!(world.filter("a", &NODES).await, ["n1"]);
+    assert_eq!(world.filter("a").await, ["n1"]);
     world.store.delete(Kind::Pod, "shop/a");
-    assert_eq!(world.filter("b", &NODES).await, ["n1"]);
+    assert_eq!(world.filter("b").await, ["n1"]);
 }
 
 #[tokio::test]
 async fn filter_waits_for_the_node_of_a_peer_after_a_tie() {
     let world = world(AnswerMode::Ties, false).await;
     world.show("a", None);
-    assert_eq!(world.filter("a", &NODES).await, NODES);
+    assert_eq!(world.filter("a").await, NODES);
     let bind = async {
         tokio::task::yield_now().await;
         world.show("a", Some("n2"));
     };
-    let (answer, ()) = tokio::join!(world.filter("b", &NODES), bind);
+    let (answer, ()) = tokio::join!(world.filter("b"), bind);
     assert_eq!(answer, ["n1", "n3"]);
     world.show("b", Some("n1"));
-    assert_eq!(world.filter("c", &NODES).await, ["n3"]);
-    assert!(!world.waits().await.contains("timeout"));
+    assert_eq!(world.filter("c").await, ["n3"]);
+    assert!(!world.waits().await.contains("retry"));
 }
 
 #[tokio::test]
-async fn filter_does_not_wait_for_ever_nor_for_unrelated_pods() {
+async fn filter_asks_for_a_retry_while_the_node_of_a_peer_is_unknown() {
     let world = world(AnswerMode::Ties, false).await;
     world.show("a", None);
-    assert_eq!(world.filter("a", &NODES).await, NODES);
+    assert_eq!(world.filter("a").await, NODES);
     let begun = Instant::now();
     // Nobody binds `a`.
-    assert_eq!(world.filter("b", &NODES).await, NODES);
+    let error = world.ask("b", "web").await["error"].clone();
+    let expected = "the node of pod shop/a, which is being bound, matters to this pod and is not \
+                    known yet";
+    assert_eq!(error, expected);
     assert!(begun.elapsed() >= Duration::from_millis(100));
     let waits = world.waits().await;
-    assert!(waits.contains("timeout"), "{waits}");
+    assert!(waits.contains("retry"), "{waits}");
     // A pod of another application is no peer.
-    let other = json!({"Pod": {"metadata": {"name": "x", "namespace": "shop", "uid": "x",
-                                            "labels": {"app": "db"}}, "spec": {"containers": []}},
-                       "Nodes": null, "NodeNames": NODES});
-    http(world.served.port, "POST", "/filter", &other.to_string()).await;
+    assert!(world.ask("x", "db").await.get("error").is_none());
     assert_eq!(world.waits().await, waits);
+    // It waits for something else than its bind.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while world.ask("b", "web").await.get("error").is_some() {
+        assert!(Instant::now() < deadline, "{}", world.waits().await);
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    let waits = world.waits().await;
+    assert!(waits.contains("unknown"), "{waits}");
 }

@@ -35,7 +35,7 @@ pub struct InFlight {
     pending: Option<Arc<Pod>>,
     answered: Instant,
     is_bound: bool,
-    /// When [`Index::begin_attempt`] first found it bound.
+    /// When [`Index::end_old_flights`] first found it bound.
     bound_since: Option<Instant>,
 }
 
@@ -43,6 +43,11 @@ impl InFlight {
     /// Whether it is not known yet which of the answer's nodes the pod goes to.
     pub fn is_open(&self) -> bool {
         self.pod.node.is_none()
+    }
+
+    /// The time since the answer.
+    pub fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.answered)
     }
 
     fn until(&self) -> Instant {
@@ -143,7 +148,8 @@ impl Index {
         self.end_flight(key) || others
     }
 
-    fn end_old_flights(&mut self, now: Instant) -> bool {
+    /// Ends the flights whose time is over; returns whether there were any.
+    pub fn end_old_flights(&mut self, now: Instant) -> bool {
         let (mut old, mut bound) = (Vec::new(), Vec::new());
         for (key, flight) in self.current.in_flight.iter() {
             if flight.until() <= now {

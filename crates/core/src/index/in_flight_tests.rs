@@ -48,11 +48,20 @@ fn flown(counted_by: &[&str]) -> (Index, Instant) {
 #[test]
 fn flight_ends_when_the_watch_shows_the_node() {
     let (mut index, _) = flown(&[]);
-    assert!(!index.apply(Object::Pod(pod("u", 6, 0, Some("n1")))), "no change");
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+    assert!(
+        !index.apply(Object::Pod(pod("u", 6, 0, Some("n1")))),
+        "no change"
+    );
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n1"), 0)
+    );
     let (mut index, _) = flown(&[]);
     index.apply(Object::Pod(pod("u", 6, 0, Some("n2"))));
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n2"), 0));
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n2"), 0)
+    );
     assert!(index.snapshot().pods_on("n1").is_empty());
 }
 
@@ -108,7 +117,10 @@ fn flight_begins_before_the_watch_shows_the_pod() {
     index.apply(Object::Pod(pod("old", 2, 0, Some("n9"))));
     index.delete(Kind::Pod, "ns/p");
     index.apply(Object::Pod(pod("u", 5, 0, None)));
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 1));
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n1"), 1)
+    );
     assert!(index.end_flight("ns/p"));
     let snapshot = index.snapshot();
     let pod = snapshot.pod("ns", "p").unwrap();
@@ -133,17 +145,27 @@ fn flight_lasts_until_providers_count_the_pod() {
     index.report_counted("a/gpu", &["u".into()]);
     index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
     let snapshot = index.snapshot();
-    let waits: Vec<&str> = snapshot.in_flight().flat_map(|f| &f.counted_by).map(|p| &**p).collect();
+    let waits: Vec<&str> = snapshot
+        .in_flight()
+        .flat_map(|f| &f.counted_by)
+        .map(|p| &**p)
+        .collect();
     assert_eq!(waits, ["b/gpu"]);
     assert!(!index.report_counted("b/gpu", &["other".into()]));
     assert!(index.report_counted("b/gpu", &["u".into()]));
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n1"), 0)
+    );
     // A provider that never reports.
     let (mut index, _) = flown(&["a/gpu"]);
     index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
     assert!(!index.end_old_flights(now));
     assert!(index.end_old_flights(now + UNREPORTED));
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n1"), 0));
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n1"), 0)
+    );
 }
 
 #[test]
@@ -156,13 +178,20 @@ fn open_flight_leaves_the_pod_as_the_watch_shows_it() {
     assert!(snapshot.in_flight().next().unwrap().is_open());
     assert!(snapshot.pod("ns", "p").unwrap().placement.is_some());
     index.apply(Object::Pod(pod("u", 6, 0, Some("n2"))));
-    assert_eq!((node_of(&index).as_deref(), flights(&index)), (Some("n2"), 0));
+    assert_eq!(
+        (node_of(&index).as_deref(), flights(&index)),
+        (Some("n2"), 0)
+    );
 }
 
 #[derive(Clone, Debug)]
 enum Event {
     Answer(Option<&'static str>),
-    Watch { attempt: u64, node: Option<&'static str>, terminating: bool },
+    Watch {
+        attempt: u64,
+        node: Option<&'static str>,
+        terminating: bool,
+    },
     Delete,
     Counted,
     Wait(u64),

@@ -121,7 +121,10 @@ async fn allocator_answers_for_pods_in_flight() {
         let requests = provider.requests.lock().unwrap();
         let after = requests.last().unwrap();
         // A valid answer needs no call at all.
-        assert!(after.in_flight.is_empty() || !valid_for.is_zero(), "{after:?}");
+        assert!(
+            after.in_flight.is_empty() || !valid_for.is_zero(),
+            "{after:?}"
+        );
         assert_eq!(requests.len(), if valid_for.is_zero() { 4 } else { 3 });
     }
 }

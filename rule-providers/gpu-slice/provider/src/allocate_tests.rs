@@ -340,9 +340,12 @@ fn quarter(name: &str, node: Option<&str>) -> model::Pod {
         unreachable!()
     };
     model::Pod {
-        annotations: [("alibabacloud.com/gpu-milli", "250"), ("alibabacloud.com/gpu-count", "1")]
-            .into_iter()
-            .collect(),
+        annotations: [
+            ("alibabacloud.com/gpu-milli", "250"),
+            ("alibabacloud.com/gpu-count", "1"),
+        ]
+        .into_iter()
+        .collect(),
         ..pod
     }
 }
@@ -420,9 +423,12 @@ async fn a_pod_in_flight_with_a_reservation_counts_once() {
     let reserve = reservation_request("a", "n", "600m");
     provider.reserve_at(Instant::now(), reserve).unwrap();
     let flying = model::Pod {
-        annotations: [("alibabacloud.com/gpu-milli", "600"), ("alibabacloud.com/gpu-count", "1")]
-            .into_iter()
-            .collect(),
+        annotations: [
+            ("alibabacloud.com/gpu-milli", "600"),
+            ("alibabacloud.com/gpu-count", "1"),
+        ]
+        .into_iter()
+        .collect(),
         ..quarter("a", None)
     };
     let request = CostRequest {
