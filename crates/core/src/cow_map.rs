@@ -11,13 +11,15 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 const FULL: usize = 16;
 const GROWTH: usize = 4;
 const MOST_SHARDS: usize = 256;
+/// Shards per group: a write after a snapshot copies a group and the list of groups.
+const GROUP: usize = 16;
 type Shard<V> = Arc<HashMap<Arc<str>, V>>;
 
 /// A copy-on-write map. A clone is one reference count; the first write to a shard after it copies
-/// some sixteen entries, or of a large map 1/256th.
+/// some sixteen entries, or of a large map 1/256th, and the references to some thirty shards.
 #[derive(Clone, Debug)]
 pub struct CowMap<V> {
-    shards: Arc<[Shard<V>]>,
+    groups: Arc<[Arc<[Shard<V>]>]>,
     hasher: DefaultHashBuilder,
     len: usize,
 }
@@ -25,55 +27,75 @@ pub struct CowMap<V> {
 impl<V> Default for CowMap<V> {
     fn default() -> Self {
         Self {
-            shards: Arc::new([Shard::default()]),
+            groups: groups(1),
             hasher: DefaultHashBuilder::default(),
             len: 0,
         }
     }
 }
 
+/// `count` empty shards.
+fn groups<V>(count: usize) -> Arc<[Arc<[Shard<V>]>]> {
+    let empty: Shard<V> = Arc::default();
+    let group: Arc<[Shard<V>]> = vec![empty; count.min(GROUP)].into();
+    vec![group; count.div_ceil(GROUP)].into()
+}
+
+impl<V> CowMap<V> {
+    fn shards(&self) -> impl Iterator<Item = &Shard<V>> {
+        self.groups.iter().flat_map(|group| group.iter())
+    }
+}
+
 impl<V: Clone> CowMap<V> {
-    fn shard(&self, key: &str) -> usize {
+    /// The group of a key, and its shard there.
+    fn place(&self, key: &str) -> (usize, usize) {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key.as_bytes());
         // The inner table uses the low and the highest bits; take some between.
-        (hasher.finish() >> 32) as usize % self.shards.len()
+        let hash = (hasher.finish() >> 32) as usize;
+        let (groups, size) = (self.groups.len(), self.groups[0].len());
+        (hash / size % groups, hash % size)
+    }
+
+    fn shard(&self, key: &str) -> &Shard<V> {
+        let (group, shard) = self.place(key);
+        &self.groups[group][shard]
+    }
+
+    fn shard_mut(&mut self, key: &str) -> &mut HashMap<Arc<str>, V> {
+        let (group, shard) = self.place(key);
+        let group = &mut Arc::make_mut(&mut self.groups)[group];
+        Arc::make_mut(&mut Arc::make_mut(group)[shard])
     }
 
     fn grow(&mut self) {
-        let count = self.shards.len();
+        let count = self.groups.len() * self.groups[0].len();
         if self.len < FULL * count || count >= MOST_SHARDS {
             return;
         }
-        let empty: Shard<V> = Arc::default();
-        let old = std::mem::replace(
-            &mut self.shards,
-            (0..GROWTH * count).map(|_| Arc::clone(&empty)).collect(),
-        );
-        for (key, value) in old.iter().flat_map(|shard| shard.iter()) {
-            let i = self.shard(key);
-            let shard = &mut Arc::make_mut(&mut self.shards)[i];
-            Arc::make_mut(shard).insert(Arc::clone(key), value.clone());
+        let old = std::mem::replace(&mut self.groups, groups(GROWTH * count));
+        let old = old.iter().flat_map(|group| group.iter());
+        for (key, value) in old.flat_map(|shard| shard.iter()) {
+            self.shard_mut(key).insert(Arc::clone(key), value.clone());
         }
     }
 
     /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&V> {
-        self.shards[self.shard(key)].get(key)
+        self.shard(key).get(key)
     }
 
     /// For a change in place; copies the entry's shard if a snapshot shares it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut V> {
-        let i = self.shard(key);
-        self.shards[i].get(key)?;
-        Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]).get_mut(key)
+        self.shard(key).get(key)?;
+        self.shard_mut(key).get_mut(key)
     }
 
     /// Sets the value of `key`; returns the previous one.
     pub fn insert(&mut self, key: &str, value: V) -> Option<V> {
         self.grow();
-        let i = self.shard(key);
-        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
+        let shard = self.shard_mut(key);
         let old = match shard.get_mut(key) {
             Some(slot) => Some(std::mem::replace(slot, value)),
             None => shard.insert(key.into(), value),
@@ -84,11 +106,9 @@ impl<V: Clone> CowMap<V> {
 
     /// Removes `key`; returns its value.
     pub fn remove(&mut self, key: &str) -> Option<V> {
-        let i = self.shard(key);
         // Removing an absent key must not copy.
-        self.shards[i].get(key)?;
-        let shard = Arc::make_mut(&mut Arc::make_mut(&mut self.shards)[i]);
-        let old = shard.remove(key);
+        self.shard(key).get(key)?;
+        let old = self.shard_mut(key).remove(key);
         self.len -= usize::from(old.is_some());
         old
     }
@@ -105,10 +125,8 @@ impl<V: Clone> CowMap<V> {
 
     /// All entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        self.shards
-            .iter()
-            .flat_map(|s| s.iter())
-            .map(|(k, v)| (&**k, v))
+        let entries = self.shards().flat_map(|s| s.iter());
+        entries.map(|(k, v)| (&**k, v))
     }
 
     /// The entries that differ from `earlier`: key, old value, new value. From an ancestor this
@@ -121,15 +139,22 @@ impl<V: Clone> CowMap<V> {
             of: &'a CowMap<V>,
             than: &'a CowMap<V>,
         ) -> impl Iterator<Item = (&'a str, &'a V)> {
-            let alike = of.shards.len() == than.shards.len();
-            let shards = match Arc::ptr_eq(&of.shards, &than.shards) {
+            let alike =
+                of.groups.len() == than.groups.len() && of.groups[0].len() == than.groups[0].len();
+            let groups = match Arc::ptr_eq(&of.groups, &than.groups) {
                 true => &[][..],
-                false => &of.shards,
+                false => &of.groups,
             };
+            let same = move |i: usize, group: &Arc<[Shard<V>]>| {
+                alike && Arc::ptr_eq(group, &than.groups[i])
+            };
+            let changed = groups.iter().enumerate();
+            let changed = changed.filter(move |(i, group)| !same(*i, group));
+            let shards = changed.flat_map(move |(i, group)| {
+                let shards = group.iter().enumerate();
+                shards.filter(move |(j, s)| !(alike && Arc::ptr_eq(s, &than.groups[i][*j])))
+            });
             shards
-                .iter()
-                .enumerate()
-                .filter(move |(i, shard)| !(alike && Arc::ptr_eq(shard, &than.shards[*i])))
                 .flat_map(|(_, shard)| shard.iter())
                 .map(|(k, v)| (&**k, v))
         }
@@ -142,7 +167,7 @@ impl<V: Clone> CowMap<V> {
 
     /// All keys, in no order.
     pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.shards.iter().flat_map(|s| s.keys())
+        self.shards().flat_map(|s| s.keys())
     }
 
     /// All values, in no order.

@@ -66,7 +66,7 @@ impl InFlight {
     /// The state of the pod in the index while the watch shows `new`; `None`: the flight has ended.
     fn merge(&self, new: &Pod) -> Option<Pod> {
         let unbound = new.placement.as_ref().filter(|_| new.node.is_none())?;
-        if new.uid != self.pod.uid || new.finished || new.terminating {
+        if new.uid != self.pod.uid || self.is_bound || new.finished || new.terminating {
             return None;
         }
         let Observed {
