@@ -74,7 +74,10 @@ impl Attempt {
                 }
             }
         };
-        _ = timeout(MAX_WAIT, settled).await;
+        let namespace = &pod.namespace;
+        let most = state.providers.longest_wait(namespace);
+        _ = timeout(most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT)), settled).await;
+        state.providers.charge_wait(namespace, begun.elapsed());
         let attempt = Self::read(state, pod);
         let unsettled = attempt.unsettled(state, pod);
         let outcome = match (&unsettled, attempt.open_flights(state, pod).next()) {
@@ -111,7 +114,7 @@ impl Attempt {
             rules.any(|rule| {
                 let providers = &state.providers;
                 let service = providers.provider(&self.snapshot, &rule.name, namespace);
-                let service = service.filter(|service| service.allocator);
+                let service = service.filter(|service| providers.is_allocator(service));
                 service.is_some_and(|s| flight.counted_by.contains(&provider_name(s)))
             })
         };

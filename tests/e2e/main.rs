@@ -38,6 +38,7 @@ mod placement;
 mod relabeling;
 mod requeue;
 mod reservations;
+mod soft_preferences;
 mod tenancy;
 mod underlay;
 

@@ -180,6 +180,28 @@ impl ProviderClient {
         service.allocator && self.trusts(service)
     }
 
+    /// The longest that kube-scheduler may wait for something of a namespace; `None`: not limited.
+    pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
+        let budgets = self.untrusted_budgets(namespace)?;
+        let is_used_up = budgets.is_used_up(namespace, Instant::now());
+        Some(match is_used_up {
+            true => Duration::ZERO,
+            false => budgets.longest_wait(),
+        })
+    }
+
+    /// Charges a namespace for a wait of kube-scheduler.
+    pub fn charge_wait(&self, namespace: &str, waited: Duration) {
+        if let Some(budgets) = self.untrusted_budgets(namespace) {
+            budgets.charge(namespace, Instant::now(), waited);
+        }
+    }
+
+    fn untrusted_budgets(&self, namespace: &str) -> Option<&Budgets> {
+        let budgets = self.0.budgets.as_ref();
+        budgets.filter(|_| !self.0.config.trusted.contains(namespace))
+    }
+
     pub(crate) fn endpoints(
         &self,
         snapshot: &Snapshot,

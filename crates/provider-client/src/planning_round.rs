@@ -186,12 +186,6 @@ impl ProviderClient {
 
     /// Charges a namespace the wait for its slowest untrusted provider: the calls were concurrent.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
-        let Some(budgets) = self.budgets() else {
-            return;
-        };
-        if self.config().trusted.contains(namespace) {
-            return;
-        }
         let is_own = |provider: &Arc<str>| {
             let rest = provider.strip_prefix(namespace);
             rest.is_some_and(|rest| rest.starts_with('/'))
@@ -200,7 +194,7 @@ impl ProviderClient {
             .iter()
             .filter(|r| r.provider.as_ref().is_some_and(is_own));
         if let Some(waited) = called.map(|r| r.took).max() {
-            budgets.charge(namespace, Instant::now(), waited);
+            self.charge_wait(namespace, waited);
         }
     }
 
@@ -248,7 +242,6 @@ impl ProviderClient {
         };
         let provider = provider_name(service);
         record.provider = Some(Arc::clone(&provider));
-        record.counts_pods = service.allocator;
         if service.allocator && !self.trusts(service) {
             record.outcome = RuleOutcome::Unavailable {
                 code: code::NOT_ALLOWED,
@@ -260,6 +253,7 @@ impl ProviderClient {
             ));
             return record;
         }
+        record.counts_pods = service.allocator;
         let result = self
             .costs(snapshot, service, question, constraints, rule, nodes)
             .await;

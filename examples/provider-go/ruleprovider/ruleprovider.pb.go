@@ -451,7 +451,13 @@ type EndpointCostResponse struct {
 	ChangedSince uint64 `protobuf:"varint,18,opt,name=changedSince,proto3" json:"changedSince,omitempty"`
 	// Costs that differ by no more are equally good, as far as the provider can tell; in the
 	// unit of cost, without tieBreak. 0: every difference counts.
-	Resolution    int64 `protobuf:"varint,19,opt,name=resolution,proto3" json:"resolution,omitempty"`
+	Resolution int64 `protobuf:"varint,19,opt,name=resolution,proto3" json:"resolution,omitempty"`
+	// Of the nodes that the question's pods in flight go to: the costs with these pods
+	// there. They replace the node's other line, and hold for this call only.
+	InFlightNodes []*NodeCost `protobuf:"bytes,20,rep,name=inFlightNodes,proto3" json:"inFlightNodes,omitempty"`
+	// UIDs of the question's pods in flight that the provider counts by its own view of the
+	// cluster. The caller no longer sends them.
+	CountedUids   []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -519,6 +525,20 @@ func (x *EndpointCostResponse) GetResolution() int64 {
 		return x.Resolution
 	}
 	return 0
+}
+
+func (x *EndpointCostResponse) GetInFlightNodes() []*NodeCost {
+	if x != nil {
+		return x.InFlightNodes
+	}
+	return nil
+}
+
+func (x *EndpointCostResponse) GetCountedUids() []string {
+	if x != nil {
+		return x.CountedUids
+	}
+	return nil
 }
 
 // What is known of the workload that asks.
@@ -664,6 +684,67 @@ func (x *Peer) GetNode() string {
 	return ""
 }
 
+// A pod that kube-scheduler is about to bind to a node.
+type InFlightPod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           *Target                `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Workload      *Workload              `protobuf:"bytes,3,opt,name=workload,proto3" json:"workload,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InFlightPod) Reset() {
+	*x = InFlightPod{}
+	mi := &file_ruleprovider_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InFlightPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InFlightPod) ProtoMessage() {}
+
+func (x *InFlightPod) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InFlightPod.ProtoReflect.Descriptor instead.
+func (*InFlightPod) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *InFlightPod) GetPod() *Target {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *InFlightPod) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *InFlightPod) GetWorkload() *Workload {
+	if x != nil {
+		return x.Workload
+	}
+	return nil
+}
+
 type EndpointCostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who is to be placed. An answer that is in use is asked for again before it ends: then
@@ -677,14 +758,17 @@ type EndpointCostRequest struct {
 	Peers         []*Peer   `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
 	// The version of an answer to the same question (see validForMillis) whose lines the
 	// caller still has; eligibleNodes are then those that it has no line of. 0: none.
-	KnownVersion  uint64 `protobuf:"varint,18,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"`
+	KnownVersion uint64 `protobuf:"varint,18,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"`
+	// Pods with a rule of this provider that have an answer but may not be visible as bound
+	// yet. Sent to allocators only.
+	InFlight      []*InFlightPod `protobuf:"bytes,19,rep,name=inFlight,proto3" json:"inFlight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndpointCostRequest) Reset() {
 	*x = EndpointCostRequest{}
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +780,7 @@ func (x *EndpointCostRequest) String() string {
 func (*EndpointCostRequest) ProtoMessage() {}
 
 func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +793,7 @@ func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCostRequest.ProtoReflect.Descriptor instead.
 func (*EndpointCostRequest) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *EndpointCostRequest) GetSource() *Target {
@@ -761,6 +845,13 @@ func (x *EndpointCostRequest) GetKnownVersion() uint64 {
 	return 0
 }
 
+func (x *EndpointCostRequest) GetInFlight() []*InFlightPod {
+	if x != nil {
+		return x.InFlight
+	}
+	return nil
+}
+
 var File_ruleprovider_proto protoreflect.FileDescriptor
 
 const file_ruleprovider_proto_rawDesc = "" +
@@ -806,7 +897,7 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
 	"\bfreeable\x18\x12 \x01(\bR\bfreeable\x12\x1a\n" +
-	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xd6\x01\n" +
+	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xb6\x02\n" +
 	"\x14EndpointCostResponse\x128\n" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
 	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
@@ -814,7 +905,9 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\x12\x1e\n" +
 	"\n" +
 	"resolution\x18\x13 \x01(\x03R\n" +
-	"resolution\"\xc5\x03\n" +
+	"resolution\x12<\n" +
+	"\rinFlightNodes\x18\x14 \x03(\v2\x16.ruleprovider.NodeCostR\rinFlightNodes\x12 \n" +
+	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\"\xc5\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
@@ -833,7 +926,11 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x04Peer\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12,\n" +
 	"\x06target\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x06target\x12\x12\n" +
-	"\x04node\x18\x03 \x01(\tR\x04node\"\xb7\x02\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"}\n" +
+	"\vInFlightPod\x12&\n" +
+	"\x03pod\x18\x01 \x01(\v2\x14.ruleprovider.TargetR\x03pod\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x122\n" +
+	"\bworkload\x18\x03 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\"\xee\x02\n" +
 	"\x13EndpointCostRequest\x12,\n" +
 	"\x06source\x18\x01 \x01(\v2\x14.ruleprovider.TargetR\x06source\x12,\n" +
 	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x12\x1c\n" +
@@ -841,7 +938,8 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\religibleNodes\x18\x04 \x03(\tR\religibleNodes\x122\n" +
 	"\bworkload\x18\x10 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\x12(\n" +
 	"\x05peers\x18\x11 \x03(\v2\x12.ruleprovider.PeerR\x05peers\x12\"\n" +
-	"\fknownVersion\x18\x12 \x01(\x04R\fknownVersion2\xb0\x01\n" +
+	"\fknownVersion\x18\x12 \x01(\x04R\fknownVersion\x125\n" +
+	"\binFlight\x18\x13 \x03(\v2\x19.ruleprovider.InFlightPodR\binFlight2\xb0\x01\n" +
 	"\fRuleProvider\x12I\n" +
 	"\bEvaluate\x12\x1d.ruleprovider.EvaluateRequest\x1a\x1e.ruleprovider.EvaluateResponse\x12U\n" +
 	"\fEndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponseB Z\x1etautline.io/proto/ruleproviderb\x06proto3"
@@ -859,7 +957,7 @@ func file_ruleprovider_proto_rawDescGZIP() []byte {
 }
 
 var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_ruleprovider_proto_goTypes = []any{
 	(EvaluateResponse_ComplianceState)(0), // 0: ruleprovider.EvaluateResponse.ComplianceState
 	(*PolicyRule)(nil),                    // 1: ruleprovider.PolicyRule
@@ -870,37 +968,42 @@ var file_ruleprovider_proto_goTypes = []any{
 	(*EndpointCostResponse)(nil),          // 6: ruleprovider.EndpointCostResponse
 	(*Workload)(nil),                      // 7: ruleprovider.Workload
 	(*Peer)(nil),                          // 8: ruleprovider.Peer
-	(*EndpointCostRequest)(nil),           // 9: ruleprovider.EndpointCostRequest
-	nil,                                   // 10: ruleprovider.EvaluateRequest.TargetsEntry
-	nil,                                   // 11: ruleprovider.EvaluateRequest.TargetNodesEntry
-	nil,                                   // 12: ruleprovider.Workload.LabelsEntry
-	nil,                                   // 13: ruleprovider.Workload.AnnotationsEntry
-	nil,                                   // 14: ruleprovider.Workload.RequestsEntry
+	(*InFlightPod)(nil),                   // 9: ruleprovider.InFlightPod
+	(*EndpointCostRequest)(nil),           // 10: ruleprovider.EndpointCostRequest
+	nil,                                   // 11: ruleprovider.EvaluateRequest.TargetsEntry
+	nil,                                   // 12: ruleprovider.EvaluateRequest.TargetNodesEntry
+	nil,                                   // 13: ruleprovider.Workload.LabelsEntry
+	nil,                                   // 14: ruleprovider.Workload.AnnotationsEntry
+	nil,                                   // 15: ruleprovider.Workload.RequestsEntry
 }
 var file_ruleprovider_proto_depIdxs = []int32{
-	10, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
+	11, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
 	1,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
-	11, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
+	12, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
 	0,  // 3: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
 	5,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
-	12, // 5: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
-	13, // 6: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
-	14, // 7: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
-	2,  // 8: ruleprovider.Peer.target:type_name -> ruleprovider.Target
-	2,  // 9: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
-	1,  // 10: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
-	7,  // 11: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
-	8,  // 12: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
-	2,  // 13: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
-	3,  // 14: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
-	9,  // 15: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
-	4,  // 16: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
-	6,  // 17: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
-	16, // [16:18] is the sub-list for method output_type
-	14, // [14:16] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	5,  // 5: ruleprovider.EndpointCostResponse.inFlightNodes:type_name -> ruleprovider.NodeCost
+	13, // 6: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
+	14, // 7: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
+	15, // 8: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
+	2,  // 9: ruleprovider.Peer.target:type_name -> ruleprovider.Target
+	2,  // 10: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
+	7,  // 11: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
+	2,  // 12: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
+	1,  // 13: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
+	7,  // 14: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
+	8,  // 15: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
+	9,  // 16: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
+	2,  // 17: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
+	3,  // 18: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
+	10, // 19: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
+	4,  // 20: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
+	6,  // 21: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
+	20, // [20:22] is the sub-list for method output_type
+	18, // [18:20] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_ruleprovider_proto_init() }
@@ -914,7 +1017,7 @@ func file_ruleprovider_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ruleprovider_proto_rawDesc), len(file_ruleprovider_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

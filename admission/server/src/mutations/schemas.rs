@@ -5,16 +5,21 @@
 use std::{collections::HashMap, time::Duration};
 
 use kube::Client;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde_json::Value;
 use tautline_mutating_policy::Kind;
 use tautline_runtime::api_call;
 use tautline_structured_merge::{Schema, Schemas};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const REFRESH: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_secs(15);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The API server publishes the schema of a new CRD within a second.
+const RETRY: Duration = Duration::from_millis(200);
+/// The maximum number of kinds that are remembered as absent.
+const MAX_ABSENT: usize = 1024;
 
 /// Group and version in the form of the index: `api/v1`, `apis/apps/v1`.
 fn path_of(kind: &Kind) -> String {
@@ -35,6 +40,8 @@ pub(crate) struct SchemaCache {
     client: Client,
     documents: RwLock<HashMap<String, Document>>,
     fetching: tokio::sync::Mutex<()>,
+    /// Kinds without a schema, and when they were last waited for.
+    absent: Mutex<HashMap<Kind, Instant>>,
 }
 
 impl SchemaCache {
@@ -43,6 +50,7 @@ impl SchemaCache {
             client,
             documents: RwLock::default(),
             fetching: tokio::sync::Mutex::default(),
+            absent: Mutex::default(),
         }
     }
 
@@ -55,20 +63,40 @@ impl SchemaCache {
         fetched.or_else(|| of(Schemas::bundled()))
     }
 
-    /// Waits at most 2 s.
+    /// Waits at most 2 s: the schema of a kind that was just created may not be published yet. A
+    /// kind that has none by then is not waited for again until the next refresh.
     pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
-        let path = path_of(kind);
-        if self.kind(kind).is_some() || self.documents.read().contains_key(&path) {
+        let is_missing = || self.kind(kind).is_none();
+        if !is_missing() || self.is_absent(kind) {
             return;
         }
         let fetch = async {
-            let _guard = self.fetching.lock().await;
-            if !self.documents.read().contains_key(&path) {
-                self.documents.write().insert(path, Document::default());
+            loop {
+                let guard = self.fetching.lock().await;
+                if !is_missing() {
+                    return;
+                }
+                self.documents.write().entry(path_of(kind)).or_default();
                 self.refresh().await;
+                drop(guard);
+                if !is_missing() {
+                    return;
+                }
+                tokio::time::sleep(RETRY).await;
             }
         };
-        _ = tokio::time::timeout(FETCH_TIMEOUT, fetch).await;
+        if tokio::time::timeout(FETCH_TIMEOUT, fetch).await.is_err() {
+            let mut absent = self.absent.lock();
+            if absent.len() >= MAX_ABSENT {
+                absent.clear();
+            }
+            absent.insert(kind.clone(), Instant::now());
+        }
+    }
+
+    fn is_absent(&self, kind: &Kind) -> bool {
+        let absent = self.absent.lock();
+        absent.get(kind).is_some_and(|at| at.elapsed() < REFRESH)
     }
 
     pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
@@ -149,7 +177,75 @@ impl SchemaCache {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
+
+    /// An API server that publishes the kind `Widget` after some requests of its index; `None`:
+    /// never. The second value counts these requests.
+    fn publishing(after: Option<usize>) -> (SchemaCache, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&count);
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let url = "/openapi/v3/apis/example.com/v1?hash=1";
+            let body = match request.uri().path() {
+                "/openapi/v3" => {
+                    let asked = seen.fetch_add(1, Ordering::Relaxed);
+                    match after.is_some_and(|after| asked >= after) {
+                        true => {
+                            json!({"paths": {"apis/example.com/v1": {"serverRelativeURL": url}}})
+                        }
+                        false => json!({"paths": {}}),
+                    }
+                }
+                _ => json!({"components": {"schemas": {"com.example.v1.Widget": {
+                    "type": "object",
+                    "x-kubernetes-group-version-kind":
+                        [{"group": "example.com", "version": "v1", "kind": "Widget"}]}}}}),
+            };
+            let response = http::Response::new(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(response) }
+        });
+        (SchemaCache::new(Client::new(service, "default")), count)
+    }
+
+    fn widget() -> Kind {
+        Kind {
+            group: "example.com".into(),
+            version: "v1".into(),
+            kind: "Widget".into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_waits_for_a_schema_that_is_just_published() {
+        let (cache, requests) = publishing(Some(3));
+        cache.fetch_if_missing(&widget()).await;
+        assert!(cache.kind(&widget()).is_some());
+        assert_eq!(requests.load(Ordering::Relaxed), 4);
+        cache.fetch_if_missing(&widget()).await;
+        assert_eq!(requests.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_of_a_kind_without_schema_waits_once() {
+        let (cache, requests) = publishing(None);
+        let begun = Instant::now();
+        cache.fetch_if_missing(&widget()).await;
+        assert!(begun.elapsed() >= FETCH_TIMEOUT);
+        let asked = requests.load(Ordering::Relaxed);
+        cache.fetch_if_missing(&widget()).await;
+        assert_eq!(requests.load(Ordering::Relaxed), asked);
+        tokio::time::advance(REFRESH).await;
+        cache.fetch_if_missing(&widget()).await;
+        assert!(requests.load(Ordering::Relaxed) > asked);
+    }
 
     #[test]
     fn document_path_is_that_of_the_index() {
