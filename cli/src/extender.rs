@@ -181,6 +181,7 @@ fn config(args: Args) -> Result<Config> {
         deadline: args.deadline,
         explain_bytes: args.explain_memory << 20,
         bind: args.bind,
+        tracks_in_flight: true,
         requeue: !args.no_wake,
         controller_namespace: args.namespace,
         providers: tautline_provider_client::ClientConfig {

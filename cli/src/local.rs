@@ -128,6 +128,7 @@ impl LocalScheduler {
         let config = Config {
             listen: loopback,
             admin: loopback,
+            tracks_in_flight: false,
             providers: tautline_provider_client::ClientConfig {
                 // Services are redirected to this machine.
                 external_names: ExternalNames::Any,

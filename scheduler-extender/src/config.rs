@@ -35,6 +35,9 @@ pub struct Config {
     pub explain_bytes: usize,
     /// Serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
+    /// Count pods between filter's answer and the watch. Off where the caller of filter writes its
+    /// placements into the same store.
+    pub tracks_in_flight: bool,
     /// Requeue rejected pods while no controller runs (needs a cluster).
     pub requeue: bool,
     /// Namespace of the controller's Lease.
@@ -58,6 +61,7 @@ impl Default for Config {
             deadline: Duration::from_secs(4),
             explain_bytes: 32 << 20,
             bind: false,
+            tracks_in_flight: true,
             requeue: true,
             controller_namespace: OWN_NAMESPACE.to_owned(),
             providers: ClientConfig {

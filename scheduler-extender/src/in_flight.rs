@@ -53,6 +53,9 @@ impl Attempt {
     /// the pods that this one depends on are known. After an error kube-scheduler tries again in a
     /// second.
     pub async fn begin(self, state: &State, pod: &PodIdentity) -> Result<Self, Unsettled> {
+        if !state.config.tracks_in_flight {
+            return Ok(self);
+        }
         let begun = Instant::now();
         let has_ended = state
             .store
@@ -155,6 +158,9 @@ impl Collector for FlightGauge {
 
 /// Records the answer: the pod is in flight, unless no node is left.
 pub(crate) fn record(state: &State, posted: Pod, plan: &PodPlan) {
+    if !state.config.tracks_in_flight {
+        return;
+    }
     let mut counting: Vec<Arc<str>> = Vec::new();
     for rule in &plan.rules {
         let Some(provider) = &rule.provider else {

@@ -118,6 +118,7 @@ impl LiveServers {
         let config = Config {
             listen: loopback,
             admin: loopback,
+            tracks_in_flight: false,
             deadline: CALL_DEADLINE,
             providers: providers.clone(),
             ..Config::default()

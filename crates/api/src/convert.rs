@@ -292,6 +292,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn endpoint_slice_ignores_names() {
+        let of = |address_type: &str| {
+            let json = serde_json::json!({
+                "metadata": {"name": "s", "namespace": "shop",
+                             "labels": {"kubernetes.io/service-name": "p"}},
+                "addressType": address_type,
+                "endpoints": [{"addresses": ["10.0.0.1"]},
+                              {"addresses": ["10.0.0.2"], "conditions": {"ready": false}}],
+                "ports": [{"port": 5309}],
+            });
+            endpoint_slice(&serde_json::from_value(json).unwrap()).ready
+        };
+        assert_eq!(of("IPv4"), ["10.0.0.1"]);
+        assert!(of("FQDN").is_empty());
+    }
+
+    #[test]
     fn offer_rejects_api_versions_unsafe_in_urls() {
         let convert = |api_version: &str| {
             let json = serde_json::json!({
