@@ -27,6 +27,8 @@ const MAX_WAIT: Duration = Duration::from_millis(100);
 /// A bind takes milliseconds. After this time the pod waits for something else, such as a volume.
 const MAX_BIND: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Rules whose providers are looked up; a round asks no more.
+const MAX_RULES: usize = 256;
 
 /// The cluster as a new attempt of the pod sees it, with the pod's constraints.
 pub(crate) struct Attempt {
@@ -50,8 +52,8 @@ impl Attempt {
     }
 
     /// An earlier attempt of the pod has ended, so its place is free; then waits until the nodes of
-    /// the pods that this one depends on are known. After an error kube-scheduler tries again in a
-    /// second.
+    /// the pods that this one depends on are known. After an error kube-scheduler tries again, a
+    /// second later or more.
     pub async fn begin(self, state: &State, pod: &PodIdentity) -> Result<Self, Unsettled> {
         if !state.config.tracks_in_flight {
             return Ok(self);
@@ -64,66 +66,102 @@ impl Attempt {
             true => Self::read(state, pod),
             false => self,
         };
-        if attempt.open_flights(state, pod).next().is_none() {
+        let dependencies = Dependencies::new(state, &attempt, pod);
+        let Some(first) = dependencies.open(&attempt.snapshot).next() else {
             return Ok(attempt);
-        }
+        };
+        // The wait is for the sake of its namespace.
+        let waited_for = Arc::clone(&first.pod.namespace);
+        let most = state.providers.longest_wait(&waited_for);
+        let most = most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT));
         // Without it the watch may pause.
         let _wanted = state.store.want_pods();
         let mut changes = state.store.changes();
         let settled = async {
-            while Self::read(state, pod).unsettled(state, pod).is_some() {
+            while dependencies.are_binding(&state.store.snapshot()) {
                 if changes.changed().await.is_err() {
                     break;
                 }
             }
         };
-        let namespace = &pod.namespace;
-        let most = state.providers.longest_wait(namespace);
-        _ = timeout(most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT)), settled).await;
-        state.providers.charge_wait(namespace, begun.elapsed());
+        _ = timeout(most, settled).await;
+        let waited = begun.elapsed();
+        state.providers.charge_wait(&waited_for, waited);
         let attempt = Self::read(state, pod);
-        let unsettled = attempt.unsettled(state, pod);
-        let outcome = match (&unsettled, attempt.open_flights(state, pod).next()) {
+        let unsettled = dependencies.unsettled(&attempt.snapshot);
+        let open = dependencies.open(&attempt.snapshot).next();
+        let outcome = match (&unsettled, open) {
             (Some(_), _) => "retry",
             (None, Some(_)) => "unknown",
             (None, None) => "known",
         };
-        state.metrics.placement_wait(outcome, begun.elapsed());
+        state.metrics.placement_wait(outcome, waited);
         unsettled.map_or(Ok(attempt), Err)
     }
+}
 
-    fn unsettled(&self, state: &State, pod: &PodIdentity) -> Option<Unsettled> {
-        let now = Instant::now().into_std();
-        let mut open = self.open_flights(state, pod);
-        let flight = open.find(|flight| flight.age(now) < MAX_BIND)?;
-        Some(Unsettled(key(&flight.pod.namespace, &flight.pod.name)))
+/// The pods in flight that decide where a pod may go.
+struct Dependencies<'a> {
+    pod: &'a PodIdentity,
+    constraints: Vec<PodConstraints>,
+    /// Providers of its rules that count pods.
+    counting: Vec<Arc<str>>,
+}
+
+impl<'a> Dependencies<'a> {
+    fn new(state: &State, attempt: &Attempt, pod: &'a PodIdentity) -> Self {
+        let mut dependencies = Self {
+            pod,
+            constraints: Vec::new(),
+            counting: Vec::new(),
+        };
+        if !attempt.snapshot.in_flight().any(|flight| flight.is_open()) {
+            return dependencies;
+        }
+        dependencies.constraints.clone_from(&attempt.constraints);
+        let (providers, snapshot) = (&state.providers, &attempt.snapshot);
+        let rules = attempt.constraints.iter().flat_map(|c| {
+            let namespace = &c.offer.namespace;
+            c.rules.iter().map(move |rule| (rule, namespace))
+        });
+        for (rule, namespace) in rules.take(MAX_RULES) {
+            let service = providers.provider(snapshot, &rule.name, namespace);
+            let service = service.filter(|service| providers.is_allocator(service));
+            dependencies
+                .counting
+                .extend(service.map(|service| provider_name(service)));
+        }
+        dependencies
     }
 
-    /// The pods without a known node that this one depends on.
-    fn open_flights<'a>(
-        &'a self,
-        state: &'a State,
-        pod: &'a PodIdentity,
-    ) -> impl Iterator<Item = &'a Arc<InFlight>> {
-        let flights = self.snapshot.in_flight();
-        flights.filter(|flight| flight.is_open() && self.depends_on(state, pod, flight))
+    /// Those without a known node.
+    fn open<'b>(&'b self, snapshot: &'b Snapshot) -> impl Iterator<Item = &'b Arc<InFlight>> {
+        let flights = snapshot.in_flight();
+        flights.filter(|flight| flight.is_open() && self.has(flight))
     }
 
     /// Whether the pod in flight would be a peer, or takes from what a provider of a rule counts.
-    fn depends_on(&self, state: &State, pod: &PodIdentity, flight: &InFlight) -> bool {
-        let counts = |constraints: &PodConstraints| {
-            let namespace = &constraints.offer.namespace;
-            let mut rules = constraints.rules.iter();
-            rules.any(|rule| {
-                let providers = &state.providers;
-                let service = providers.provider(&self.snapshot, &rule.name, namespace);
-                let service = service.filter(|service| providers.is_allocator(service));
-                service.is_some_and(|s| flight.counted_by.contains(&provider_name(s)))
-            })
-        };
-        self.constraints
-            .iter()
-            .any(|c| c.admits_peer(pod, &flight.pod) || counts(c))
+    fn has(&self, flight: &InFlight) -> bool {
+        let mut constraints = self.constraints.iter();
+        constraints.any(|c| c.admits_peer(self.pod, &flight.pod))
+            || self.counting.iter().any(|p| flight.counted_by.contains(p))
+    }
+
+    /// Whether a node may be known soon.
+    fn are_binding(&self, snapshot: &Snapshot) -> bool {
+        let now = Instant::now().into_std();
+        self.open(snapshot).any(|flight| flight.age(now) < MAX_BIND)
+    }
+
+    /// A pod of the same namespace whose node may be known soon. Pods of other namespaces cause no
+    /// retry: they could hold the pod up.
+    fn unsettled(&self, snapshot: &Snapshot) -> Option<Unsettled> {
+        let now = Instant::now().into_std();
+        let mut own = self.open(snapshot).filter(|flight| {
+            *flight.pod.namespace == *self.pod.namespace && flight.age(now) < MAX_BIND
+        });
+        let pod = &own.next()?.pod;
+        Some(Unsettled(key(&pod.namespace, &pod.name)))
     }
 }
 

@@ -157,7 +157,6 @@ async fn bound(world: &World, prefix: &str, count: usize) -> BTreeMap<String, St
 }
 
 async fn nothing_in_flight(world: &World) {
-    // Flights end by time when kube-scheduler filters a pod; none of these does any more.
     let check = async || (world.extender.metric(IN_FLIGHT).await == 0.0).then_some(());
     let state = async || world.extender.admin("/metrics").await.unwrap_or_default().1;
     eventually("nothing is in flight", LONG, check, state).await;

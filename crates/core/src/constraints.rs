@@ -60,9 +60,7 @@ impl PodConstraints {
         nodes.dedup();
         nodes
     }
-}
 
-impl PodConstraints {
     /// Whether the pod in question would be a peer of `of` once it has a node.
     pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
         let selects = |t: &Target| {

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-pub use in_flight::{InFlight, MAX_IN_FLIGHT};
+pub use in_flight::InFlight;
 use members::{members_of, selects_pod};
 pub use snapshot::{Member, OfferEntry, Snapshot};
 

@@ -105,6 +105,8 @@ struct Inner {
     metrics: Metrics,
     cache: Cache,
     budgets: Option<Budgets>,
+    /// For waits that are no provider's.
+    wait_budgets: Option<Budgets>,
 }
 
 impl ProviderClient {
@@ -114,13 +116,15 @@ impl ProviderClient {
     /// A TLS file that cannot be read.
     pub fn new(config: ClientConfig, metrics: Metrics) -> Result<Self, std::io::Error> {
         let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
-        let budgets = config.scheduler_share_percent.map(Budgets::new);
+        let budgets = || config.scheduler_share_percent.map(Budgets::new);
+        let (budgets, wait_budgets) = (budgets(), budgets());
         Ok(Self(Arc::new(Inner {
             config,
             pool,
             metrics,
             cache: Cache::default(),
             budgets,
+            wait_budgets,
         })))
     }
 
@@ -180,9 +184,10 @@ impl ProviderClient {
         service.allocator && self.trusts(service)
     }
 
-    /// The longest that kube-scheduler may wait for something of a namespace; `None`: not limited.
+    /// The longest that kube-scheduler may wait for pods of a namespace; `None`: not limited. Apart
+    /// from the share for its providers: a wait must not switch them off.
     pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
-        let budgets = self.untrusted_budgets(namespace)?;
+        let budgets = self.wait_budgets(namespace)?;
         let is_used_up = budgets.is_used_up(namespace, Instant::now());
         Some(match is_used_up {
             true => Duration::ZERO,
@@ -190,15 +195,15 @@ impl ProviderClient {
         })
     }
 
-    /// Charges a namespace for a wait of kube-scheduler.
+    /// Charges a namespace for a wait for its pods.
     pub fn charge_wait(&self, namespace: &str, waited: Duration) {
-        if let Some(budgets) = self.untrusted_budgets(namespace) {
+        if let Some(budgets) = self.wait_budgets(namespace) {
             budgets.charge(namespace, Instant::now(), waited);
         }
     }
 
-    fn untrusted_budgets(&self, namespace: &str) -> Option<&Budgets> {
-        let budgets = self.0.budgets.as_ref();
+    fn wait_budgets(&self, namespace: &str) -> Option<&Budgets> {
+        let budgets = self.0.wait_budgets.as_ref();
         budgets.filter(|_| !self.0.config.trusted.contains(namespace))
     }
 

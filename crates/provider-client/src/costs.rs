@@ -30,6 +30,11 @@ use crate::{
     question::{PlanningQuestion, provider_name},
 };
 
+/// Of all pods in flight in a question; a pod takes some 200.
+const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
+/// A longer annotation of a pod in flight states no amount.
+const MAX_ANNOTATION_BYTES: usize = 256;
+
 pub(crate) enum CostSource {
     /// From earlier answers that are still valid.
     Cached(Costs),
@@ -83,6 +88,7 @@ impl ProviderClient {
         };
         let deadline = self.deadline_for(service, question)?;
         set_pod(&mut head, question);
+        let sends_pods = !in_flight.is_empty();
         head.in_flight = in_flight;
         let of_pod = head.encode_to_vec();
         let raw_question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
@@ -118,19 +124,9 @@ impl ProviderClient {
                 refetch = Some((known, by));
                 begun = Instant::now();
             }
-            Lookup::Hit { mut costs, .. } => {
-                // Only the nodes of pods in flight have other costs than the cached ones.
-                let raw = raw_question(of_pod, Bytes::new());
-                let (answer, _) = call(raw, EndpointChoice::RoundRobin).await?;
-                let counted = answer.apply_in_flight(nodes, &mut costs)?;
-                return Ok(CostSource::Fetched {
-                    costs,
-                    unexpected_nodes: 0,
-                    counted,
-                });
-            }
-            Lookup::Partial(known) => part = Some(known),
-            Lookup::Miss => {}
+            Lookup::Partial(known) if !sends_pods => part = Some(known),
+            // Lines that are valid for a time may be older than a pod that the provider counts now.
+            Lookup::Hit { .. } | Lookup::Partial(_) | Lookup::Miss => {}
         }
         let (to_ask, encoded) = match &part {
             Some(known) => (&known.missing, encode_nodes(&known.missing)),
@@ -185,19 +181,25 @@ impl ProviderClient {
             let is_sent = counts && !is_own && question.nodes.position(node).is_some();
             is_sent.then(|| self.in_flight_pod(service, pod, node))
         });
-        pods.collect()
+        let mut bytes = 0;
+        let within_bytes = pods.take_while(|pod| {
+            bytes += pod.encoded_len();
+            bytes <= MAX_IN_FLIGHT_BYTES
+        });
+        within_bytes.collect()
     }
 
     fn in_flight_pod(&self, service: &Service, pod: &Pod, node: &str) -> wire::InFlightPod {
         let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-        let shared = pod.annotations.iter();
-        let shared = shared.filter(|(key, _)| self.shares(service, &pod.namespace, key));
+        let shared = pod.annotations.iter().filter(|(key, value)| {
+            value.len() <= MAX_ANNOTATION_BYTES && self.shares(service, &pod.namespace, key)
+        });
         let requests = pod.requests.iter();
         wire::InFlightPod {
             pod: Some(target(Reference::pod(&pod.namespace, &pod.name))),
             node: node.to_owned(),
             workload: Some(wire::Workload {
-                labels: pod.labels.iter().map(text).collect(),
+                labels: BTreeMap::new(),
                 annotations: shared.map(text).collect(),
                 requests: requests
                     .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))

@@ -186,6 +186,12 @@ impl ProviderClient {
 
     /// Charges a namespace the wait for its slowest untrusted provider: the calls were concurrent.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
+        let Some(budgets) = self.budgets() else {
+            return;
+        };
+        if self.config().trusted.contains(namespace) {
+            return;
+        }
         let is_own = |provider: &Arc<str>| {
             let rest = provider.strip_prefix(namespace);
             rest.is_some_and(|rest| rest.starts_with('/'))
@@ -194,7 +200,7 @@ impl ProviderClient {
             .iter()
             .filter(|r| r.provider.as_ref().is_some_and(is_own));
         if let Some(waited) = called.map(|r| r.took).max() {
-            self.charge_wait(namespace, waited);
+            budgets.charge(namespace, Instant::now(), waited);
         }
     }
 

@@ -143,6 +143,11 @@ impl ClusterStore {
         self.0.pods_watch.lock().since
     }
 
+    fn pods_watched_for(&self, now: Instant) -> Duration {
+        let since = self.pods_watched_since();
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+    }
+
     /// Reports that a watch on pods has started, or (`None`) ended.
     pub fn watch_pods(&self, since: Option<Instant>) {
         self.0.pods_watch.lock().since = since;
@@ -197,13 +202,14 @@ impl ClusterStore {
 
     /// [`Index::begin_attempt`]; returns whether a flight has ended.
     pub fn begin_attempt(&self, now: Instant, namespace: &str, name: &str) -> bool {
-        let key = key(namespace, name);
-        self.write(Kind::Pod, |index| index.begin_attempt(now, &key))
+        let (key, watched) = (key(namespace, name), self.pods_watched_for(now));
+        self.write(Kind::Pod, |index| index.begin_attempt(now, watched, &key))
     }
 
     /// [`Index::end_old_flights`].
     pub fn end_old_flights(&self, now: Instant) {
-        self.write(Kind::Pod, |index| index.end_old_flights(now));
+        let watched = self.pods_watched_for(now);
+        self.write(Kind::Pod, |index| index.end_old_flights(now, watched));
     }
 
     /// [`Index::report_counted`].

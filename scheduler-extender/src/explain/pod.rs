@@ -159,8 +159,9 @@ fn not_planned(namespace: &str, pod: &Pod, governed: Governed) -> String {
                 ),
             };
             text += ": the scheduler may be configured without the extender, another replica may \
-                     have been asked (ask each one's admin port), or the scheduler found no node \
-                     before it asked";
+                     have been asked (ask each one's admin port), the scheduler found no node \
+                     before it asked, or the pod waits for the node of a peer that is being bound \
+                     (its events say so)";
             if let Some(message) = message {
                 text += &format!(" (it says: {message})");
             }

@@ -65,10 +65,26 @@ async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
             name: "grpc".into(),
             port: running.address.port(),
         }],
+        allocator: true,
         ..Service::default()
     }));
+    govern(&store, "shop");
+    let mut config = Config {
+        answer: mode,
+        ..Config::default()
+    };
+    config.providers.trusted = TrustedNamespaces::all();
+    World {
+        served: Served::start(config, store.clone()).await,
+        store,
+        _running: running,
+    }
+}
+
+/// Pods of `web` in the namespace are each other's peers.
+fn govern(store: &ClusterStore, namespace: &str) {
     store.apply(Object::Policy(Policy {
-        namespace: "shop".into(),
+        namespace: namespace.into(),
         name: "apart".into(),
         rules: vec![Rule {
             name: "spread".into(),
@@ -86,7 +102,7 @@ async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
         }),
     };
     store.apply(Object::Offer(Offer {
-        namespace: "shop".into(),
+        namespace: namespace.into(),
         name: "web".into(),
         uid: "".into(),
         targets: vec![target("one"), target("other")],
@@ -97,16 +113,6 @@ async fn world(mode: AnswerMode, prefers_n1: bool) -> World {
         terminating: false,
         provider_unavailable: None,
     }));
-    let mut config = Config {
-        answer: mode,
-        ..Config::default()
-    };
-    config.providers.trusted = TrustedNamespaces::all();
-    World {
-        served: Served::start(config, store.clone()).await,
-        store,
-        _running: running,
-    }
 }
 
 impl World {
@@ -116,7 +122,11 @@ impl World {
     }
 
     async fn ask(&self, name: &str, app: &str) -> Value {
-        let pod = json!({"metadata": {"name": name, "namespace": "shop", "uid": name,
+        self.ask_in("shop", name, app).await
+    }
+
+    async fn ask_in(&self, namespace: &str, name: &str, app: &str) -> Value {
+        let pod = json!({"metadata": {"name": name, "namespace": namespace, "uid": name,
                                       "resourceVersion": "5", "labels": {"app": app}},
                          "spec": {"containers": []}});
         let body = json!({"Pod": pod, "Nodes": null, "NodeNames": NODES}).to_string();
@@ -213,4 +223,16 @@ async fn filter_asks_for_a_retry_while_the_node_of_a_peer_is_unknown() {
     assert!(begun.elapsed() >= Duration::from_secs(1));
     let waits = world.waits().await;
     assert!(waits.contains("unknown"), "{waits}");
+}
+
+#[tokio::test]
+async fn pods_of_other_namespaces_cause_no_retry() {
+    let world = world(AnswerMode::Ties, false).await;
+    govern(&world.store, "other");
+    world.show("a", None);
+    assert_eq!(world.filter("a").await, NODES);
+    // The provider counts pods of both, and nobody binds `a`.
+    let answer = world.ask_in("other", "x", "web").await;
+    assert!(answer.get("error").is_none(), "{answer}");
+    assert!(world.waits().await.contains("unknown"));
 }

@@ -14,8 +14,8 @@ use super::Index;
 use crate::model::{Observed, Pod, key};
 
 /// The longest time in flight: kube-scheduler's attempt has ended, or its bind hangs.
-pub const MAX_IN_FLIGHT: Duration = Duration::from_secs(30);
-/// A pod that no watch has shown by then does not exist.
+const MAX_IN_FLIGHT: Duration = Duration::from_secs(30);
+/// A pod that a running watch has not shown by then does not exist.
 const UNSEEN: Duration = Duration::from_secs(1);
 /// A bound pod that a provider has not reported by then counts as reported.
 const UNREPORTED: Duration = Duration::from_secs(2);
@@ -31,8 +31,8 @@ pub struct InFlight {
     pub counted_by: Vec<Arc<str>>,
     /// The version that filter answered: later ones may end the flight.
     posted: Observed,
-    /// The watch's last unbound state; `None` before the first.
-    pending: Option<Arc<Pod>>,
+    /// The pod of this name as the watch shows it, perhaps an earlier one; `None`: it shows none.
+    shown: Option<Arc<Pod>>,
     answered: Instant,
     is_bound: bool,
     /// When [`Index::end_old_flights`] first found it bound.
@@ -50,17 +50,18 @@ impl InFlight {
         now.saturating_duration_since(self.answered)
     }
 
-    fn until(&self) -> Instant {
+    fn until(&self, watched: Duration) -> Instant {
         match (self.bound_since, self.is_seen()) {
             (Some(bound), _) => bound + UNREPORTED,
-            (None, true) => self.answered + MAX_IN_FLIGHT,
-            (None, false) => self.answered + UNSEEN,
+            (None, false) if watched >= UNSEEN => self.answered + UNSEEN,
+            (None, _) => self.answered + MAX_IN_FLIGHT,
         }
     }
 
-    /// Whether the watch has shown this pod, not only an earlier one of its name.
+    /// Whether the watch shows this pod, not an earlier one of its name.
     fn is_seen(&self) -> bool {
-        self.is_bound || self.pending.is_some()
+        let shown = self.shown.as_ref();
+        shown.is_some_and(|shown| shown.uid == self.pod.uid)
     }
 
     /// The state of the pod in the index while the watch shows `new`; `None`: the flight has ended.
@@ -88,7 +89,7 @@ impl InFlight {
 
 impl Index {
     /// Records filter's answer for a posted pod: with one node it counts as bound there. Returns
-    /// false if too many pods are in flight.
+    /// whether anything changed: not if the pod is bound, or too many pods are in flight.
     pub fn begin_flight(
         &mut self,
         now: Instant,
@@ -97,14 +98,14 @@ impl Index {
         counted_by: Vec<Arc<str>>,
     ) -> bool {
         let key = key(&posted.namespace, &posted.name);
-        self.end_flight(&key);
-        let known = self.current.pods.get(&key).filter(|p| p.uid == posted.uid);
+        let ended = self.end_flight(&key);
+        let shown = self.current.pods.get(&key).cloned();
+        let known = shown.as_deref().filter(|p| p.uid == posted.uid);
         if known.is_some_and(|p| p.node.is_some()) || self.current.in_flight.len() >= CAPACITY {
-            return false;
+            return ended;
         }
-        let pending = known.cloned();
         // kube-scheduler's watch may be behind this one.
-        let observed = [Some(&posted), pending.as_deref()].into_iter().flatten();
+        let observed = [Some(&posted), known].into_iter().flatten();
         let observed = observed.filter_map(|p| p.placement.as_ref().map(|p| p.observed));
         let observed = observed.max_by_key(|o| o.resource_version);
         let mut pod = posted;
@@ -118,7 +119,7 @@ impl Index {
             pod: Arc::clone(&pod),
             counted_by,
             posted: observed.unwrap_or_default(),
-            pending,
+            shown,
             answered: now,
             is_bound: false,
             bound_since: None,
@@ -136,23 +137,24 @@ impl Index {
             return false;
         };
         if !ended.is_bound && !ended.is_open() {
-            self.put_pod(key, ended.pending.clone());
+            self.put_pod(key, ended.shown.clone());
         }
         true
     }
 
     /// kube-scheduler begins another attempt with the pod of this key: ends its flight, and those
     /// whose time is over. Returns whether there were any.
-    pub fn begin_attempt(&mut self, now: Instant, key: &str) -> bool {
-        let others = self.end_old_flights(now);
+    pub fn begin_attempt(&mut self, now: Instant, watched: Duration, key: &str) -> bool {
+        let others = self.end_old_flights(now, watched);
         self.end_flight(key) || others
     }
 
-    /// Ends the flights whose time is over; returns whether there were any.
-    pub fn end_old_flights(&mut self, now: Instant) -> bool {
+    /// Ends the flights whose time is over; returns whether there were any. `watched`: for how long
+    /// a watch has shown every pod; zero while there is none.
+    pub fn end_old_flights(&mut self, now: Instant, watched: Duration) -> bool {
         let (mut old, mut bound) = (Vec::new(), Vec::new());
         for (key, flight) in self.current.in_flight.iter() {
-            if flight.until() <= now {
+            if flight.until(watched) <= now {
                 old.push(key.to_owned());
             } else if flight.is_bound && flight.bound_since.is_none() {
                 bound.push(key.to_owned());
@@ -193,12 +195,13 @@ impl Index {
         };
         let flight = Arc::make_mut(flight);
         if let Some(merged) = flight.merge(&new) {
-            flight.pending = Some(Arc::new(new));
+            flight.shown = Some(Arc::new(new));
             flight.pod = Arc::new(merged.clone());
             return merged;
         }
         if new.uid != flight.pod.uid && !flight.is_seen() {
             // An earlier pod of this name: the watch is behind.
+            flight.shown = Some(Arc::new(new.clone()));
             return match flight.is_open() {
                 true => new,
                 false => (*flight.pod).clone(),
@@ -206,6 +209,7 @@ impl Index {
         }
         if new.uid == flight.pod.uid && new.node.is_some() && !new.finished {
             flight.pod = Arc::new(new.clone());
+            flight.shown = Some(Arc::clone(&flight.pod));
             flight.is_bound = true;
             self.settle_flight(key);
         } else {
@@ -216,9 +220,12 @@ impl Index {
 
     /// Applies a deletion; returns whether the index still holds the pod in flight.
     pub(super) fn observe_flight_deletion(&mut self, key: &str) -> bool {
-        match self.current.in_flight.get(key) {
+        match self.current.in_flight.get_mut(key) {
             // An earlier pod of this name.
-            Some(flight) if !flight.is_seen() => !flight.is_open(),
+            Some(flight) if !flight.is_seen() => {
+                Arc::make_mut(flight).shown = None;
+                !flight.is_open()
+            }
             Some(_) => {
                 self.current.in_flight.remove(key);
                 false

@@ -6,6 +6,8 @@ use crate::{
     model::NodeConstraints,
 };
 
+const WATCHED: Duration = Duration::from_secs(60);
+
 fn pod(uid: &str, version: u64, attempt: u64, node: Option<&str>) -> Pod {
     let observed = Observed {
         resource_version: version,
@@ -130,13 +132,31 @@ fn flight_begins_before_the_watch_shows_the_pod() {
 #[test]
 fn flight_ends_by_time() {
     let (mut index, now) = flown(&[]);
-    assert!(!index.end_old_flights(now + MAX_IN_FLIGHT / 2));
-    assert!(index.end_old_flights(now + MAX_IN_FLIGHT));
+    assert!(!index.end_old_flights(now + MAX_IN_FLIGHT / 2, WATCHED));
+    assert!(index.end_old_flights(now + MAX_IN_FLIGHT, WATCHED));
     assert_eq!((node_of(&index), flights(&index)), (None, 0));
     let mut index = Index::default();
     index.begin_flight(now, pod("invented", 5, 0, None), Some("n1"), vec![]);
-    assert!(index.end_old_flights(now + UNSEEN));
+    // The watch may be behind.
+    assert!(!index.end_old_flights(now + UNSEEN, Duration::ZERO));
+    assert!(index.end_old_flights(now + UNSEEN, WATCHED));
     assert!(index.snapshot().pod("ns", "p").is_none());
+}
+
+#[test]
+fn flight_of_an_invented_uid_does_not_erase_the_pod_of_its_name() {
+    let (mut index, now) = (Index::default(), Instant::now());
+    index.apply(Object::Pod(pod("real", 5, 0, Some("n2"))));
+    index.begin_flight(now, pod("invented", 5, 0, None), Some("n1"), vec![]);
+    let mut ready = pod("real", 6, 0, Some("n2"));
+    ready.ready = true;
+    index.apply(Object::Pod(ready));
+    index.end_old_flights(now + UNSEEN, WATCHED);
+    let snapshot = index.snapshot();
+    let shown = snapshot.pod("ns", "p").unwrap();
+    assert_eq!((&*shown.uid, shown.ready), ("real", true));
+    assert_eq!(snapshot.pods_on("n2").len(), 1);
+    assert!(snapshot.pods_on("n1").is_empty());
 }
 
 #[test]
@@ -160,8 +180,8 @@ fn flight_lasts_until_providers_count_the_pod() {
     // A provider that never reports.
     let (mut index, _) = flown(&["a/gpu"]);
     index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
-    assert!(!index.end_old_flights(now));
-    assert!(index.end_old_flights(now + UNREPORTED));
+    assert!(!index.end_old_flights(now, WATCHED));
+    assert!(index.end_old_flights(now + UNREPORTED, WATCHED));
     assert_eq!(
         (node_of(&index).as_deref(), flights(&index)),
         (Some("n1"), 0)
@@ -186,8 +206,9 @@ fn open_flight_leaves_the_pod_as_the_watch_shows_it() {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Answer(Option<&'static str>),
+    Answer(&'static str, Option<&'static str>),
     Watch {
+        uid: &'static str,
         attempt: u64,
         node: Option<&'static str>,
         terminating: bool,
@@ -198,13 +219,17 @@ enum Event {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
+    let uid = || prop_oneof![Just("u"), Just("v")];
     let node = || prop_oneof![Just(None), Just(Some("n1")), Just(Some("n2"))];
     let event = prop_oneof![
-        node().prop_map(Event::Answer),
-        (0..3u64, node(), any::<bool>()).prop_map(|(attempt, node, terminating)| Event::Watch {
-            attempt,
-            node,
-            terminating
+        (uid(), node()).prop_map(|(uid, node)| Event::Answer(uid, node)),
+        (uid(), 0..3u64, node(), any::<bool>()).prop_map(|(uid, attempt, node, terminating)| {
+            Event::Watch {
+                uid,
+                attempt,
+                node,
+                terminating,
+            }
         }),
         Just(Event::Delete),
         Just(Event::Counted),
@@ -223,13 +248,13 @@ proptest! {
         let mut exists = false;
         for event in events {
             match event {
-                Event::Answer(node) => {
-                    _ = index.begin_flight(now, pod("u", version, 0, None), node, vec!["a/gpu".into()]);
+                Event::Answer(uid, node) => {
+                    _ = index.begin_flight(now, pod(uid, version, 0, None), node, vec!["a/gpu".into()]);
                 }
-                Event::Watch { attempt, node, terminating } => {
+                Event::Watch { uid, attempt, node, terminating } => {
                     version += 1;
                     exists = true;
-                    let new = Pod { terminating, ..pod("u", version, attempt, node) };
+                    let new = Pod { terminating, ..pod(uid, version, attempt, node) };
                     index.apply(Object::Pod(new.clone()));
                     plain.apply(Object::Pod(new));
                 }
@@ -242,7 +267,7 @@ proptest! {
                 Event::Counted => _ = index.report_counted("a/gpu", &["u".into()]),
                 Event::Wait(seconds) => {
                     now += Duration::from_secs(seconds);
-                    index.end_old_flights(now);
+                    index.end_old_flights(now, WATCHED);
                 }
             }
             let snapshot = index.snapshot();
@@ -250,8 +275,8 @@ proptest! {
             prop_assert!(on.iter().sum::<usize>() <= 1, "{on:?}");
             prop_assert!(snapshot.in_flight().count() <= 1);
         }
-        index.end_old_flights(now);
-        index.end_old_flights(now + MAX_IN_FLIGHT);
+        index.end_old_flights(now, WATCHED);
+        index.end_old_flights(now + MAX_IN_FLIGHT, WATCHED);
         prop_assert_eq!(index.snapshot().in_flight().count(), 0);
         let state = |index: &Index| index.snapshot().pod("ns", "p").map(|p| (**p).clone());
         prop_assert_eq!(state(&index), state(&plain));
