@@ -35,9 +35,10 @@ pub(crate) struct Args {
     /// 64]
     #[arg(long, value_name = "N")]
     shortlist: Option<usize>,
-    /// Effect of a rule without a working provider, unless the offer sets it
-    #[arg(long, value_enum, default_value_t)]
-    provider_unavailable: Unavailable,
+    /// Effect of a rule without a working provider, unless the offer sets it [default: reject for a
+    /// rule with a limit, ignore for others]
+    #[arg(long, value_enum)]
+    provider_unavailable: Option<Unavailable>,
     #[command(flatten)]
     providers: ProviderArgs,
     /// Percentage of kube-scheduler's time for calls to the providers of one untrusted
@@ -132,9 +133,8 @@ enum Answers {
     Shortlist,
 }
 
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum Unavailable {
-    #[default]
     Ignore,
     Reject,
 }
@@ -185,10 +185,10 @@ fn config(args: Args) -> Result<Config> {
         requeue: !args.no_wake,
         controller_namespace: args.namespace,
         providers: tautline_provider_client::ClientConfig {
-            provider_unavailable: match args.provider_unavailable {
+            provider_unavailable: args.provider_unavailable.map(|choice| match choice {
                 Unavailable::Ignore => ProviderUnavailable::Ignore,
                 Unavailable::Reject => ProviderUnavailable::Reject,
-            },
+            }),
             scheduler_share_percent: Some(args.untrusted_share),
             ..provider_config
         },

@@ -11,7 +11,7 @@ use tautline_api::{convert, manifest::Item};
 use tautline_core::{
     index::Object,
     model::{Service, ServicePort},
-    node_filter,
+    node_filter::NodeFilter,
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
@@ -179,8 +179,9 @@ impl LocalScheduler {
         let (mut names, mut misfits) = (Vec::new(), Vec::new());
         {
             let snapshot = self.store.snapshot();
+            let filter = NodeFilter::new(&snapshot, &known);
             for node in snapshot.nodes() {
-                match node_filter::unschedulable_reason(&snapshot, &known, node) {
+                match filter.reason(node) {
                     None => names.push(node.name.to_string()),
                     Some(m) => misfits.push(UnschedulableNode {
                         node: node.name.to_string(),

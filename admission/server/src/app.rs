@@ -142,7 +142,14 @@ impl App {
                 ungated.run(end).await;
                 Ok(())
             });
-            let handler = governed::handler(store.clone(), self.config.exempt.clone());
+        }
+        let changes = governed::Changes {
+            gate: self.config.governed,
+            scheduler_name: self.config.scheduler_name.clone(),
+        };
+        if changes.gate || changes.scheduler_name.is_some() {
+            let exempt = self.config.exempt.clone();
+            let handler = governed::handler(store.clone(), exempt, changes);
             route("/mutate-governed", "governed", handler);
         }
         let policy = Arc::new(gpu_sharing::PolicyStore::new(

@@ -51,6 +51,8 @@ pub struct Config {
     pub deadline: Duration,
     /// Whether pods that an offer selects get the resource `constraint.ciena.com/governed`.
     pub governed: bool,
+    /// `schedulerName` for pods that an offer selects, unless they name a scheduler.
+    pub scheduler_name: Option<String>,
     /// Namespaces whose pods are never changed, whatever a webhook's selector says.
     pub exempt: BTreeSet<String>,
     /// Namespace of the ConfigMap `cast-slice-policy`.
@@ -80,6 +82,7 @@ impl Config {
             concurrency: 64,
             deadline: Duration::from_secs(8),
             governed: false,
+            scheduler_name: None,
             exempt: ["kube-system".to_owned(), namespace.to_owned()].into(),
             policy_namespace: namespace.to_owned(),
             gpus: Names::default(),

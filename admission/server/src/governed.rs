@@ -1,4 +1,5 @@
-//! `/mutate-governed`: governed pods request an extended resource that the scheduler knows.
+//! `/mutate-governed`: governed pods go to a scheduler that calls the extender. They request an
+//! extended resource that it knows, or name the scheduler, or both.
 
 mod ungated_pods;
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use tautline_core::{
     Snapshot,
     constraints::{self, PodIdentity},
-    names::GATE_RESOURCE,
+    names::{DEFAULT_SCHEDULER, GATE_RESOURCE},
 };
 use tautline_runtime::cluster_store::ClusterStore;
 
@@ -20,17 +21,30 @@ use crate::{
 
 pub(crate) use ungated_pods::UngatedPods;
 
-pub(crate) fn handler(store: ClusterStore, exempt: BTreeSet<String>) -> Arc<dyn Handler> {
+/// What a governed pod gets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changes {
+    /// A request for [`GATE_RESOURCE`].
+    pub gate: bool,
+    /// This `schedulerName`, unless the pod names a scheduler itself.
+    pub scheduler_name: Option<String>,
+}
+
+pub(crate) fn handler(
+    store: ClusterStore,
+    exempt: BTreeSet<String>,
+    changes: Changes,
+) -> Arc<dyn Handler> {
     Arc::new(SyncHandler(move |request: &Request| {
         if exempt.contains(&request.namespace) {
             let text = format!("{} is exempt", request.namespace);
             return Response::bypass("ExemptNamespace", text);
         }
-        review(request, &store.snapshot())
+        review(request, &store.snapshot(), &changes)
     }))
 }
 
-fn review(request: &Request, snapshot: &Snapshot) -> Response {
+fn review(request: &Request, snapshot: &Snapshot, changes: &Changes) -> Response {
     let pod = &request.object;
     if request.kind[2] != "Pod" || request.operation != "CREATE" {
         return Response::bypass("NotAPod", "only the creation of pods is reviewed");
@@ -46,19 +60,39 @@ fn review(request: &Request, snapshot: &Snapshot) -> Response {
     if !constraints::is_governed(snapshot, &subject) {
         return Response::allow("Ungoverned", "no offer selects the pod");
     }
-    if containers(pod).any(|c| !c["resources"]["requests"][GATE_RESOURCE].is_null()) {
-        return Response::allow("Asked", format!("the pod already requests {GATE_RESOURCE}"));
-    }
     let Some(first) = containers(pod).next() else {
         return Response::allow("NoContainers", "");
     };
+    let mut patch = Vec::new();
+    if changes.gate && !containers(pod).any(requests_gate) {
+        patch.extend(gate_patch(first));
+    }
+    if let Some(name) = &changes.scheduler_name {
+        match pod["spec"]["schedulerName"].as_str().unwrap_or_default() {
+            "" | DEFAULT_SCHEDULER => {
+                patch.push(add_operation("/spec/schedulerName".to_owned(), json!(name)));
+            }
+            own if own == name || !patch.is_empty() => {}
+            own => {
+                let text = format!("the pod names the scheduler {own} itself");
+                return Response::allow("OtherScheduler", text);
+            }
+        }
+    }
+    if patch.is_empty() {
+        return Response::allow("Unchanged", "the pod already has what governed pods get");
+    }
     let mut offers: Vec<String> = constraints::pod_constraints(snapshot, &subject)
         .iter()
         .map(|a| a.offer.name.to_string())
         .collect();
     offers.truncate(8);
     let why = format!("governed by {}", offers.join(", "));
-    Response::mutate("Governed", why, &patch(first))
+    Response::mutate("Governed", why, &patch)
+}
+
+fn requests_gate(container: &Value) -> bool {
+    !container["resources"]["requests"][GATE_RESOURCE].is_null()
 }
 
 fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -66,7 +100,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// Extended resources need equal requests and limits.
-fn patch(container: &Value) -> Vec<Value> {
+fn gate_patch(container: &Value) -> Vec<Value> {
     let at = "/spec/containers/0/resources";
     let resources = &container["resources"];
     let mut patch = Vec::new();
@@ -128,12 +162,19 @@ mod tests {
     }
 
     fn review(namespace: &str, app: &str, container: Value) -> Response {
-        super::review(&request(namespace, app, container), &snapshot())
+        let gate = Changes {
+            gate: true,
+            ..Changes::default()
+        };
+        super::review(&request(namespace, app, container), &snapshot(), &gate)
     }
 
     #[tokio::test]
     async fn exempt_namespaces_are_bypassed() {
-        let handler = |exempt: &str| handler(ClusterStore::default(), [exempt.to_owned()].into());
+        let handler = |exempt: &str| {
+            let store = ClusterStore::default();
+            handler(store, [exempt.to_owned()].into(), Changes::default())
+        };
         let pod = Arc::new(request("shop", "web", json!({})));
         let exempt = handler("shop").review(Arc::clone(&pod)).await;
         assert_eq!(exempt.code, "ExemptNamespace");
@@ -161,7 +202,7 @@ mod tests {
         assert_eq!(review("shop", "db", json!({})).code, "Ungoverned");
         assert_eq!(review("other", "web", json!({})).code, "Ungoverned");
         let requested = json!({"resources": {"requests": {GATE_RESOURCE: "1"}, "limits": {GATE_RESOURCE: "1"}}});
-        assert_eq!(review("shop", "web", requested).code, "Asked");
+        assert_eq!(review("shop", "web", requested).code, "Unchanged");
         let bare = review("shop", "web", json!({"name": "main"}));
         assert_eq!(bare.text, "governed by near");
         let at = "/spec/containers/0/resources";
@@ -180,5 +221,33 @@ mod tests {
         );
         let requests = format!("{at}/requests/constraint.ciena.com~1governed");
         assert_eq!(operations(&half)[0], add_operation(requests, json!("1")));
+    }
+    #[test]
+    fn governed_pods_get_the_scheduler_unless_they_name_one() {
+        let named = |app: &str, own: Option<&str>, gate: bool| {
+            let mut request = request("shop", app, json!({"name": "main"}));
+            let mut pod = request.object.as_ref().clone();
+            if let Some(own) = own {
+                pod["spec"]["schedulerName"] = json!(own);
+            }
+            request.object = pod.into();
+            let changes = Changes {
+                gate,
+                scheduler_name: Some("tautline-scheduler".into()),
+            };
+            super::review(&request, &snapshot(), &changes)
+        };
+        let set = add_operation("/spec/schedulerName".into(), json!("tautline-scheduler"));
+        for own in [None, Some(""), Some("default-scheduler")] {
+            assert_eq!(operations(&named("web", own, false)), [set.clone()]);
+        }
+        assert_eq!(named("db", None, false).code, "Ungoverned");
+        let ours = named("web", Some("tautline-scheduler"), false);
+        assert_eq!(ours.code, "Unchanged");
+        let other = named("web", Some("volcano"), false);
+        assert_eq!(other.code, "OtherScheduler");
+        assert!(other.text.contains("volcano"), "{}", other.text);
+        assert_eq!(operations(&named("web", None, true)).len(), 4);
+        assert_eq!(operations(&named("web", Some("volcano"), true)).len(), 3);
     }
 }

@@ -1,7 +1,7 @@
 //! The webhook configurations, also in `deploy/webhooks/`.
 
 use serde_json::{Value, json};
-use tautline_core::names::{EXEMPT_NAMESPACES, GROUP};
+use tautline_core::names::{EXEMPT_NAMESPACES, GROUP, SECOND_SCHEDULER_LABEL};
 
 /// Exempt from all webhooks: the server's namespace, so that its pods can start, and
 /// `kube-system`.
@@ -146,7 +146,7 @@ pub fn files(address: &Address) -> Vec<File> {
             ..PODS
         }],
     );
-    let governed = mutating(
+    let mut governed = mutating(
         MUTATING[4],
         &[Hook {
             name: "governed.tautline.io",
@@ -155,6 +155,12 @@ pub fn files(address: &Address) -> Vec<File> {
             ..PODS
         }],
     );
+    let selector = &mut governed["webhooks"][0]["namespaceSelector"]["matchExpressions"];
+    if let Some(expressions) = selector.as_array_mut() {
+        expressions.push(json!({
+            "key": SECOND_SCHEDULER_LABEL, "operator": "NotIn", "values": ["disabled"],
+        }));
+    }
     vec![
         ("own-resources.yaml", own),
         ("gpu-slices.yaml", vec![slices]),

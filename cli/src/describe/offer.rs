@@ -25,7 +25,7 @@ impl OfferDescription {
         let terms = Enforcement::of(offer);
         let unavailable = match offer.spec.provider_unavailable {
             Some(choice) => format!("{choice:?}"),
-            None => "as the extender is configured".into(),
+            None => "as the extender is configured (default: Reject for rules with a limit)".into(),
         };
         let eviction = match &status.last_eviction {
             None => "never".into(),

@@ -256,9 +256,16 @@ impl Map<'_> {
                 Colours::None => {
                     let ramp = self.canvas.ramp();
                     let count = ramp.len() as f64;
-                    for (i, glyph) in ramp.iter().enumerate() {
-                        let up_to = scale.micros((i as f64 + 1.0) / count);
-                        _ = write!(out, "{glyph} to {}  ", short(up_to));
+                    let up_to = |i: usize| short(scale.micros((i as f64 + 1.0) / count));
+                    // In a narrow scale several glyphs end at the same figure.
+                    let mut first = 0;
+                    for i in 0..ramp.len() {
+                        if ramp.get(i + 1).is_some() && up_to(i + 1) == up_to(i) {
+                            continue;
+                        }
+                        let glyphs: String = ramp[first..=i].iter().collect();
+                        _ = write!(out, "{glyphs} to {}  ", up_to(i));
+                        first = i + 1;
                     }
                 }
                 _ => {

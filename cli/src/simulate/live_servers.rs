@@ -10,7 +10,7 @@ use tautline_api::convert;
 use tautline_core::{
     index::{Kind, Object},
     model::{Pod, Service, ServicePort},
-    node_filter,
+    node_filter::NodeFilter,
     nodes::NodeSet,
     selector::Labels,
 };
@@ -182,9 +182,8 @@ impl LiveServers {
         let pod = core(json)?;
         let mut names: Vec<String> = {
             let snapshot = self.store.snapshot();
-            let fitting = snapshot
-                .nodes()
-                .filter(|n| node_filter::unschedulable_reason(&snapshot, &pod, n).is_none());
+            let filter = NodeFilter::new(&snapshot, &pod);
+            let fitting = snapshot.nodes().filter(|n| filter.reason(n).is_none());
             fitting.map(|n| n.name.to_string()).collect()
         };
         names.sort_unstable();

@@ -7,7 +7,10 @@ use futures::StreamExt;
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
-use tautline_runtime::watch_changes::{Change, Changes};
+use tautline_runtime::{
+    error_text::error_text,
+    watch_changes::{Change, Changes},
+};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +36,8 @@ pub(crate) async fn run(
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                tracing::warn!(%error, "the watch on bindings restarts; are the CRDs installed?");
+                let error = error_text(&error);
+                tracing::warn!(kind = "constraintpolicybindings", error, "watch restarts");
                 continue;
             }
         };

@@ -203,8 +203,8 @@ pub struct ConstraintPolicyOfferSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation_policy: Option<ViolationPolicy>,
     /// The effect of a rule without a working provider on placement: Ignore or Reject. The
-    /// default is the extender's flag, which is Ignore if unset. A field of Tautline, not of
-    /// Turnbuckle.
+    /// default is the extender's flag; if that is unset, Reject for a rule with a limit and Ignore
+    /// for others. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_unavailable: Option<ProviderUnavailable>,
 }
@@ -277,10 +277,9 @@ pub enum ViolationPolicy {
 }
 
 /// The effect of a rule without a working provider on placement.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 pub enum ProviderUnavailable {
     /// Place pods without the rule.
-    #[default]
     Ignore,
     /// Place no pods until the provider answers.
     Reject,

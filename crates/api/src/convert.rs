@@ -29,6 +29,7 @@ pub use pod::{
 pub use pod_claims::{PodClaims, pod_claims};
 
 mod pod;
+mod pod_affinity;
 mod pod_claims;
 
 /// The default period of an offer.

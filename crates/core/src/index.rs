@@ -1,5 +1,6 @@
 //! The cluster's objects: one writer changes the index, many readers take snapshots of it.
 
+mod gone_pods;
 mod in_flight;
 mod interner;
 mod members;
@@ -105,12 +106,19 @@ fn dynamic_key(o: &WatchedObject) -> String {
 pub struct Index {
     current: Snapshot,
     interner: interner::Interner,
+    gone_pods: gone_pods::GonePods,
 }
 
 impl Index {
     /// The current state as an immutable view.
     pub fn snapshot(&self) -> Snapshot {
         self.current.clone()
+    }
+
+    /// UIDs of the bound pods that were deleted since `mark`, which it advances; at most the last
+    /// 4,096. A pod that came and went between two snapshots is in neither of them.
+    pub fn gone_pods(&self, mark: &mut u64) -> Vec<Box<str>> {
+        self.gone_pods.since(mark)
     }
 
     /// Adds or replaces an object; returns whether the index changed.
@@ -225,6 +233,11 @@ impl Index {
                 list.push(Arc::clone(new))
             });
         }
+        if let Some(old) = old.as_ref().filter(|old| old.node.is_some())
+            && new.as_ref().is_none_or(|new| new.uid != old.uid)
+        {
+            self.gone_pods.push(&old.uid);
+        }
         keep(
             &mut self.current.rejected,
             key,
@@ -235,6 +248,13 @@ impl Index {
             &mut self.current.with_underlay,
             key,
             new.as_ref().filter(|p| holds(p)),
+        );
+        let keeps_out =
+            |p: &Pod| p.node.is_some() && !p.finished && p.pod_terms.iter().any(|t| t.anti);
+        keep(
+            &mut self.current.with_anti_affinity,
+            key,
+            new.as_ref().filter(|p| keeps_out(p)),
         );
         let Some(either) = new.as_ref().or(old.as_ref()) else {
             return true;

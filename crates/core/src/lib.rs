@@ -20,6 +20,7 @@ pub mod node_filter;
 pub mod nodes;
 mod normalized_cost;
 pub mod planning;
+pub mod pod_affinity;
 pub mod providers;
 pub mod quantity;
 pub mod reference;

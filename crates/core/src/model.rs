@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::selector::{Expression, Labels, Selector};
+use crate::{
+    pod_affinity::PodTerm,
+    selector::{Expression, Labels, Selector},
+};
 
 /// The key of a namespaced object: `namespace/name`.
 pub fn key(namespace: &str, name: &str) -> String {
@@ -74,6 +77,8 @@ pub struct Pod {
     pub owner: u64,
     /// Ids of its underlay allocations, from its finalizers.
     pub underlay: Box<[Box<str>]>,
+    /// Its required inter-pod affinity; once it is bound, only anti-affinity.
+    pub pod_terms: Box<[PodTerm]>,
     /// Constraints on its node; `None` once it is bound.
     pub placement: Option<Box<NodeConstraints>>,
 }
@@ -353,10 +358,9 @@ pub enum ViolationPolicy {
 }
 
 /// The effect on planning of a rule whose provider gives no answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderUnavailable {
     /// The rule is left out.
-    #[default]
     Ignore,
     /// No node is usable.
     Reject,

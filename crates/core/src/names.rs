@@ -13,3 +13,7 @@ pub const CONTROLLER: &str = "tautline-controller";
 pub const GATE_RESOURCE: &str = "constraint.ciena.com/governed";
 /// Default exemptions: the cluster's namespace, and Tautline's, whose pods start without it.
 pub const EXEMPT_NAMESPACES: [&str; 2] = ["kube-system", OWN_NAMESPACE];
+/// `schedulerName` of pods that name no scheduler.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+/// Label of a namespace whose governed pods keep their scheduler (`disabled`).
+pub const SECOND_SCHEDULER_LABEL: &str = "tautline.io/second-scheduler";

@@ -4,6 +4,7 @@ use crate::{
     index::Snapshot,
     model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration},
     names::GATE_RESOURCE,
+    pod_affinity::{AffinityConflict, PodAffinity},
 };
 
 /// The reason why a node cannot host a pod, in kube-scheduler's order and words.
@@ -17,6 +18,8 @@ pub enum UnschedulableReason {
     NodeSelector,
     /// The resource of which too little is left.
     Insufficient(String),
+    /// Required affinity or anti-affinity between pods.
+    PodAffinity(AffinityConflict),
 }
 
 impl std::fmt::Display for UnschedulableReason {
@@ -26,12 +29,43 @@ impl std::fmt::Display for UnschedulableReason {
             Self::Taint(key) => write!(f, "untolerated taint {key}"),
             Self::NodeSelector => f.write_str("node affinity or selector does not match"),
             Self::Insufficient(resource) => write!(f, "insufficient {resource}"),
+            Self::PodAffinity(conflict) => f.write_str(match conflict {
+                AffinityConflict::Affinity => "pod affinity does not match",
+                AffinityConflict::AntiAffinity => "pod anti-affinity does not match",
+                AffinityConflict::OfExistingPod => "anti-affinity of an existing pod",
+            }),
         }
     }
 }
 
-/// The first rule that excludes `node` for `pod`, if any.
-pub fn unschedulable_reason(
+/// The nodes that can host one pod.
+#[derive(Debug)]
+pub struct NodeFilter<'a> {
+    snapshot: &'a Snapshot,
+    pod: &'a Pod,
+    affinity: PodAffinity<'a>,
+}
+
+impl<'a> NodeFilter<'a> {
+    /// The filter of one pod, which need not be in the snapshot.
+    pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
+        Self {
+            snapshot,
+            pod,
+            affinity: PodAffinity::new(snapshot, pod),
+        }
+    }
+
+    /// The first rule that excludes `node`, if any.
+    pub fn reason(&self, node: &Node) -> Option<UnschedulableReason> {
+        unschedulable_reason(self.snapshot, self.pod, node).or_else(|| {
+            let conflict = self.affinity.conflict(node);
+            conflict.map(UnschedulableReason::PodAffinity)
+        })
+    }
+}
+
+fn unschedulable_reason(
     snapshot: &Snapshot,
     pod: &Pod,
     node: &Node,

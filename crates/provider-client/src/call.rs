@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tonic::{Code, Status, transport::Channel};
 
 use crate::{
-    CallError, ProviderClient, failure,
+    CallError, ProviderClient, failure, hedge,
     pool::{CallGuard, Candidates, Connection, PoolError, Probe},
 };
 
@@ -114,6 +114,8 @@ impl Endpoints {
 
 impl ProviderClient {
     /// Retries an idempotent call once if the connection fails, at another address if possible.
+    /// While the first address is silent, another one is called too: a node without power does not
+    /// even refuse a connection.
     pub(crate) async fn call_until<T, F>(
         &self,
         options: CallOptions<'_>,
@@ -196,17 +198,36 @@ impl ProviderClient {
                     break Err(CallError::BreakerOpen(why));
                 }
             };
-            let left = deadline.saturating_duration_since(Instant::now());
-            let channel = guard.connection.channel.clone();
-            let result = match tokio::time::timeout_at(deadline, attempt(channel, left)).await {
-                // The provider knows the deadline too, and may report it first.
-                Ok(Err(status))
-                    if is_timeout(&status) && Instant::now() + DEADLINE_SLACK >= deadline =>
-                {
-                    Err(None)
+            let start = |connection: &Connection| {
+                attempt(connection.channel.clone(), hedge::time_until(deadline))
+            };
+            let second = || {
+                let may = options.retry && before.is_none() && addresses.len() > 1;
+                let skip = Some(&guard.connection);
+                let other = may.then(|| pool.admit_call(&candidates, skip))?.ok()?;
+                self.metrics().second_call();
+                let call = start(&other.connection);
+                Some((other, call))
+            };
+            let answers = hedge::call(start(&guard.connection), second, deadline).await;
+            let first = (guard, in_time(answers.first, deadline));
+            let (guard, result) = match answers.second {
+                None => first,
+                Some((other, answer)) => {
+                    // Cut short by the other one's answer, it says nothing of its address.
+                    let is_over = answer.is_some() || first.1.is_err();
+                    let second = (other, in_time(answer, deadline));
+                    let (winner, loser, is_over) = match second.1.is_ok() {
+                        true => (second, first, true),
+                        false => (first, second, is_over),
+                    };
+                    let (guard, result) = loser;
+                    let connection = Arc::clone(&guard.connection);
+                    if is_over && conclude(options, guard, result).1 {
+                        open.push(connection);
+                    }
+                    winner
                 }
-                Ok(result) => result.map_err(Some),
-                Err(_) => Err(None),
             };
             let broken = |status: &Option<Status>| status.as_ref().is_some_and(connection_failed);
             let once_more = before.is_none()
@@ -298,6 +319,18 @@ async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<C
 
 /// A call cancelled this close to the deadline counts as timed out.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
+
+/// `None`: no answer in time.
+fn in_time<T>(answer: Option<Result<T, Status>>, deadline: Instant) -> Result<T, Option<Status>> {
+    match answer {
+        // The provider knows the deadline too, and may report it first.
+        Some(Err(status)) if is_timeout(&status) && Instant::now() + DEADLINE_SLACK >= deadline => {
+            Err(None)
+        }
+        Some(answer) => answer.map_err(Some),
+        None => Err(None),
+    }
+}
 
 fn is_timeout(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)

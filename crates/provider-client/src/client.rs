@@ -49,8 +49,9 @@ pub struct ClientConfig {
     /// Maximum percentage of kube-scheduler's time for one namespace's untrusted providers; `None`
     /// for callers that kube-scheduler does not wait for.
     pub scheduler_share_percent: Option<u8>,
-    /// The effect of a rule without a provider, for offers that do not set it.
-    pub provider_unavailable: ProviderUnavailable,
+    /// The effect of a rule without a provider, for offers that do not set it. `None`: a rule
+    /// with a limit rejects, others are ignored.
+    pub provider_unavailable: Option<ProviderUnavailable>,
     /// TLS files for providers that require TLS.
     pub tls: ClientFiles,
 }
@@ -66,7 +67,7 @@ impl Default for ClientConfig {
             shared_annotations: SHARED_ANNOTATIONS.map(KeyPattern::from).into(),
             allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
             scheduler_share_percent: None,
-            provider_unavailable: ProviderUnavailable::Ignore,
+            provider_unavailable: None,
             tls: ClientFiles::default(),
         }
     }

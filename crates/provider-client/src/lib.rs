@@ -14,6 +14,7 @@ mod costs;
 mod dial;
 mod error;
 mod failure;
+mod hedge;
 mod metrics;
 pub mod planning_round;
 mod pool;

@@ -47,6 +47,7 @@ pub struct Metrics {
     full_refetches: Family<ByProvider, Counter>,
     refreshes: Family<ByProvider, Counter>,
     over_budget: Family<ByNamespace, Counter>,
+    second_calls: Counter,
     bound: LabelBound,
     pub(crate) open: Gauge,
 }
@@ -63,6 +64,7 @@ impl Default for Metrics {
             full_refetches: Family::default(),
             refreshes: Family::default(),
             over_budget: Family::default(),
+            second_calls: Counter::default(),
             bound: LabelBound::for_providers(),
             open: Gauge::default(),
         }
@@ -114,6 +116,11 @@ impl Metrics {
             self.over_budget.clone(),
         );
         r.register(
+            "provider_second_calls",
+            "Calls at another address because the first one was silent",
+            self.second_calls.clone(),
+        );
+        r.register(
             "provider_breakers_open",
             "Provider addresses with an open circuit breaker",
             self.open.clone(),
@@ -158,6 +165,10 @@ impl Metrics {
             namespace: namespace.into(),
         };
         self.over_budget.get_or_create(&by).inc();
+    }
+
+    pub(crate) fn second_call(&self) {
+        self.second_calls.inc();
     }
 
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {

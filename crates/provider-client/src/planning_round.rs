@@ -11,7 +11,7 @@ use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints, PodIdentity},
     model::{Node, Pod, ProviderUnavailable, Rule},
-    node_filter,
+    node_filter::NodeFilter,
     nodes::NodeSet,
     planning::{NodeVerdict, Plan, RuleAnswer, RuleOutcome, code},
     providers::ALLOCATOR_ANNOTATION,
@@ -98,7 +98,8 @@ impl PlanningRound {
 impl ProviderClient {
     /// Plans a pod, as if it were unbound, on the nodes that satisfy Kubernetes' own rules.
     pub async fn plan_on_fitting_nodes(&self, snapshot: &Snapshot, pod: &Pod) -> PlanningRound {
-        let fits = |n: &&Arc<Node>| node_filter::unschedulable_reason(snapshot, pod, n).is_none();
+        let filter = NodeFilter::new(snapshot, pod);
+        let fits = |n: &&Arc<Node>| filter.reason(n).is_none();
         let nodes = snapshot.nodes().filter(fits).map(|n| &*n.name).collect();
         self.plan_pod(snapshot, PlanningQuestion::for_pod(pod, nodes))
             .await
@@ -132,9 +133,11 @@ impl ProviderClient {
                             &nodes_on_wire,
                         ));
                     }
-                    false => {
-                        left_out.push(too_many_rules(constraints, rule, self.rejects(constraints)))
-                    }
+                    false => left_out.push(too_many_rules(
+                        constraints,
+                        rule,
+                        self.rejects(constraints, Some(rule)),
+                    )),
                 }
             }
         }
@@ -144,12 +147,9 @@ impl ProviderClient {
             self.charge(&question.subject.namespace, &rules);
         }
         for constraints in all {
-            rules.extend(
-                constraints
-                    .missing_policies
-                    .iter()
-                    .map(|policy| missing_policy(constraints, policy, self.rejects(constraints))),
-            );
+            rules.extend(constraints.missing_policies.iter().map(|policy| {
+                missing_policy(constraints, policy, self.rejects(constraints, None))
+            }));
         }
         for record in &rules {
             if let RuleOutcome::Unavailable {
@@ -204,13 +204,17 @@ impl ProviderClient {
         }
     }
 
-    /// Whether a rule of this offer without an answer excludes every node.
-    fn rejects(&self, constraints: &PodConstraints) -> bool {
-        let unavailable = constraints
-            .offer
-            .provider_unavailable
-            .unwrap_or(self.config().provider_unavailable);
-        unavailable == ProviderUnavailable::Reject
+    /// Whether a rule of this offer without an answer excludes every node. `rule` is `None` for
+    /// a missing policy, which may have limits.
+    fn rejects(&self, constraints: &PodConstraints, rule: Option<&Rule>) -> bool {
+        let has_limit = rule.is_none_or(|r| !r.limit.is_empty());
+        let default = match has_limit {
+            true => ProviderUnavailable::Reject,
+            false => ProviderUnavailable::Ignore,
+        };
+        let chosen = constraints.offer.provider_unavailable;
+        let chosen = chosen.or(self.config().provider_unavailable);
+        chosen.unwrap_or(default) == ProviderUnavailable::Reject
     }
 
     async fn query_rule(
@@ -222,7 +226,7 @@ impl ProviderClient {
         nodes: &OnceLock<Bytes>,
     ) -> RuleRecord {
         let start = Instant::now();
-        let reject = self.rejects(constraints);
+        let reject = self.rejects(constraints, Some(rule));
         let mut record = RuleRecord {
             offer: Arc::clone(&constraints.offer.name),
             rule: rule.clone(),

@@ -227,6 +227,11 @@ impl ClusterStore {
         self.write(kind, |index| index.delete(kind, key));
     }
 
+    /// [`Index::gone_pods`].
+    pub fn gone_pods(&self, mark: &mut u64) -> Vec<Box<str>> {
+        self.0.index.lock().gone_pods(mark)
+    }
+
     /// Starts to replace all objects of `kind`, one by one.
     pub fn begin_relist(&self, kind: Kind) -> Relist {
         Relist {

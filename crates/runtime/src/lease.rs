@@ -91,8 +91,11 @@ pub async fn run(
         match within(config.retry, candidate.try_to_lead(&api, &config)).await {
             Ok(Some(won)) => break won,
             Ok(None) => {}
+            // Another candidate was first.
+            Err(error) if error.code() == Some(409) => {}
             Err(error) => {
-                tracing::warn!(lease = %config.name, %error, "cannot take part in the election")
+                let error = error.message();
+                tracing::warn!(lease = %config.name, error, "cannot take part in the election")
             }
         }
     };
@@ -129,7 +132,8 @@ pub async fn run(
                 *renewed.lock() = start;
             }
             Err(error) => {
-                tracing::warn!(lease = %config.name, %error, "cannot renew the Lease");
+                let error = error.message();
+                tracing::warn!(lease = %config.name, error, "cannot renew the Lease");
                 let late = || renewed.lock().elapsed() >= config.renew_deadline;
                 // The Lease is deleted, or another candidate's.
                 let taken = !late() && lost(&api, &config).await;

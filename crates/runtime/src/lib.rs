@@ -6,6 +6,7 @@
 pub mod admin;
 mod connection;
 mod connections;
+pub mod error_text;
 pub mod http;
 pub mod label_bound;
 pub mod limits;

@@ -40,6 +40,7 @@ use crate::{
     admin::Readiness,
     cluster::Cluster,
     cluster_store::ClusterStore,
+    error_text::error_text,
     tasks::Tasks,
     watch_changes::{Change, Changes},
 };
@@ -273,7 +274,8 @@ impl Watch<'_> {
             match event {
                 Err(error) => {
                     errors.inc();
-                    tracing::warn!(kind = %name, error = format!("{error:#}"), "watch restarts; are the CRDs installed?");
+                    let error = error_text(error.as_ref());
+                    tracing::warn!(kind = %name, error, "watch restarts");
                 }
                 Ok(Event::Init) => {
                     relist = Some(store.begin_relist(kind));
@@ -375,7 +377,8 @@ pub fn watch_list<K>(
             let event = match event {
                 Ok(event) => event,
                 Err(error) => {
-                    tracing::warn!(kind = %name, %error, "watch restarts");
+                    let error = error_text(&error);
+                    tracing::warn!(kind = %name, error, "watch restarts");
                     continue;
                 }
             };

@@ -84,6 +84,36 @@ async fn governed_pods_get_the_resource_and_older_pods_are_reported() {
     gated("True", "every pending pod requests").await;
 }
 
+#[tokio::test]
+async fn governed_pods_get_the_second_scheduler_unless_their_namespace_opts_out() {
+    let world = AdmissionCluster::start(GATE, &["--scheduler-name=tautline-scheduler"])
+        .await
+        .unwrap();
+    let client = world.client();
+    let out = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+        "name": "out", "labels": {"tautline.io/second-scheduler": "disabled"}}});
+    let response = post(client, "/api/v1/namespaces", &out).await.unwrap();
+    assert_eq!(response.status, 201, "{response:?}");
+    for namespace in ["default", "out"] {
+        objects::policy(client, namespace, "web", json!({"name": "far"}), json!({}))
+            .await
+            .unwrap();
+    }
+    let scheduler = async |namespace: &str, app: &str| {
+        let path = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+        let mut pod = pod("new", app);
+        pod["metadata"]["namespace"] = namespace.into();
+        let response = post(client, &path, &pod).await.unwrap();
+        assert_eq!(response.status, 201, "{response:?}");
+        response.body["spec"]["schedulerName"].clone()
+    };
+    let check = async || (scheduler("default", "web").await == "tautline-scheduler").then_some(());
+    let what = "a governed pod gets the scheduler";
+    eventually(what, PATIENCE, check, async || world.state()).await;
+    assert_eq!(scheduler("default", "db").await, "default-scheduler");
+    assert_eq!(scheduler("out", "web").await, "default-scheduler");
+}
+
 /// Pods before a replica is killed, and after.
 const PODS: usize = 100;
 const WORKERS: usize = 4;

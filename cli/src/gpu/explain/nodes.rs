@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use tautline_core::{model::Pod, node_filter};
+use tautline_core::{model::Pod, node_filter::NodeFilter};
 use tautline_gpu_placement::SharingMode;
 use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
@@ -40,7 +40,8 @@ pub(super) fn node_reports(
 ) -> Vec<NodeReport> {
     let nodes = inspection.nodes();
     let nodes: HashMap<&str, &NodeGpus<'_>> = nodes.iter().map(|n| (&**n.name, n)).collect();
-    let answer = |fit| node_report(inspection, &nodes, fit, pod, node);
+    let filter = NodeFilter::new(inspection.snapshot(), pod);
+    let answer = |fit| node_report(inspection, &nodes, fit, &filter, node);
     let mut all: Vec<NodeReport> = fits.into_iter().map(answer).collect();
     all.sort_by(|a, b| rank(a).cmp(&rank(b)));
     all
@@ -62,7 +63,7 @@ fn node_report(
     inspection: &Inspection,
     nodes: &HashMap<&str, &NodeGpus<'_>>,
     (name, fit): (String, Fit),
-    pod: &Pod,
+    filter: &NodeFilter<'_>,
     own: Option<&str>,
 ) -> NodeReport {
     let snapshot = inspection.snapshot();
@@ -98,9 +99,7 @@ fn node_report(
                 answer.cards = cards(node, &location, answer.own);
                 answer.cards_are_guessed = location.shape.mode != SharingMode::Milli;
             }
-            let misfit = snapshot
-                .node(&answer.node)
-                .and_then(|n| node_filter::unschedulable_reason(snapshot, pod, n));
+            let misfit = snapshot.node(&answer.node).and_then(|n| filter.reason(n));
             answer.usable = misfit.is_none();
             if let Some(misfit) = misfit {
                 answer.code = Some("Kubernetes");

@@ -6,11 +6,12 @@ use k8s_openapi::{
 };
 use tautline_core::{
     model::{AffinityTerm, NodeConstraints, Observed, Pod, Resources, Toleration},
+    names::DEFAULT_SCHEDULER,
     planning::fnv1a_64,
     selector::{Expression, Labels},
 };
 
-use super::{labels_from, milli, name, namespace, pod_claims};
+use super::{labels_from, milli, name, namespace, pod_affinity, pod_claims};
 
 /// Records of allocations.
 const INDEXED_ANNOTATIONS: [&str; 3] = [
@@ -56,6 +57,12 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         terminating: pod.metadata.deletion_timestamp.is_some(),
         owner: owner(pod),
         underlay: underlay(pod),
+        pod_terms: spec
+            .map(|s| pod_affinity::terms(s, pod.metadata.namespace.as_deref().unwrap_or_default()))
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|t| t.anti || node.is_none())
+            .collect(),
         placement: spec.filter(|_| node.is_none()).map(|s| {
             Box::new(NodeConstraints {
                 annotations: relevant_annotations(pod.metadata.annotations.as_ref()).collect(),
@@ -209,7 +216,7 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
         scheduler: spec
             .scheduler_name
             .clone()
-            .unwrap_or_else(|| "default-scheduler".into()),
+            .unwrap_or_else(|| DEFAULT_SCHEDULER.into()),
         priority: spec.priority.unwrap_or_default(),
         gated: spec
             .scheduling_gates

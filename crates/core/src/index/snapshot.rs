@@ -74,6 +74,7 @@ pub struct Snapshot {
     pub(super) pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
     pub(super) rejected: CowMap<Arc<Pod>>,
     pub(super) with_underlay: CowMap<Arc<Pod>>,
+    pub(super) with_anti_affinity: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
@@ -150,6 +151,11 @@ impl Snapshot {
     /// Pods with a finalizer of the underlay.
     pub fn with_underlay_allocation(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.with_underlay.values()
+    }
+
+    /// Bound pods with required anti-affinity, unordered.
+    pub fn with_anti_affinity(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.with_anti_affinity.values()
     }
 
     /// Nodes that differ, or whose pods do, perhaps twice. Costs the writes in between.

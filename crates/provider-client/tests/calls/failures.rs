@@ -135,6 +135,25 @@ async fn breaker_probes_in_the_background() {
     }
 }
 
+/// A replica on a node without power does not even refuse a connection.
+#[tokio::test]
+async fn silent_replica_costs_no_answer_while_another_lives() {
+    let provider = Counting::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let silent = answering("").await;
+    let snapshot = cluster(&[("127.0.0.1", silent), ("127.0.0.1", running.address.port())]);
+    let config = ClientConfig {
+        deadline: Duration::from_secs(4),
+        ..ClientConfig::single_tenant()
+    };
+    let providers = ProviderClient::new(config, Metrics::default()).unwrap();
+    for i in 0..12 {
+        let round = plan(&providers, &snapshot).await;
+        assert_eq!(code(&round), "OK", "call {i}: {:?}", round.rules);
+    }
+    assert!(provider.calls() >= 12);
+}
+
 /// Rejects, hangs or answers, depending on the requested nodes.
 #[derive(Clone, Default)]
 struct Moody;

@@ -18,7 +18,10 @@ use tautline_core::{
     Index, Snapshot,
     constraints::PodIdentity,
     index::Object,
-    model::{EndpointSlice, Offer, Policy, Rule, Service, ServicePort, Target, TargetKind},
+    model::{
+        EndpointSlice, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target,
+        TargetKind,
+    },
     nodes::NodeSet,
     planning::RuleOutcome,
     selector::Selector,
@@ -159,6 +162,59 @@ fn outcome(outcome: &RuleOutcome) -> &'static str {
         RuleOutcome::Costs(_) => "OK",
         RuleOutcome::Unavailable { code, .. } => code,
     }
+}
+
+#[tokio::test]
+async fn rule_without_provider_rejects_if_it_has_a_limit() {
+    use ProviderUnavailable::{Ignore, Reject};
+    // The offer's field, the flag, whether the rule has a limit, and the effect.
+    let cases = [
+        (None, None, true, Reject),
+        (None, None, false, Ignore),
+        (None, Some(Ignore), true, Ignore),
+        (None, Some(Reject), false, Reject),
+        (Some(Ignore), Some(Reject), true, Ignore),
+        (Some(Reject), Some(Ignore), false, Reject),
+    ];
+    for (field, flag, limited, effect) in cases {
+        let mut index = cluster_index(&[]);
+        let mut offer = (*index.snapshot().offer("ns", "o").unwrap().offer).clone();
+        offer.provider_unavailable = field;
+        index.apply(Object::Offer(offer));
+        index.apply(Object::Policy(Policy {
+            namespace: "ns".into(),
+            name: "p".into(),
+            rules: vec![Rule {
+                name: "r".into(),
+                weight: 1,
+                limit: if limited { "1".into() } else { String::new() },
+                ..Rule::default()
+            }],
+        }));
+        let config = ClientConfig {
+            provider_unavailable: flag,
+            ..ClientConfig::single_tenant()
+        };
+        let providers = ProviderClient::new(config, Metrics::default()).unwrap();
+        let round = plan(&providers, &index.snapshot()).await;
+        let usable = round.plan.usable().count();
+        let case = (field, flag, limited);
+        assert_eq!(usable > 0, effect == Ignore, "{case:?}: {:?}", round.rules);
+    }
+}
+
+#[tokio::test]
+async fn missing_policy_rejects_unless_the_offer_ignores() {
+    let mut index = cluster_index(&[]);
+    let mut offer = (*index.snapshot().offer("ns", "o").unwrap().offer).clone();
+    offer.policies = vec!["absent".into()];
+    index.apply(Object::Offer(offer.clone()));
+    let round = plan(&providers(), &index.snapshot()).await;
+    assert_eq!(round.plan.usable().count(), 0, "{:?}", round.rules);
+    offer.provider_unavailable = Some(ProviderUnavailable::Ignore);
+    index.apply(Object::Offer(offer));
+    let round = plan(&providers(), &index.snapshot()).await;
+    assert_eq!(round.plan.usable().count(), 2, "{:?}", round.rules);
 }
 
 #[tokio::test]

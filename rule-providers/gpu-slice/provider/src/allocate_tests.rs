@@ -128,6 +128,23 @@ fn reserve_without_confirm_expires() {
     provider.confirm_at(later, &new.id).unwrap();
 }
 
+/// The watch may tell of a pod's binding and deletion at once, when the machine is busy.
+#[test]
+fn confirmed_reservation_ends_if_the_pod_came_and_went_between_two_calls() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
+    let now = Instant::now();
+    let reserve = |pod: &str| provider.reserve_at(now, reservation_request(pod, "n", "1"));
+    let reserved = reserve("a").unwrap();
+    provider.confirm_at(now, &reserved.id).unwrap();
+    assert!(reserve("b").is_err());
+    store.apply(pod("a", None, None));
+    store.apply(pod("a", Some("n"), Some("0:1000")));
+    store.delete(Kind::Pod, "ml/a");
+    reserve("b").unwrap();
+}
+
 #[test]
 fn confirmed_reservation_of_an_unseen_pod_ends() {
     let store = ClusterStore::default();

@@ -27,6 +27,8 @@ pub(crate) struct State {
     /// Set by the first Reserve: reservations then change free cards.
     pub(crate) reserving: bool,
     last_snapshot: Arc<Snapshot>,
+    /// Of [`ClusterStore::gone_pods`].
+    gone_mark: u64,
 }
 
 impl State {
@@ -37,6 +39,7 @@ impl State {
             devices: Devices::default(),
             reserving: false,
             last_snapshot: Arc::default(),
+            gone_mark: 0,
         }
     }
 
@@ -57,6 +60,10 @@ impl State {
             {
                 touched.append(&mut settle(reservations, now, new));
             }
+        }
+        // Pods that came and went since the last snapshot.
+        for uid in store.gone_pods(&mut self.gone_mark) {
+            touched.append(&mut reservations.observe_pod(now, &uid, None));
         }
         let unsettled = reservations.unobserved(now, UNSETTLED);
         let watched = store.pods_watched_since();

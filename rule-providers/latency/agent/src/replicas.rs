@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,6 +15,10 @@ use crate::{
 };
 
 const LOOK_UP: Duration = Duration::from_secs(10);
+/// The pause after a look-up while no address is known, doubled each time: after an install the
+/// name resolves a moment after the agents start.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+const LAST_RETRY: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
 const STREAMS_END: Duration = Duration::from_secs(3);
 /// Look-ups without an address until its stream ends: DNS answers vary.
@@ -37,8 +41,8 @@ pub async fn follow(
 ) -> Result<()> {
     let mut known = Vec::new();
     let mut streams = JoinSet::new();
-    let mut ticks = interval(LOOK_UP);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut next, mut retry) = (Instant::now(), FIRST_RETRY);
+    let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
@@ -46,7 +50,7 @@ pub async fn follow(
                 ended.context("a stream's task")?;
                 continue;
             }
-            _ = ticks.tick() => {}
+            () = sleep_until(next) => {}
         }
         match look_up(&provider).await {
             Ok(found) => {
@@ -60,15 +64,26 @@ pub async fn follow(
                     ));
                 }
             }
-            Err(error) => {
+            Err(error) if warned.is_none_or(|at| at.elapsed() >= LOOK_UP) => {
+                warned = Some(Instant::now());
                 let error = format!("{error:#}");
                 tracing::warn!(%provider, error, "the name was not found; streams stay as they are");
             }
+            Err(_) => {}
         }
+        next = Instant::now() + pause(!known.is_empty(), &mut retry);
     }
     let ended = async { while streams.join_next().await.is_some() {} };
     _ = timeout(STREAMS_END, ended).await;
     Ok(())
+}
+
+fn pause(any_known: bool, retry: &mut Duration) -> Duration {
+    if any_known {
+        return LOOK_UP;
+    }
+    let next = (*retry * 2).min(LAST_RETRY);
+    std::mem::replace(retry, next)
 }
 
 fn changed(
@@ -113,6 +128,16 @@ mod tests {
 
     fn address(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn look_ups_are_frequent_until_an_address_is_known() {
+        let mut retry = FIRST_RETRY;
+        let millis: Vec<_> = (0..5)
+            .map(|_| pause(false, &mut retry).as_millis())
+            .collect();
+        assert_eq!(millis, [250, 500, 1000, 2000, 2000]);
+        assert_eq!(pause(true, &mut retry), LOOK_UP);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::network::{Network, pair_store::PairCounts};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 const BATCH: usize = 128;
 const NODE_CHECK: Duration = Duration::from_secs(1);
+/// Taint of a node whose kubelet has not reported for some 40 s.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 pub(super) async fn sweep_pairs(network: Network, stop: CancellationToken) {
     while sleep(&stop, SWEEP_INTERVAL).await {
@@ -43,7 +45,15 @@ pub(super) async fn follow_nodes(network: Network, store: ClusterStore, stop: Ca
         if last.is_none_or(|last| now.changed(&last, &[Kind::Node])) {
             let nodes = store.snapshot();
             let exists = |name: &str, uid: &str| nodes.node(name).is_some_and(|n| *n.uid == *uid);
-            let gone = network.pairs.lock().retain_nodes(exists);
+            let is_down = |name: &str| {
+                let taints = nodes.node(name).map(|n| n.taints.iter());
+                taints.is_some_and(|mut all| all.any(|t| t.key == UNREACHABLE))
+            };
+            let gone = {
+                let mut pairs = network.pairs.lock();
+                pairs.set_down(is_down);
+                pairs.retain_nodes(exists)
+            };
             network.sessions.close(&gone);
             last = Some(now);
         }

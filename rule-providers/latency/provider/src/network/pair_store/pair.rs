@@ -195,7 +195,8 @@ impl DirectedPair {
         now >= seen.time() + self.retention()
     }
 
-    /// `target_since`: the start of the session of the target's agent; `None` if it left.
+    /// `target_since`: the start of the last session of the target's agent; `None` if it left
+    /// while its node is up.
     pub fn measurement(
         &self,
         reporter: Reporter,

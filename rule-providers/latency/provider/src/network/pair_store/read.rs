@@ -33,7 +33,8 @@ impl PairStore {
         else {
             return Measurement::Missing;
         };
-        let target_since = target.reporter.connected.then_some(target.reporter.since);
+        let counts = target.reporter.connected || target.node_is_down;
+        let target_since = counts.then_some(target.reporter.since);
         match self.pair(from, to) {
             Some(pair) => pair.measurement(source.reporter, target_since, now),
             None => Measurement::Missing,

@@ -36,6 +36,8 @@ pub(crate) struct Instance {
     /// The current session; 0: not connected.
     pub(super) stream: u64,
     pub(super) reporter: Reporter,
+    /// Kubernetes hears nothing of the node either.
+    pub(super) node_is_down: bool,
     pub(super) targets: Vec<(InstanceId, DirectedPair)>,
     pub(super) sources: Vec<InstanceId>,
 }
@@ -121,6 +123,7 @@ impl PairStore {
                 last_frame: now,
                 connected: false,
             },
+            node_is_down: false,
             targets: Vec::new(),
             sources: Vec::new(),
         };
@@ -143,6 +146,13 @@ impl PairStore {
 
     pub fn is_current(&self, id: InstanceId, stream: u64) -> bool {
         self.instances.get(&id).is_some_and(|i| i.stream == stream)
+    }
+
+    /// Losses on the way to these nodes count although their agents are gone.
+    pub fn set_down(&mut self, is_down: impl Fn(&str) -> bool) {
+        for instance in self.instances.values_mut() {
+            instance.node_is_down = is_down(&instance.node);
+        }
     }
 
     /// Removes the instances of nodes (name, UID) that do not exist; returns them.

@@ -38,6 +38,24 @@ fn losses_count_while_someone_is_there_to_answer() {
     assert_eq!(state(&store.measurement(a, b, SECOND * 145)), "unreachable");
 }
 
+/// When all processes of a node are killed, its kernel closes the agent's stream.
+#[test]
+fn losses_count_if_kubernetes_hears_nothing_of_the_node() {
+    let (mut store, of) = with(&["a", "b"]);
+    let (a, b) = (of[0].0, of[1].0);
+    store.report(a, &[pair("b", MILLI)], SECOND * 41);
+    store.report(b, &[], SECOND * 41);
+    store.leave(b, of[1].1, true, SECOND * 42);
+    store.report(a, &[lost("b")], SECOND * 44);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 80)), "stale");
+    store.report(a, &[lost("b")], SECOND * 80);
+    store.set_down(|node| node == "b");
+    assert_eq!(state(&store.measurement(a, b, SECOND * 80)), "unreachable");
+    // The node is back, its agent not yet.
+    store.set_down(|_| false);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 81)), "stale");
+}
+
 #[test]
 fn cut_link_of_a_rule_is_unreachable_with_its_report() {
     let (mut store, of) = with(&["a", "b"]);

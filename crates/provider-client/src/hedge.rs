@@ -1,0 +1,124 @@
+//! A second call at another address while the first one is silent.
+
+use std::{pin::pin, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+/// An address is silent if it has not answered after this part of the time.
+const SILENT_AFTER: u32 = 4;
+
+pub(crate) struct Answers<T, G> {
+    /// `None`: no answer before the deadline, or before the second one's.
+    pub first: Option<Result<T, Status>>,
+    /// `None` if it was not called.
+    pub second: Option<(G, Option<Result<T, Status>>)>,
+}
+
+/// Waits for the first answer that is no error, or else for both, until the deadline. `second`
+/// starts the other call.
+pub(crate) async fn call<T, G, F>(
+    first: F,
+    second: impl FnOnce() -> Option<(G, F)>,
+    deadline: Instant,
+) -> Answers<T, G>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    let mut first = pin!(first);
+    let silent_at = Instant::now() + time_until(deadline) / SILENT_AFTER;
+    if let Ok(answer) = timeout_at(silent_at, &mut first).await {
+        return Answers {
+            first: Some(answer),
+            second: None,
+        };
+    }
+    let Some((guard, second)) = second() else {
+        return Answers {
+            first: timeout_at(deadline, first).await.ok(),
+            second: None,
+        };
+    };
+    let mut second = pin!(second);
+    let (mut one, mut two) = (None, None);
+    let both = async {
+        while !matches!(
+            (&one, &two),
+            (Some(Ok(_)), _) | (_, Some(Ok(_))) | (Some(_), Some(_))
+        ) {
+            tokio::select! {
+                answer = &mut first, if one.is_none() => one = Some(answer),
+                answer = &mut second, if two.is_none() => two = Some(answer),
+            }
+        }
+    };
+    _ = timeout_at(deadline, both).await;
+    Answers {
+        first: one,
+        second: Some((guard, two)),
+    }
+}
+
+pub(crate) fn time_until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer, or an error, after some milliseconds.
+    async fn after(millis: u64, answer: Option<u8>) -> Result<u8, Status> {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        answer.ok_or_else(|| Status::unavailable(""))
+    }
+
+    /// Whether each call has an answer or an error; `None` without an outcome.
+    async fn outcomes(
+        first: (u64, Option<u8>),
+        second: Option<(u64, Option<u8>)>,
+    ) -> (Option<bool>, Option<Option<bool>>) {
+        let start = || second.map(|(millis, answer)| ((), after(millis, answer)));
+        let deadline = Instant::now() + Duration::from_millis(400);
+        let answers = call(after(first.0, first.1), start, deadline).await;
+        let is_ok = |r: Option<Result<u8, Status>>| r.map(|r| r.is_ok());
+        (is_ok(answers.first), answers.second.map(|((), r)| is_ok(r)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn second_call_starts_when_the_first_is_silent() {
+        let (never, answer) = (10_000, Some(1));
+        let cases = [
+            ((50, answer), Some((0, answer)), (Some(true), None)),
+            ((50, None), Some((0, answer)), (Some(false), None)),
+            ((never, answer), None, (None, None)),
+            ((300, answer), None, (Some(true), None)),
+            (
+                (never, answer),
+                Some((50, answer)),
+                (None, Some(Some(true))),
+            ),
+            ((150, answer), Some((200, answer)), (Some(true), Some(None))),
+            (
+                (150, None),
+                Some((200, answer)),
+                (Some(false), Some(Some(true))),
+            ),
+            (
+                (200, answer),
+                Some((10, None)),
+                (Some(true), Some(Some(false))),
+            ),
+            (
+                (150, None),
+                Some((20, None)),
+                (Some(false), Some(Some(false))),
+            ),
+            ((never, answer), Some((never, answer)), (None, Some(None))),
+        ];
+        for (first, second, expected) in cases {
+            let is = outcomes(first, second).await;
+            assert_eq!(is, expected, "{first:?} {second:?}");
+        }
+    }
+}
