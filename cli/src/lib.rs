@@ -18,6 +18,7 @@ mod controller;
 mod crds;
 mod demo;
 mod describe;
+mod doctor;
 mod duration_arg;
 mod events;
 mod explain;
@@ -49,6 +50,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tautline_runtime::{
+    error_text::error_text,
     limits,
     telemetry::{self, LogFormat},
 };
@@ -108,6 +110,8 @@ enum Command {
     /// Show the network as the latency provider sees it: zones, nodes, or one pair
     #[command(subcommand)]
     Latency(latency::Command),
+    /// Check an installation: what is wrong, and the fix
+    Doctor(doctor::Args),
     /// Explain why a pod is on its node, or pending, from a running extender's records
     Explain(explain::Args),
     /// Compare placement policies on a trace, or show what else fits on your nodes
@@ -141,6 +145,7 @@ impl Cli {
                 None,
                 Command::Get(_)
                 | Command::Describe(_)
+                | Command::Doctor(_)
                 | Command::Watch(_)
                 | Command::Gpu(_)
                 | Command::Latency(_)
@@ -205,6 +210,7 @@ pub fn run() -> ExitCode {
         Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Gpu(command) => runtime.block_on(gpu::run(command)),
         Command::Latency(command) => runtime.block_on(latency::run(command)),
+        Command::Doctor(args) => runtime.block_on(doctor::run(args)),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Check(command) => check::run(command),
@@ -217,7 +223,7 @@ pub fn run() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         // Answers of servers are quoted in errors.
-        for (i, line) in format!("{error:#}").lines().enumerate() {
+        for (i, line) in error_text(error.as_ref()).lines().enumerate() {
             let label = if i == 0 { "error: " } else { "" };
             note!("{label}{}", tautline_core::text::sanitize(line, usize::MAX));
         }

@@ -9,6 +9,7 @@ mod allocator_replicas;
 mod answers;
 mod bandwidth;
 mod bindings;
+mod doctor;
 mod dra;
 mod dra_costs;
 mod evictions;

@@ -1,0 +1,64 @@
+//! `tautline doctor`: what is wrong with an installation, and the fix.
+
+mod certificate;
+mod checks;
+mod cluster;
+mod finding;
+#[cfg(test)]
+mod fixtures;
+mod gather;
+mod rights;
+mod workload;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tautline_core::trust::OWN_NAMESPACE;
+
+use self::finding::Report;
+use crate::{
+    EXIT_ERROR, EXIT_NO,
+    cluster::ClusterArgs,
+    output::{self, Output},
+    scope,
+};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  tautline doctor\n  tautline doctor --all\n  \
+                  tautline doctor -n limits -o json\n\n\
+                  Exit codes: 0 no problem (warnings do not count), 1 a problem, 2 an error, \
+                  or nothing could be checked."
+)]
+pub(crate) struct Args {
+    /// Tautline's namespace
+    #[arg(
+        short,
+        long,
+        value_name = "NS",
+        default_value = OWN_NAMESPACE,
+        env = "POD_NAMESPACE",
+        value_parser = scope::name
+    )]
+    namespace: String,
+    /// Show the checks that passed too
+    #[arg(short = 'v', long)]
+    all: bool,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let client = args.cluster.client().await?;
+    let (cluster, version) = gather::gather(client, &args.namespace).await?;
+    let findings = checks::run(&cluster);
+    let report = Report::new(&cluster.namespace, &version, &cluster.version, findings);
+    output::print(args.output, &report, |report| report.text(args.all))?;
+    Ok(match (report.problems, report.passed) {
+        (0, 0) => ExitCode::from(EXIT_ERROR),
+        (0, _) => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_NO),
+    })
+}
