@@ -12,7 +12,7 @@ use hyper_util::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
-const MAX_BODY_BYTES: usize = 256 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 256 << 20;
 
 #[derive(Clone)]
 pub(crate) struct Http(Client<HttpConnector, Full<Bytes>>);

@@ -16,30 +16,27 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 #[command(
-    after_help = "The commands read the provider's admin port; they change and measure nothing.\n\n\
-                  Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
-                  tautline latency matrix\n  tautline latency pair node-1 node-2\n  tautline latency top"
+    after_help = "The commands read the provider's admin ports, through the API server (create\n\
+                  pods/portforward); they change and measure nothing.\n\n\
+                  Examples:\n  tautline latency matrix\n  tautline latency pair node-1 node-2\n  tautline latency top"
 )]
 pub(crate) enum Command {
     /// Round-trip times between zones or nodes, as a heat map
     #[command(
         after_help = "Figures of zones are medians over pairs of their nodes.\n\n\
-                      Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
-                      tautline latency matrix\n  tautline latency matrix --by node --zone eu-west-1a\n  \
+                      Examples:\n  tautline latency matrix\n  tautline latency matrix --by node --zone eu-west-1a\n  \
                       tautline latency matrix --nodes node-1,node-2,node-3\n  \
                       tautline latency matrix --svg zones.svg"
     )]
     Matrix(matrix::Args),
     /// The measurements of a pair of nodes, and the figure that rules get
     #[command(
-        after_help = "Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
-                      tautline latency pair node-1 node-2\n  tautline latency pair node-1 node-2 -o json"
+        after_help = "Examples:\n  tautline latency pair node-1 node-2\n  tautline latency pair node-1 node-2 -o json"
     )]
     Pair(pair::Args),
     /// The pairs of nodes that active rules name, the worst first
     #[command(after_help = "SHARE is the round-trip time over the rule's limit.\n\n\
-                      Examples:\n  kubectl -n tautline-system port-forward deploy/tautline-latency 9090 &\n  \
-                      tautline latency top\n  tautline latency top -n 100 -o json")]
+                      Examples:\n  tautline latency top\n  tautline latency top -n 100 -o json")]
     Top(top::Args),
 }
 

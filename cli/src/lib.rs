@@ -14,6 +14,7 @@ mod api_timeout;
 mod bindings;
 mod check;
 mod cluster;
+mod completion;
 mod controller;
 mod crds;
 mod demo;
@@ -40,6 +41,7 @@ mod provider;
 mod provider_args;
 mod render;
 mod replica_args;
+mod replicas;
 mod scope;
 mod simulate;
 mod table;
@@ -121,6 +123,10 @@ enum Command {
     Check(check::Command),
     /// Print the custom resource definitions
     Crds(crds::Args),
+    /// Print a shell's completion script
+    Completion(completion::Args),
+    /// Write manual pages
+    Man(completion::ManArgs),
     /// Run the scheduler extender
     Extender(extender::Args),
     /// Run the controller: bindings, their evaluation, violations
@@ -215,6 +221,8 @@ pub fn run() -> ExitCode {
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Check(command) => check::run(command),
         Command::Crds(args) => done(crds::run(&args)),
+        Command::Completion(args) => done(completion::run(&args)),
+        Command::Man(args) => done(completion::man(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
         Command::Admission(args) => done(runtime.block_on(admission::run(args))),

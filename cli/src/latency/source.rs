@@ -1,19 +1,18 @@
-use std::fmt::Write;
+use std::{cmp::Reverse, fmt::Write};
 
 use anyhow::{Context, Result, bail};
+use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 
-use crate::http::Http;
+use crate::replicas::{Answer, ReplicaArgs};
 
 #[derive(clap::Args)]
 pub(super) struct SourceArgs {
-    /// The latency provider's admin port
-    #[arg(
-        long,
-        default_value = "http://127.0.0.1:9090",
-        env = "TAUTLINE_LATENCY"
-    )]
-    url: String,
+    /// Admin port of one latency provider, instead of all replicas
+    #[arg(long, env = "TAUTLINE_LATENCY")]
+    url: Option<String>,
+    #[command(flatten)]
+    replicas: ReplicaArgs,
 }
 
 impl SourceArgs {
@@ -23,18 +22,20 @@ impl SourceArgs {
         report: &str,
         fields: &[(&str, Option<&str>)],
     ) -> Result<Option<T>> {
-        let base = self.url.trim_end_matches('/');
-        let url = format!("{base}/latency/{report}{}", query(fields));
-        let (status, body) = Http::default().get(&url).await.with_context(|| {
-            "forward the provider's admin port (kubectl -n tautline-system port-forward \
-             deploy/tautline-latency 9090), or set --url"
-        })?;
+        let path = format!("/latency/{report}{}", query(fields));
+        let url = self.url.as_deref();
+        let mut answers = self.replicas.get(url, &["tautline-latency"], &path).await?;
+        // Each replica answers for all agents; one that has just started may know less.
+        answers.sort_by_key(|a| (a.status != StatusCode::OK, Reverse(a.body.len())));
+        let Some(Answer { from, status, body }) = answers.into_iter().next() else {
+            return Ok(None);
+        };
         let message = String::from_utf8_lossy(&body);
         match status.as_u16() {
             200 => {
                 let report = serde_json::from_slice(&body);
                 report.map(Some).with_context(|| {
-                    format!("{url} returned no report; is it a latency provider of this version?")
+                    format!("{from} returned no report; is it a latency provider of this version?")
                 })
             }
             404 if message.starts_with("there is no ") => {
@@ -42,10 +43,9 @@ impl SourceArgs {
                 Ok(None)
             }
             404 => bail!(
-                "{url} does not exist; --url is not the admin port of a \
-                 latency provider of this version"
+                "{from} does not exist; it is not the admin port of a latency provider of this version"
             ),
-            other => bail!("{url} answered {other}: {}", message.trim()),
+            other => bail!("{from} answered {other}: {}", message.trim()),
         }
     }
 }

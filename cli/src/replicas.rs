@@ -1,0 +1,155 @@
+//! The admin ports of a component: one by its URL, or those of all replicas, forwarded through the
+//! API server.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use futures::future::join_all;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, StatusCode, header::HOST};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt, api::ListParams};
+use tautline_core::trust::OWN_NAMESPACE;
+use tautline_runtime::error_text::error_text;
+
+use crate::{
+    cluster::ClusterArgs,
+    http::{Http, MAX_BODY_BYTES},
+    scope,
+};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+const DEFAULT_PORT: u16 = 9090;
+
+#[derive(clap::Args)]
+pub(crate) struct ReplicaArgs {
+    /// Tautline's namespace
+    #[arg(long, value_name = "NS", default_value = OWN_NAMESPACE, value_parser = scope::name)]
+    tautline_namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// The answer of one replica.
+pub(crate) struct Answer {
+    /// Its URL, or its pod and path.
+    pub from: String,
+    pub status: StatusCode,
+    pub body: Bytes,
+}
+
+impl ReplicaArgs {
+    /// The answers to a GET of `path`: of `url`, or of every replica, which are the pods whose label
+    /// `app.kubernetes.io/name` is one of `components`. Replicas without an answer are named on
+    /// standard error; an error if no replica answers.
+    pub(crate) async fn get(
+        &self,
+        url: Option<&str>,
+        components: &[&str],
+        path: &str,
+    ) -> Result<Vec<Answer>> {
+        if let Some(url) = url.filter(|url| !url.is_empty()) {
+            let from = format!("{}{path}", url.trim_end_matches('/'));
+            let got = Http::default().get(&from).await;
+            let (status, body) =
+                got.context("leave out --url to ask every replica, through the API server")?;
+            return Ok(vec![Answer { from, status, body }]);
+        }
+        let client = self.cluster.client().await?;
+        let namespace = &self.tautline_namespace;
+        let pods: Api<Pod> = Api::namespaced(client, namespace);
+        let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
+        let listed = pods.list(&ListParams::default().labels(&selector)).await;
+        let listed = listed.with_context(|| format!("pods of namespace {namespace}"))?;
+        let running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
+        if running.is_empty() {
+            bail!(
+                "no pod of {} runs in namespace {namespace}; set --tautline-namespace, or --url",
+                components.join(" or ")
+            );
+        }
+        let pods = Arc::new(pods);
+        let calls = running
+            .iter()
+            .map(|pod| forward(Arc::clone(&pods), pod, path));
+        let mut answers = Vec::new();
+        let mut failed = Vec::new();
+        for answer in join_all(calls).await {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failed.push(error_text(error.as_ref())),
+            }
+        }
+        if answers.is_empty() {
+            bail!("{}", failed.join("; "));
+        }
+        for error in failed {
+            note!("warning: {error}");
+        }
+        Ok(answers)
+    }
+}
+
+fn is_running(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// The container port `admin`.
+fn admin_port(pod: &Pod) -> u16 {
+    let containers = pod.spec.iter().flat_map(|s| &s.containers);
+    let mut ports = containers.flat_map(|c| c.ports.iter().flatten());
+    let admin = ports.find(|p| p.name.as_deref() == Some("admin"));
+    admin
+        .and_then(|p| u16::try_from(p.container_port).ok())
+        .unwrap_or(DEFAULT_PORT)
+}
+
+async fn forward(pods: Arc<Api<Pod>>, pod: &Pod, path: &str) -> Result<Answer> {
+    let (name, port) = (pod.name_any(), admin_port(pod));
+    let call = async {
+        let mut forwarded = pods.portforward(&name, &[port]).await?;
+        let stream = forwarded.take_stream(port).context("no stream")?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let connection = tokio::spawn(connection);
+        let request = Request::get(path).header(HOST, "localhost");
+        let answer = sender.send_request(request.body(Empty::<Bytes>::new())?);
+        let (head, body) = answer.await?.into_parts();
+        let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
+        let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
+        connection.abort();
+        anyhow::Ok((head.status, body))
+    };
+    let (status, body) = tokio::time::timeout(DEADLINE, call)
+        .await
+        .with_context(|| format!("pod {name} did not answer within {DEADLINE:?}"))?
+        .with_context(|| format!("pod {name}: port {port} cannot be forwarded"))?;
+    Ok(Answer {
+        from: format!("pod {name} {path}"),
+        status,
+        body,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn admin_port_is_the_named_one() {
+        let pod = |ports: serde_json::Value| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [
+                {"name": "kube-scheduler", "ports": [{"containerPort": 10259}]},
+                {"name": "tautline", "ports": ports}]}}))
+            .unwrap()
+        };
+        let admin = json!([{"name": "admin", "containerPort": 9191}]);
+        assert_eq!(admin_port(&pod(admin)), 9191);
+        assert_eq!(admin_port(&pod(json!([]))), DEFAULT_PORT);
+    }
+}
