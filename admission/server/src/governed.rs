@@ -239,7 +239,10 @@ mod tests {
         };
         let set = add_operation("/spec/schedulerName".into(), json!("tautline-scheduler"));
         for own in [None, Some(""), Some("default-scheduler")] {
-            assert_eq!(operations(&named("web", own, false)), [set.clone()]);
+            assert_eq!(
+                operations(&named("web", own, false)),
+                std::slice::from_ref(&set)
+            );
         }
         assert_eq!(named("db", None, false).code, "Ungoverned");
         let ours = named("web", Some("tautline-scheduler"), false);
