@@ -1,0 +1,137 @@
+# shellcheck shell=bash
+# What `test` does and checks. Checks say why they fail, for `wait_for`.
+
+delays() {
+    # In one write: the network reads the file whenever it changes.
+    printf '%s\n' "$@" >"$REAL_CLUSTER_DELAYS.new"
+    mv "$REAL_CLUSTER_DELAYS.new" "$REAL_CLUSTER_DELAYS"
+}
+
+install_chart() {
+    installed_at=$EPOCHSECONDS
+    "$bin/helm" install tautline "$repo/deploy/chart" --namespace tautline-system --create-namespace \
+        --set 'controller.extraArgs={--eviction-cool-down=10s}' --set listenHost=0.0.0.0 >/dev/null
+}
+
+all_pods_ready() {
+    local pods
+    pods=$(kubectl -n tautline-system get pods --no-headers)
+    echo "$pods"
+    # Two replicas of four components, and three agents.
+    (($(grep -c Running <<<"$pods") >= 13)) && awk '{split($2, ready, "/"); if (ready[1] != ready[2]) exit 1}' <<<"$pods"
+}
+
+# measured A B MICROS: the round trip is measured, within 5 % and the network's own 0.5 ms.
+measured() {
+    local told micros
+    told=$("$tautline" latency pair "$1" "$2" -o json | sed -n '/"told"/,/}/p')
+    echo "$told"
+    micros=$(sed -n 's/.*"rttMicros": *\([0-9]*\).*/\1/p' <<<"$told")
+    grep -q '"basis": "measured"' <<<"$told" && ((micros >= $3 && micros <= $3 * 105 / 100 + 500))
+}
+
+# apply_example FILE [NODE]: with an image that the nodes have, and on the node if one is given.
+apply_example() {
+    local place=()
+    [[ -z ${2:-} ]] || place=(-e "s#^\( *\)containers:#\1nodeSelector: {kubernetes.io/hostname: $2}\n&#")
+    sed -e 's#registry.k8s.io/pause:[^"]*#localhost/pause:1#' "${place[@]}" "$repo/examples/near-server/$1" |
+        kubectl apply -f - >/dev/null
+}
+
+# running APP NODE: all pods of the Deployment run there.
+running() {
+    local pods
+    pods=$(kubectl -n shop get pods -l "app=$1" -o wide --no-headers)
+    echo "$pods"
+    [[ -n $pods ]] && ! grep -v " Running .* $2 " <<<"$pods" >/dev/null
+}
+
+schedulers() {
+    kubectl -n shop get pods -l "app=$1" -o 'jsonpath={range .items[*]}{.spec.schedulerName}{"\n"}{end}' | sort -u
+}
+
+# compliance STATE: every binding has it.
+compliance() {
+    local all
+    all=$(kubectl -n shop get constraintpolicybindings \
+        -o 'jsonpath={range .items[*]}{.status.compliance}{"\n"}{end}' | sort | uniq -c)
+    echo "$all"
+    [[ $all =~ ^\ *[0-9]+\ $1$ ]]
+}
+
+webhooks_answer() {
+    kubectl -n shop apply --dry-run=server -f "$repo/examples/near-server/1-policy.yaml"
+}
+
+# node_is NODE Ready|NotReady
+node_is() { kubectl get node "$1" --no-headers | tee /dev/stderr | grep -q " $2 "; }
+
+# governed_pod_lands NAME NODE: a pod near the server gets another node than NODE.
+governed_pod_lands() {
+    local place
+    kubectl -n shop get pod "$1" >/dev/null 2>&1 || client_pod "$1" '' | kubectl create -f - || return 1
+    place=$(kubectl -n shop get pod "$1" -o 'jsonpath={.spec.schedulerName} {.spec.nodeName}')
+    echo "pod $1 has scheduler and node: $place"
+    case $place in
+        tautline-scheduler\ "$2") fail "pod $1 is on the node that is down" ;;
+        tautline-scheduler\ n?) kubectl -n shop delete pod "$1" --now ;;
+        tautline-scheduler*) return 1 ;;
+        *)
+            # No server of the webhook answered: the pod never meets the extender.
+            kubectl -n shop delete pod "$1" --now
+            return 1
+            ;;
+    esac
+}
+
+# client_pod NAME AFFINITY
+client_pod() {
+    cat <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: $1, namespace: shop, labels: {app: client}}
+spec:
+  terminationGracePeriodSeconds: 0
+  affinity: ${2:-null}
+  containers: [{name: main, image: "localhost/pause:1"}]
+YAML
+}
+
+# Creates pods that stay away from the server's node, until the file `churned` exists.
+churn() {
+    local i=0 term='{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: server}}}'
+    local away="{podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [$term]}}"
+    while [[ ! -e $run/churned ]]; do
+        i=$((i + 1))
+        client_pod "churn-$i" "$away" | kubectl create -f - >/dev/null || return 1
+        sleep 0.5
+    done
+}
+
+churned_on() {
+    local pods
+    pods=$(kubectl -n shop get pods -l app=client -o wide --no-headers | grep churn-)
+    echo "$pods"
+    (($(wc -l <<<"$pods") >= 10)) && ! grep -v " $1 " <<<"$pods" >/dev/null
+}
+
+rolled_out() {
+    local workload
+    for workload in $(kubectl -n tautline-system get deployments,daemonsets -o name); do
+        kubectl -n tautline-system rollout status "$workload" --timeout=1s
+    done
+    all_pods_ready
+}
+
+objects_left() {
+    local kind
+    for kind in $(kubectl api-resources --verbs=list -o name | grep -v '^events\|customresourcedefinitions'); do
+        kubectl get "$kind" -A -l app.kubernetes.io/managed-by=Helm -o name 2>/dev/null
+    done
+}
+
+show_state() {
+    kubectl get pods -A -o wide || true
+    kubectl -n shop get events --sort-by=.lastTimestamp 2>/dev/null | tail -20 || true
+    kubectl -n shop get constraintpolicybindings -o wide 2>/dev/null || true
+} >&2
