@@ -5,6 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
+use tautline_core::names::DEFAULT_SCHEDULER;
 use tautline_runtime::api_call;
 use tokio::sync::Semaphore;
 
@@ -150,9 +151,9 @@ fn not_planned(namespace: &str, pod: &Pod, governed: Governed) -> String {
             gates.join(", ")
         ),
         Governed::Yes => {
-            let scheduler = scheduler.unwrap_or("default-scheduler");
+            let scheduler = scheduler.unwrap_or(DEFAULT_SCHEDULER);
             let mut text = match scheduler {
-                "default-scheduler" => "kube-scheduler has not called this extender for it".into(),
+                DEFAULT_SCHEDULER => "kube-scheduler has not called this extender for it".into(),
                 other => format!(
                     "its spec.schedulerName is {other}, and that scheduler has not called this \
                      extender for it"
