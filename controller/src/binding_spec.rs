@@ -4,6 +4,7 @@ use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingStatus, ObjectReference,
 };
 use tautline_core::{
+    binding::OFFER_LABEL,
     index::{OfferEntry, Snapshot},
     model,
     reference::Reference,
@@ -23,6 +24,8 @@ pub(crate) struct BindingSpec {
     pub offer: Arc<str>,
     /// The UID of the offer that owns it; empty without an owner.
     pub owner: Box<str>,
+    /// It has the label of its offer; the controller deletes no other.
+    pub labelled: bool,
     /// It is being deleted and a finalizer keeps it.
     pub terminating: bool,
     pub targets: BTreeMap<Arc<str>, Reference>,
@@ -32,18 +35,17 @@ impl From<&ConstraintPolicyBinding> for BindingSpec {
     fn from(binding: &ConstraintPolicyBinding) -> Self {
         let meta = &binding.metadata;
         let text = |t: &Option<String>| t.as_deref().unwrap_or_default().to_owned();
-        let owner = meta
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|o| o.kind == "ConstraintPolicyOffer" && o.controller == Some(true))
-            .map(|o| o.uid.as_str());
+        // Turnbuckle's owner references are not of a controller.
+        let mut owners = meta.owner_references.iter().flatten();
+        let owner = owners.find(|o| o.kind == "ConstraintPolicyOffer");
+        let label = meta.labels.as_ref().and_then(|l| l.get(OFFER_LABEL));
         Self {
             namespace: text(&meta.namespace).into(),
             name: text(&meta.name).into(),
             uid: text(&meta.uid).into(),
             offer: binding.spec.offer.as_str().into(),
-            owner: owner.unwrap_or_default().into(),
+            owner: owner.map_or("", |o| &*o.uid).into(),
+            labelled: label == Some(&binding.spec.offer),
             terminating: meta.deletion_timestamp.is_some(),
             targets: binding
                 .spec
@@ -115,10 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn binding_spec_is_owned_by_the_controlling_offer_alone() {
+    fn binding_spec_is_owned_by_an_offer() {
         assert_eq!(&*owned_by("ConstraintPolicyOffer", true), "uid-of-o");
-        assert_eq!(&*owned_by("ConstraintPolicyOffer", false), "");
+        assert_eq!(&*owned_by("ConstraintPolicyOffer", false), "uid-of-o");
         assert_eq!(&*owned_by("Deployment", true), "");
+    }
+
+    #[test]
+    fn binding_spec_is_labelled_with_its_own_offer() {
+        let labelled =
+            |offer: &str| spec(json!({"name": "b", "labels": {OFFER_LABEL: offer}})).labelled;
+        assert!(labelled("o"));
+        assert!(!labelled("other"));
+        assert!(!spec(json!({"name": "b"})).labelled);
     }
 
     #[test]

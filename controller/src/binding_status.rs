@@ -52,6 +52,12 @@ pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
     }
 }
 
+/// The condition Compliant holds.
+pub(crate) fn is_in_range(status: &BindingStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|c| c.type_ == COMPLIANT && c.status == "True")
+}
+
 pub(crate) fn next_status(
     before: &BindingStatus,
     evaluation: Evaluation,

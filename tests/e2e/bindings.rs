@@ -41,6 +41,61 @@ fn target(name: &str, kind: &str, api_version: &str, app: &str) -> serde_json::V
            "labelSelector": {"matchLabels": {"app": app}}})
 }
 
+/// A binding as Turnbuckle makes it: its owner is no controller.
+fn of_turnbuckle(name: &str, owner: &str) -> serde_json::Value {
+    let reference = |name: &str| json!({"cluster": "", "namespace": "default", "apiVersion": "v1", "kind": "Pod", "name": name});
+    json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+        "metadata": {"name": name, "namespace": "default",
+            "labels": {"constraint.ciena.io/constraintPolicyOffer": "gold-offer"},
+            "ownerReferences": [{"apiVersion": "constraint.ciena.com/v1alpha1",
+                "kind": "ConstraintPolicyOffer", "name": "gold-offer", "uid": owner}]},
+        "spec": {"offer": "gold-offer", "targets": {
+            "source": reference("client"), "destination": reference("server")}}})
+}
+
+#[tokio::test]
+async fn controller_takes_over_the_bindings_of_turnbuckle() {
+    let mut world = GovernedCluster::start(&[("n1", 1)], &[]).await.unwrap();
+    let client = world.client().clone();
+    world.controllers[0].process.kill();
+    for (name, app) in [("client", "hello-client"), ("server", "hello-server")] {
+        objects::pod(&client, "default", name, app).await.unwrap();
+    }
+    let spec = json!({"targets": [target("source", "Pod", "v1", "hello-client"),
+                                  target("destination", "Pod", "v1", "hello-server")],
+                      "policies": [RULE], "period": "1s"});
+    workloads::offer(&client, "default", "gold-offer", spec)
+        .await
+        .unwrap();
+    let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
+    let owner = offers.get("gold-offer").await.unwrap().uid().unwrap();
+    let needed = of_turnbuckle("gold-offer-86cd9f9ddf", &owner);
+    let mut unlabelled = of_turnbuckle("gold-offer-mine", &owner);
+    unlabelled["metadata"]["labels"] = json!({});
+    for binding in [needed, of_turnbuckle("gold-offer-old", &owner), unlabelled] {
+        objects::apply_one(&client, binding).await.unwrap();
+    }
+    let bindings: Api<ConstraintPolicyBinding> = Api::default_namespaced(client.clone());
+    let before = bindings.get("gold-offer-86cd9f9ddf").await.unwrap().uid();
+
+    world.controllers[0].restart().await.unwrap();
+    // The one that is not needed goes; the one without the label is not the controller's.
+    let names = ["gold-offer-86cd9f9ddf", "gold-offer-mine"];
+    let left = |b: &ConstraintPolicyBinding| names.contains(&&*b.name_any());
+    world
+        .wait_for_bindings("gold-offer", 2, "the old one is deleted", left)
+        .await;
+    let condition = async || {
+        let binding = bindings.get("gold-offer-86cd9f9ddf").await.ok()?;
+        (compliance_of(&binding) == "Compliant").then_some(binding)
+    };
+    let after = eventually("it is evaluated", PATIENCE, condition, async || {
+        world.state("gold-offer").await
+    })
+    .await;
+    assert_eq!(after.uid(), before, "the same object");
+}
+
 #[tokio::test]
 async fn controller_creates_the_bindings_of_offers() {
     let world = GovernedCluster::start(&[("n1", 1), ("n2", 2)], &["--max-bindings=20"])
@@ -65,7 +120,7 @@ async fn controller_creates_the_bindings_of_offers() {
         .wait_for_compliance("gold-offer", 1, "Compliant")
         .await;
     let one = &workloads::bindings(client, "default", "gold-offer").await[0];
-    assert_eq!(one.name_any(), "gold-offer-55459cd77c");
+    assert_eq!(one.name_any(), "gold-offer-86cd9f9ddf");
     assert_eq!(one.labels().len(), 1);
     assert_eq!(
         one.labels()["constraint.ciena.io/constraintPolicyOffer"],
@@ -114,7 +169,7 @@ async fn controller_creates_the_bindings_of_offers() {
         .await;
     let bindings: Api<ConstraintPolicyBinding> = Api::default_namespaced(client.clone());
     bindings
-        .delete("gold-offer-55459cd77c", &DeleteParams::default())
+        .delete("gold-offer-86cd9f9ddf", &DeleteParams::default())
         .await
         .unwrap();
     world

@@ -1,12 +1,15 @@
 //! Providers in other languages, and peers with Turnbuckle's contract only.
 
 use std::{
-    io::{BufRead, BufReader},
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Seek, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::Arc,
 };
 
 use serde_json::{Value, json};
+use tautline_core::{Reference, binding::binding_name};
 use tautline_sdk::testkit;
 use tautline_tests::{objects, root};
 
@@ -57,6 +60,60 @@ fn command(program: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args);
     command
+}
+
+/// Fifty random tuples of up to three targets, some without a cluster or a namespace.
+fn tuples() -> Vec<(String, BTreeMap<Arc<str>, Reference>)> {
+    let mut random = fastrand::Rng::with_seed(39);
+    let mut word = move |least: usize| {
+        let length = random.usize(least..9);
+        std::iter::repeat_with(|| random.lowercase())
+            .take(length)
+            .collect::<String>()
+    };
+    let kinds = ["Pod", "Endpoints", "NetworkService"];
+    let mut one = |i: usize| {
+        let target = |j: usize| {
+            let reference = Reference {
+                cluster: word(0),
+                namespace: word(0),
+                api_version: word(1) + "/v1",
+                kind: kinds[(i + j) % kinds.len()].to_owned(),
+                name: word(1),
+            };
+            (word(3).into(), reference)
+        };
+        let targets: BTreeMap<_, _> = (0..=i % 3).map(target).collect();
+        (format!("offer-{i}"), targets)
+    };
+    (0..50).map(&mut one).collect()
+}
+
+#[test]
+fn bindings_have_turnbuckles_names() {
+    let tuples = tuples();
+    let line = |(offer, targets): &(String, BTreeMap<Arc<str>, Reference>)| {
+        let parts = |(target, r): (&Arc<str>, &Reference)| {
+            let parts = json!([r.cluster, r.namespace, r.api_version, r.kind, r.name]);
+            (target.to_string(), parts)
+        };
+        let targets: BTreeMap<_, _> = targets.iter().map(parts).collect();
+        json!({"offer": offer, "targets": targets}).to_string()
+    };
+    let mut input = tempfile::tempfile().unwrap();
+    for tuple in &tuples {
+        writeln!(input, "{}", line(tuple)).unwrap();
+    }
+    input.rewind().unwrap();
+    let peer = go("tests/turnbuckle-peer");
+    let printed = command(&peer, &["names"]).stdin(input).output().unwrap();
+    assert!(printed.status.success(), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    let names: Vec<String> = tuples
+        .iter()
+        .map(|(offer, targets)| binding_name(offer, targets))
+        .collect();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), names);
 }
 
 #[tokio::test]

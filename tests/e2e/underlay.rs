@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::DeleteParams};
 use serde_json::json;
+use tautline_api::constraint::ConstraintPolicyBinding;
 use tautline_example_underlay::{Underlay, Verb, serve};
 use tautline_tests::{PATIENCE, eventually, objects, workloads};
 
@@ -109,6 +110,18 @@ async fn underlay_allocates_mitigates_and_releases() {
     .await;
     world.judge.set(&[("n1", -1), ("n2", 4)]);
     world.wait_for_compliance("web", 1, "Compliant").await;
+    let forgotten = |b: &ConstraintPolicyBinding| {
+        let status = b.status.as_ref();
+        status.is_some_and(|s| s.last_mitigated_timestamp.is_none())
+    };
+    world
+        .wait_for_bindings(
+            "web",
+            1,
+            "the mitigation ends with the violation",
+            forgotten,
+        )
+        .await;
 
     // A pod placed without the underlay, and mitigated by it: it holds the new allocation.
     world.judge.set(&[("n1", 2), ("n2", 4)]);

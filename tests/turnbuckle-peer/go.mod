@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
+	k8s.io/apimachinery v0.36.3
 )
 
 require (

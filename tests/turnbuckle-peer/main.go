@@ -4,6 +4,7 @@
 //
 //	turnbuckle-peer serve [-listen 127.0.0.1:0]
 //	turnbuckle-peer call ADDR
+//	turnbuckle-peer names < TUPLES
 package main
 
 //go:generate python3 -m grpc_tools.protoc -I. --go_out=ruleprovider --go_opt=paths=source_relative --go-grpc_out=ruleprovider --go-grpc_opt=paths=source_relative ruleprovider.proto
@@ -14,8 +15,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +28,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/rand"
 	pb "tautline.io/tests/turnbuckle-peer/ruleprovider"
 )
 
@@ -127,13 +133,39 @@ func call(addr string) error {
 	})
 }
 
+// names prints the name that Turnbuckle gives to a binding, for each tuple in the input: the hash is of
+// the references in the order of their targets, each with all five parts.
+func names(input io.Reader) error {
+	tuples := json.NewDecoder(input)
+	for {
+		var tuple struct {
+			Offer string
+			// Cluster, namespace, API version, kind and name, by target.
+			Targets map[string][5]string
+		}
+		if err := tuples.Decode(&tuple); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		hash := fnv.New32a()
+		for _, target := range slices.Sorted(maps.Keys(tuple.Targets)) {
+			parts := tuple.Targets[target]
+			io.WriteString(hash, strings.Join(parts[:], ":"))
+		}
+		fmt.Println(tuple.Offer + "-" + rand.SafeEncodeString(fmt.Sprint(hash.Sum32())))
+	}
+}
+
 func main() {
-	err := errors.New("usage: turnbuckle-peer serve [-listen ADDR] | call ADDR")
+	err := errors.New("usage: turnbuckle-peer serve [-listen ADDR] | call ADDR | names < TUPLES")
 	switch args := os.Args[1:]; {
 	case len(args) > 0 && args[0] == "serve":
 		err = serve(args[1:])
 	case len(args) == 2 && args[0] == "call":
 		err = call(args[1])
+	case len(args) == 1 && args[0] == "names":
+		err = names(os.Stdin)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -142,10 +142,10 @@ mod tests {
                 name: "default".into(),
                 kind: TargetKind::Pod,
                 api_version: "v1".into(),
-                selector: Some(Selector {
+                selector: Selector {
                     match_labels: vec![("app".into(), "web".into())],
                     match_expressions: Vec::new(),
-                }),
+                },
             }],
             policies: vec!["near".into()],
             period: std::time::Duration::from_secs(60),

@@ -22,6 +22,7 @@ use tautline_runtime::api_call::{self, ApiCallError};
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
+    binding_status::is_in_range,
     reconciler::{NewBinding, OfferStatusWrite},
     write_error::WriteError,
 };
@@ -112,13 +113,14 @@ pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), 
     within(api.delete(&binding.name, &params)).await.map(|_| ())
 }
 
-/// Writes a binding's status without the time of its mitigation.
+/// Writes a binding's status without the time of its mitigation, which ends with the violation.
 pub(super) async fn binding_status(
     client: Client,
     binding: &BindingSpec,
     status: &BindingStatus,
 ) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
+    let recovered = status.last_mitigated_timestamp.is_some() && is_in_range(status);
     let status = BindingStatus {
         last_mitigated_timestamp: None,
         ..status.clone()
@@ -128,7 +130,16 @@ pub(super) async fn binding_status(
         "metadata": {"name": &*binding.name, "uid": binding.uid},
         "status": status,
     });
-    apply(&api, &binding.name, MANAGER, patch).await
+    apply(&api, &binding.name, MANAGER, patch).await?;
+    if recovered {
+        // Not by apply: Turnbuckle may own the field.
+        let patch = json!({
+            "metadata": {"uid": binding.uid}, "status": {"lastMitigatedTimestamp": null},
+        });
+        let params = PatchParams::default();
+        within(api.patch_status(&binding.name, &params, &Patch::Merge(patch))).await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn note_mitigation(

@@ -79,7 +79,7 @@ fn context(client: Client) -> Arc<Context> {
             name: "default".into(),
             kind: TargetKind::Pod,
             api_version: String::new(),
-            selector: Some(Selector::default()),
+            selector: Selector::default(),
         }],
         policies: vec!["absent".into()],
         ..Offer::default()

@@ -27,7 +27,7 @@ const MAX_FAILURES: u32 = 16;
 #[derive(Default)]
 struct Diff {
     changes: VecDeque<BindingChange>,
-    /// A desired binding whose name another offer's binding has.
+    /// A desired binding whose name a binding of somebody else has.
     foreign: Option<String>,
 }
 
@@ -49,7 +49,7 @@ fn diff<'a>(
             Some(targets) => !own || *targets != spec.targets,
             None => !own || all_listed,
         };
-        if delete && !spec.terminating && !waits(&spec.key()) {
+        if delete && spec.labelled && !spec.terminating && !waits(&spec.key()) {
             let change = BindingChange::Delete(Arc::clone(spec));
             diff.changes.push_back(change);
         }
@@ -68,7 +68,13 @@ fn diff<'a>(
                 let change = BindingChange::Create(Arc::new(new));
                 diff.changes.push_back(change);
             }
-            Some(spec) if spec.offer != offer.name => diff.foreign = Some(name),
+            Some(spec) if spec.offer != offer.name || !spec.labelled => {
+                // Without the label, but with the owner and the targets, it does as well.
+                let fits = *spec.owner == *offer.uid && spec.targets == targets;
+                if !fits {
+                    diff.foreign = Some(name);
+                }
+            }
             // One with other targets is being deleted, and created again after that.
             Some(_) => {}
         }
@@ -128,7 +134,7 @@ impl BindingReconciler {
         state.changes = diff.changes;
         if let Some(name) = diff.foreign {
             let text = format!(
-                "ConstraintPolicyBinding {name} exists and belongs to another offer; delete it"
+                "ConstraintPolicyBinding {name} exists and does not belong to this offer; delete it"
             );
             self.fail(offer_key, text, now);
         }

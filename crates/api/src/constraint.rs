@@ -245,8 +245,7 @@ pub struct OfferTarget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub mode: Option<String>,
-    /// Selects objects in the offer's namespace. An empty selector selects all of them, a
-    /// missing one selects none.
+    /// Selects objects in the offer's namespace. An empty or missing selector selects all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 }

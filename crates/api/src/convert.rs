@@ -221,11 +221,11 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
                 constraint::TargetKind::NetworkService => TargetKind::NetworkService,
             },
             api_version,
-            selector: t
-                .label_selector
-                .as_ref()
-                .map(|s| selector(&format!("{field}.labelSelector"), s))
-                .transpose()?,
+            // Without one Turnbuckle selects every object of the kind.
+            selector: match &t.label_selector {
+                Some(s) => selector(&format!("{field}.labelSelector"), s)?,
+                None => Selector::default(),
+            },
         });
     }
     Ok(Offer {

@@ -63,9 +63,7 @@ impl PodConstraints {
 
     /// Whether the pod in question would be a peer of `of` once it has a node.
     pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
-        let selects = |t: &Target| {
-            t.kind == TargetKind::Pod && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
-        };
+        let selects = |t: &Target| t.kind == TargetKind::Pod && t.selector.matches(&pod.labels);
         let mut targets = self.offer.targets.iter().enumerate();
         *pod.namespace == *self.offer.namespace
             && *pod.name != of.name
@@ -121,9 +119,7 @@ fn governing_targets<'a>(
     offer: &'a Offer,
     pod: &'a PodIdentity,
 ) -> impl Iterator<Item = usize> + 'a {
-    let selects = |t: &Target| {
-        t.kind == TargetKind::Pod && t.selector.as_ref().is_some_and(|s| s.matches(&pod.labels))
-    };
+    let selects = |t: &Target| t.kind == TargetKind::Pod && t.selector.matches(&pod.labels);
     offer
         .targets
         .iter()

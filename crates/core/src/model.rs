@@ -301,8 +301,8 @@ pub struct Target {
     pub kind: TargetKind,
     /// Their API version, for kinds that Kubernetes does not define.
     pub api_version: String,
-    /// `None` selects nothing and an empty selector everything, as in Kubernetes.
-    pub selector: Option<Selector>,
+    /// An empty one selects every object of the kind.
+    pub selector: Selector,
 }
 
 /// The kind of the objects that a target selects.

@@ -96,10 +96,10 @@ fn govern(store: &ClusterStore, namespace: &str) {
         name: name.into(),
         kind: TargetKind::Pod,
         api_version: "v1".into(),
-        selector: Some(Selector {
+        selector: Selector {
             match_labels: vec![("app".into(), "web".into())],
             ..Selector::default()
-        }),
+        },
     };
     store.apply(Object::Offer(Offer {
         namespace: namespace.into(),

@@ -84,7 +84,7 @@ fn target(name: &str, app: &str) -> Target {
         name: name.into(),
         kind: TargetKind::Pod,
         api_version: "v1".into(),
-        selector: Some(selector),
+        selector,
     }
 }
 

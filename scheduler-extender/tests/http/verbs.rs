@@ -96,7 +96,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
             name: "default".into(),
             kind: TargetKind::Pod,
             api_version: "v1".into(),
-            selector: Some(selector),
+            selector,
         }],
         policies: vec!["near".into()],
         period: Duration::from_secs(60),

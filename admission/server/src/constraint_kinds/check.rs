@@ -75,8 +75,10 @@ fn offer(
 ) -> Checked {
     let mut offer: ConstraintPolicyOffer = typed(object)?;
     in_namespace(&mut offer.metadata, namespace);
-    let offer = convert::offer(&offer).map_err(|e| e.to_string())?;
-    Ok(warnings::offer(&offer, snapshot, trusted))
+    let converted = convert::offer(&offer).map_err(|e| e.to_string())?;
+    let mut warnings = warnings::offer(&converted, snapshot, trusted);
+    warnings.extend(warnings::targets(&offer.spec.targets));
+    Ok(warnings)
 }
 
 fn binding(object: &Value, namespace: &str, snapshot: &Snapshot) -> Checked {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tautline_api::constraint::OfferTarget;
 use tautline_core::{
     Snapshot,
     model::{Offer, Policy, TargetKind},
@@ -62,18 +63,9 @@ pub(crate) fn offer(
     }
     for (i, target) in offer.targets.iter().enumerate() {
         let at = format!("spec.targets[{i}] ({})", target.name);
-        match (target.kind, &target.selector) {
-            (_, None) => {
-                warnings.push(format!(
-                    "{at}: selects nothing without a labelSelector; {{}} selects all"
-                ));
-            }
-            (TargetKind::Pod | TargetKind::Endpoint, Some(_)) => {
-                if !snapshot.selects_any(namespace, target) {
-                    warnings.push(format!("{at}: selects nothing in {namespace} now"));
-                }
-            }
-            (TargetKind::Cluster | TargetKind::NetworkService, Some(_)) => {}
+        let is_listed = matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
+        if is_listed && !snapshot.selects_any(namespace, target) {
+            warnings.push(format!("{at}: selects nothing in {namespace} now"));
         }
         if target.api_version.is_empty()
             && !matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint)
@@ -82,6 +74,19 @@ pub(crate) fn offer(
         }
     }
     warnings
+}
+
+/// Targets that select more than their author may mean.
+pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
+    let all = targets.iter().enumerate();
+    let all = all.filter(|(_, target)| target.label_selector.is_none());
+    all.map(|(i, target)| {
+        let (name, kind) = (target.name.as_deref().unwrap_or("default"), target.kind);
+        format!(
+            "spec.targets[{i}] ({name}): selects every {kind:?} of the namespace without a \
+             labelSelector; write {{}} if you mean that"
+        )
+    })
 }
 
 pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {

@@ -32,6 +32,7 @@ fn foreign(name: &str, offer: &str, owner: &str) -> BindingSpec {
         uid: format!("foreign-{name}").into(),
         offer: offer.into(),
         owner: owner.into(),
+        labelled: true,
         terminating: false,
         targets: BTreeMap::new(),
     }
@@ -218,6 +219,38 @@ fn compare_deletes_a_binding_that_names_the_offer_and_is_not_owned_by_it() {
 }
 
 #[test]
+fn compare_leaves_a_binding_without_the_offers_label_alone() {
+    let mut world = World::with_bindings(1);
+    let stranger = BindingSpec {
+        labelled: false,
+        ..foreign("stranger", "o", "")
+    };
+    world.observe(stranger, BindingStatus::default());
+    world.advance_secs(5);
+    assert!(world.deleted().is_empty());
+}
+
+#[test]
+fn compare_reports_a_name_that_a_binding_without_the_label_has() {
+    let mut world = World::leading();
+    let name = name_of("o", &[("default", "web-0")]);
+    let unlabelled = BindingSpec {
+        labelled: false,
+        ..foreign(&name, "o", "")
+    };
+    world.observe(unlabelled, BindingStatus::default());
+    world.add_pods(1);
+    world.put(Object::Offer(offer("o")));
+    world.sync();
+    assert!(world.created().is_empty() && world.deleted().is_empty());
+    let warning = &world.warnings[0];
+    assert!(
+        warning.contains("does not belong to this offer"),
+        "{warning}"
+    );
+}
+
+#[test]
 fn compare_deletes_a_binding_of_an_earlier_offer_of_the_name() {
     let mut world = World::with_bindings(1);
     world.put(Object::Offer(Offer {
@@ -306,7 +339,7 @@ fn compare_reports_a_name_that_another_offers_binding_has() {
     assert_eq!(world.created(), [other], "the others are created");
     assert!(world.deleted().is_empty());
     let text = format!(
-        "WriteRefused: ConstraintPolicyBinding {name} exists and belongs to another offer; \
+        "WriteRefused: ConstraintPolicyBinding {name} exists and does not belong to this offer; \
          delete it"
     );
     assert_eq!(world.warnings, [text.as_str()]);
@@ -371,7 +404,7 @@ fn compare_runs_once_for_many_creations() {
 fn compare_gives_colliding_names_a_number() {
     // Found by trying numbers: both references hash alike.
     let mut world = World::leading();
-    for name in ["p695191", "p1006000"] {
+    for name in ["p579599", "p762382"] {
         world.put(Object::Pod(Pod {
             namespace: "default".into(),
             ..pod(name, "web")
@@ -389,7 +422,7 @@ fn compare_gives_colliding_names_a_number() {
 #[test]
 fn compare_keeps_colliding_bindings_apart_after_a_restart() {
     let mut world = World::leading();
-    for name in ["p695191", "p1006000"] {
+    for name in ["p579599", "p762382"] {
         world.put(Object::Pod(pod(name, "web")));
     }
     world.put(Object::Offer(offer("o")));

@@ -64,10 +64,10 @@ pub(super) fn target(name: &str, app: &str) -> Target {
         name: name.into(),
         kind: TargetKind::Pod,
         api_version: String::new(),
-        selector: Some(Selector {
+        selector: Selector {
             match_labels: vec![("app".into(), app.to_owned())],
             ..Selector::default()
-        }),
+        },
     }
 }
 
@@ -320,6 +320,7 @@ impl World {
                     uid: format!("binding-{}", self.uids).into(),
                     offer: Arc::clone(&new.offer.name),
                     owner: new.offer.uid.clone(),
+                    labelled: true,
                     terminating: false,
                     targets: new.targets.clone(),
                 };

@@ -224,6 +224,7 @@ fn creation_that_the_watch_reports_first_counts_once() {
         uid: "u".into(),
         offer: "o".into(),
         owner: "uid-of-o".into(),
+        labelled: true,
         terminating: false,
         targets: new.targets.clone(),
     };

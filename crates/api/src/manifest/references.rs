@@ -10,6 +10,9 @@ use tautline_core::{
 use super::{Finding, Item, Workload, path::FieldPath};
 use crate::{ConstraintPolicyOffer, Metadata, convert};
 
+const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
+                           the namespace; write one, or {} if you mean all";
+
 /// Finds offers without effect and workloads without their pods; `W` locates each object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
@@ -111,7 +114,12 @@ impl<'a> Known<'a> {
         // An offer that cannot be converted is an error already.
         let converted = convert::offer(offer).map(|o| o.targets);
         for (i, target) in converted.unwrap_or_default().iter().enumerate() {
-            if let Some(what) = self.target(namespace, target) {
+            let written = offer.spec.targets.get(i);
+            let what = match written.is_some_and(|t| t.label_selector.is_none()) {
+                true => Some(NO_SELECTOR.to_owned()),
+                false => self.target(namespace, target),
+            };
+            if let Some(what) = what {
                 wrong.push((targets.index(i).key("labelSelector"), what));
             }
         }
@@ -119,10 +127,7 @@ impl<'a> Known<'a> {
     }
 
     fn target(&self, namespace: &str, target: &Target) -> Option<String> {
-        let Some(selector) = &target.selector else {
-            let what = "no labelSelector, so the target selects nothing; write one, or {} for all";
-            return Some(what.to_owned());
-        };
+        let selector = &target.selector;
         let pods = self.pods.get(namespace).into_iter().flatten();
         let templates = self.templates.get(namespace).into_iter().flatten();
         let slices = self.slices.get(namespace).into_iter().flatten();

@@ -7,11 +7,7 @@ use crate::{
 };
 
 pub(super) fn selects_pod(target: &Target, pod: &Pod) -> bool {
-    target.kind == TargetKind::Pod
-        && target
-            .selector
-            .as_ref()
-            .is_some_and(|s| s.matches(&pod.labels))
+    target.kind == TargetKind::Pod && target.selector.matches(&pod.labels)
 }
 
 /// The objects that a target selects; `known` if they are equal, so that it does not look changed.
@@ -22,9 +18,7 @@ pub(super) fn members_of(
     known: &CowMap<Member>,
 ) -> CowMap<Member> {
     let mut members = CowMap::default();
-    let Some(selector) = &target.selector else {
-        return members;
-    };
+    let selector = &target.selector;
     let (api_version, kind) = target.selected_kind();
     if target.kind == TargetKind::Pod {
         for pod in now.pods.values().filter(|p| *p.namespace == *namespace) {

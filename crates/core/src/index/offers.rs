@@ -84,8 +84,8 @@ impl Offers {
 /// Twice with a list that two targets share.
 fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
-    for selector in pods.filter_map(|t| t.selector.as_ref()) {
-        match required_label(selector) {
+    for target in pods {
+        match required_label(&target.selector) {
             Some(label) => change(by_label.labels.entry(label).or_default()),
             None => change(&mut by_label.any),
         }

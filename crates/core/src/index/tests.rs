@@ -37,7 +37,7 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         name: (*app).into(),
         kind: TargetKind::Pod,
         api_version: "v1".into(),
-        selector: Some(selector(app)),
+        selector: selector(app),
     };
     Object::Offer(Offer {
         namespace: "ns".into(),
@@ -64,8 +64,8 @@ fn describe(index: &Index) -> Vec<String> {
     for app in ["web", "db"] {
         let labels: Labels = [("app", app)].into_iter().collect();
         let selects = |e: &&OfferEntry| {
-            let selectors = e.offer.targets.iter().filter_map(|t| t.selector.as_ref());
-            selectors.into_iter().any(|s| s.matches(&labels))
+            let mut targets = e.offer.targets.iter();
+            targets.any(|t| t.selector.matches(&labels))
         };
         let found: Vec<_> = s
             .candidate_offers("ns", &labels)
@@ -219,7 +219,7 @@ fn dynamic_objects_become_members() {
         name: name.into(),
         kind,
         api_version: "clusters.example.com/v1".into(),
-        selector: Some(Selector::default()),
+        selector: Selector::default(),
     };
     let mut index = Index::default();
     index.apply(Object::Offer(Offer {

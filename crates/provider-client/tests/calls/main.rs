@@ -115,7 +115,7 @@ fn cluster_index(addresses: &[(&str, u16)]) -> Index {
             name: "default".into(),
             kind: TargetKind::Pod,
             api_version: "v1".into(),
-            selector: Some(Selector::default()),
+            selector: Selector::default(),
         }],
         policies: vec!["p".into()],
         period: Duration::from_secs(60),

@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use http_body_util::Full;
 use kube::client::Body;
 use parking_lot::Mutex;
-use tautline_core::model::Target;
+use tautline_core::{model::Target, selector::Selector};
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
         name: group.as_str().into(),
         kind: TargetKind::Cluster,
         api_version: format!("{group}/v1"),
-        selector: None,
+        selector: Selector::default(),
     };
     Object::Offer(Offer {
         namespace: namespace.into(),

@@ -129,10 +129,10 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
             name: "default".into(),
             kind: model::TargetKind::Pod,
             api_version: "v1".into(),
-            selector: Some(Selector {
+            selector: Selector {
                 match_labels: vec![("app".into(), "governed".into())],
                 ..Selector::default()
-            }),
+            },
         }],
         policies: vec!["p".into()],
         period: Duration::from_secs(60),

@@ -147,10 +147,10 @@ fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
         name: app.into(),
         kind: model::TargetKind::Pod,
         api_version: "v1".into(),
-        selector: Some(Selector {
+        selector: Selector {
             match_labels: vec![("app".to_owned(), app.to_owned())],
             ..Selector::default()
-        }),
+        },
     };
     index.apply(Object::Offer(model::Offer {
         namespace: namespace.clone(),

@@ -42,7 +42,7 @@ fn objects(request: &str) -> Vec<Object> {
             name: "source".into(),
             kind: TargetKind::Pod,
             api_version: "v1".into(),
-            selector: Some(Selector::default()),
+            selector: Selector::default(),
         }],
         policies: vec!["gone".into(), "quarter".into()],
         ..Offer::default()

@@ -61,10 +61,10 @@ fn put_offer(provider: &Latency, kind: TargetKind, request: &str) {
         name: name.into(),
         kind,
         api_version: String::new(),
-        selector: Some(Selector {
+        selector: Selector {
             match_labels: vec![("app".into(), "evil".to_owned())],
             ..Selector::default()
-        }),
+        },
     };
     provider.store.apply(Object::Policy(Policy {
         namespace: "evil".into(),

@@ -35,10 +35,10 @@ pub(crate) fn offer(name: &str, apps: [&str; 2]) -> Object {
         name: app.into(),
         kind: TargetKind::Pod,
         api_version: String::new(),
-        selector: Some(Selector {
+        selector: Selector {
             match_labels: vec![("app".into(), app.to_owned())],
             ..Selector::default()
-        }),
+        },
     };
     Object::Offer(model::Offer {
         namespace: "shop".into(),
