@@ -8,6 +8,7 @@ use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
 use tautline_api::constraint::ConstraintPolicyBinding;
 use tautline_runtime::{
+    backoff::WatchBackoff,
     error_text::error_text,
     watch_changes::{Change, Changes},
 };
@@ -25,7 +26,7 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) -> Result<()> {
     let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
-    let stream = watcher(api, watcher::Config::default()).default_backoff();
+    let stream = watcher(api, watcher::Config::default()).backoff(WatchBackoff::default());
     let mut stream = std::pin::pin!(stream);
     let mut changes = Changes::default();
     loop {

@@ -20,6 +20,8 @@ pub mod tls;
 #[cfg(feature = "cluster")]
 pub mod api_call;
 #[cfg(feature = "cluster")]
+pub mod backoff;
+#[cfg(feature = "cluster")]
 pub mod cluster;
 #[cfg(feature = "cluster")]
 pub mod cluster_store;

@@ -8,6 +8,8 @@ use kube_runtime::{WatchStreamExt, watcher::watch_object};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use crate::backoff::WatchBackoff;
+
 /// Passes the object (`None` if absent) to `see` after each change; retries until `stop`.
 pub async fn watch_single<K>(
     api: Api<K>,
@@ -17,7 +19,7 @@ pub async fn watch_single<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut events = std::pin::pin!(watch_object(api, name).default_backoff());
+    let mut events = std::pin::pin!(watch_object(api, name).backoff(WatchBackoff::default()));
     loop {
         let event = tokio::select! {
             () = stop.cancelled() => return,

@@ -38,6 +38,7 @@ use protobuf::WatchSignal;
 
 use crate::{
     admin::Readiness,
+    backoff::WatchBackoff,
     cluster::Cluster,
     cluster_store::ClusterStore,
     error_text::error_text,
@@ -190,7 +191,7 @@ impl Watch<'_> {
         let mut on_event = self.event_handler(kind, convert);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
-            let events = watcher(api, watcher::Config::default()).default_backoff();
+            let events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::default());
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
                 on_event(event.map(guarded).map_err(Into::into));
@@ -370,7 +371,7 @@ pub fn watch_list<K>(
     let readiness = readiness.clone();
     let stop = tasks.stop_token();
     tasks.spawn(&format!("watch {name}"), async move {
-        let events = watcher(api, config).default_backoff();
+        let events = watcher(api, config).backoff(WatchBackoff::default());
         let mut events = std::pin::pin!(events);
         let (mut known, mut changes) = (BTreeMap::new(), Changes::default());
         while let Some(event) = next(&mut events, &stop).await {

@@ -63,13 +63,14 @@ impl SchemaCache {
         fetched.or_else(|| of(Schemas::bundled()))
     }
 
-    /// Waits at most 2 s: the schema of a kind that was just created may not be published yet. A
-    /// kind that has none by then is not waited for again until the next refresh.
+    /// Waits at most 2 s: the schema of a kind that was just created may not be published yet. For a
+    /// kind that had none by then it looks once, without waiting, until the next refresh.
     pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let is_missing = || self.kind(kind).is_none();
-        if !is_missing() || self.is_absent(kind) {
+        if !is_missing() {
             return;
         }
+        let look_once = self.is_absent(kind);
         let fetch = async {
             loop {
                 let guard = self.fetching.lock().await;
@@ -79,7 +80,7 @@ impl SchemaCache {
                 self.documents.write().entry(path_of(kind)).or_default();
                 self.refresh().await;
                 drop(guard);
-                if !is_missing() {
+                if look_once || !is_missing() {
                     return;
                 }
                 tokio::time::sleep(RETRY).await;
@@ -239,12 +240,24 @@ mod tests {
         let begun = Instant::now();
         cache.fetch_if_missing(&widget()).await;
         assert!(begun.elapsed() >= FETCH_TIMEOUT);
-        let asked = requests.load(Ordering::Relaxed);
+        let (asked, begun) = (requests.load(Ordering::Relaxed), Instant::now());
         cache.fetch_if_missing(&widget()).await;
-        assert_eq!(requests.load(Ordering::Relaxed), asked);
+        assert_eq!(requests.load(Ordering::Relaxed), asked + 1);
+        assert!(begun.elapsed() < RETRY);
         tokio::time::advance(REFRESH).await;
         cache.fetch_if_missing(&widget()).await;
         assert!(requests.load(Ordering::Relaxed) > asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fetch_finds_a_schema_that_was_absent_before() {
+        let (cache, requests) = publishing(Some(30));
+        let mut tries = 0;
+        while cache.kind(&widget()).is_none() {
+            cache.fetch_if_missing(&widget()).await;
+            tries += 1;
+            assert!(tries < 100, "{} requests", requests.load(Ordering::Relaxed));
+        }
     }
 
     #[test]

@@ -18,15 +18,12 @@ use kube::{
     Client, ResourceExt,
     api::{Request, WatchParams},
 };
-use kube_runtime::{
-    utils::Backoff,
-    watcher::{DefaultBackoff, Event},
-};
+use kube_runtime::{utils::Backoff, watcher::Event};
 use tautline_api::watched::{self, Watchable};
 use tokio_util::sync::CancellationToken;
 
 use super::Decoded;
-use crate::cluster::Cluster;
+use crate::{backoff::WatchBackoff, cluster::Cluster};
 use requests::{Gone, error_from, pages, send, within_deadline};
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +86,7 @@ async fn list_and_watch<K: Watchable>(
     on_event: &mut impl FnMut(Result<Event<Decoded<K>>>),
     on_signal: &impl Fn(WatchSignal),
 ) {
-    let mut backoff = DefaultBackoff::default();
+    let mut backoff = WatchBackoff::default();
     let mut version = None;
     loop {
         let done = match &mut version {

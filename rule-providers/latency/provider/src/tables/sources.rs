@@ -8,6 +8,7 @@ use kube_runtime::{WatchStreamExt, watcher};
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::{
     admin::Readiness,
+    backoff::WatchBackoff,
     tasks::Tasks,
     tls::FileChanges,
     watch_changes::{Change, Changes},
@@ -87,7 +88,8 @@ fn follow_labelled<U: Unit>(
     let config = watcher::Config::default()
         .labels(&format!("{label}=enabled"))
         .page_size(PAGE_SIZE);
-    let events = watcher(Api::<ConfigMap>::all(client.clone()), config).default_backoff();
+    let events =
+        watcher(Api::<ConfigMap>::all(client.clone()), config).backoff(WatchBackoff::default());
     readiness.expect(&name);
     let (readiness, stop) = (readiness.clone(), tasks.stop_token());
     tasks.spawn(&format!("watch {name}"), async move {
