@@ -7,10 +7,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tautline_admission::{
     App, Config,
-    certificates::Times,
     config::Certificate,
     webhooks::{self, Address},
 };
+use tautline_certificates::{Ca, Times};
 use tautline_gpu_sharing::Names;
 use tautline_runtime::{
     tasks::{self, Tasks},
@@ -159,7 +159,9 @@ fn config(args: Args) -> Result<Config> {
                 names,
                 times: Times {
                     lifetime: own.certificate_lifetime,
-                    overlap: own.certificate_overlap,
+                    ca: Ca::Published {
+                        overlap: own.certificate_overlap,
+                    },
                 },
             }
         }

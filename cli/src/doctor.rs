@@ -8,13 +8,14 @@ mod finding;
 mod fixtures;
 mod gather;
 mod rights;
-mod workload;
+pub(crate) mod workload;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use tautline_core::trust::OWN_NAMESPACE;
 
+pub(crate) use self::checks::version_of;
 use self::finding::Report;
 use crate::{
     EXIT_ERROR, EXIT_NO,

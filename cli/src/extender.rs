@@ -2,6 +2,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
+use tautline_certificates::{Ca, Times};
 use tautline_core::{answer::AnswerMode, model::ProviderUnavailable};
 use tautline_runtime::{
     cluster_store::ClusterStore,
@@ -9,13 +10,16 @@ use tautline_runtime::{
     tasks::{self, Tasks},
     tls::ServerFiles,
 };
-use tautline_scheduler_extender::{App, Config};
+use tautline_scheduler_extender::{App, Certificate, Config};
 
 use crate::{cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "deploy/scheduler/ has kube-scheduler's configuration; its httpTimeout must be above --deadline.\n\nExample:\n  tautline extender --tls-cert tls.crt --tls-key tls.key"
+    after_help = "deploy/scheduler/ has kube-scheduler's configuration; its httpTimeout must be above --deadline.\n\n\
+    Examples:\n  \
+    tautline extender --tls-secret tautline-extender-generated-tls   # a certificate by itself\n  \
+    tautline extender --tls-cert tls.crt --tls-key tls.key"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,6 +32,8 @@ pub(crate) struct Args {
     admin: SocketAddr,
     #[command(flatten)]
     tls: ServerTlsArgs,
+    #[command(flatten)]
+    generated: GeneratedArgs,
     /// Usable nodes that filter returns to kube-scheduler
     #[arg(long, value_enum, default_value_t)]
     answer: Answers,
@@ -72,7 +78,8 @@ pub(crate) struct Args {
     /// Memory for the records of /explain, in MiB; the oldest are dropped
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     explain_memory: usize,
-    /// Serve the bind verb too; allow only kube-scheduler then (--tls-client-ca)
+    /// Serve the bind verb too; allow only kube-scheduler then (--tls-client-ca,
+    /// --require-client-cert)
     #[arg(long)]
     bind: bool,
     /// Leave rejected pods to the scheduler's own retries where no controller runs
@@ -86,6 +93,46 @@ pub(crate) struct Args {
         env = "POD_NAMESPACE"
     )]
     namespace: String,
+}
+
+/// A generated certificate.
+#[derive(clap::Args, Clone, Debug)]
+struct GeneratedArgs {
+    /// Serve TLS with a certificate generated into this Secret, and rotated there; its ca.crt, valid
+    /// for ten years, is for kube-scheduler's tlsConfig
+    #[arg(long, value_name = "NAME", conflicts_with = "tls_cert")]
+    tls_secret: Option<String>,
+    /// More DNS names and IP addresses for the generated certificate
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        requires = "tls_secret"
+    )]
+    tls_name: Vec<String>,
+    /// Accept only clients with client.crt and client.key of the Secret
+    #[arg(long, requires = "tls_secret")]
+    require_client_cert: bool,
+    /// Lifetime of the generated certificate; it is replaced after two thirds of it
+    #[arg(long, default_value = "2160h", value_name = "TIME", value_parser = parse_duration)]
+    certificate_lifetime: Duration,
+}
+
+impl GeneratedArgs {
+    fn certificate(self, namespace: &str) -> Option<Certificate> {
+        let host = format!("tautline-extender.{namespace}.svc");
+        let own = [format!("{host}.cluster.local"), host];
+        Some(Certificate::Generated {
+            namespace: namespace.to_owned(),
+            secret: self.tls_secret?,
+            names: own.into_iter().chain(self.tls_name).collect(),
+            times: Times {
+                lifetime: self.certificate_lifetime,
+                ca: Ca::Copied,
+            },
+            client_auth: self.require_client_cert,
+        })
+    }
 }
 
 /// TLS of a server.
@@ -167,12 +214,14 @@ fn config(args: Args) -> Result<Config> {
         (Answers::Ties, None) => AnswerMode::Ties,
         (Answers::Decisive, None) => AnswerMode::Decisive,
     };
+    let files = args.tls.files().map(Certificate::Files);
+    let certificate = files.or_else(|| args.generated.certificate(&args.namespace));
     let limits = limits(args.request_memory, args.max_body)?;
     Ok(Config {
         limits,
         listen: args.listen,
         admin: args.admin,
-        tls: args.tls.files(),
+        certificate,
         answer,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         max_body_bytes: args.max_body << 20,

@@ -39,6 +39,7 @@ mod pod_name;
 mod program_name;
 mod provider;
 mod provider_args;
+mod reference;
 mod render;
 mod replica_args;
 mod replicas;
@@ -46,6 +47,7 @@ mod scope;
 mod simulate;
 mod table;
 mod tables;
+mod version;
 mod watch;
 
 use std::process::ExitCode;
@@ -114,6 +116,8 @@ enum Command {
     Latency(latency::Command),
     /// Check an installation: what is wrong, and the fix
     Doctor(doctor::Args),
+    /// Show the versions of this program, the API server and Tautline's servers
+    Version(version::Args),
     /// Explain why a pod is on its node, or pending, from a running extender's records
     Explain(explain::Args),
     /// Compare placement policies on a trace, or show what else fits on your nodes
@@ -127,6 +131,9 @@ enum Command {
     Completion(completion::Args),
     /// Write manual pages
     Man(completion::ManArgs),
+    /// Write the reference of commands and kinds as Markdown
+    #[command(hide = true)]
+    Reference(reference::Args),
     /// Run the scheduler extender
     Extender(extender::Args),
     /// Run the controller: bindings, their evaluation, violations
@@ -152,6 +159,7 @@ impl Cli {
                 Command::Get(_)
                 | Command::Describe(_)
                 | Command::Doctor(_)
+                | Command::Version(_)
                 | Command::Watch(_)
                 | Command::Gpu(_)
                 | Command::Latency(_)
@@ -217,12 +225,14 @@ pub fn run() -> ExitCode {
         Command::Gpu(command) => runtime.block_on(gpu::run(command)),
         Command::Latency(command) => runtime.block_on(latency::run(command)),
         Command::Doctor(args) => runtime.block_on(doctor::run(args)),
+        Command::Version(args) => done(runtime.block_on(version::run(args))),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Check(command) => check::run(command),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Completion(args) => done(completion::run(&args)),
         Command::Man(args) => done(completion::man(&args)),
+        Command::Reference(args) => done(reference::run(&args)),
         Command::Extender(args) => done(runtime.block_on(extender::run(args))),
         Command::Controller(args) => done(runtime.block_on(controller::run(args))),
         Command::Admission(args) => done(runtime.block_on(admission::run(args))),

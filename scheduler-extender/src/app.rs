@@ -14,7 +14,6 @@ use tautline_runtime::{
     events::{self, Queue},
     http,
     tasks::Tasks,
-    tls::{ServerFiles, ServerTls},
     watch::{Watch, WatchMetrics},
 };
 use tokio::net::TcpListener;
@@ -29,8 +28,11 @@ use crate::{
     metrics::Metrics,
     plans::PlanCache,
     requeue, server,
+    serving::Serving,
     state::State,
 };
+
+const CERTIFICATE: &str = "certificate";
 
 /// An extender whose ports are bound.
 pub struct App {
@@ -39,7 +41,7 @@ pub struct App {
     event_queue: Queue,
     listener: TcpListener,
     admin: TcpListener,
-    tls: Option<ServerTls>,
+    serving: Serving,
     registry: Registry,
     readiness: Readiness,
 }
@@ -61,17 +63,16 @@ impl App {
         let provider_metrics = tautline_provider_client::Metrics::default();
         provider_metrics.register(&mut registry);
         let providers = ProviderClient::new(config.providers.clone(), provider_metrics)?;
-        let alpn = vec!["http/1.1"];
-        let tls = match &config.tls {
-            Some(files) => Some(ServerTls::load(ServerFiles {
-                alpn,
-                ..files.clone()
-            })?),
-            None => None,
-        };
+        let readiness = Readiness::default();
+        let client = cluster.as_ref().map(|c| c.client());
+        let serving = Serving::new(config.certificate.as_ref(), client, &mut registry)?;
+        if matches!(serving, Serving::Generated(_)) {
+            readiness.expect(CERTIFICATE);
+        }
         if config.bind && !config.authenticates_clients() {
             tracing::warn!(
-                "--bind without --tls-client-ca: every client that reaches {} can have pods bound",
+                "--bind without --tls-client-ca or --require-client-cert: every client that \
+                 reaches {} can have pods bound",
                 config.listen
             );
         }
@@ -99,9 +100,9 @@ impl App {
             event_queue,
             listener,
             admin,
-            tls,
+            serving,
             registry,
-            readiness: Readiness::default(),
+            readiness,
         })
     }
 
@@ -162,9 +163,7 @@ impl App {
             providers.watch_tls_files(tls_stop).await;
             Ok(())
         });
-        if let Some(tls) = self.tls.clone() {
-            tasks.spawn("TLS", tls.watch_files(stop.clone()));
-        }
+        let tls = self.serving.spawn(tasks);
         let admin_state = Arc::clone(&state);
         let extra = move |request: Request<http::Body>| {
             let state = Arc::clone(&admin_state);
@@ -181,8 +180,13 @@ impl App {
                 stop.clone(),
             ),
         );
-        let (listener, tls, readiness) = (self.listener, self.tls, self.readiness);
+        let (listener, readiness) = (self.listener, self.readiness);
         tasks.spawn("extender", async move {
+            let tls = tokio::select! {
+                tls = tls => tls?,
+                () = stop.cancelled() => return Ok(()),
+            };
+            readiness.done(CERTIFICATE);
             // Before the first sync every pod would look ungoverned; until then the
             // scheduler's connections wait in the listen queue.
             tokio::select! {

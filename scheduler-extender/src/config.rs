@@ -4,9 +4,30 @@ use std::{
     time::Duration,
 };
 
+use tautline_certificates::Times;
 use tautline_core::{answer::AnswerMode, names::EXEMPT_NAMESPACES, trust::OWN_NAMESPACE};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
+
+/// Where the certificate for kube-scheduler comes from.
+#[derive(Clone, Debug)]
+pub enum Certificate {
+    /// Files, always with ALPN `http/1.1`.
+    Files(ServerFiles),
+    /// Generated, and shared by the replicas in a Secret. Needs a cluster.
+    Generated {
+        /// Namespace of the Secret.
+        namespace: String,
+        /// Its name. `ca.crt`, `client.crt` and `client.key` are for kube-scheduler.
+        secret: String,
+        /// DNS names and IP addresses that the certificate is for.
+        names: BTreeSet<String>,
+        /// Its lifetime, and how kube-scheduler learns the CA.
+        times: Times,
+        /// Accept only clients with the Secret's `client.crt`.
+        client_auth: bool,
+    },
+}
 
 /// The configuration of the extender.
 #[derive(Clone, Debug)]
@@ -15,8 +36,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Address of `/livez`, `/readyz`, `/metrics` and `/explain`, without TLS.
     pub admin: SocketAddr,
-    /// TLS of `listen`, always with ALPN `http/1.1`; `None`: plain HTTP.
-    pub tls: Option<ServerFiles>,
+    /// TLS of `listen`; `None`: plain HTTP.
+    pub certificate: Option<Certificate>,
     /// Which of the usable nodes filter returns.
     pub answer: AnswerMode,
     /// Namespaces whose pods are always ungoverned.
@@ -51,7 +72,7 @@ impl Default for Config {
         Self {
             listen: (Ipv6Addr::UNSPECIFIED, 8888).into(),
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
-            tls: None,
+            certificate: None,
             answer: AnswerMode::Ties,
             exempt_namespaces: EXEMPT_NAMESPACES.map(str::to_owned).into(),
             max_body_bytes: 32 << 20,
@@ -74,6 +95,10 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn authenticates_clients(&self) -> bool {
-        self.tls.as_ref().is_some_and(|f| f.client_ca.is_some())
+        match &self.certificate {
+            Some(Certificate::Files(files)) => files.client_ca.is_some(),
+            Some(Certificate::Generated { client_auth, .. }) => *client_auth,
+            None => false,
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! Modules depend on those below them only:
 //!
 //! ```text
-//! app                                        process: ports, tasks
+//! app  serving                               process: ports, tasks, certificate
 //! server  admin  requeue                     HTTP verbs, /explain, requeue of rejected pods
 //! filter  prioritize  preempt  bind          verbs
 //! planning                                   plans a pod: rules, then underlay
@@ -34,11 +34,15 @@ mod preempt;
 mod prioritize;
 mod requeue;
 mod server;
+mod serving;
 mod state;
 mod underlay;
 mod wire;
 
-pub use self::{app::App, config::Config};
+pub use self::{
+    app::App,
+    config::{Certificate, Config},
+};
 
 /// Parses bytes as every kind of request, for the fuzz target and the replay of its corpus.
 #[doc(hidden)]

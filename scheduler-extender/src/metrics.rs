@@ -1,10 +1,11 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
         counter::Counter,
         family::Family,
+        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -36,6 +37,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
     seconds: Family<Verb, Histogram, fn() -> Histogram>,
+    last: Family<Verb, Gauge>,
     pods: Family<Outcome, Counter>,
     pub(crate) single_node_answers: Counter,
     placement_waits: Family<Outcome, Histogram, fn() -> Histogram>,
@@ -52,6 +54,7 @@ impl Metrics {
         let m = Self {
             requests: Family::default(),
             seconds: Family::new_with_constructor(seconds),
+            last: Family::default(),
             pods: Family::default(),
             single_node_answers: Counter::default(),
             placement_waits: Family::new_with_constructor(seconds),
@@ -71,6 +74,11 @@ impl Metrics {
             "extender_request_seconds",
             "Duration of requests by verb",
             m.seconds.clone(),
+        );
+        r.register(
+            "extender_last_request_timestamp_seconds",
+            "End of the last request by verb, in Unix time",
+            m.last.clone(),
         );
         r.register(
             "extender_pods",
@@ -114,6 +122,11 @@ impl Metrics {
         self.seconds
             .get_or_create(&Verb { verb })
             .observe(took.as_secs_f64());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs();
+        self.last
+            .get_or_create(&Verb { verb })
+            .set(i64::try_from(now).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn pod(&self, outcome: &'static str) {

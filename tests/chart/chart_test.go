@@ -136,7 +136,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{"providerTLS: {serverSecret: s}", "providerTLS.serverSecret needs providerTLS.clientSecret"},
 		{"webhooks: {hostNetwork: true}", "10250 is the kubelet's"},
 		{"webhooks: {port: 9090}", "webhooks.port and webhooks.adminPort must differ"},
-		{existing + "extender: {bind: true}", "extender.bind in mode existing needs extender.tls.clientCA"},
+		{existing + "extender: {bind: true}", "extender.bind in mode existing needs extender.tls.requireClientCert"},
 	} {
 		_, err := Release{Values: values(t, test.values)}.Render()
 		if err == nil || !strings.Contains(err.Error(), test.fault) {
@@ -211,7 +211,7 @@ func chartFile(t *testing.T, name string) string {
 }
 
 const everything = `
-extender: {bind: true, tls: {clientCA: true}}
+extender: {bind: true, tls: {requireClientCert: true}}
 controller: {advertiseGate: true}
 webhooks: {gpuSlices: true, mutationPolicies: true, modelRegistry: true, adminPort: 9091}
 providers: {scripted: {enabled: true, rules: [cost]}}

@@ -35,7 +35,7 @@ func TestChartIsKustomization(t *testing.T) {
 	}{
 		{"deploy", asKustomize, []string{".", "webhooks"}},
 		{"network-policy", asKustomize + "networkPolicy: {enabled: true}", []string{".", "webhooks", "network-policy"}},
-		{"with-bind", asKustomize + "extender: {bind: true, tls: {clientCA: true}}", []string{"with-bind", "webhooks"}},
+		{"with-bind", asKustomize + "extender: {bind: true, tls: {requireClientCert: true}}", []string{"with-bind", "webhooks"}},
 		{"with-gate", asKustomize + "controller: {advertiseGate: true}", []string{"with-gate", "webhooks"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestNotesHaveSchedulerSample(t *testing.T) {
 	for sample, set := range map[string]string{
 		"all-pods.yaml":  "scheduler: {mode: existing}\nwebhooks: {governed: false}",
 		"gated.yaml":     "scheduler: {mode: existing}",
-		"gated-gpu.yaml": "scheduler: {mode: existing}\nextender: {bind: true, tls: {clientCA: true}}",
+		"gated-gpu.yaml": "scheduler: {mode: existing}\nextender: {bind: true, tls: {requireClientCert: true}}",
 	} {
 		_, rendered := render(t, Release{}, set)
 		_, configuration, ok := strings.Cut(rendered.Notes, "\n\n    apiVersion")

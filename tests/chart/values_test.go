@@ -59,8 +59,7 @@ var cases = []struct {
 		"ClusterRoleBinding/tautline-scheduler":                    "",
 		"Deployment/tautline-extender":                             "tautline-extender",
 		"Deployment/tautline-admission " + args:                    `["admission","--listen=[::]:10250","--governed"]`,
-		"Deployment/tautline-extender " + args:                     `["extender","--tls-cert=/tls/tls.crt","--tls-key=/tls/tls.key"]`,
-		"Deployment/tautline-extender " + pod + ".volumes[*].name": "tls",
+		"Deployment/tautline-extender " + args:                     `["extender","--tls-secret=tautline-extender-generated-tls"]`,
 	}},
 	{"scheduler.name", "scheduler: {name: other}", want{
 		"Deployment/tautline-admission " + args: `["admission","--listen=[::]:10250","--scheduler-name=other"]`,
@@ -83,9 +82,15 @@ var cases = []struct {
 		"ClusterRoleBinding/tautline-extender-bind .subjects[*].name": "tautline-scheduler",
 	}},
 	{"extender.tls.secretName", existing + "extender: {tls: {secretName: s}}", want{
+		"Deployment/tautline-extender " + args:                                  `["extender","--tls-cert=/tls/tls.crt","--tls-key=/tls/tls.key"]`,
+		"Deployment/tautline-extender " + container + ".volumeMounts[*].name":   "tls",
 		"Deployment/tautline-extender " + pod + ".volumes[*].secret.secretName": "s",
+		"Role/tautline-extender .rules[*].resources":                            `["leases"]`,
 	}},
-	{"extender.tls.clientCA", existing + "extender: {tls: {clientCA: true}}", want{
+	{"extender.tls.requireClientCert", existing + "extender: {tls: {requireClientCert: true}}", want{
+		"Deployment/tautline-extender " + args: `["extender","--tls-secret=tautline-extender-generated-tls","--require-client-cert"]`,
+	}},
+	{"extender.tls.requireClientCert", existing + "extender: {tls: {secretName: s, requireClientCert: true}}", want{
 		"Deployment/tautline-extender " + args: `["extender","--tls-cert=/tls/tls.crt","--tls-key=/tls/tls.key","--tls-client-ca=/tls/ca.crt"]`,
 	}},
 	{"extender.extraArgs extender.affinity extender.resources",
@@ -233,7 +238,7 @@ var cases = []struct {
 					`"--provider-cert=/provider-tls/client/tls.crt","--provider-key=/provider-tls/client/tls.key"]`,
 			})},
 	{"listenHost", existing + "listenHost: 0.0.0.0", want{
-		"Deployment/tautline-extender " + args:             `["extender","--tls-cert=/tls/tls.crt","--tls-key=/tls/tls.key","--listen=0.0.0.0:8888","--admin=0.0.0.0:9090"]`,
+		"Deployment/tautline-extender " + args:             `["extender","--tls-secret=tautline-extender-generated-tls","--listen=0.0.0.0:8888","--admin=0.0.0.0:9090"]`,
 		"Deployment/tautline-admission " + args:            `["admission","--listen=0.0.0.0:10250","--admin=0.0.0.0:9090","--governed"]`,
 		"Deployment/tautline-controller " + args:           `["controller","--admin=0.0.0.0:9090"]`,
 		"Deployment/tautline-gpu-slice " + args + "[3]":    "--listen=0.0.0.0:5309",

@@ -13,6 +13,7 @@ mod doctor;
 mod dra;
 mod dra_costs;
 mod evictions;
+mod extender_certificate;
 mod faults;
 mod fixed_costs;
 mod floods;

@@ -133,6 +133,11 @@ async fn roles(plane: &ControlPlane) {
         ("controller", format!("create {LEASES} tautline-system/")),
         ("controller", lease("update")),
         ("extender", lease("get")),
+        ("extender", secret("create", "")),
+        (
+            "extender",
+            secret("update", "tautline-extender-generated-tls"),
+        ),
         ("admission", secret("get", "tautline-admission-tls")),
         ("admission", secret("update", "tautline-admission-tls")),
         ("admission", hook("patch", "tautline-gpu-slices")),
@@ -167,7 +172,11 @@ async fn roles(plane: &ControlPlane) {
             "controller",
             format!("update {LEASES} tautline-system/other"),
         ),
-        ("admission", secret("get", "tautline-extender-tls")),
+        (
+            "admission",
+            secret("get", "tautline-extender-generated-tls"),
+        ),
+        ("extender", secret("get", "tautline-admission-tls")),
         ("admission", secret("delete", "tautline-admission-tls")),
         (
             "admission",

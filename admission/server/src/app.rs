@@ -3,6 +3,7 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::{Context, Result};
 use kube::Client;
 use prometheus_client::registry::Registry;
+use tautline_certificates::{CertificateMetrics, CertificateOutputs, CertificateRotator};
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
@@ -19,7 +20,6 @@ use tokio::{
 };
 
 use crate::{
-    certificates::{CertificateOutputs, CertificateRotator},
     config::{Certificate, Config},
     constraint_kinds, governed, gpu_sharing,
     handler::{Route, Routes},
@@ -89,6 +89,7 @@ impl App {
         let stop = tasks.stop_token();
         let registry = self.registry.sub_registry_with_prefix("tautline");
         let metrics = Metrics::register(registry);
+        let certificate_metrics = CertificateMetrics::register("admission_", registry);
         let port_metrics = http::PortMetrics::default();
         port_metrics.register("admission_", registry);
         let watch_metrics = WatchMetrics::default();
@@ -174,7 +175,13 @@ impl App {
         let active = handler.store.changes();
         let name = "mutation-policies";
         routes.insert("/mutate-policies", Route { name, handler });
-        let tls = certificates(&self.config, &self.client, &metrics, active, tasks)?;
+        let tls = certificates(
+            &self.config,
+            &self.client,
+            (&metrics, certificate_metrics),
+            active,
+            tasks,
+        )?;
         let most = self.config.max_body_bytes;
         let port = http::Port::new(self.config.limits, most, port_metrics);
         let shared = Arc::new(Shared {
@@ -216,7 +223,7 @@ impl App {
 fn certificates(
     config: &Config,
     client: &Client,
-    metrics: &Metrics,
+    (metrics, certificate_metrics): (&Metrics, CertificateMetrics),
     active: watch::Receiver<Arc<mutations::ActivePolicies>>,
     tasks: &mut Tasks,
 ) -> Result<oneshot::Receiver<ServerTls>> {
@@ -262,9 +269,11 @@ fn certificates(
                 client: client.clone(),
                 namespace: config.namespace.clone(),
                 secret: secret.clone(),
+                subject: "tautline-admission",
                 names: names.clone(),
                 times: *times,
-                metrics: metrics.clone(),
+                client_auth: false,
+                metrics: certificate_metrics,
             };
             let published = CertificateOutputs {
                 bundle,

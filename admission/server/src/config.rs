@@ -6,11 +6,10 @@ use std::{
     time::Duration,
 };
 
+use tautline_certificates::{Ca, Times};
 use tautline_core::trust::TrustedNamespaces;
 use tautline_gpu_sharing::Names;
 use tautline_runtime::{http::Limits, tls::ServerFiles};
-
-use crate::certificates::Times;
 
 /// Source of the serving certificate.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub enum Certificate {
         secret: String,
         /// DNS names and IP addresses that the certificate is for.
         names: BTreeSet<String>,
-        /// Its lifetime, and the overlap with the next one.
+        /// Its lifetime, and how clients learn the CA.
         times: Times,
     },
     /// Files. The operator who renews them also writes the `caBundle`.
@@ -73,7 +72,9 @@ impl Config {
             certificate: Certificate::Own {
                 secret: "tautline-admission-tls".to_owned(),
                 names: [host.clone(), format!("{host}.cluster.local")].into(),
-                times: Times::default(),
+                times: Times::new(Ca::Published {
+                    overlap: Duration::from_secs(300),
+                }),
             },
             namespace: namespace.to_owned(),
             trusted: TrustedNamespaces::new([namespace]),

@@ -1,11 +1,10 @@
 //! Admission webhooks. Each path has a handler, an adapter to a crate that knows no HTTP.
-//! The server manages its certificates ([`certificates`]) and configurations ([`webhooks`]).
+//! The server manages its certificates ([`tautline_certificates`]) and configurations ([`webhooks`]).
 
 #![warn(missing_docs)]
 
 mod access;
 mod app;
-pub mod certificates;
 pub mod config;
 mod constraint_kinds;
 mod fuzz;

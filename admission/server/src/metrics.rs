@@ -5,7 +5,6 @@ use prometheus_client::{
     metrics::{
         counter::Counter,
         family::Family,
-        gauge::Gauge,
         histogram::{Histogram, exponential_buckets},
     },
     registry::Registry,
@@ -41,9 +40,7 @@ pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
     seconds: Family<HandlerLabel, Histogram, fn() -> Histogram>,
     reviews: Family<Review, Counter>,
-    rotations: Family<Result, Counter>,
     writes: Family<Result, Counter>,
-    expiry: Gauge,
 }
 
 impl Metrics {
@@ -53,9 +50,7 @@ impl Metrics {
             requests: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             reviews: Family::default(),
-            rotations: Family::default(),
             writes: Family::default(),
-            expiry: Gauge::default(),
         };
         r.register(
             "admission_requests",
@@ -73,19 +68,9 @@ impl Metrics {
             m.reviews.clone(),
         );
         r.register(
-            "admission_certificate_rotations",
-            "Certificate rotations by result",
-            m.rotations.clone(),
-        );
-        r.register(
             "admission_webhook_writes",
             "Writes of caBundle, rules and failurePolicy into webhook configurations, by result",
             m.writes.clone(),
-        );
-        r.register(
-            "admission_certificate_expiry_timestamp_seconds",
-            "Expiry of the serving certificate in Unix time; 0: it comes from files",
-            m.expiry.clone(),
         );
         m
     }
@@ -106,15 +91,7 @@ impl Metrics {
         self.reviews.get_or_create(&label).inc();
     }
 
-    pub(crate) fn rotation(&self, result: &'static str) {
-        self.rotations.get_or_create(&Result { result }).inc();
-    }
-
     pub(crate) fn webhook_write(&self, result: &'static str) {
         self.writes.get_or_create(&Result { result }).inc();
-    }
-
-    pub(crate) fn expires(&self, unix: u64) {
-        self.expiry.set(i64::try_from(unix).unwrap_or(i64::MAX));
     }
 }

@@ -13,6 +13,7 @@ mod versions;
 mod webhooks;
 
 pub(super) use scheduler::filter_requests;
+pub(crate) use versions::tag as version_of;
 
 use super::{
     cluster::{Cluster, State},

@@ -50,9 +50,17 @@ pub(crate) struct Cluster {
     pub webhooks: Option<Vec<WebhookConfiguration>>,
     /// The rights of the components' accounts.
     pub rights: Option<Vec<(Right, bool)>>,
-    /// The number of filter requests that each pod of the extender has answered.
-    pub filter_requests: BTreeMap<String, Result<u64, String>>,
+    /// The filter requests that each pod of the extender has answered.
+    pub filter_requests: BTreeMap<String, Result<FilterRequests, String>>,
     pub unread: Vec<Unread>,
+}
+
+/// Filter requests of kube-scheduler at one pod of the extender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FilterRequests {
+    pub count: u64,
+    /// `None` without one, and from an extender that does not say.
+    pub last: Option<Timestamp>,
 }
 
 /// Objects that could not be read.

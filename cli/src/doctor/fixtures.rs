@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tautline_api::{crds, manifest};
 
 use super::{
-    cluster::{Cluster, WebhookConfiguration},
+    cluster::{Cluster, FilterRequests, WebhookConfiguration},
     gather::webhooks,
     rights,
 };
@@ -115,7 +115,6 @@ fn webhook_configurations(bundle: &str) -> Vec<WebhookConfiguration> {
 /// latency, an offer of it, and a pod that it governs.
 pub(super) fn healthy() -> Cluster {
     let mut objects = manifests("deploy/base");
-    let (cert, key) = certificate(EXTENDER, (2027, 1, 1));
     let (ca, _) = certificate("ca", (2027, 1, 1));
     let lease = |name: &str| {
         of(json!({"metadata": {"name": name, "namespace": NAMESPACE},
@@ -137,10 +136,10 @@ pub(super) fn healthy() -> Cluster {
         ]),
         secrets: BTreeMap::from([
             (
-                "tautline-extender-tls".to_owned(),
+                "tautline-extender-generated-tls".to_owned(),
                 Some(secret(
-                    "tautline-extender-tls",
-                    &[("tls.crt", &cert), ("tls.key", &key)],
+                    "tautline-extender-generated-tls",
+                    &[("ca.crt", &ca)],
                 )),
             ),
             (
@@ -191,7 +190,8 @@ pub(super) fn healthy() -> Cluster {
     cluster.rights = Some(rights);
     cluster.slices = Some(slices);
     cluster.pods = Some(pods);
-    let calls = |name: &str| (name.to_owned(), Ok(7));
+    let last = Timestamp::from_second(now().as_second() - 180).ok();
+    let calls = |name: &str| (name.to_owned(), Ok(FilterRequests { count: 7, last }));
     cluster.filter_requests = ["tautline-extender-n1", "tautline-extender-n2"]
         .map(calls)
         .into();

@@ -30,8 +30,8 @@ use tautline_core::providers::{RULE_LABEL_PREFIXES, UNDERLAY_LABEL};
 
 use super::{
     checks::filter_requests,
-    cluster::{Cluster, Unread, WebhookConfiguration},
-    rights::{self, Right, admission_secret},
+    cluster::{Cluster, FilterRequests, Unread, WebhookConfiguration},
+    rights::{self, Right, generated_secret},
     workload::{Role, Workload},
 };
 use crate::fetch;
@@ -337,7 +337,10 @@ impl Reader {
     }
 
     /// Through the API server, so that no port is forwarded.
-    async fn filter_requests(&self, cluster: &Cluster) -> BTreeMap<String, Result<u64, String>> {
+    async fn filter_requests(
+        &self,
+        cluster: &Cluster,
+    ) -> BTreeMap<String, Result<FilterRequests, String>> {
         let workloads = cluster.workloads();
         let pods = cluster.pods.as_deref().unwrap_or_default();
         let of = workloads.iter().filter(|w| w.role == Role::Extender);
@@ -385,7 +388,7 @@ fn secret_names(workloads: &[Workload<'_>]) -> BTreeSet<String> {
         (Role::Extender | Role::Admission, Some(path)) => workload
             .secret_of(path)
             .map(|(secret, _)| secret.to_owned()),
-        (Role::Admission, None) => Some(admission_secret(workload).to_owned()),
+        (Role::Extender | Role::Admission, None) => generated_secret(workload).map(str::to_owned),
         _ => None,
     };
     workloads.iter().filter_map(name).collect()

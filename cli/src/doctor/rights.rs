@@ -110,6 +110,10 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
             if workload.has_flag("--bind") {
                 all.push(everywhere("create", "", "pods/binding"));
             }
+            if let Some(secret) = generated_secret(workload) {
+                all.push(own("create", "", "secrets", ""));
+                all.push(own("update", "", "secrets", secret));
+            }
         }
         Role::Controller => {
             all.extend(lists("", &["nodes", "pods", "services"]));
@@ -140,8 +144,7 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
                 "authorization.k8s.io",
                 "subjectaccessreviews",
             ));
-            if workload.flag("--tls-cert").is_none() {
-                let secret = admission_secret(workload);
+            if let Some(secret) = generated_secret(workload) {
                 all.push(own("create", "", "secrets", ""));
                 all.push(own("update", "", "secrets", secret));
                 all.push(Right {
@@ -188,9 +191,15 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
     all
 }
 
-/// The Secret of generated certificates.
-pub(crate) fn admission_secret<'a>(workload: &Workload<'a>) -> &'a str {
-    workload
-        .flag("--secret")
-        .unwrap_or("tautline-admission-tls")
+/// The Secret of the server's generated certificates.
+pub(crate) fn generated_secret<'a>(workload: &Workload<'a>) -> Option<&'a str> {
+    match (workload.role, workload.flag("--tls-cert")) {
+        (Role::Extender, None) => workload.flag("--tls-secret"),
+        (Role::Admission, None) => Some(
+            workload
+                .flag("--secret")
+                .unwrap_or("tautline-admission-tls"),
+        ),
+        _ => None,
+    }
 }

@@ -61,6 +61,8 @@ pub struct ServerPem<'a> {
     pub cert: &'a str,
     /// Its private key, PEM.
     pub key: &'a str,
+    /// If set, clients must present a certificate of this CA (PEM).
+    pub client_ca: Option<&'a str>,
     /// ALPN protocols ("h2", "http/1.1").
     pub alpn: &'a [&'static str],
 }
@@ -137,47 +139,57 @@ impl ServerTls {
     }
 }
 
-fn versions(
+fn server_config(
     of: &Path,
-) -> Result<rustls::ConfigBuilder<ServerConfig, rustls::WantsVerifier>, TlsError> {
+    client_ca: Option<(&Path, Vec<CertificateDer<'static>>)>,
+) -> Result<rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    ServerConfig::builder_with_provider(provider)
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|e| bad(of, e))
+        .map_err(|e| bad(of, e))?;
+    let Some((ca, certificates)) = client_ca else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let mut roots = RootCertStore::empty();
+    for cert in certificates {
+        roots.add(cert).map_err(|e| bad(ca, e))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|e| bad(ca, e))?;
+    Ok(builder.with_client_cert_verifier(verifier))
 }
 
 fn of_pem(pem: ServerPem<'_>) -> Result<ServerConfig, TlsError> {
-    let (cert, key) = (Path::new("the certificate"), Path::new("the key"));
-    let chain = CertificateDer::pem_slice_iter(pem.cert.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| bad(cert, e))?;
-    let key = PrivateKeyDer::from_pem_slice(pem.key.as_bytes()).map_err(|e| bad(key, e))?;
-    let mut config = versions(cert)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
+    let (cert, key, ca) = (
+        Path::new("the certificate"),
+        Path::new("the key"),
+        Path::new("the clients' CA"),
+    );
+    let parse = |of: &Path, pem: &str| {
+        CertificateDer::pem_slice_iter(pem.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| bad(of, e))
+    };
+    let client_ca = match pem.client_ca {
+        Some(pem) => Some((ca, parse(ca, pem)?)),
+        None => None,
+    };
+    let private = PrivateKeyDer::from_pem_slice(pem.key.as_bytes()).map_err(|e| bad(key, e))?;
+    let mut config = server_config(cert, client_ca)?
+        .with_single_cert(parse(cert, pem.cert)?, private)
         .map_err(|e| bad(cert, e))?;
     config.alpn_protocols = pem.alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
     Ok(config)
 }
 
 fn build(files: &ServerFiles) -> Result<ServerConfig, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = versions(&files.cert)?;
-    let builder = match &files.client_ca {
-        None => builder.with_no_client_auth(),
-        Some(ca) => {
-            let mut roots = RootCertStore::empty();
-            for cert in certificates(ca)? {
-                roots.add(cert).map_err(|e| bad(ca, e))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|e| bad(ca, e))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+    let client_ca = match &files.client_ca {
+        Some(ca) => Some((ca.as_path(), certificates(ca)?)),
+        None => None,
     };
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| bad(&files.key, e))?;
-    let mut config = builder
+    let mut config = server_config(&files.cert, client_ca)?
         .with_single_cert(certificates(&files.cert)?, key)
         .map_err(|e| bad(&files.cert, e))?;
     config.alpn_protocols = files.alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
@@ -275,6 +287,7 @@ mod tests {
         let pem = |cert| ServerPem {
             cert,
             key: &key,
+            client_ca: None,
             alpn: &["http/1.1"],
         };
         let tls = ServerTls::from_pem(pem(&cert)).unwrap();

@@ -14,6 +14,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The Secret of mode existing, if the extender generates its certificate. */}}
+{{- define "tautline.generatedTls" -}}
+tautline-extender-generated-tls
+{{- end }}
+
 {{- define "tautline.extenderEnv" -}}
 env:
 # Watches have their own threads: one glibc heap per thread wastes memory.
@@ -70,7 +75,7 @@ extenders:
   tlsConfig:
     # Without a CA kube-scheduler does not verify the server, without a warning.
     caFile: /etc/kubernetes/tautline/ca.crt
-    {{- if .Values.extender.tls.clientCA }}
+    {{- if .Values.extender.tls.requireClientCert }}
     certFile: /etc/kubernetes/tautline/client.crt
     keyFile: /etc/kubernetes/tautline/client.key
     {{- end }}

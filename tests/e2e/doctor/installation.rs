@@ -54,6 +54,7 @@ impl Installation {
             extender,
             extender_ca,
         };
+        this.use_files().await;
         this.publish_metrics().await;
         for node in ["n1", "n2", "n3"] {
             this.agent(node).await;
@@ -68,6 +69,25 @@ impl Installation {
     /// Findings that this machine cannot avoid.
     pub fn unchecked(&self) -> u32 {
         u32::from(self.address.is_none())
+    }
+
+    /// The extender serves with the files of a Secret, which the tests break.
+    async fn use_files(&self) {
+        let container = "/spec/template/spec/containers/0";
+        let args = [
+            "extender",
+            "--tls-cert=/tls/tls.crt",
+            "--tls-key=/tls/tls.key",
+        ];
+        let volume = json!({"name": "tls", "secret": {"secretName": "tautline-extender-tls"}});
+        let patch = json!([
+            {"op": "replace", "path": format!("{container}/args"), "value": args},
+            {"op": "add", "path": format!("{container}/volumeMounts"),
+             "value": [{"name": "tls", "mountPath": "/tls"}]},
+            {"op": "add", "path": "/spec/template/spec/volumes", "value": [volume]},
+        ]);
+        self.json_patch("apps/v1", "Deployment", "tautline-extender", patch)
+            .await;
     }
 
     /// Gives the extender's pods the address of the real one, whose admin port is on loopback: the

@@ -10,6 +10,7 @@ use crate::{
         certificate::{self, Certificate},
         cluster::State,
         finding::{Finding, first_of},
+        rights::generated_secret,
         workload::{Role, Workload},
     },
 };
@@ -20,6 +21,10 @@ const RENEW: &str = "make a certificate and write it into the Secret: docs/exten
 pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for workload in state.of(Role::Extender) {
+        if let Some(secret) = generated_secret(workload) {
+            findings.extend(generated(state, workload, secret));
+            continue;
+        }
         // Without TLS, as beside a kube-scheduler in the same pod, there is nothing to check.
         let files = ["--tls-cert", "--tls-key", "--tls-client-ca"].map(|flag| {
             workload
@@ -74,6 +79,43 @@ pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// A certificate that the extender generates: it renews it, but not the CA, which kube-scheduler has
+/// a copy of.
+fn generated(state: &State<'_>, workload: &Workload<'_>, secret: &str) -> Vec<Finding> {
+    let namespace = &state.cluster.namespace;
+    let object = format!("Secret {namespace}/{secret}");
+    let Some(read) = state.cluster.secrets.get(secret) else {
+        return Vec::new();
+    };
+    let Some(read) = read else {
+        let text = "does not exist: the extender has no certificate";
+        let fix = format!(
+            "the extender makes it, if it runs and its Role allows it: kubectl -n {namespace} \
+             logs {}",
+            workload.kubectl()
+        );
+        return vec![Finding::problem("CertificateMissing", object, text, fix)];
+    };
+    let renew = format!(
+        "kubectl -n {namespace} delete secret {secret}; the extender makes it again, with a new \
+         ca.crt for kube-scheduler: docs/extender.md, \"A certificate\""
+    );
+    let cas = match certificate::all(value(read, "ca.crt").unwrap_or_default()) {
+        Ok(cas) => cas,
+        Err(error) => {
+            let text = format!("ca.crt cannot be read: {error}");
+            return vec![Finding::problem("CertificateInvalid", object, text, renew)];
+        }
+    };
+    let newest = cas.iter().max_by_key(|c| c.not_after);
+    let found = newest.and_then(|ca| validity(state, &object, ca, &renew));
+    let passed = "made and renewed by the extender; its CA is valid";
+    or_ok(
+        found.into_iter().collect(),
+        Finding::ok("CertificateValid", object, passed),
+    )
 }
 
 fn examine(

@@ -7,10 +7,13 @@ use kube::ResourceExt;
 use tautline_api::convert;
 use tautline_core::constraints::{PodIdentity, is_governed};
 
-use crate::doctor::{
-    cluster::State,
-    finding::{Finding, counted, first_of},
-    workload::Role,
+use crate::{
+    age,
+    doctor::{
+        cluster::{FilterRequests, State},
+        finding::{Finding, counted, first_of},
+        workload::Role,
+    },
 };
 
 /// Time for kube-scheduler to look at a new pod.
@@ -49,10 +52,17 @@ fn governed_pods<'s>(state: &'s State<'_>) -> Option<Vec<&'s Pod>> {
 fn calls(state: &State<'_>, governed: Option<&[&Pod]>) -> Option<Finding> {
     let extender = state.of(Role::Extender).next()?;
     let answers = &state.cluster.filter_requests;
-    let total: u64 = answers.values().filter_map(|a| a.as_ref().ok()).sum();
+    let read = || answers.values().filter_map(|a| a.as_ref().ok());
+    let total: u64 = read().map(|r| r.count).sum();
     let object = extender.object();
     if total > 0 {
-        let text = format!("kube-scheduler calls it: {} so far", counted_u64(total));
+        let last = read().filter_map(|r| r.last).max();
+        let last = last.map(|at| format!(", the last {}", age::ago(at, state.cluster.now)));
+        let text = format!(
+            "kube-scheduler calls it: {} so far{}",
+            counted_u64(total),
+            last.unwrap_or_default()
+        );
         return Some(Finding::ok("SchedulerCalls", object, text));
     }
     if let Some((pod, error)) = answers
@@ -192,13 +202,21 @@ fn codes(message: &str) -> Vec<String> {
     codes
 }
 
-/// The number of filter requests in the extender's metrics.
-pub(in crate::doctor) fn filter_requests(metrics: &str) -> u64 {
-    let of_filter = |line: &&str| {
-        line.starts_with("tautline_extender_requests_total{") && line.contains("verb=\"filter\"")
+/// The filter requests in the extender's metrics.
+pub(in crate::doctor) fn filter_requests(metrics: &str) -> FilterRequests {
+    let values = |name: &'static str| {
+        let lines = metrics.lines().filter(move |line| {
+            let labels = line.strip_prefix(name);
+            labels.is_some_and(|l| l.starts_with('{') && l.contains("verb=\"filter\""))
+        });
+        lines.filter_map(|line| line.rsplit(' ').next())
     };
-    let count = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
-    metrics.lines().filter(of_filter).filter_map(count).sum()
+    let counts = values("tautline_extender_requests_total");
+    let mut last = values("tautline_extender_last_request_timestamp_seconds");
+    FilterRequests {
+        count: counts.filter_map(|v| v.parse::<u64>().ok()).sum(),
+        last: last.find_map(|v| Timestamp::from_second(v.parse().ok()?).ok()),
+    }
 }
 
 #[cfg(test)]
@@ -211,9 +229,13 @@ mod tests {
             tautline_extender_requests_total{verb=\"filter\",status=\"200\"} 12\n\
             tautline_extender_requests_total{verb=\"filter\",status=\"503\"} 3\n\
             tautline_extender_requests_total{verb=\"prioritize\",status=\"200\"} 40\n\
-            tautline_extender_requests_total{verb=\"filter\",status=\"x\"} odd\n# EOF\n";
-        assert_eq!(filter_requests(metrics), 15);
-        assert_eq!(filter_requests(""), 0);
+            tautline_extender_requests_total{verb=\"filter\",status=\"x\"} odd\n\
+            tautline_extender_last_request_timestamp_seconds{verb=\"bind\"} 1800000001\n\
+            tautline_extender_last_request_timestamp_seconds{verb=\"filter\"} 1800000000\n# EOF\n";
+        let found = filter_requests(metrics);
+        assert_eq!(found.count, 15);
+        assert_eq!(found.last.map(Timestamp::as_second), Some(1_800_000_000));
+        assert_eq!(filter_requests(""), FilterRequests::default());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::doctor::{
-    cluster::Unread,
+    cluster::{FilterRequests, Unread},
     finding::Level,
     fixtures::{EXTENDER, certificate, healthy, of, pod, secret},
 };
@@ -75,6 +75,23 @@ fn extender_args(cluster: &mut Cluster, more: &[&str]) {
         args.as_array_mut()
             .unwrap()
             .extend(more.iter().map(|a| json!(a)));
+    });
+}
+
+/// The extender serves with the files of a Secret instead of a generated certificate.
+fn extender_files(cluster: &mut Cluster) {
+    let (cert, key) = certificate(EXTENDER, (2027, 1, 1));
+    extender_secret(cluster, &[("tls.crt", &cert), ("tls.key", &key)]);
+    edit(&mut cluster.deployments, "tautline-extender", |d| {
+        let spec = &mut d["spec"]["template"]["spec"];
+        spec["containers"][0]["args"] = json!([
+            "extender",
+            "--tls-cert=/tls/tls.crt",
+            "--tls-key=/tls/tls.key"
+        ]);
+        spec["containers"][0]["volumeMounts"] = json!([{"name": "tls", "mountPath": "/tls"}]);
+        spec["volumes"] =
+            json!([{"name": "tls", "secret": {"secretName": "tautline-extender-tls"}}]);
     });
 }
 

@@ -55,7 +55,7 @@ pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
 }
 
 /// The tag of an image without its `v`; `None` for one with a digest only.
-fn tag(image: &str) -> Option<&str> {
+pub(crate) fn tag(image: &str) -> Option<&str> {
     let name = image.split('@').next().unwrap_or(image);
     let last = name.rsplit('/').next().unwrap_or(name);
     let (_, tag) = last.split_once(':')?;

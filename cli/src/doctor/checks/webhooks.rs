@@ -11,7 +11,7 @@ use crate::doctor::{
     certificate::{self, Certificate},
     cluster::{State, Webhook, WebhookConfiguration},
     finding::{Finding, counted},
-    rights::admission_secret,
+    rights::generated_secret,
     workload::{Role, Workload},
 };
 
@@ -49,7 +49,7 @@ pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
 fn secret_of<'a>(server: &Workload<'a>) -> Option<&'a str> {
     match server.flag("--tls-cert") {
         Some(path) => server.secret_of(path).map(|(secret, _)| secret),
-        None => Some(admission_secret(server)),
+        None => generated_secret(server),
     }
 }
 

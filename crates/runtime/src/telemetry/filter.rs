@@ -8,6 +8,7 @@ const OWN: &[&str] = &[
     "tautline_admission",
     "tautline_api",
     "tautline_cel",
+    "tautline_certificates",
     "tautline_controller",
     "tautline_core",
     "tautline_gpu_placement",

@@ -23,7 +23,12 @@ pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let alpn = &["http/1.1"];
     let (cert, key) = (cert.as_str(), key.as_str());
-    let tls = ServerTls::from_pem(ServerPem { cert, key, alpn })?;
+    let tls = ServerTls::from_pem(ServerPem {
+        cert,
+        key,
+        client_ca: None,
+        alpn,
+    })?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("https://{}/", listener.local_addr()?);
     let stop = CancellationToken::new();

@@ -175,8 +175,20 @@ fn providers() {
 }
 
 #[test]
+fn calls_of_the_scheduler_have_an_age() {
+    let found = run(&healthy());
+    let calls = found.iter().find(|f| f.check == "SchedulerCalls").unwrap();
+    let text = "14 filter requests so far, the last 3m ago";
+    assert!(calls.text.contains(text), "{calls:?}");
+}
+
+#[test]
 fn scheduler() {
-    let none = |c: &mut Cluster| c.filter_requests.values_mut().for_each(|n| *n = Ok(0));
+    let none = |c: &mut Cluster| {
+        c.filter_requests
+            .values_mut()
+            .for_each(|n| *n = Ok(FilterRequests::default()))
+    };
     let object = "Deployment tautline-extender";
     let fix = "\"kube-scheduler's part\"";
     finds(

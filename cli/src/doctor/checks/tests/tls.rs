@@ -2,11 +2,17 @@ use super::*;
 
 #[test]
 fn certificate_of_the_extender() {
+    let finds = |expected: Expected, break_it: &dyn Fn(&mut Cluster)| {
+        super::finds(expected, |c| {
+            extender_files(c);
+            break_it(c);
+        });
+    };
     let object = "Secret tautline-system/tautline-extender-tls";
     let fix = "docs/extender.md";
     finds(
         (Problem, "CertificateMissing", object, "does not exist", fix),
-        |c| {
+        &|c| {
             c.secrets.insert("tautline-extender-tls".into(), None);
         },
     );
@@ -19,7 +25,7 @@ fn certificate_of_the_extender() {
             "has no tls.key",
             fix,
         ),
-        |c| {
+        &|c| {
             extender_secret(c, &[("tls.crt", &cert), ("tls.key", "")]);
         },
     );
@@ -31,7 +37,7 @@ fn certificate_of_the_extender() {
             "has no ca.crt",
             fix,
         ),
-        |c| {
+        &|c| {
             extender_args(c, &["--tls-client-ca=/tls/ca.crt"]);
         },
     );
@@ -43,7 +49,7 @@ fn certificate_of_the_extender() {
             "tls.crt cannot be read",
             fix,
         ),
-        |c| {
+        &|c| {
             extender_secret(c, &[("tls.crt", "odd"), ("tls.key", &key)]);
         },
     );
@@ -56,7 +62,7 @@ fn certificate_of_the_extender() {
             "tls.key does not fit tls.crt",
             fix,
         ),
-        |c| {
+        &|c| {
             extender_secret(c, &[("tls.crt", &cert), ("tls.key", &other)]);
         },
     );
@@ -84,13 +90,65 @@ fn certificate_of_the_extender() {
         ),
     ] {
         let (cert, key) = certificate(name, end);
-        finds((level, check, object, text, fix), |c| {
+        finds((level, check, object, text, fix), &|c| {
             extender_secret(c, &[("tls.crt", &cert), ("tls.key", &key)]);
         });
     }
     let (cert, key) = certificate("*.tautline-system.svc", (2027, 1, 1));
     let mut cluster = healthy();
+    extender_files(&mut cluster);
     extender_secret(&mut cluster, &[("tls.crt", &cert), ("tls.key", &key)]);
+    assert!(run(&cluster).iter().all(|f| f.level == Level::Ok));
+}
+
+#[test]
+fn generated_certificate_of_the_extender() {
+    const NAME: &str = "tautline-extender-generated-tls";
+    let object = "Secret tautline-system/tautline-extender-generated-tls";
+    let with = |c: &mut Cluster, ca: Option<&str>| {
+        edit(&mut c.deployments, "tautline-extender", |d| {
+            d["spec"]["template"]["spec"]["containers"][0]["args"] =
+                json!(["extender", format!("--tls-secret={NAME}")]);
+        });
+        let made = ca.map(|ca| secret(NAME, &[("ca.crt", ca)]));
+        c.secrets.insert(NAME.into(), made);
+    };
+    let logs = "kubectl -n tautline-system logs deploy/tautline-extender";
+    finds(
+        (
+            Problem,
+            "CertificateMissing",
+            object,
+            "does not exist",
+            logs,
+        ),
+        |c| with(c, None),
+    );
+    let delete = "delete secret tautline-extender-generated-tls";
+    finds(
+        (
+            Problem,
+            "CertificateInvalid",
+            object,
+            "ca.crt cannot be read",
+            delete,
+        ),
+        |c| with(c, Some("odd")),
+    );
+    let (ends, _) = certificate("ca", (2026, 1, 9));
+    finds(
+        (
+            Warning,
+            "CertificateExpiring",
+            object,
+            "expires in 6 days",
+            delete,
+        ),
+        |c| with(c, Some(&ends)),
+    );
+    let (ca, _) = certificate("ca", (2035, 1, 1));
+    let mut cluster = healthy();
+    with(&mut cluster, Some(&ca));
     assert!(run(&cluster).iter().all(|f| f.level == Level::Ok));
 }
 

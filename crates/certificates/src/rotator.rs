@@ -18,36 +18,66 @@ use tautline_runtime::{
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::certificate_set::{CertificateSet, CertificateSets, Times};
-use crate::metrics::Metrics;
+use crate::{
+    certificate_set::{Ca, CertificateSet, CertificateSets, Request, Times},
+    metrics::CertificateMetrics,
+};
 
 const GENERATIONS: &str = "generations.json";
 const BUNDLE: &str = "ca.crt";
+const CLIENT_CERT: &str = "client.crt";
+const CLIENT_KEY: &str = "client.key";
 const DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 const ALPN: [&str; 1] = ["http/1.1"];
 
-pub(crate) struct CertificateOutputs {
+/// Where the rotator sends what it generates.
+pub struct CertificateOutputs {
+    /// The CAs for clients; `None` until they are known.
     pub bundle: watch::Sender<Option<String>>,
+    /// The bundles that clients trust now. Only of [`Ca::Published`].
     pub trusted: watch::Receiver<Vec<String>>,
+    /// The server's TLS, with the first certificate; later ones replace it inside.
     pub tls: oneshot::Sender<ServerTls>,
 }
 
-pub(crate) struct CertificateRotator {
+impl CertificateOutputs {
+    /// For clients with a copy of the CA.
+    pub fn copied(tls: oneshot::Sender<ServerTls>) -> Self {
+        Self {
+            bundle: watch::channel(None).0,
+            trusted: watch::channel(Vec::new()).1,
+            tls,
+        }
+    }
+}
+
+/// Generates a server's certificates into a Secret, and serves them.
+pub struct CertificateRotator {
+    /// Reads and writes the Secret: get, list, watch and update by name, and create.
     pub client: Client,
+    /// Namespace of the Secret.
     pub namespace: String,
+    /// Name of the Secret.
     pub secret: String,
+    /// The certificates' common name.
+    pub subject: &'static str,
+    /// DNS names and IP addresses that the certificates are for.
     pub names: BTreeSet<String>,
+    /// Lifetimes, and how clients learn the CA.
     pub times: Times,
-    pub metrics: Metrics,
+    /// Accept only clients with a certificate of the CA. Only of [`Ca::Copied`].
+    pub client_auth: bool,
+    /// Rotations and expiry.
+    pub metrics: CertificateMetrics,
 }
 
 impl CertificateRotator {
-    pub(crate) async fn run(
-        self,
-        published: CertificateOutputs,
-        stop: CancellationToken,
-    ) -> Result<()> {
+    /// Runs until `stop`.
+    ///
+    /// # Errors
+    /// A certificate cannot be generated, such as for an invalid name.
+    pub async fn run(self, published: CertificateOutputs, stop: CancellationToken) -> Result<()> {
         let CertificateOutputs {
             bundle,
             mut trusted,
@@ -60,7 +90,7 @@ impl CertificateRotator {
             let see = |secret: Option<Secret>| _ = sender.send_replace(Some(secret.map(Arc::new)));
             single_watch::watch_single(follow, &name, end, see).await;
         });
-        let mut server = ServedCertificate::new(tls);
+        let mut server = ServedCertificate::new(tls, self.client_auth);
         loop {
             let secret = seen.borrow_and_update().clone();
             let mut pause = self.tick();
@@ -93,8 +123,11 @@ impl CertificateRotator {
     }
 
     fn tick(&self) -> Duration {
-        let shortest = Duration::from_millis(200);
-        (self.times.overlap / 4).clamp(shortest, Duration::from_secs(60))
+        let longest = Duration::from_secs(60);
+        match self.times.ca {
+            Ca::Published { overlap } => (overlap / 4).clamp(Duration::from_millis(200), longest),
+            Ca::Copied => (self.times.lifetime / 24).min(longest),
+        }
     }
 
     /// `None`: another replica was faster or the write failed; the next check tries again.
@@ -108,7 +141,13 @@ impl CertificateRotator {
         let Some(names) = sets.needs_rotation(&self.names, now, self.times) else {
             return Ok(Some(sets));
         };
-        let made = CertificateSet::generate(&names, now, self.times.lifetime)?;
+        let request = Request {
+            subject: self.subject,
+            names: &names,
+            now_unix: now,
+            times: self.times,
+        };
+        let made = CertificateSet::generate(request, &sets)?;
         let next = sets.with(made, now);
         let written = self.write(api, secret, &next, now).await;
         match written {
@@ -132,13 +171,16 @@ impl CertificateRotator {
         next: &CertificateSets,
         now: u64,
     ) -> Result<()> {
-        let data = BTreeMap::from([
-            (
-                GENERATIONS.to_owned(),
-                ByteString(serde_json::to_vec(next)?),
-            ),
-            (BUNDLE.to_owned(), ByteString(next.bundle(now).into_bytes())),
-        ]);
+        let mut entries = vec![
+            (GENERATIONS, serde_json::to_string(next)?),
+            (BUNDLE, next.bundle(now)),
+        ];
+        if let Some((_, kept)) = next.kept_ca(now) {
+            entries.push((CLIENT_CERT, kept.client_cert.clone()));
+            entries.push((CLIENT_KEY, kept.client_key.clone()));
+        }
+        let bytes = |(key, value): (&str, String)| (key.to_owned(), ByteString(value.into_bytes()));
+        let data: BTreeMap<_, _> = entries.into_iter().map(bytes).collect();
         let params = PostParams::default();
         let call = async {
             match before {
@@ -184,25 +226,28 @@ fn read(secret: &Secret) -> CertificateSets {
 struct ServedCertificate {
     first: Option<oneshot::Sender<ServerTls>>,
     tls: Option<ServerTls>,
+    client_auth: bool,
     served: String,
 }
 
 impl ServedCertificate {
-    fn new(first: oneshot::Sender<ServerTls>) -> Self {
+    fn new(first: oneshot::Sender<ServerTls>, client_auth: bool) -> Self {
         Self {
             first: Some(first),
             tls: None,
+            client_auth,
             served: String::new(),
         }
     }
 
-    fn serve(&mut self, generation: &CertificateSet, metrics: &Metrics) {
+    fn serve(&mut self, generation: &CertificateSet, metrics: &CertificateMetrics) {
         if generation.cert == self.served {
             return;
         }
         let pem = ServerPem {
             cert: &generation.cert,
             key: &generation.key,
+            client_ca: self.client_auth.then_some(generation.ca.as_str()),
             alpn: &ALPN,
         };
         let given = match &self.tls {
@@ -236,7 +281,7 @@ fn replace(current: &mut Option<String>, new: String) -> bool {
     changed
 }
 
-pub(crate) fn now_unix() -> u64 {
+fn now_unix() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs()
 }
