@@ -10,7 +10,59 @@ delays() {
 install_chart() {
     installed_at=$EPOCHSECONDS
     "$bin/helm" install tautline "$repo/deploy/chart" --namespace tautline-system --create-namespace \
-        --set 'controller.extraArgs={--eviction-cool-down=10s}' --set listenHost=0.0.0.0 >/dev/null
+        --set 'controller.extraArgs={--eviction-cool-down=10s}' --set listenHost=0.0.0.0 \
+        --set networkPolicy.enabled=true >/dev/null
+}
+
+# connects HOST PORT: a pod of the namespace default opens a connection. The servers speak no
+# HTTP/1, so the answer is an error either way.
+connects() {
+    local said
+    said=$(kubectl -n default exec probe -- wget -q -T 3 -O - "http://$1:$2/" 2>&1) || true
+    echo "$1:$2 $said"
+    ! grep -qiE "can't connect|timed out|refused|unreachable" <<<"$said"
+}
+
+# The webhooks are for the API server, wherever it is; providers are for Tautline alone.
+network_policies_hold() {
+    kubectl -n default get pod probe >/dev/null 2>&1 ||
+        kubectl -n default run probe --image=localhost/busybox:1 --command -- sleep 3600 >/dev/null
+    kubectl -n default wait --for=condition=Ready pod/probe --timeout=0s >/dev/null || return 1
+    connects tautline-admission.tautline-system.svc 443 && ! connects tautline-latency.tautline-system.svc 5309
+}
+
+# The commands of the tutorial, one block after the other. Nodes here have no IPv6, and `watch` has no end.
+run_tutorial() {
+    local block dir=$out/tutorial name
+    rm -rf "$dir" && mkdir -p "$dir/bin"
+    for name in tautline helm; do
+        ln -s "$([[ $name == helm ]] && echo "$bin/helm" || echo "$tautline")" "$dir/$name"
+    done
+    cat >"$dir/bin/helm" <<SH
+#!/bin/sh
+[ "\$1" = install ] && set -- "\$@" --set listenHost=0.0.0.0
+exec "$dir/helm" "\$@"
+SH
+    cat >"$dir/bin/tautline" <<SH
+#!/bin/sh
+[ "\$1" = watch ] || exec "$dir/tautline" "\$@"
+timeout 5 "$dir/tautline" "\$@" || [ \$? = 124 ]
+SH
+    ln -s "$REAL_CLUSTER_KUBECTL" "$dir/bin/kubectl"
+    chmod +x "$dir/bin/helm" "$dir/bin/tautline"
+    awk -v dir="$dir" '/^```sh$/ {file = sprintf("%s/%02d.sh", dir, ++n); next} /^```$/ {file = ""} file {print > file}' \
+        "$repo/docs/tutorial.md"
+    for block in "$dir"/*.sh; do
+        # A pod's name is the reader's.
+        sed -i 's#shop/POD#shop/$(kubectl -n shop get pods -l app=client -o "jsonpath={.items[0].metadata.name}")#' "$block"
+        (cd "$repo" && PATH=$dir/bin:$PATH timeout 180 bash -euo pipefail "$block") >"$block.out" 2>&1 || {
+            cat "$block" "$block.out" >&2
+            fail "this block of docs/tutorial.md fails"
+        }
+        [[ $(<"$block") != *"describe offer clients"* ]] ||
+            wait_for 90 "both clients of the tutorial run" kubectl -n shop rollout status deployment/client --timeout=1s
+    done
+    grep -q '^pod shop/client-' "$dir"/*.sh.out || fail "explain does not name the pod: $(tail -n 20 "$dir"/*.sh.out)"
 }
 
 all_pods_ready() {

@@ -4,7 +4,7 @@
 //! in process; the same through the real HTTPS server, a process of its own, at 100
 //! and 1,000 reviews a second over persistent connections; and every hostile policy of the
 //! tests, each in a process of its own. Prints Markdown; `--docs` puts it into
-//! docs/benchmarks.md.
+//! tests/bench/README.md.
 
 mod cluster;
 mod load;
@@ -202,18 +202,18 @@ fn hostile(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts the tables between the marks of docs/benchmarks.md.
+/// Puts the tables between the marks of tests/bench/README.md.
 fn docs(tables: &str) -> Result<()> {
     const BEGIN: &str = "<!-- tests/bench/admission begins -->";
     const END: &str = "<!-- tests/bench/admission ends -->";
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/benchmarks.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
     let text = std::fs::read_to_string(&page)?;
     let (before, rest) = text
         .split_once(BEGIN)
-        .context("docs/benchmarks.md: no mark")?;
+        .context("tests/bench/README.md: no mark")?;
     let (_, after) = rest
         .split_once(END)
-        .context("docs/benchmarks.md: no end mark")?;
+        .context("tests/bench/README.md: no end mark")?;
     std::fs::write(&page, format!("{before}{BEGIN}\n{tables}\n{END}{after}"))?;
     Ok(())
 }
