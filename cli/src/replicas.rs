@@ -1,7 +1,7 @@
 //! The admin ports of a component: one by its URL, or those of all replicas, forwarded through the
 //! API server.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -70,10 +70,15 @@ impl ReplicaArgs {
                 components.join(" or ")
             );
         }
-        let pods = Arc::new(pods);
-        let calls = running
-            .iter()
-            .map(|pod| forward(Arc::clone(&pods), pod, path));
+        let calls = running.iter().map(async |pod| {
+            let name = pod.name_any();
+            let answer = forward(&pods, (&name, admin_port(pod)), path, DEADLINE).await;
+            answer.map(|(status, body)| Answer {
+                from: format!("pod {name} {path}"),
+                status,
+                body,
+            })
+        });
         let mut answers = Vec::new();
         let mut failed = Vec::new();
         for answer in join_all(calls).await {
@@ -107,10 +112,16 @@ fn admin_port(pod: &Pod) -> u16 {
         .unwrap_or(DEFAULT_PORT)
 }
 
-async fn forward(pods: Arc<Api<Pod>>, pod: &Pod, path: &str) -> Result<Answer> {
-    let (name, port) = (pod.name_any(), admin_port(pod));
+/// The answer to a GET of a pod's port. The kubelet opens the connection inside the pod, so no
+/// NetworkPolicy is in its way.
+pub(crate) async fn forward(
+    pods: &Api<Pod>,
+    (name, port): (&str, u16),
+    path: &str,
+    deadline: Duration,
+) -> Result<(StatusCode, Bytes)> {
     let call = async {
-        let mut forwarded = pods.portforward(&name, &[port]).await?;
+        let mut forwarded = pods.portforward(name, &[port]).await?;
         let stream = forwarded.take_stream(port).context("no stream")?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -123,15 +134,10 @@ async fn forward(pods: Arc<Api<Pod>>, pod: &Pod, path: &str) -> Result<Answer> {
         connection.abort();
         anyhow::Ok((head.status, body))
     };
-    let (status, body) = tokio::time::timeout(DEADLINE, call)
+    tokio::time::timeout(deadline, call)
         .await
-        .with_context(|| format!("pod {name} did not answer within {DEADLINE:?}"))?
-        .with_context(|| format!("pod {name}: port {port} cannot be forwarded"))?;
-    Ok(Answer {
-        from: format!("pod {name} {path}"),
-        status,
-        body,
-    })
+        .with_context(|| format!("pod {name} did not answer within {deadline:?}"))?
+        .with_context(|| format!("pod {name}: port {port} cannot be forwarded"))
 }
 
 #[cfg(test)]

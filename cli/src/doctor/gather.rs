@@ -34,7 +34,7 @@ use super::{
     rights::{self, Right, generated_secret},
     workload::{Role, Workload},
 };
-use crate::fetch;
+use crate::{fetch, replicas};
 
 /// Requests at the same time.
 const PARALLEL: usize = 8;
@@ -336,7 +336,6 @@ impl Reader {
         Ok((right, answer.status.is_some_and(|s| s.allowed)))
     }
 
-    /// Through the API server, so that no port is forwarded.
     async fn filter_requests(
         &self,
         cluster: &Cluster,
@@ -359,7 +358,22 @@ impl Reader {
         reads.buffer_unordered(PARALLEL).collect().await
     }
 
+    /// By the API server's proxy, or where a NetworkPolicy is in its way by a forwarded port.
     async fn metrics(&self, pod: &str, port: i32) -> Result<String, String> {
+        let proxied = self.proxied_metrics(pod, port).await;
+        let (Err(error), Ok(port)) = (&proxied, u16::try_from(port)) else {
+            return proxied;
+        };
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        match replicas::forward(&pods, (pod, port), "/metrics", DEADLINE).await {
+            Ok((status, body)) if status.is_success() => {
+                Ok(String::from_utf8_lossy(&body).into_owned())
+            }
+            _ => Err(error.clone()),
+        }
+    }
+
+    async fn proxied_metrics(&self, pod: &str, port: i32) -> Result<String, String> {
         let path = format!(
             "/api/v1/namespaces/{}/pods/{pod}:{port}/proxy/metrics",
             self.namespace

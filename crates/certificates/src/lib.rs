@@ -4,6 +4,8 @@
 //! expire. Clients learn the CA in one of two ways, [`Ca`]: the server publishes it (webhooks have
 //! a `caBundle`), or the operator copies it once (kube-scheduler reads a file at its start).
 
+#![warn(missing_docs)]
+
 mod certificate_set;
 mod metrics;
 mod rotator;
