@@ -48,19 +48,44 @@ timeout 5 "$dir/tautline" "\$@" || [ \$? = 124 ]
 SH
     ln -s "$REAL_CLUSTER_KUBECTL" "$dir/bin/kubectl"
     chmod +x "$dir/bin/helm" "$dir/bin/tautline"
-    awk -v dir="$dir" '/^```sh$/ {file = sprintf("%s/%02d.sh", dir, ++n); next} /^```$/ {file = ""} file {print > file}' \
-        "$repo/docs/tutorial.md"
+    # NN.sh are the commands, NN.text the output that follows.
+    awk -v dir="$dir" '/^```(sh|text)$/ {kind = substr($0, 4); n += kind == "sh"
+                           file = sprintf("%s/%02d.%s", dir, n, kind); next}
+                       /^```$/ {file = ""} file {print > file}' "$repo/docs/tutorial.md"
     for block in "$dir"/*.sh; do
         # A pod's name is the reader's.
         sed -i 's#shop/POD#shop/$(kubectl -n shop get pods -l app=client -o "jsonpath={.items[0].metadata.name}")#' "$block"
+        wait_for 90 "the commands before have their effect" tutorial_settled "$block"
         (cd "$repo" && PATH=$dir/bin:$PATH timeout 180 bash -euo pipefail "$block") >"$block.out" 2>&1 || {
             cat "$block" "$block.out" >&2
             fail "this block of docs/tutorial.md fails"
         }
-        [[ $(<"$block") != *"describe offer clients"* ]] ||
-            wait_for 90 "both clients of the tutorial run" kubectl -n shop rollout status deployment/client --timeout=1s
+        printed_as_said "${block%.sh}.text" "$block.out"
     done
-    grep -q '^pod shop/client-' "$dir"/*.sh.out || fail "explain does not name the pod: $(tail -n 20 "$dir"/*.sh.out)"
+}
+
+# The next block shows what the earlier ones did: the measured matrix, and bindings of running pods.
+tutorial_settled() {
+    case $(<"$1") in
+        *matrix*) measured n1 n2 4000 && measured n1 n3 8000 && measured n2 n3 12000 ;;
+        *"get bindings"*) kubectl -n shop rollout status deployment/client --timeout=1s && compliance Compliant ;;
+    esac
+}
+
+# printed_as_said EXPECTED PRINTED: each line, but for figures, names and marks.
+printed_as_said() {
+    local line printed
+    [[ -e $1 ]] || return 0
+    printed=$'\n'$(masked <"$2")$'\n'
+    while IFS= read -r line; do
+        [[ $printed == *$'\n'"$(masked <<<"$line")"$'\n'* ]] && continue
+        cat "$2" >&2
+        fail "docs/tutorial.md has a line of output that is not printed: $line"
+    done <"$1"
+}
+
+masked() {
+    sed -E 's/[·░▒▓█]//g; s/-[0-9a-z]{5,10}(-[0-9a-z]{5})?//g; s/[0-9]+([.][0-9]+)?(ms|us|s|m)?/N/g; s/ +/ /g; s/ $//'
 }
 
 all_pods_ready() {
