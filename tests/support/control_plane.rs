@@ -43,6 +43,24 @@ pub struct ControlPlane {
     apiserver: Process,
 }
 
+/// True if `TAUTLINE_TEST_KUBERNETES` chooses the oldest Kubernetes that we support.
+fn oldest() -> Result<bool> {
+    match std::env::var("TAUTLINE_TEST_KUBERNETES").as_deref() {
+        Err(_) | Ok("newest") => Ok(false),
+        Ok("oldest") => Ok(true),
+        Ok(other) => bail!("TAUTLINE_TEST_KUBERNETES is {other}; use newest or oldest"),
+    }
+}
+
+/// True on the oldest Kubernetes, where a test skips `part`; prints so.
+pub fn skipped_on_oldest(part: &str) -> bool {
+    let skipped = oldest().is_ok_and(|oldest| oldest);
+    if skipped {
+        println!("skipped on the oldest Kubernetes: {part}");
+    }
+    skipped
+}
+
 /// The folder of the binaries, built if they are missing. `KUBEBUILDER_ASSETS` replaces it;
 /// kwok must be there too then.
 fn binaries() -> Result<PathBuf> {
@@ -51,6 +69,7 @@ fn binaries() -> Result<PathBuf> {
     }
     let script = root().join("tests/control-plane/build");
     let output = Command::new(&script)
+        .args(oldest()?.then_some("--oldest"))
         .stderr(std::process::Stdio::inherit())
         .output()
         .with_context(|| format!("{} does not run", script.display()))?;
