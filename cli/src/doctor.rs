@@ -13,7 +13,6 @@ pub(crate) mod workload;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tautline_core::trust::OWN_NAMESPACE;
 
 pub(crate) use self::checks::version_of;
 use self::finding::Report;
@@ -32,16 +31,8 @@ use crate::{
                   or nothing could be checked."
 )]
 pub(crate) struct Args {
-    /// Tautline's namespace
-    #[arg(
-        short,
-        long,
-        value_name = "NS",
-        default_value = OWN_NAMESPACE,
-        env = "POD_NAMESPACE",
-        value_parser = scope::name
-    )]
-    namespace: String,
+    #[command(flatten)]
+    own: scope::OwnNamespace,
     /// Show the checks that passed too
     #[arg(short = 'v', long)]
     all: bool,
@@ -53,7 +44,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
-    let (cluster, version) = gather::gather(client, &args.namespace).await?;
+    let (cluster, version) = gather::gather(client, &args.own.namespace).await?;
     let findings = checks::run(&cluster);
     let report = Report::new(&cluster.namespace, &version, &cluster.version, findings);
     output::print(args.output, &report, |report| report.text(args.all))?;

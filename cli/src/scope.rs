@@ -3,6 +3,22 @@
 use std::fmt;
 
 use kube::Client;
+use tautline_core::trust::OWN_NAMESPACE;
+
+/// The namespace that is looked into, of commands about the installation.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct OwnNamespace {
+    /// Tautline's namespace
+    #[arg(
+        short,
+        long,
+        value_name = "NS",
+        default_value = OWN_NAMESPACE,
+        env = "POD_NAMESPACE",
+        value_parser = name
+    )]
+    pub namespace: String,
+}
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct NamespaceArgs {

@@ -4,7 +4,6 @@ use anyhow::Result;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::{Api, api::ListParams};
 use serde::Serialize;
-use tautline_core::trust::OWN_NAMESPACE;
 
 use crate::{
     cluster::ClusterArgs,
@@ -23,16 +22,8 @@ use crate::{
                   tautline version -o json"
 )]
 pub(crate) struct Args {
-    /// Tautline's namespace
-    #[arg(
-        short,
-        long,
-        value_name = "NS",
-        default_value = OWN_NAMESPACE,
-        env = "POD_NAMESPACE",
-        value_parser = scope::name
-    )]
-    namespace: String,
+    #[command(flatten)]
+    own: scope::OwnNamespace,
     /// Show the version of this program alone, without a cluster
     #[arg(long)]
     client: bool,
@@ -120,8 +111,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
 async fn read(args: &Args) -> Result<ClusterVersions> {
     let client = args.cluster.client().await?;
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.namespace);
-    let daemon_sets: Api<DaemonSet> = Api::namespaced(client.clone(), &args.namespace);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &args.own.namespace);
+    let daemon_sets: Api<DaemonSet> = Api::namespaced(client.clone(), &args.own.namespace);
     let all = ListParams::default();
     let (kubernetes, deployments, daemon_sets) = tokio::try_join!(
         client.apiserver_version(),
