@@ -217,6 +217,14 @@ objects_left() {
     done
 }
 
+# Of any kind, also what the processes made; definitions with their API groups, and events, aside.
+named_after_tautline() {
+    local kind
+    for kind in $(kubectl api-resources --verbs=list -o name | grep -v '^events\|customresourcedefinitions\|apiservices'); do
+        kubectl get "$kind" -A -o name 2>/dev/null | grep tautline || true
+    done
+}
+
 show_state() {
     kubectl get pods -A -o wide || true
     kubectl -n shop get events --sort-by=.lastTimestamp 2>/dev/null | tail -20 || true
