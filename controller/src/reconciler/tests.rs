@@ -6,6 +6,7 @@ mod evaluation;
 mod fixture;
 mod leadership;
 mod offer_statuses;
+mod ownership;
 mod properties;
 mod statuses;
 mod write_failures;

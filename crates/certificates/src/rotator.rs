@@ -123,11 +123,11 @@ impl CertificateRotator {
     }
 
     fn tick(&self) -> Duration {
-        let longest = Duration::from_secs(60);
-        match self.times.ca {
-            Ca::Published { overlap } => (overlap / 4).clamp(Duration::from_millis(200), longest),
-            Ca::Copied => (self.times.lifetime / 24).min(longest),
-        }
+        let tick = match self.times.ca {
+            Ca::Published { overlap } => overlap / 4,
+            Ca::Copied => self.times.lifetime / 24,
+        };
+        tick.clamp(Duration::from_millis(200), Duration::from_secs(60))
     }
 
     /// `None`: another replica was faster or the write failed; the next check tries again.
