@@ -1,5 +1,6 @@
 //! The admission webhooks, called by the real API server over real TLS.
 
+mod api_server_away;
 mod audit_log;
 mod certificate_files;
 mod certificate_rotation;
@@ -11,6 +12,7 @@ mod mutation_policies;
 mod own_resources;
 mod policy_authors;
 mod reapply;
+mod remade_definition;
 mod restart;
 
 use std::process::Command;

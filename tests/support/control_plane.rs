@@ -165,7 +165,13 @@ impl ControlPlane {
 
     /// Kills the API server and starts it again.
     pub async fn restart_apiserver(&mut self) -> Result<()> {
+        self.apiserver_away(Duration::ZERO).await
+    }
+
+    /// Kills the API server and starts it again after `pause`.
+    pub async fn apiserver_away(&mut self, pause: Duration) -> Result<()> {
         self.apiserver.kill();
+        tokio::time::sleep(pause).await;
         self.apiserver = start_apiserver(
             &self.binaries,
             self.dir.path(),

@@ -18,6 +18,10 @@ const DEADLINE: Duration = Duration::from_secs(15);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The API server publishes the schema of a new CRD within a second.
 const RETRY: Duration = Duration::from_millis(200);
+/// Age of the index at which a request for a custom resource looks at it again: its definition may
+/// have been deleted and created with another schema.
+const MAX_AGE: Duration = Duration::from_secs(1);
+const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of kinds that are remembered as absent.
 const MAX_ABSENT: usize = 1024;
 
@@ -40,6 +44,8 @@ pub(crate) struct SchemaCache {
     client: Client,
     documents: RwLock<HashMap<String, Document>>,
     fetching: tokio::sync::Mutex<()>,
+    /// When the index was last requested.
+    checked: Mutex<Option<Instant>>,
     /// Kinds without a schema, and when they were last waited for.
     absent: Mutex<HashMap<Kind, Instant>>,
 }
@@ -50,6 +56,7 @@ impl SchemaCache {
             client,
             documents: RwLock::default(),
             fetching: tokio::sync::Mutex::default(),
+            checked: Mutex::default(),
             absent: Mutex::default(),
         }
     }
@@ -68,6 +75,7 @@ impl SchemaCache {
     pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let is_missing = || self.kind(kind).is_none();
         if !is_missing() {
+            self.fetch_if_old(kind).await;
             return;
         }
         let look_once = self.is_absent(kind);
@@ -93,6 +101,26 @@ impl SchemaCache {
             }
             absent.insert(kind.clone(), Instant::now());
         }
+    }
+
+    /// For custom resources; built-in kinds change with the API server only. Without an answer the
+    /// known schema stays.
+    async fn fetch_if_old(&self, kind: &Kind) {
+        let built_in = Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind);
+        let is_old = || {
+            let checked = *self.checked.lock();
+            checked.is_none_or(|at| at.elapsed() >= MAX_AGE)
+        };
+        if built_in.is_some() || !is_old() {
+            return;
+        }
+        let fetch = async {
+            let _guard = self.fetching.lock().await;
+            if is_old() {
+                self.refresh().await;
+            }
+        };
+        _ = tokio::time::timeout(CHECK_TIMEOUT, fetch).await;
     }
 
     fn is_absent(&self, kind: &Kind) -> bool {
@@ -123,6 +151,7 @@ impl SchemaCache {
     }
 
     async fn refresh(&self) {
+        *self.checked.lock() = Some(Instant::now());
         let index = match self.get("/openapi/v3").await {
             Ok(index) => index,
             Err(error) => {
@@ -191,13 +220,21 @@ mod tests {
     /// An API server that publishes the kind `Widget` after some requests of its index; `None`:
     /// never. The second value counts these requests.
     fn publishing(after: Option<usize>) -> (SchemaCache, Arc<AtomicUsize>) {
+        publishing_versions(after, usize::MAX)
+    }
+
+    /// Another schema, with the field `size`, from the request `remade` of the index on.
+    fn publishing_versions(after: Option<usize>, remade: usize) -> (SchemaCache, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&count);
         let service = tower::service_fn(move |request: http::Request<Body>| {
-            let url = "/openapi/v3/apis/example.com/v1?hash=1";
             let body = match request.uri().path() {
                 "/openapi/v3" => {
                     let asked = seen.fetch_add(1, Ordering::Relaxed);
+                    let url = format!(
+                        "/openapi/v3/apis/example.com/v1?hash={}",
+                        u8::from(asked >= remade)
+                    );
                     match after.is_some_and(|after| asked >= after) {
                         true => {
                             json!({"paths": {"apis/example.com/v1": {"serverRelativeURL": url}}})
@@ -207,6 +244,10 @@ mod tests {
                 }
                 _ => json!({"components": {"schemas": {"com.example.v1.Widget": {
                     "type": "object",
+                    "properties": match request.uri().query() {
+                        Some("hash=1") => json!({"size": {"type": "string"}}),
+                        _ => json!({"color": {"type": "string"}}),
+                    },
                     "x-kubernetes-group-version-kind":
                         [{"group": "example.com", "version": "v1", "kind": "Widget"}]}}}}),
             };
@@ -232,6 +273,30 @@ mod tests {
         assert_eq!(requests.load(Ordering::Relaxed), 4);
         cache.fetch_if_missing(&widget()).await;
         assert_eq!(requests.load(Ordering::Relaxed), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn schema_of_a_remade_definition_is_known_after_a_second() {
+        let (cache, requests) = publishing_versions(Some(0), 1);
+        let has_size = || {
+            let schema = cache.kind(&widget());
+            schema.is_some_and(|s| s.field("size").is_some())
+        };
+        cache.fetch_if_missing(&widget()).await;
+        assert!(!has_size());
+        cache.fetch_if_missing(&widget()).await;
+        assert_eq!(requests.load(Ordering::Relaxed), 1, "known a moment ago");
+        tokio::time::advance(MAX_AGE).await;
+        cache.fetch_if_missing(&widget()).await;
+        assert!(has_size());
+        let pod = Kind {
+            version: "v1".into(),
+            kind: "Pod".into(),
+            ..Kind::default()
+        };
+        tokio::time::advance(MAX_AGE).await;
+        cache.fetch_if_missing(&pod).await;
+        assert_eq!(requests.load(Ordering::Relaxed), 2, "built in");
     }
 
     #[tokio::test(start_paused = true)]
