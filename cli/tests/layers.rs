@@ -9,12 +9,13 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// The layer of each folder, the lowest first. The longest folder that holds a crate counts.
-const LAYERS: [(&str, usize); 18] = [
+const LAYERS: [(&str, usize); 19] = [
     ("crates/core", 0),
     ("crates/api", 1),
     ("proto", 1),
     // The runtime, and libraries without one.
     ("crates", 2),
+    ("crates/agent-link", 3),
     ("crates/certificates", 3),
     ("crates/provider-client", 3),
     ("sdk", 3),

@@ -2,6 +2,7 @@ use std::{net::SocketAddr, sync::Arc, thread};
 
 use anyhow::{Context, Result, anyhow, bail};
 use prometheus_client::registry::Registry;
+use tautline_agent_link::{Dialer, Provider, Token, follow_replicas};
 use tautline_runtime::{
     admin::{self, Readiness},
     tasks::Tasks,
@@ -14,14 +15,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    dial::{Dialer, Provider, Token},
     echo::Echo,
     identity::Identity,
     measure::{CONNECTS, Inbox, MeasureTask, ProbeContext, Shared},
     metrics::Metrics,
     probe::Prober,
-    replicas,
-    stream::StreamContext,
+    stream::{self, StreamContext},
     tcp,
     throughput::{ThroughputInitiator, ThroughputResponder},
 };
@@ -156,7 +155,10 @@ impl App {
             orders,
         });
         for (index, provider) in self.config.providers.into_iter().enumerate() {
-            let task = replicas::follow(Arc::clone(&agent), index, provider, stop.clone());
+            let (agent, to) = (Arc::clone(&agent), provider.clone());
+            let task = follow_replicas(provider, stop.clone(), move |address, stop| {
+                stream::follow(Arc::clone(&agent), to.clone(), (index, address), stop)
+            });
             tasks.spawn("provider", task);
         }
         spawn_files(agent, tasks, stop.clone());

@@ -9,7 +9,6 @@ mod app;
 mod clock;
 #[cfg(test)]
 mod dashboard_tests;
-mod dial;
 mod echo;
 mod fallback;
 pub mod identity;
@@ -20,7 +19,6 @@ mod metrics;
 mod pair;
 mod pairs;
 mod probe;
-mod replicas;
 mod report;
 mod schedule;
 mod stream;
@@ -29,4 +27,4 @@ mod tcp;
 mod throughput;
 
 pub use app::{App, Config};
-pub use dial::{Provider, Token};
+pub use tautline_agent_link::{Provider, Token};

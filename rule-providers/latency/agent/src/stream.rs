@@ -1,25 +1,26 @@
 //! The stream to one replica of the provider: commands down, changes up.
 
 use std::{
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use tautline_agent_link::{Dialer, Provider, keep_open, refused};
 use tautline_proto::latency::{
     FromAgent, Probed, Report, Throughput, ToAgent, Transferred, agents_client::AgentsClient,
     from_agent, to_agent,
 };
 use tokio::{
     sync::mpsc::{self, Receiver, Sender},
-    time::{MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    time::{MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Streaming, transport::Channel};
+use tonic::{Streaming, transport::Channel};
 
 use crate::{
-    dial::{Dialer, Provider},
     identity::Identity,
     measure::{Command, Replica, Shared},
     probe::Prober,
@@ -34,10 +35,6 @@ const URGENT: Duration = Duration::from_millis(500);
 /// For a replica to take a message, or to open a stream.
 const DEADLINE: Duration = Duration::from_secs(10);
 const APART: Duration = Duration::from_millis(10);
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-const GOOD: Duration = Duration::from_secs(30);
-/// All streams reconnect within this time after a file has changed.
-const RENEW: Duration = Duration::from_secs(5);
 
 pub struct StreamContext {
     pub identity: Identity,
@@ -54,30 +51,8 @@ pub async fn follow(
     replica: Replica,
     stop: CancellationToken,
 ) {
-    let address = replica.1;
-    let mut pause = BACKOFF.0;
-    loop {
-        let start = Instant::now();
-        let ended = tokio::select! {
-            () = stop.cancelled() => break,
-            ended = session(&agent, &provider, replica) => ended,
-        };
-        if start.elapsed() > GOOD {
-            pause = BACKOFF.0;
-        }
-        let wait = pause.mul_f64(0.5 + fastrand::f64());
-        pause = (pause * 2).min(BACKOFF.1);
-        match ended {
-            Ok(()) => tracing::debug!(%provider, %address, "stream ended; opening another"),
-            Err(error) => {
-                tracing::warn!(%provider, %address, error = %format!("{error:#}"), "no stream");
-            }
-        }
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = sleep(wait) => {}
-        }
-    }
+    let open = || session(&agent, &provider, replica);
+    keep_open(&provider, replica.1, &stop, open).await;
     // The measuring task may have ended first.
     _ = agent.orders.send(Command::Forget(replica)).await;
 }
@@ -102,10 +77,7 @@ async fn open(
     channel: Channel,
     outgoing: Receiver<FromAgent>,
 ) -> Result<Streaming<ToAgent>> {
-    let mut request = Request::new(ReceiverStream::new(outgoing));
-    if let Some(token) = agent.dialer.authorization()? {
-        request.metadata_mut().insert("authorization", token);
-    }
+    let request = agent.dialer.authorized(ReceiverStream::new(outgoing))?;
     let mut client = AgentsClient::new(channel);
     let opened = timeout(DEADLINE, client.follow(request)).await;
     let opened = opened.context("the replica opened no stream in time")?;
@@ -113,7 +85,7 @@ async fn open(
 }
 
 async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Replica) -> Result<()> {
-    let mut changed = agent.dialer.changed.subscribe();
+    let mut renewal = pin!(agent.dialer.renewal());
     let mut urgent = agent.shared.urgent.subscribe();
     let channel = agent.dialer.channel(provider, replica.1).await?;
     let (messages, outgoing) = mpsc::channel(32);
@@ -131,7 +103,6 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
     ticks.reset_after(REPORT.mul_f64(fastrand::f64()));
     let mut next = tokio::time::Instant::now();
     let mut hurry = next;
-    let mut renew = None;
     // A closed stream ends what its replica requested.
     let stream_end = CancellationToken::new();
     let _stream_end = stream_end.clone().drop_guard();
@@ -158,17 +129,9 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
                 hurry = tokio::time::Instant::now() + URGENT;
                 send_report(&messages, &agent.shared, &mut reporter).await?;
             }
-            result = changed.changed(), if renew.is_none() => {
-                result?;
-                renew = Some(tokio::time::Instant::now() + RENEW.mul_f64(fastrand::f64()));
-            }
-            () = sleep_until(renew.unwrap_or(next)), if renew.is_some() => return Ok(()),
+            () = &mut renewal => return Ok(()),
         }
     }
-}
-
-fn refused(status: tonic::Status) -> anyhow::Error {
-    anyhow!("the replica says {:?}: {}", status.code(), status.message())
 }
 
 async fn send_report(

@@ -1,2 +1,1 @@
 pub(crate) mod echo_key;
-pub(crate) mod token_review;

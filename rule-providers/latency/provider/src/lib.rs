@@ -20,7 +20,7 @@ mod rules;
 mod run;
 mod tables;
 
-pub use agents::{auth::AgentAuth, keys::EchoKeys};
+pub use agents::keys::EchoKeys;
 pub use fitting::{FitSettings, RACK, TARGETS};
 pub use location::ZONE;
 pub use measuring::{AGENTS_WITHIN, Measuring};
@@ -32,3 +32,4 @@ pub use tables::{
     sources::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL, tables_of},
     table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table},
 };
+pub use tautline_agent_link::AgentAuth;

@@ -5,12 +5,13 @@ mod sleep;
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
+use tautline_agent_link::AgentAuth;
 use tautline_runtime::{admin::Readiness, cluster_store::ClusterStore, tasks::Tasks};
 use tautline_sdk::Server;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agents::{AgentService, auth::AgentAuth, keys::EchoKeys},
+    agents::{AgentService, keys::EchoKeys},
     fitting::{self, FitContext, FitSettings},
     network::Network,
 };

@@ -1,6 +1,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
+use tautline_agent_link::{AgentAuth, TokenReviewer, review};
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::{
     cluster::Cluster,
@@ -11,8 +12,8 @@ use tautline_runtime::{
 use tautline_sdk::Server;
 
 use crate::{
-    agents::{auth::AgentAuth, keys::EchoKeys, tokens::TokenReviewer},
-    cluster_access::{echo_key, token_review},
+    agents::{AUDIENCE, keys::EchoKeys},
+    cluster_access::echo_key,
     fitting::FitSettings,
     measuring::Measuring,
     network::Network,
@@ -78,8 +79,8 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
     let store = watch(cluster, &pods, &mut server, &mut tasks);
     let network = Network::new(store.clone(), config.allow_transfers);
     let tokens = config.agent_tokens.map(|(namespace, name)| {
-        let review = token_review::review(client.clone());
-        Arc::new(TokenReviewer::new(&namespace, &name, review))
+        let review = review(client.clone(), AUDIENCE);
+        Arc::new(TokenReviewer::new(AUDIENCE, (&namespace, &name), review))
     });
     let measuring = Measuring {
         store: store.clone(),

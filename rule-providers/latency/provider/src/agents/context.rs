@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
+use tautline_agent_link::AgentAuth;
 use tautline_proto::latency::ToAgent;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::{auth::AgentAuth, keys::EchoKeys};
+use super::keys::EchoKeys;
 use crate::network::Network;
 
 /// A message to an agent; the status that ends the stream comes last. Boxed, as a channel

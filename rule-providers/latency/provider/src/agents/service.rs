@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
+use tautline_agent_link::{AgentAuth, Credentials};
 use tautline_proto::latency::FromAgent;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, Streaming};
 
 use super::{
-    auth::{AgentAuth, Credentials},
     context::{Outgoing, StreamContext},
     keys::EchoKeys,
     stream::Stream,

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use tautline_agent_link::{Credentials, RateLimit};
 use tautline_core::planning::fnv1a_64;
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
@@ -15,10 +16,8 @@ use tokio::{
 use tonic::{Status, Streaming};
 
 use super::{
-    auth::Credentials,
     context::{Outgoing, StreamContext},
     hello,
-    rate_limit::RateLimit,
 };
 use crate::network::{
     pair_store::{InstanceId, PairStore},

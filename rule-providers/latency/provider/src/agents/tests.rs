@@ -8,6 +8,7 @@ mod verification;
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use tautline_agent_link::{AgentAuth, Review, Reviewed, TokenReviewer};
 use tautline_core::{index::Object, model};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
@@ -29,11 +30,7 @@ use tonic::{
 
 use crate::{
     FitSettings, Latency, Measuring,
-    agents::{
-        auth::AgentAuth,
-        keys::EchoKeys,
-        tokens::{AUDIENCE, Review, Reviewed, TokenReviewer},
-    },
+    agents::{AUDIENCE, keys::EchoKeys},
     measurement::Measurement,
     network::Network,
 };

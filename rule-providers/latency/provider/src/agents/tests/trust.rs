@@ -132,7 +132,11 @@ async fn token_is_valid_for_its_node_only() {
         Box::pin(async { Ok(reviewed) })
     });
     let auth = AgentAuth {
-        tokens: Some(Arc::new(TokenReviewer::new("ns", "agent", review))),
+        tokens: Some(Arc::new(TokenReviewer::new(
+            AUDIENCE,
+            ("ns", "agent"),
+            review,
+        ))),
         ..AgentAuth::default()
     };
     let running = start(auth, None).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Status};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-use super::tokens::TokenReviewer;
+use crate::tokens::TokenReviewer;
 
 /// The proofs that agents may give for their node; one is enough. Default: none is accepted.
 #[derive(Clone, Debug, Default)]
@@ -18,14 +18,16 @@ pub struct AgentAuth {
     pub tokens: Option<Arc<TokenReviewer>>,
 }
 
+/// What a request shows of its agent.
 #[derive(Debug, Default)]
-pub(crate) struct Credentials {
+pub struct Credentials {
     /// DER.
     certificate: Option<Vec<u8>>,
     token: Option<String>,
 }
 
 impl Credentials {
+    /// Of the connection's client certificate and the header `authorization`.
     pub fn of<T>(request: &Request<T>) -> Self {
         let certificates = request.peer_certs();
         let first = certificates.as_ref().and_then(|all| all.first());
@@ -40,11 +42,13 @@ impl Credentials {
 }
 
 impl AgentAuth {
-    pub(crate) fn is_configured(&self) -> bool {
+    /// Whether any agent is accepted.
+    pub fn is_configured(&self) -> bool {
         self.trust_all || self.certificates || self.tokens.is_some()
     }
 
-    pub(crate) async fn check(&self, credentials: &Credentials, node: &str) -> Result<(), Status> {
+    /// Err unless a proof names `node`.
+    pub async fn check(&self, credentials: &Credentials, node: &str) -> Result<(), Status> {
         if self.trust_all {
             return Ok(());
         }
@@ -78,10 +82,11 @@ impl AgentAuth {
                 Ok(()) => Ok(()),
                 Err(e) => Err(refuse(e)),
             },
-            (Some(_), None) => Err(Status::unauthenticated(
-                "no token: send one of the agent's ServiceAccount, of the audience \
-                 tautline-latency, as `authorization: Bearer TOKEN`",
-            )),
+            (Some(tokens), None) => Err(Status::unauthenticated(format!(
+                "no token: send one of the agent's ServiceAccount, of the audience {}, as \
+                 `authorization: Bearer TOKEN`",
+                tokens.audience()
+            ))),
         }
     }
 }

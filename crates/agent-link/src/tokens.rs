@@ -16,8 +16,7 @@ use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-pub const AUDIENCE: &str = "tautline-latency";
-pub const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
+pub(crate) const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Concurrent reviews: all agents may reconnect at once.
 const MAX_REVIEWS: usize = 16;
@@ -27,21 +26,28 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 const CACHED_FOR: Duration = Duration::from_secs(600);
 const MAX_CACHED: usize = 20_000;
 
+/// What the API server says of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
+    /// The token is valid.
     pub authenticated: bool,
+    /// Audiences that the token is for, of those asked about.
     pub audiences: Vec<String>,
-    /// "system:serviceaccount:NAMESPACE:NAME".
+    /// `system:serviceaccount:NAMESPACE:NAME`.
     pub user: String,
+    /// Node of the pod that the token was mounted into.
     pub node: Option<String>,
 }
 
+/// Asks the API server about a token.
 pub type Review = Arc<
     dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Reviewed, String>> + Send>> + Send + Sync,
 >;
 
+/// Checks agents' tokens; answers are cached.
 pub struct TokenReviewer {
     review: Review,
+    audience: &'static str,
     user: String,
     /// By the SHA-256 of the token: its node, and the end of the entry.
     cache: Mutex<HashMap<[u8; 32], (String, SystemTime)>>,
@@ -55,13 +61,19 @@ impl fmt::Debug for TokenReviewer {
 }
 
 impl TokenReviewer {
-    pub fn new(namespace: &str, account: &str, review: Review) -> Self {
+    /// Accepts tokens of one ServiceAccount, for one audience.
+    pub fn new(audience: &'static str, (namespace, account): (&str, &str), review: Review) -> Self {
         Self {
             review,
+            audience,
             user: format!("system:serviceaccount:{namespace}:{account}"),
             cache: Mutex::default(),
             permits: Semaphore::new(MAX_REVIEWS),
         }
+    }
+
+    pub(crate) fn audience(&self) -> &'static str {
+        self.audience
     }
 
     pub(crate) async fn check(&self, token: &str, node: &str) -> Result<(), String> {
@@ -110,9 +122,10 @@ impl TokenReviewer {
             Ok(reviewed) => reviewed.map_err(|e| format!("the token cannot be reviewed: {e}"))?,
             Err(_) => return Err(format!("no review of the token within {DEADLINE:?}")),
         };
-        if !reviewed.authenticated || !reviewed.audiences.iter().any(|a| a == AUDIENCE) {
+        if !reviewed.authenticated || !reviewed.audiences.iter().any(|a| a == self.audience) {
             return Err(format!(
-                "the API server does not accept the token for audience {AUDIENCE}"
+                "the API server does not accept the token for audience {}",
+                self.audience
             ));
         }
         if reviewed.user != self.user {
@@ -149,6 +162,8 @@ mod tests {
 
     use super::*;
 
+    const AUDIENCE: &str = "tautline-latency";
+
     fn token(seconds: i64) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let exp = now.as_secs().strict_add_signed(seconds);
@@ -164,7 +179,10 @@ mod tests {
             let reviewed = reviewed.clone();
             Box::pin(async { Ok(reviewed) })
         });
-        (TokenReviewer::new("ns", "agent", review), reviews)
+        (
+            TokenReviewer::new(AUDIENCE, ("ns", "agent"), review),
+            reviews,
+        )
     }
 
     fn good() -> Reviewed {
@@ -237,7 +255,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_api_server_times_out() {
         let review: Review = Arc::new(|_| Box::pin(std::future::pending()));
-        let tokens = TokenReviewer::new("ns", "agent", review);
+        let tokens = TokenReviewer::new(AUDIENCE, ("ns", "agent"), review);
         let error = tokens.check("t", "a").await.unwrap_err();
         assert!(error.contains("within 5s"), "{error}");
     }

@@ -7,12 +7,14 @@ const PER_SECOND: u32 = 5;
 /// Messages at once.
 const BURST: u32 = 20;
 
+/// The pace at which an agent's messages are read.
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub struct RateLimit {
     empty_at: Instant,
 }
 
 impl RateLimit {
+    /// A burst is free.
     pub fn new(now: Instant) -> Self {
         Self { empty_at: now }
     }

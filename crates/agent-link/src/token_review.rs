@@ -1,17 +1,20 @@
+//! TokenReviews by the API server.
+
 use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
 
-use crate::agents::tokens::{AUDIENCE, NODE_EXTRA, Review, Reviewed};
+use crate::tokens::{NODE_EXTRA, Review, Reviewed};
 
-pub(crate) fn review(client: Client) -> Review {
+/// Reviews tokens for an audience.
+pub fn review(client: Client, audience: &'static str) -> Review {
     let api: Api<TokenReview> = Api::all(client);
     Arc::new(move |token| {
         let api = api.clone();
         Box::pin(async move {
             let spec = TokenReviewSpec {
-                audiences: Some(vec![AUDIENCE.to_owned()]),
+                audiences: Some(vec![audience.to_owned()]),
                 token,
             };
             let review = TokenReview {
@@ -42,6 +45,8 @@ mod tests {
     use k8s_openapi::api::authentication::v1::{TokenReviewStatus, UserInfo};
 
     use super::*;
+
+    const AUDIENCE: &str = "tautline-latency";
 
     #[test]
     fn review_names_the_node_of_a_bound_token() {

@@ -1,6 +1,6 @@
 //! The replicas of a provider: the addresses of its name, each with a stream.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result};
 use tokio::{
@@ -9,10 +9,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    dial::Provider,
-    stream::{self, StreamContext},
-};
+use crate::dial::Provider;
 
 const LOOK_UP: Duration = Duration::from_secs(10);
 /// The pause after a look-up while no address is known, doubled each time: after an install the
@@ -31,14 +28,16 @@ struct Replica {
     stop: CancellationToken,
 }
 
-/// Looks the name up periodically, and keeps a stream to each of its addresses, until stopped.
-/// `index` identifies the provider.
-pub async fn follow(
-    agent: Arc<StreamContext>,
-    index: usize,
+/// Looks the name up periodically, and runs a `stream` to each of its addresses, until stopped. A
+/// stream gets the token of its end.
+pub async fn follow_replicas<S>(
     provider: Provider,
     stop: CancellationToken,
-) -> Result<()> {
+    stream: impl Fn(SocketAddr, CancellationToken) -> S,
+) -> Result<()>
+where
+    S: Future<Output = ()> + Send + 'static,
+{
     let mut known = Vec::new();
     let mut streams = JoinSet::new();
     let (mut next, mut retry) = (Instant::now(), FIRST_RETRY);
@@ -54,14 +53,8 @@ pub async fn follow(
         }
         match look_up(&provider).await {
             Ok(found) => {
-                for address in changed(&mut known, &found, &stop) {
-                    let (agent, provider) = (Arc::clone(&agent), provider.clone());
-                    streams.spawn(stream::follow(
-                        agent,
-                        provider,
-                        (index, address.0),
-                        address.1,
-                    ));
+                for (address, stop) in changed(&mut known, &found, &stop) {
+                    streams.spawn(stream(address, stop));
                 }
             }
             Err(error) if warned.is_none_or(|at| at.elapsed() >= LOOK_UP) => {

@@ -5,9 +5,10 @@ use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 use anyhow::{Context, Result, bail};
 use http::Uri;
 use tautline_runtime::tls::{ClientFiles, FileChanges};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::{
+    Request,
     metadata::{Ascii, MetadataValue},
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
@@ -15,6 +16,8 @@ use tonic::{
 const CONNECT: Duration = Duration::from_secs(3);
 /// The longest token; usual ones have one or two thousand bytes.
 const TOKEN_BYTES: usize = 64 << 10;
+/// All streams reconnect within this time after a file has changed.
+const RENEW: Duration = Duration::from_secs(5);
 
 /// URL of a provider: `http` or `https`, without a path; the default port is 5309.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +32,7 @@ impl FromStr for Provider {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| {
-            format!("{what}; write it as https://tautline-latency.tautline-system:5309")
-        };
+        let wrong = |what: &str| format!("{what}; write it as https://SERVICE.NAMESPACE:5309");
         let uri: Uri = text.parse().map_err(|_| wrong("not a URL"))?;
         let tls = match uri.scheme_str() {
             Some("https") => true,
@@ -76,11 +77,12 @@ pub struct Token {
     pub over_http: bool,
 }
 
+/// Opens connections to replicas.
 #[derive(Debug)]
 pub struct Dialer {
     tls: ClientFiles,
     token: Option<Token>,
-    pub changed: watch::Sender<u64>,
+    changed: watch::Sender<u64>,
 }
 
 impl Dialer {
@@ -107,6 +109,7 @@ impl Dialer {
         Ok(dialer)
     }
 
+    /// A new connection to one address of a provider.
     pub async fn channel(&self, provider: &Provider, address: SocketAddr) -> Result<Channel> {
         let scheme = if provider.tls { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
@@ -127,7 +130,26 @@ impl Dialer {
             .context("no connection")
     }
 
-    pub fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
+    /// A request with the token, if there is one.
+    pub fn authorized<T>(&self, message: T) -> Result<Request<T>> {
+        let mut request = Request::new(message);
+        if let Some(token) = self.authorization()? {
+            request.metadata_mut().insert("authorization", token);
+        }
+        Ok(request)
+    }
+
+    /// Ends a while after a file has changed since the call: a stream is then to be opened again.
+    pub fn renewal(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut changed = self.changed.subscribe();
+        async move {
+            // Without a dialer no stream is open.
+            _ = changed.changed().await;
+            sleep(RENEW.mul_f64(fastrand::f64())).await;
+        }
+    }
+
+    fn authorization(&self) -> Result<Option<MetadataValue<Ascii>>> {
         let Some(Token { file: path, .. }) = &self.token else {
             return Ok(None);
         };
@@ -141,6 +163,7 @@ impl Dialer {
         Ok(Some(value))
     }
 
+    /// Watches the files until stopped.
     pub async fn follow(&self, stop: CancellationToken) -> Result<()> {
         let mut paths: Vec<PathBuf> = {
             let token = self.token.as_ref().map(|t| &t.file);

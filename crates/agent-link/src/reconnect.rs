@@ -1,0 +1,57 @@
+//! One stream to one replica, opened again whenever it ends.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::dial::Provider;
+
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A stream that lasted so long was a good one: the next pause is short again.
+const GOOD: Duration = Duration::from_secs(30);
+
+/// Runs `session` again and again until stopped, with pauses that grow. A session ends when its
+/// stream does.
+pub async fn keep_open<S>(
+    provider: &Provider,
+    address: SocketAddr,
+    stop: &CancellationToken,
+    session: impl Fn() -> S,
+) where
+    S: Future<Output = Result<()>>,
+{
+    let mut pause = BACKOFF.0;
+    loop {
+        let start = Instant::now();
+        let ended = tokio::select! {
+            () = stop.cancelled() => return,
+            ended = session() => ended,
+        };
+        if start.elapsed() > GOOD {
+            pause = BACKOFF.0;
+        }
+        let wait = pause.mul_f64(0.5 + fastrand::f64());
+        pause = (pause * 2).min(BACKOFF.1);
+        match ended {
+            Ok(()) => tracing::debug!(%provider, %address, "stream ended; opening another"),
+            Err(error) => {
+                tracing::warn!(%provider, %address, error = %format!("{error:#}"), "no stream");
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = sleep(wait) => {}
+        }
+    }
+}
+
+/// Why a replica ended or refused a stream.
+pub fn refused(status: Status) -> anyhow::Error {
+    anyhow!("the replica says {:?}: {}", status.code(), status.message())
+}
