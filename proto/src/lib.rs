@@ -11,6 +11,9 @@ mod generated {
         pub mod allocator {
             pub mod v1 { include!("generated/tautline.allocator.v1.rs"); }
         }
+        pub mod gpu {
+            pub mod v1 { include!("generated/tautline.gpu.v1.rs"); }
+        }
         pub mod latency {
             pub mod v1 { include!("generated/tautline.latency.v1.rs"); }
         }
@@ -21,6 +24,7 @@ pub mod endpoint_cost;
 
 pub use generated::ruleprovider;
 pub use generated::tautline::allocator::v1 as allocator;
+pub use generated::tautline::gpu::v1 as gpu;
 pub use generated::tautline::latency::v1 as latency;
 pub use generated::underlay;
 

@@ -1,41 +1,56 @@
-//! Generates `proto/src/generated` from `proto/*.proto`, without protoc; CI refuses a difference.
+//! Generates `proto/src/generated` from `proto/*.proto`, and the same of `crates/node-proto`, without protoc; CI refuses a difference.
 //! Unchanged files are not written, so that nothing is rebuilt. The Python example gets a copy.
 
 use std::{fs, io, path::Path};
 
 use anyhow::{Context, Result};
 use prost::Message;
+use prost_types::FileDescriptorSet;
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "ruleprovider.proto",
     "underlay.proto",
     "allocator.proto",
     "latency.proto",
+    "gpu.proto",
 ];
+
+const NODE_FILES: [&str; 3] = ["deviceplugin.proto", "nri.proto", "podresources.proto"];
 
 const PYTHON_COPY: &str = "../examples/provider-python/ruleprovider.proto";
 
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = proto.join("src/generated");
-    fs::create_dir_all(&out)?;
 
     let contract = fs::read(proto.join("ruleprovider.proto"))?;
     put(&proto.join(PYTHON_COPY), &contract)?;
-    let set = protox::compile(FILES, [&proto]).context("a .proto file does not compile")?;
+    let set = generate(&FILES, &proto, &out)?;
     put(&out.join("descriptors.bin"), &set.encode_to_vec())?;
+    let node = proto.join("../crates/node-proto");
+    generate(
+        &NODE_FILES,
+        &node.join("proto"),
+        &node.join("src/generated"),
+    )?;
+    Ok(())
+}
+
+fn generate(files: &[&str], from: &Path, out: &Path) -> Result<FileDescriptorSet> {
+    let set = protox::compile(files, [from]).context("a .proto file does not compile")?;
+    fs::create_dir_all(out)?;
     let fresh = tempfile::tempdir()?;
     tonic_prost_build::configure()
         .out_dir(fresh.path())
         // Maps are written in key order, so equal questions are equal bytes.
         .btree_map(".")
-        .compile_fds(set)
+        .compile_fds(set.clone())
         .context("the descriptors do not generate")?;
     for entry in fs::read_dir(fresh.path())? {
         let entry = entry?;
         put(&out.join(entry.file_name()), &fs::read(entry.path())?)?;
     }
-    Ok(())
+    Ok(set)
 }
 
 /// Writes a file unless it holds just that; returns whether it did.

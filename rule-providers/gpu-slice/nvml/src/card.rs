@@ -1,0 +1,242 @@
+use std::fs;
+
+use nvml_wrapper::enum_wrappers::device::{
+    EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold,
+};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+use tautline_nvml::{Card, MigInstance, Process, family};
+
+use crate::health::Health;
+use crate::topology::{Remote, pci_address};
+use crate::{processes, raw};
+
+/// NVLinks of a card that NVML numbers.
+const MAX_LINKS: u32 = 18;
+/// NVML's scope of a NUMA node.
+const SCOPE_NODE: u32 = 0;
+/// A card that gives other errors than "lost" is gone after as many readings.
+const MAX_FAILURES: u32 = 3;
+
+/// A card that NVML has found, which stays listed when it is lost.
+pub struct Seen<'n> {
+    pub device: Device<'n>,
+    pub card: Card,
+    pub health: Health,
+    /// The other ends of the active NVLinks.
+    pub remotes: Vec<Remote>,
+    /// The last XID, which is logged once.
+    pub logged_xid: Option<u64>,
+    /// Time of the last sample of utilization, in microseconds.
+    since: u64,
+    /// Where the card shuts down, in °C.
+    shutdown_temperature: Option<u32>,
+    failures: u32,
+}
+
+impl<'n> Seen<'n> {
+    /// Reads the properties that do not change.
+    pub fn find(nvml: &'n Nvml, index: u32) -> Result<Self, NvmlError> {
+        let device = nvml.device_by_index(index)?;
+        let capability = device.cuda_compute_capability();
+        let compute = capability.map_or((0, 0), |c| (unsigned(c.major), unsigned(c.minor)));
+        let pci = device
+            .pci_info()
+            .map(|info| pci_address(&info.bus_id))
+            .unwrap_or_default();
+        let card = Card {
+            uuid: device.uuid()?,
+            index,
+            minor: device.minor_number().unwrap_or(index),
+            product: device.name()?,
+            family: family(compute).to_owned(),
+            compute,
+            numa: numa(&device, &pci),
+            pci,
+            ..Card::default()
+        };
+        let shutdown_temperature = device
+            .temperature_threshold(TemperatureThreshold::Shutdown)
+            .ok()
+            .filter(|t| *t > 0);
+        Ok(Self {
+            device,
+            card,
+            health: Health::default(),
+            remotes: Vec::new(),
+            logged_xid: None,
+            since: 0,
+            shutdown_temperature,
+            failures: 0,
+        })
+    }
+
+    /// Reads memory, load, temperature and processes. A card that cannot be read is no error.
+    pub fn read_use(&mut self) -> Result<Vec<Process>, NvmlError> {
+        let result = self.try_read_use();
+        self.health.reset_required = matches!(result, Err(NvmlError::ResetRequired));
+        match result {
+            Ok(processes) => {
+                self.failures = 0;
+                self.health.gone = false;
+                Ok(processes)
+            }
+            Err(error) if ends_session(&error) => Err(error),
+            Err(error) => {
+                self.failures += 1;
+                if matches!(error, NvmlError::GpuLost) || self.failures >= MAX_FAILURES {
+                    self.health.gone = !self.health.reset_required;
+                }
+                self.card.memory_used_bytes = 0;
+                self.card.busy_milli = 0;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn try_read_use(&mut self) -> Result<Vec<Process>, NvmlError> {
+        if let Some(memory) = supported(self.device.memory_info())? {
+            self.card.memory_bytes = memory.total;
+            self.card.memory_used_bytes = memory.used;
+        }
+        let load = supported(self.device.utilization_rates())?;
+        self.card.busy_milli = load.map_or(0, |load| load.gpu.min(100) * 10);
+        if let Some(limit) = self.shutdown_temperature {
+            let now = supported(self.device.temperature(TemperatureSensor::Gpu))?;
+            self.health.overheated = now.is_some_and(|now| now >= limit);
+        }
+        processes::read(&self.device, &self.card.uuid, &mut self.since)
+    }
+
+    /// Reads what changes seldom: memory errors, MIG instances and NVLinks. What cannot be read
+    /// stays as it was.
+    pub fn read_state(&mut self) {
+        let device = &self.device;
+        if let Ok(errors) = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
+        {
+            self.health.uncorrectable = errors > 0;
+        }
+        if let Ok(pending) = device.are_pages_pending_retired() {
+            self.health.pages_pending = pending;
+        }
+        if let Ok(failed) = raw::row_remap_failed(device) {
+            self.health.remap_failed = failed;
+        }
+        if let Ok(mode) = device.mig_mode() {
+            self.card.mig = (mode.current == 1).then(|| mig_instances(device));
+        }
+        if let Ok(remotes) = remotes(device) {
+            self.remotes = remotes;
+        }
+    }
+}
+
+/// Whether NVML as a whole no longer works, as when the driver was unloaded or replaced.
+fn ends_session(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::DriverNotLoaded | NvmlError::Uninitialized | NvmlError::LibRmVersionMismatch
+    )
+}
+
+/// `None`: the card or its driver has no such value.
+fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            NvmlError::NotSupported
+            | NvmlError::NoPermission
+            | NvmlError::FailedToLoadSymbol(_)
+            | NvmlError::UnexpectedVariant(_),
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn unsigned(number: i32) -> u32 {
+    number.try_into().unwrap_or_default()
+}
+
+/// NUMA node of a card: by NVML, else by Linux.
+fn numa(device: &Device<'_>, pci: &str) -> Option<u32> {
+    let nodes = device
+        .memory_affinity(1, SCOPE_NODE)
+        .ok()
+        .and_then(|nodes| nodes.first().copied());
+    if let Some(nodes) = nodes.filter(|nodes| *nodes != 0) {
+        return Some(nodes.trailing_zeros());
+    }
+    fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+fn mig_instances(device: &Device<'_>) -> Vec<MigInstance> {
+    let count = device.mig_device_count().unwrap_or_default();
+    (0..count)
+        .filter_map(|index| mig_instance(device, index).ok())
+        .collect()
+}
+
+fn mig_instance(parent: &Device<'_>, index: u32) -> Result<MigInstance, NvmlError> {
+    let device = parent.mig_device_by_index(index)?;
+    let (gpu_instance, compute_instance) = raw::mig_ids(&device)?;
+    Ok(MigInstance {
+        uuid: device.uuid()?,
+        profile: mig_profile(&device.name()?).to_owned(),
+        start: raw::mig_start(parent, gpu_instance).unwrap_or_default(),
+        gpu_instance,
+        compute_instance,
+    })
+}
+
+/// `1g.10gb` of `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
+fn mig_profile(name: &str) -> &str {
+    name.rsplit_once("MIG ")
+        .map_or(name, |(_, profile)| profile)
+}
+
+fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
+    let mut remotes = Vec::new();
+    for index in 0..MAX_LINKS {
+        let link = device.link_wrapper_for(index);
+        match link.is_active() {
+            Ok(true) => {}
+            Ok(false) => continue,
+            // The card has fewer links, or none.
+            Err(NvmlError::NotSupported | NvmlError::InvalidArg) => break,
+            Err(error) => return Err(error),
+        }
+        match raw::remote_type(device, index).unwrap_or(raw::REMOTE_UNKNOWN) {
+            raw::REMOTE_GPU => {
+                remotes.push(Remote::Card(pci_address(&link.remote_pci_info()?.bus_id)));
+            }
+            raw::REMOTE_NPU => {}
+            // In virtual machines NVML does not say what a link of NVSwitch leads to.
+            _ => remotes.push(Remote::Switch),
+        }
+    }
+    Ok(remotes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mig_profile_is_the_end_of_the_name() {
+        assert_eq!(
+            mig_profile("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me"),
+            "1g.10gb+me"
+        );
+        assert_eq!(mig_profile("3g.40gb"), "3g.40gb");
+    }
+
+    #[test]
+    fn values_that_a_card_lacks_are_no_error() {
+        assert_eq!(supported::<()>(Err(NvmlError::NotSupported)).unwrap(), None);
+        assert!(supported::<()>(Err(NvmlError::GpuLost)).is_err());
+    }
+}

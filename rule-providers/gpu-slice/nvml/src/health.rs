@@ -1,0 +1,92 @@
+/// XIDs that an application causes on a sound card: graphics exception, page fault, stopped
+/// channel, preemptive clean-up, video processor exception, context switch timeout.
+const APPLICATION_XIDS: [u64; 6] = [13, 31, 43, 45, 68, 109];
+
+/// What is known of a card's health.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// NVML cannot read the card now.
+    pub gone: bool,
+    /// NVML wants the card to be reset.
+    pub reset_required: bool,
+    /// The first XID that is not an application's; it stays until the reader is restarted.
+    pub xid: Option<u64>,
+    /// Memory errors since the driver was loaded that ECC could not correct.
+    pub uncorrectable: bool,
+    /// Pages wait for a reboot to be retired.
+    pub pages_pending: bool,
+    /// Remapping a row of memory failed.
+    pub remap_failed: bool,
+    /// The temperature is where the card shuts down.
+    pub overheated: bool,
+}
+
+impl Health {
+    /// Notes an XID; whether it is news.
+    pub fn xid(&mut self, xid: u64) -> bool {
+        let news = self.xid.is_none() && !APPLICATION_XIDS.contains(&xid);
+        if news {
+            self.xid = Some(xid);
+        }
+        news
+    }
+
+    /// The gravest fault.
+    pub fn fault(&self) -> Option<String> {
+        if self.gone {
+            return Some("Gone".into());
+        }
+        if let Some(xid) = self.xid {
+            return Some(format!("Xid{xid}"));
+        }
+        [
+            (self.uncorrectable, "EccUncorrectable"),
+            (self.remap_failed, "RowRemapFailed"),
+            (self.pages_pending, "PagesPending"),
+            (self.reset_required, "ResetRequired"),
+            (self.overheated, "Overheated"),
+        ]
+        .into_iter()
+        .find(|(holds, _)| *holds)
+        .map(|(_, name)| name.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn application_xids_are_no_fault() {
+        let mut health = Health::default();
+        for xid in APPLICATION_XIDS {
+            assert!(!health.xid(xid));
+        }
+        assert_eq!(health.fault(), None);
+    }
+
+    #[test]
+    fn the_first_critical_xid_stays() {
+        let mut health = Health::default();
+        assert!(health.xid(79));
+        assert!(!health.xid(48));
+        assert!(!health.xid(79));
+        assert_eq!(health.fault().as_deref(), Some("Xid79"));
+    }
+
+    #[test]
+    fn the_gravest_fault_is_named() {
+        let mut health = Health {
+            overheated: true,
+            pages_pending: true,
+            ..Health::default()
+        };
+        assert_eq!(health.fault().as_deref(), Some("PagesPending"));
+        health.uncorrectable = true;
+        assert_eq!(health.fault().as_deref(), Some("EccUncorrectable"));
+        health.xid(79);
+        assert_eq!(health.fault().as_deref(), Some("Xid79"));
+        health.gone = true;
+        assert_eq!(health.fault().as_deref(), Some("Gone"));
+    }
+}

@@ -1,0 +1,28 @@
+//! `tautline-nvml`: reads the GPUs of this node, one line of JSON at a time.
+
+mod args;
+mod card;
+mod events;
+mod health;
+mod library;
+mod processes;
+mod raw;
+mod session;
+mod topology;
+mod watchdog;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match args::Args::parse(std::env::args_os().skip(1)) {
+        Ok(Some(args)) => session::run(&args),
+        Ok(None) => {
+            print!("{}", args::HELP);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}; see tautline-nvml --help");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,167 @@
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tautline_nvml::Reading;
+
+use crate::raw::exit_now;
+
+/// Exit status after a call that hangs.
+const HANGS: i32 = 4;
+/// Time between two looks at the clock.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Ends the process when a call of NVML hangs, with a last reading in which the card is faulty.
+#[derive(Clone, Default)]
+pub struct Watchdog {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    call: Option<Call>,
+    last: Reading,
+}
+
+struct Call {
+    what: String,
+    /// UUID of the card.
+    card: Option<String>,
+    until: Instant,
+}
+
+impl Watchdog {
+    /// Starts to watch.
+    pub fn start() -> std::io::Result<Self> {
+        let watchdog = Self::default();
+        let watching = watchdog.clone();
+        let watch = move || {
+            loop {
+                thread::sleep(TICK);
+                watching.check(Instant::now());
+            }
+        };
+        thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(watch)?;
+        Ok(watchdog)
+    }
+
+    /// Runs calls of NVML that take `limit` at most.
+    pub fn guard<T>(
+        &self,
+        what: &str,
+        card: Option<&str>,
+        limit: Duration,
+        calls: impl FnOnce() -> T,
+    ) -> T {
+        let call = Call {
+            what: what.to_owned(),
+            card: card.map(str::to_owned),
+            until: Instant::now() + limit,
+        };
+        self.lock().call = Some(call);
+        let value = calls();
+        self.lock().call = None;
+        value
+    }
+
+    /// Writes a reading and keeps it.
+    pub fn write(&self, reading: Reading) -> std::io::Result<()> {
+        write(&reading)?;
+        self.lock().last = reading;
+        Ok(())
+    }
+
+    fn check(&self, now: Instant) {
+        let state = self.lock();
+        let Some(call) = state.call.as_ref().filter(|call| call.until <= now) else {
+            return;
+        };
+        let last = call
+            .card
+            .as_ref()
+            .and_then(|card| unresponsive(&state.last, card));
+        if let Some(last) = last {
+            // The exit status says all there is to say if nobody reads.
+            let _ = write(&last);
+        }
+        let card = call
+            .card
+            .as_deref()
+            .map(|card| format!(" of card {card}"))
+            .unwrap_or_default();
+        eprintln!("NVML hangs: {}{card}", call.what);
+        exit_now(HANGS);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the process when its stdin closes, even in a call that hangs.
+pub fn end_with_stdin() -> std::io::Result<()> {
+    let watch = || {
+        let mut buffer = [0; 256];
+        while !matches!(std::io::stdin().read(&mut buffer), Ok(0) | Err(_)) {}
+        exit_now(0);
+    };
+    thread::Builder::new()
+        .name("stdin".into())
+        .spawn(watch)
+        .map(|_| ())
+}
+
+fn write(reading: &Reading) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reading)?;
+    line.push(b'\n');
+    let mut out = std::io::stdout().lock();
+    out.write_all(&line)?;
+    out.flush()
+}
+
+/// The last reading with the card that does not answer; `None`: it was never read.
+fn unresponsive(last: &Reading, card: &str) -> Option<Reading> {
+    let mut reading = last.clone();
+    let card = reading
+        .cards
+        .iter_mut()
+        .find(|listed| listed.uuid == card)?;
+    card.fault = Some("Unresponsive".into());
+    Some(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_nvml::Card;
+
+    use super::*;
+
+    #[test]
+    fn the_card_that_hangs_is_faulty_in_the_last_reading() {
+        let card = |uuid: &str| Card {
+            uuid: uuid.into(),
+            ..Card::default()
+        };
+        let last = Reading {
+            cards: vec![card("a"), card("b")],
+            ..Reading::default()
+        };
+        let reading = unresponsive(&last, "b").unwrap();
+        assert_eq!(reading.cards[0].fault, None);
+        assert_eq!(reading.cards[1].fault.as_deref(), Some("Unresponsive"));
+        assert_eq!(unresponsive(&last, "c"), None);
+        assert_eq!(unresponsive(&Reading::default(), "a"), None);
+    }
+
+    #[test]
+    fn calls_in_time_pass() {
+        let watchdog = Watchdog::default();
+        let long = Duration::from_secs(3600);
+        assert_eq!(watchdog.guard("a call", None, long, || 7), 7);
+        watchdog.check(Instant::now() + 2 * long);
+        watchdog.guard("a call", None, long, || watchdog.check(Instant::now()));
+    }
+}
