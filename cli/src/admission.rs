@@ -86,6 +86,10 @@ pub(crate) struct Args {
         default_value = "nvidia.com/gpu-shared"
     )]
     gpu_shared_resource: String,
+    /// Shares of one card, where the shared resource is tautline.io/gpu-milli: a ratio of 1 is
+    /// 1000/N thousandths of a card
+    #[arg(long, value_name = "N")]
+    gpu_shares_per_card: Option<u32>,
     /// Let mutation policies use the authorizer
     #[arg(long)]
     authorizer: bool,
@@ -181,8 +185,12 @@ fn config(args: Args) -> Result<Config> {
         trusted: args.trust.trusted_namespaces(&args.namespace),
         authorizer: args.authorizer,
         policy_namespace: args.policy_namespace.unwrap_or(args.namespace),
-        gpus: Names::new(&args.gpu_resource, &args.gpu_shared_resource)
-            .context("--gpu-resource and --gpu-shared-resource")?,
+        gpus: Names::new(
+            &args.gpu_resource,
+            &args.gpu_shared_resource,
+            args.gpu_shares_per_card,
+        )
+        .context("--gpu-resource and --gpu-shared-resource")?,
         ..defaults
     })
 }

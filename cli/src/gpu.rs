@@ -6,6 +6,7 @@ mod format;
 mod fragmentation;
 mod source;
 mod top;
+mod uses;
 
 use std::process::ExitCode;
 
@@ -22,7 +23,10 @@ pub(crate) enum Command {
     /// The cards of each node: used, free, and free but not usable by expected requests
     #[command(
         after_help = "~ marks a guessed card: the device plugin chose it and does not report it.\n\
-                      FRAGMENTED is the idle part that the next request is not expected to be able to use.\n\n\
+                      FRAGMENTED is the idle part that the next request is not expected to be able to use.\n\
+                      USED is the memory in use and the time that the card is busy, where an agent runs\n\
+                      (tautline agent gpu); it is read from the provider's admin ports, through the API\n\
+                      server (create pods/portforward).\n\n\
                       Examples:\n  tautline gpu top\n  tautline gpu top --sort fragmented\n  \
                       tautline gpu top --node slice-1 -o json\n  tautline gpu top -f examples/gpu-slices"
     )]
@@ -30,7 +34,8 @@ pub(crate) enum Command {
     /// Requests that cannot use the idle GPU, and why
     #[command(
         visible_alias = "frag",
-        after_help = "The requests are those of all present pods, waiting ones included.\n\n\
+        after_help = "The requests are those of all present pods, waiting ones included. Where an agent runs, parts\n\
+                      of cards that pods have and hardly use at this moment count as given and idle.\n\n\
                       Examples:\n  tautline gpu fragmentation\n  tautline gpu fragmentation -f examples/gpu-slices -o yaml"
     )]
     Fragmentation(fragmentation::Args),

@@ -181,6 +181,7 @@ impl Command {
             Command::Provider(provider) if provider.answers_alone() => {
                 Builder::new_current_thread()
             }
+            Command::Agent(agent) if agent.answers_alone() => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
         };
         builder.enable_all().build()

@@ -10,6 +10,9 @@ use tautline_sdk::Config;
 
 use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
 
+/// Connections of up to 5,000 agents, and of callers.
+const CONNECTIONS: usize = 8192;
+
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// GPU capacity: whole cards, shares, MIG instances (rule gpu-slice)
@@ -44,7 +47,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Policies:\n  tautline  Tautline's own\n  fgd       fragmentation gradient descent, as published\n  best-fit  the node with the least CPU and GPU left\n  packing   cards in use first, then nodes in use\n  spread    the node with most GPU left\n\nTwo replicas:\n  tautline provider gpu-slice --lease tautline-system/tautline-gpu-slice --advertise $POD_IP:5309"
+    after_help = "Policies:\n  tautline  Tautline's own\n  fgd       fragmentation gradient descent, as published\n  best-fit  the node with the least CPU and GPU left\n  packing   cards in use first, then nodes in use\n  spread    the node with most GPU left\n\nTwo replicas:\n  tautline provider gpu-slice --lease tautline-system/tautline-gpu-slice --advertise $POD_IP:5309\n\nAgents (tautline agent gpu) report what containers use of their cards. They prove which node they\nare on by a certificate of --tls-client-ca that names it, or by a token of --agent-tokens:\n  tautline provider gpu-slice --agent-tokens tautline-system/tautline-gpu-agent"
 )]
 pub(crate) struct GpuSliceArgs {
     #[command(flatten)]
@@ -57,8 +60,23 @@ pub(crate) struct GpuSliceArgs {
     /// --allocator-annotations
     #[arg(long, value_name = "ANNOTATION")]
     also_record: Option<String>,
+    /// Accept agents with a token of this ServiceAccount that is bound to their node
+    #[arg(long, value_name = "NS/NAME", value_parser = object)]
+    agent_tokens: Option<(String, String)>,
+    /// Accept all agents without proof: only if no other clients can connect
+    #[arg(long)]
+    trust_agents: bool,
     #[command(flatten)]
     replicas: ReplicaArgs,
+}
+
+fn object(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("write NAMESPACE/NAME".to_owned()),
+    }
 }
 
 impl Command {
@@ -84,13 +102,19 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         Command::GpuSlice(args) => {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let config = tautline_gpu_slice::ProcessConfig {
-                server: args.common.server(),
+                server: Config {
+                    connections: CONNECTIONS,
+                    ..args.common.server()
+                },
                 provider: tautline_gpu_slice::Config {
                     policy: args.policy,
                     index_annotation: args.also_record,
                     ..tautline_gpu_slice::Config::default()
                 },
                 replicas: args.replicas.config(listen, tls)?,
+                agent_tokens: args.agent_tokens,
+                agent_certificates: args.common.tls.asks_clients(),
+                trust_agents: args.trust_agents,
             };
             let cluster = args.common.cluster.with_retries().await?;
             tautline_gpu_slice::run(cluster, config).await

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, StatusCode, header::HOST};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_runtime::error_text::error_text;
 
@@ -51,50 +51,64 @@ impl ReplicaArgs {
         path: &str,
     ) -> Result<Vec<Answer>> {
         if let Some(url) = url.filter(|url| !url.is_empty()) {
-            let from = format!("{}{path}", url.trim_end_matches('/'));
-            let got = Http::default().get(&from).await;
-            let (status, body) =
-                got.context("leave out --url to ask every replica, through the API server")?;
-            return Ok(vec![Answer { from, status, body }]);
+            return Ok(vec![of_url(url, path).await?]);
         }
         let client = self.cluster.client().await?;
-        let namespace = &self.tautline_namespace;
-        let pods: Api<Pod> = Api::namespaced(client, namespace);
-        let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
-        let listed = pods.list(&ListParams::default().labels(&selector)).await;
-        let listed = listed.with_context(|| format!("pods of namespace {namespace}"))?;
-        let running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
-        if running.is_empty() {
-            bail!(
-                "no pod of {} runs in namespace {namespace}; set --tautline-namespace, or --url",
-                components.join(" or ")
-            );
-        }
-        let calls = running.iter().map(async |pod| {
-            let name = pod.name_any();
-            let answer = forward(&pods, (&name, admin_port(pod)), path, DEADLINE).await;
-            answer.map(|(status, body)| Answer {
-                from: format!("pod {name} {path}"),
-                status,
-                body,
-            })
-        });
-        let mut answers = Vec::new();
-        let mut failed = Vec::new();
-        for answer in join_all(calls).await {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(error) => failed.push(error_text(error.as_ref())),
-            }
-        }
-        if answers.is_empty() {
-            bail!("{}", failed.join("; "));
-        }
-        for error in failed {
-            note!("warning: {error}");
-        }
-        Ok(answers)
+        of_pods(client, &self.tautline_namespace, components, path).await
     }
+}
+
+/// The answer to a GET of `path` of one admin port.
+pub(crate) async fn of_url(url: &str, path: &str) -> Result<Answer> {
+    let from = format!("{}{path}", url.trim_end_matches('/'));
+    let got = Http::default().get(&from).await;
+    let (status, body) =
+        got.context("leave out --url to ask every replica, through the API server")?;
+    Ok(Answer { from, status, body })
+}
+
+/// The answers of every replica in the namespace, as [`ReplicaArgs::get`] gives them.
+pub(crate) async fn of_pods(
+    client: Client,
+    namespace: &str,
+    components: &[&str],
+    path: &str,
+) -> Result<Vec<Answer>> {
+    let pods: Api<Pod> = Api::namespaced(client, namespace);
+    let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
+    let listed = pods.list(&ListParams::default().labels(&selector)).await;
+    let listed = listed.with_context(|| format!("pods of namespace {namespace}"))?;
+    let running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
+    if running.is_empty() {
+        bail!(
+            "no pod of {} runs in namespace {namespace}; set --tautline-namespace, or --url",
+            components.join(" or ")
+        );
+    }
+    let calls = running.iter().map(async |pod| {
+        let name = pod.name_any();
+        let answer = forward(&pods, (&name, admin_port(pod)), path, DEADLINE).await;
+        answer.map(|(status, body)| Answer {
+            from: format!("pod {name} {path}"),
+            status,
+            body,
+        })
+    });
+    let mut answers = Vec::new();
+    let mut failed = Vec::new();
+    for answer in join_all(calls).await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(error) => failed.push(error_text(error.as_ref())),
+        }
+    }
+    if answers.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    for error in failed {
+        note!("warning: {error}");
+    }
+    Ok(answers)
 }
 
 fn is_running(pod: &Pod) -> bool {

@@ -128,6 +128,25 @@ fn workloads_and_namespaces() {
 }
 
 #[test]
+fn shares_are_thousandths_of_a_card() {
+    let made = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, \
+                resources: {limits: {nvidia.com/gpu: 1}}}]}\n";
+    let rules = concat!(env!("CARGO_TARGET_TMPDIR"), "/quarter-policy.json");
+    std::fs::write(rules, r#"{"rules": [{"sliceRatio": 1}]}"#).unwrap();
+    let resource = ["--gpu-shared-resource", "tautline.io/gpu-milli"];
+    let args = ["policy", "-f", rules, "--pod", "-"];
+    let four = ["--gpu-shares-per-card", "4"];
+    let text = printed(0, &[&args[..], &resource, &four].concat(), made);
+    assert!(text.contains("+ tautline.io/gpu-milli: 250"), "{text}");
+    let out = check(&[&args[..], &resource].concat(), made);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        error.contains("set the number of shares of a card, --gpu-shares-per-card"),
+        "{error}"
+    );
+}
+
+#[test]
 fn models_in_order_and_refused() {
     insta::assert_snapshot!(printed(0, &["model", "-f", MODELS], ""));
     insta::assert_snapshot!(printed(1, &["model", "-f", MODELS, REFUSED], ""));

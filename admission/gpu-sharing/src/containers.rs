@@ -15,7 +15,8 @@ pub struct Change {
     pub init: bool,
     /// Whole cards that it requested.
     pub cards: i64,
-    /// Units that it requests now: `cards` times the ratio, plus units it requested before.
+    /// Units that it requests now: those of `cards` times the ratio shares, plus units it
+    /// requested before.
     pub units: i64,
 }
 
@@ -54,7 +55,8 @@ impl GpuContainer<'_> {
         let cards = self.amount(&names.whole)?;
         let shared = self.amount(&names.shared)?;
         // Both are at most 9P, so this cannot overflow.
-        let units = cards.saturating_mul(ratio).saturating_add(shared);
+        let units = names.units(cards.saturating_mul(ratio));
+        let units = units.saturating_add(shared);
         let text = units.to_string();
         for half in HALVES {
             let at = format!("{}/resources/{half}", self.at);

@@ -32,6 +32,10 @@ pub(crate) struct Args {
     /// The resource of shares
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu-shared")]
     gpu_shared_resource: String,
+    /// Shares of one card, where the resource of shares is tautline.io/gpu-milli: a ratio of 1 is
+    /// 1000/N thousandths of a card
+    #[arg(long, value_name = "N")]
+    gpu_shares_per_card: Option<u32>,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -81,7 +85,11 @@ enum Outcome {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let names = Names::new(&args.gpu_resource, &args.gpu_shared_resource)?;
+    let names = Names::new(
+        &args.gpu_resource,
+        &args.gpu_shared_resource,
+        args.gpu_shares_per_card,
+    )?;
     let policy = policy(args)?;
     let mut pods = Vec::new();
     for document in documents::read(&args.pod)? {

@@ -43,3 +43,45 @@ pub(crate) fn slices(cards: &str, records: &[&str]) -> Arc<Snapshot> {
     }
     of(&text)
 }
+
+/// A node with an agent: three cards, one with a fault, and pods with records.
+pub(crate) fn agents() -> Arc<Snapshot> {
+    let mut text = String::from(
+        r#"apiVersion: v1
+kind: Node
+metadata:
+  name: n7
+  annotations:
+    tautline.io/gpu-inventory: '{"limits": "mps", "cards": [
+      {"uuid": "GPU-a", "index": 0, "product": "NVIDIA-H100-80GB-HBM3", "memoryBytes": 85899345920},
+      {"uuid": "GPU-b", "index": 1, "product": "NVIDIA-H100-80GB-HBM3", "memoryBytes": 85899345920},
+      {"uuid": "GPU-c", "index": 2, "product": "NVIDIA-H100-80GB-HBM3", "memoryBytes": 85899345920,
+       "fault": "Xid79"}]}'
+status: {allocatable: {tautline.io/gpu-milli: "3000"}}
+"#,
+    );
+    for (i, record) in ["GPU-a:250", "GPU-a:500", "GPU-b:1000", "GPU-c:250"]
+        .iter()
+        .enumerate()
+    {
+        text += &format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: p-{i}\n  namespace: ml\n  \
+             annotations: {{tautline.io/gpu-devices: \"{record}\"}}\nspec: {{nodeName: n7, containers: []}}\n"
+        );
+    }
+    of(&text)
+}
+
+/// What is used of [`agents`], as the provider reports it.
+pub(crate) const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
+  {"card": "GPU-a", "memoryBytes": 18253611008, "busyMilli": 370},
+  {"card": "GPU-b", "memoryBytes": 536870912, "busyMilli": 0}],
+ "containers": [
+  {"namespace": "ml", "pod": "p-0", "container": "main", "card": "GPU-a",
+   "memoryBytes": 15246684979, "smMilli": 360},
+  {"namespace": "ml", "pod": "p-1", "container": "main", "card": "GPU-a",
+   "memoryBytes": 1073741824, "smMilli": 4},
+  {"namespace": "ml", "pod": "thief", "container": "main", "card": "GPU-a",
+   "memoryBytes": 1073741824, "smMilli": 6},
+  {"namespace": "", "pod": "", "container": "Xorg", "card": "GPU-b",
+   "memoryBytes": 536870912, "smMilli": 0}]}]}"#;

@@ -59,6 +59,14 @@ pub(crate) fn bytes(bytes: i64) -> String {
     quantity::format_milli(bytes.saturating_mul(1000))
 }
 
+/// Memory in GiB with one decimal, or in MiB: `14.2Gi`, `512Mi`.
+pub(crate) fn memory(bytes: i64) -> String {
+    match bytes {
+        0..0x4000_0000 => format!("{}Mi", bytes >> 20),
+        _ => format!("{:.1}Gi", bytes as f64 / f64::from(1 << 30)),
+    }
+}
+
 /// `41%`; `<1%` for a small part above 0.
 pub(crate) fn percent(part: f64, all: f64) -> String {
     if all <= 0.0 || part <= 0.0 {

@@ -16,13 +16,19 @@ use tautline_gpu_slice::{
     inspection::{CountedRequest, NodeGpus},
 };
 
-use super::{format, source::SourceArgs};
+use super::{
+    format,
+    source::SourceArgs,
+    uses::{UseArgs, Uses},
+};
 use crate::output::{self, Output};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    uses: UseArgs,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -39,7 +45,21 @@ struct Report {
     fragmented_milli: Option<i64>,
     classes: Vec<Class>,
     products: Vec<Product>,
+    /// Absent: no agent reports what is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<Given>,
     counted: Counted,
+}
+
+/// Parts of cards that pods have, on nodes whose agents report their use.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Given {
+    milli: i64,
+    /// The parts that are hardly used at this moment.
+    idle_milli: i64,
+    /// The pods that have them, the largest parts first.
+    idle_pods: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -102,7 +122,8 @@ struct Counted {
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
-    let report = Report::new(&inspection);
+    let uses = args.uses.read(&args.source, &inspection).await;
+    let report = Report::new(&inspection, &uses);
     if report.nodes_with_cards == 0 {
         let nodes = inspection.snapshot().node_count();
         note!("no node has cards that are known one by one, of {nodes}");
@@ -112,7 +133,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 impl Report {
-    fn new(inspection: &Inspection) -> Self {
+    fn new(inspection: &Inspection, uses: &Uses) -> Self {
         let types = inspection.types();
         let all = inspection.nodes();
         let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
@@ -138,6 +159,7 @@ impl Report {
             fragmented_milli: known.then_some(fragmented.round() as i64),
             classes: classes.collect(),
             products: products(&with, known.then_some(&types)),
+            given: Given::of(&with, uses),
             counted: Counted::of(inspection, &requests),
         }
     }
@@ -244,6 +266,36 @@ fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Prod
         }),
     };
     all.into_iter().map(product).collect()
+}
+
+impl Given {
+    fn of(nodes: &[&NodeGpus<'_>], uses: &Uses) -> Option<Self> {
+        let (mut known, mut milli) = (false, 0);
+        let mut idle: BTreeMap<&str, i64> = BTreeMap::new();
+        for node in nodes {
+            let Some(used) = uses.node(node.name) else {
+                continue;
+            };
+            known = true;
+            for pool in &node.inventory.pools {
+                for card in &pool.cards {
+                    for holder in &card.holders {
+                        milli += i64::from(holder.milli);
+                        if used.is_idle(pool, card, holder) {
+                            *idle.entry(&holder.pod).or_default() += i64::from(holder.milli);
+                        }
+                    }
+                }
+            }
+        }
+        let mut pods: Vec<(&str, i64)> = idle.into_iter().collect();
+        pods.sort_by_key(|(_, milli)| std::cmp::Reverse(*milli));
+        known.then(|| Self {
+            milli,
+            idle_milli: pods.iter().map(|(_, milli)| milli).sum(),
+            idle_pods: pods.into_iter().map(|(pod, _)| pod.to_owned()).collect(),
+        })
+    }
 }
 
 impl Counted {

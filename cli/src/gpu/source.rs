@@ -32,6 +32,14 @@ pub(crate) struct Source {
 }
 
 impl SourceArgs {
+    pub(crate) fn is_manifests(&self) -> bool {
+        self.manifests.is_given()
+    }
+
+    pub(crate) async fn client(&self) -> Result<kube::Client> {
+        self.cluster.client().await
+    }
+
     /// Reads everything once; `named` gets the pods called `pod`.
     pub(crate) async fn read(&self, pod: Option<&str>) -> Result<Source> {
         match self.manifests.read()? {

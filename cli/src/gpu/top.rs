@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use tautline_gpu_slice::{Config, Inspection};
 
 use self::report::{Top, has_gpus};
-use super::{bar::TerminalStyle, source::SourceArgs};
+use super::{bar::TerminalStyle, source::SourceArgs, uses::UseArgs};
 use crate::{
     EXIT_NO,
     output::{self, Output},
@@ -26,6 +26,8 @@ pub(crate) struct Args {
     sort: Sort,
     #[command(flatten)]
     source: SourceArgs,
+    #[command(flatten)]
+    uses: UseArgs,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -49,7 +51,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         note!("error: {}", absent(&inspection, name));
         return Ok(ExitCode::from(EXIT_NO));
     }
-    let top = Top::new(&inspection, args.node.as_deref(), args.sort);
+    let uses = args.uses.read(&args.source, &inspection).await;
+    let top = Top::new(&inspection, &uses, args.node.as_deref(), args.sort);
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),

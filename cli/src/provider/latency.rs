@@ -3,10 +3,8 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::Result;
 use tautline_latency::{Config, EchoKeySource, FitSettings, RACK, TARGETS};
 
+use super::{CONNECTIONS, object};
 use crate::duration_arg::parse_duration;
-
-/// Connections of up to 5,000 agents, and of callers.
-const CONNECTIONS: usize = 8192;
 
 #[derive(clap::Args)]
 #[command(
@@ -48,15 +46,6 @@ pub(crate) struct LatencyArgs {
     /// Let agents measure bandwidth by sending data, rarely
     #[arg(long)]
     allow_transfers: bool,
-}
-
-fn object(text: &str) -> Result<(String, String), String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
-            Ok((namespace.to_owned(), name.to_owned()))
-        }
-        _ => Err("write NAMESPACE/NAME".to_owned()),
-    }
 }
 
 fn targets(text: &str) -> Result<usize, String> {

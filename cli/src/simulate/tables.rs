@@ -151,6 +151,7 @@ mod tests {
                 allocation_at_130: None,
                 fragmentation_at_100: Some(4.9),
                 dropped: 2532,
+                linked_pods: None,
                 seconds: 0.157,
                 churn: None,
             },

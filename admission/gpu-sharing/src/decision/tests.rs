@@ -260,7 +260,7 @@ fn requests_that_the_server_refuses() {
 
 #[test]
 fn other_resources() {
-    let names = Names::new("amd.com/gpu", "amd.com/gpu-shared").unwrap();
+    let names = Names::new("amd.com/gpu", "amd.com/gpu-shared", None).unwrap();
     let nvidia = with(&optimized(), "castops.io/slice-ratio", "2");
     let none = Decision::Unchanged(Unchanged::NoCards);
     assert_eq!(decide(&names, None, "default", &nvidia), none);

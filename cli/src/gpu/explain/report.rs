@@ -9,7 +9,7 @@ use tautline_core::{
     Snapshot,
     model::{Pod, key},
 };
-use tautline_gpu_placement::policy::PolicyName as Policy;
+use tautline_gpu_placement::{inventory::UNHEALTHY, policy::PolicyName as Policy};
 use tautline_gpu_slice::{
     Config, Inspection,
     inspection::{Question, RequestSummary},
@@ -45,6 +45,9 @@ pub(super) struct HeldCard {
     pub(super) card: String,
     pub(super) product: String,
     pub(super) healthy: bool,
+    /// Why the card is not healthy, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fault: Option<String>,
     pub(super) milli: i64,
     /// Not written on the pod: the device plugin chose the card.
     pub(super) card_is_guessed: bool,
@@ -234,7 +237,12 @@ fn held(inspection: &Inspection, pod: &Pod, node: Option<&str>) -> Vec<HeldCard>
             cards.push(HeldCard {
                 card: card.name.to_string(),
                 product: format::product(&pool.kind.product).to_owned(),
-                healthy: card.healthy,
+                healthy: card.fault.is_none(),
+                fault: card
+                    .fault
+                    .as_deref()
+                    .filter(|f| *f != UNHEALTHY)
+                    .map(str::to_owned),
                 card_is_guessed: !first.annotated,
                 milli: own.map(|h| i64::from(h.milli)).sum(),
                 free_milli: i64::from(card.left_milli()),

@@ -74,7 +74,7 @@ impl HeldCard {
             .map(|s| format!("{} {}", s.pod, format::milli(s.milli)));
         let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
         let health = match self {
-            c if !c.healthy => "unhealthy",
+            c if !c.healthy => c.fault.as_deref().unwrap_or("unhealthy"),
             c if c.milli + others > i64::from(tautline_gpu_placement::CARD) => "over-committed",
             _ => "ok",
         };

@@ -1,9 +1,13 @@
 use super::*;
-use crate::gpu::fixtures::{example, inspection, of, slices};
+use crate::gpu::fixtures::{USES, agents, example, inspection, of, slices};
+
+fn report(snapshot: std::sync::Arc<tautline_core::Snapshot>) -> Report {
+    Report::new(&inspection(snapshot), &Uses::default())
+}
 
 #[test]
 fn fragmentation_renders_text_and_json() {
-    let report = Report::new(&inspection(example()));
+    let report = report(example());
     insta::assert_snapshot!("fragmentation", report.text());
     let json = serde_json::to_string_pretty(&report).unwrap();
     insta::assert_snapshot!("fragmentation_json", json);
@@ -11,7 +15,7 @@ fn fragmentation_renders_text_and_json() {
 
 #[test]
 fn fragmentation_is_the_sum_of_its_parts() {
-    let report = Report::new(&inspection(example()));
+    let report = report(example());
     let lost = report.fragmented_milli.unwrap() as f64;
     let by_class: f64 = report
         .classes
@@ -33,7 +37,7 @@ fn fragmentation_is_the_sum_of_its_parts() {
 
 #[test]
 fn shared_card_is_not_usable_by_whole_requests() {
-    let report = Report::new(&inspection(slices("2", &["0:250", "1:1000"])));
+    let report = report(slices("2", &["0:250", "1:1000"]));
     let of = |milli| {
         report
             .classes
@@ -49,16 +53,31 @@ fn shared_card_is_not_usable_by_whole_requests() {
 
 #[test]
 fn text_reports_missing_cards_and_requests() {
-    let none = Report::new(&inspection(of(
-        "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n",
-    )));
+    let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
     assert_eq!(
         none.text(),
         "No pod requests GPUs, so no request is expected.\n"
     );
-    let idle = Report::new(&inspection(slices("2", &[]))).text();
+    let idle = report(slices("2", &[])).text();
     assert!(
         idle.contains("2000m of GPU are idle; without requests their use is not known."),
         "{idle}"
+    );
+}
+
+#[test]
+fn given_parts_that_are_hardly_used_are_idle() {
+    let report = Report::new(&inspection(agents()), &Uses::of(USES));
+    let given = report.given.as_ref().unwrap();
+    // p-0 uses 14.2 GiB, p-1 1 GiB of its 40 GiB, p-2 and p-3 nothing.
+    assert_eq!((given.milli, given.idle_milli), (2000, 1750));
+    assert_eq!(given.idle_pods, ["ml/p-2", "ml/p-1", "ml/p-3"]);
+    let text = report.text();
+    assert!(
+        text.contains(
+            "88% of the GPU that pods have is idle at this moment: 1750m of 2000m. Used under 5% of \
+             their memory and 1% of the time: ml/p-2, ml/p-1, ml/p-3.\n"
+        ),
+        "{text}"
     );
 }

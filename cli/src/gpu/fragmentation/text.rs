@@ -1,7 +1,16 @@
 use std::fmt::Write;
 
-use super::{Class, Counted, NodeCounts, Product, Report};
-use crate::{gpu::format, table::table};
+use super::{Class, Counted, Given, NodeCounts, Product, Report};
+use crate::{
+    gpu::{
+        format,
+        uses::{IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT},
+    },
+    table::table,
+};
+
+/// Names in a list.
+const SHOWN: usize = 5;
 
 impl Report {
     pub(super) fn text(&self) -> String {
@@ -47,6 +56,9 @@ impl Report {
         ];
         out += &table(&header, self.products.iter().map(Product::row));
         out += "\n";
+        if let Some(given) = &self.given {
+            out += &given.text();
+        }
         out + &self.counted.text()
     }
 }
@@ -98,7 +110,6 @@ impl Product {
 
 impl Counted {
     fn text(&self) -> String {
-        const SHOWN: usize = 5;
         if self.pods == 0 && self.pods_not_counted.is_empty() {
             return "No pod requests GPUs, so no request is expected.\n".into();
         }
@@ -120,16 +131,39 @@ impl Counted {
         }
         let left = &self.pods_not_counted;
         if !left.is_empty() {
-            let shown = left[..left.len().min(SHOWN)].join(", ");
-            let more = match left.len().saturating_sub(SHOWN) {
-                0 => String::new(),
-                n => format!(" and {n} more"),
-            };
             _ = writeln!(
                 out,
-                "Not counted, because only the number of their GPUs is known: {shown}{more}."
+                "Not counted, because only the number of their GPUs is known: {}.",
+                shown(left)
             );
         }
         out
+    }
+}
+
+impl Given {
+    fn text(&self) -> String {
+        let part = format::percent(self.idle_milli as f64, self.milli as f64);
+        let mut out = format!(
+            "{part} of the GPU that pods have is idle at this moment: {}m of {}m.",
+            self.idle_milli, self.milli
+        );
+        if !self.idle_pods.is_empty() {
+            let (busy, pods) = (IDLE_BUSY_MILLI / 10, shown(&self.idle_pods));
+            _ = write!(
+                out,
+                " Used under {IDLE_MEMORY_PERCENT}% of their memory and {busy}% of the time: {pods}."
+            );
+        }
+        out + "\n"
+    }
+}
+
+/// The first names, and the number of the others.
+fn shown(names: &[String]) -> String {
+    let first = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => first,
+        n => format!("{first} and {n} more"),
     }
 }

@@ -9,7 +9,10 @@ use tautline_gpu_placement::{
 use tautline_gpu_slice::{Inspection, inspection::NodeGpus};
 
 use super::Sort;
-use crate::gpu::format;
+use crate::gpu::{
+    format,
+    uses::{NodeUse, PodUse, Uses},
+};
 
 /// Fragmented amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
@@ -55,10 +58,18 @@ pub(super) struct PoolTop {
 #[serde(rename_all = "camelCase")]
 pub(super) struct CardTop {
     pub(super) card: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) uuid: Option<String>,
     pub(super) healthy: bool,
+    /// Why the card is not healthy, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fault: Option<String>,
     pub(super) overcommitted: bool,
     pub(super) held_milli: i64,
     pub(super) free_milli: i64,
+    /// Absent: no agent reports it.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) used: Option<UsedTop>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fragmented_milli: Option<i64>,
     /// The unrounded amount, for sums.
@@ -67,11 +78,21 @@ pub(super) struct CardTop {
     pub(super) holders: Vec<HolderTop>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UsedTop {
+    pub(super) used_bytes: i64,
+    /// Thousandths of the time.
+    pub(super) busy_milli: i64,
+}
+
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct HolderTop {
     pub(super) pod: String,
     pub(super) milli: i64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) used: Option<UsedTop>,
     /// Not written on the pod: the device plugin chose the card.
     pub(super) card_is_guessed: bool,
 }
@@ -135,7 +156,12 @@ pub(super) fn has_gpus(node: &NodeGpus<'_>) -> bool {
 }
 
 impl Top {
-    pub(super) fn new(inspection: &Inspection, only: Option<&str>, sort: Sort) -> Self {
+    pub(super) fn new(
+        inspection: &Inspection,
+        uses: &Uses,
+        only: Option<&str>,
+        sort: Sort,
+    ) -> Self {
         let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
         let all = inspection.nodes();
@@ -143,7 +169,7 @@ impl Top {
         let snapshot = inspection.snapshot();
         let mut nodes: Vec<NodeTop> = chosen()
             .filter(|n| has_gpus(n))
-            .map(|n| NodeTop::of(n, snapshot, known))
+            .map(|n| NodeTop::of(n, snapshot, known, uses.node(n.name)))
             .collect();
         match sort {
             Sort::Name => {}
@@ -154,14 +180,21 @@ impl Top {
         }
         Self {
             totals: totals(&nodes),
-            warnings: chosen().flat_map(|n| warnings(inspection, n)).collect(),
+            warnings: chosen()
+                .flat_map(|n| warnings(inspection, uses, n))
+                .collect(),
             nodes,
         }
     }
 }
 
 impl NodeTop {
-    fn of(node: &NodeGpus<'_>, snapshot: &Snapshot, types: Option<&PlannedClasses>) -> Self {
+    fn of(
+        node: &NodeGpus<'_>,
+        snapshot: &Snapshot,
+        types: Option<&PlannedClasses>,
+        used: Option<&NodeUse>,
+    ) -> Self {
         let inventory = node.inventory;
         let listed = |resource: &str, free: i64| {
             let node = snapshot.node(node.name)?;
@@ -173,7 +206,9 @@ impl NodeTop {
             node: node.name.to_string(),
             cpu_free_milli: listed("cpu", inventory.cpu_milli),
             memory_free_bytes: listed("memory", inventory.memory_bytes),
-            pools: pools.map(|(p, room)| PoolTop::of(p, room, types)).collect(),
+            pools: pools
+                .map(|(p, room)| PoolTop::of(p, room, types, used))
+                .collect(),
             counted: inventory.counted.iter().map(CountedTop::of).collect(),
         }
     }
@@ -184,11 +219,16 @@ impl NodeTop {
 }
 
 impl PoolTop {
-    fn of(pool: &CardPool, room: &NodeCapacity, types: Option<&PlannedClasses>) -> Self {
+    fn of(
+        pool: &CardPool,
+        room: &NodeCapacity,
+        types: Option<&PlannedClasses>,
+        used: Option<&NodeUse>,
+    ) -> Self {
         let fragmented = types.map(|t| t.fragmented_cards(room));
         let card = |(i, card): (usize, &Card)| {
             let lost = fragmented.as_ref().and_then(|f| f.get(i));
-            CardTop::of(card, lost.copied())
+            CardTop::of(card, lost.copied(), used)
         };
         Self {
             product: format::product(&pool.kind.product).to_owned(),
@@ -206,15 +246,29 @@ impl PoolTop {
 }
 
 impl CardTop {
-    fn of(card: &Card, fragmented: Option<f64>) -> Self {
+    fn of(card: &Card, fragmented: Option<f64>, used: Option<&NodeUse>) -> Self {
+        let by_pod = |used: PodUse| UsedTop {
+            used_bytes: used.memory_bytes,
+            busy_milli: used.sm_milli,
+        };
         let holder = |h: &inventory::Holder| HolderTop {
             pod: h.pod.to_string(),
             milli: i64::from(h.milli),
+            used: used.map(|used| by_pod(used.pod(card, &h.pod))),
             card_is_guessed: !h.annotated,
         };
+        let fault = card.fault.as_deref();
         Self {
             card: card.name.to_string(),
-            healthy: card.healthy,
+            uuid: card.uuid.as_deref().map(str::to_owned),
+            healthy: card.fault.is_none(),
+            fault: fault
+                .filter(|f| *f != inventory::UNHEALTHY)
+                .map(str::to_owned),
+            used: used.and_then(|used| used.card(card)).map(|card| UsedTop {
+                used_bytes: card.memory_bytes,
+                busy_milli: card.busy_milli,
+            }),
             overcommitted: card.held_milli() > u32::from(tautline_gpu_placement::CARD),
             held_milli: i64::from(card.held_milli()),
             free_milli: i64::from(card.left_milli()),
@@ -297,7 +351,7 @@ fn useless(cards: &[&CardTop]) -> Option<f64> {
     known.then(|| cards.iter().map(|c| c.fragmented).sum())
 }
 
-fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
+fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node
         .inventory
@@ -307,6 +361,17 @@ fn warnings(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<String> {
         .collect();
     if !has_gpus(node) {
         return all;
+    }
+    let cards = || node.inventory.pools.iter().flat_map(|p| &p.cards);
+    if let Some(used) = uses.node(name) {
+        for card in cards() {
+            for (stray, bytes) in used.strays(card) {
+                let (bytes, card) = (format::memory(bytes), card.record_name());
+                all.push(format!(
+                    "node {name}: {stray} uses {bytes} of card {card}, which no record gives it"
+                ));
+            }
+        }
     }
     for pod in inspection.snapshot().pods_on(name) {
         let Some(Ok(parts)) = inventory::assigned_cards(inspection.names(), pod) else {

@@ -1,7 +1,10 @@
 use tautline_core::Snapshot;
 
 use super::*;
-use crate::gpu::fixtures::{example, inspection, of, slices};
+use crate::gpu::{
+    fixtures::{USES, agents, example, inspection, of, slices},
+    uses::Uses,
+};
 
 const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,
@@ -13,7 +16,7 @@ const ASCII: TerminalStyle = TerminalStyle {
 };
 
 fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
-    Top::new(&inspection(snapshot), None, Sort::Name)
+    Top::new(&inspection(snapshot), &Uses::default(), None, Sort::Name)
 }
 
 #[test]
@@ -28,13 +31,13 @@ fn top_renders_text_and_json() {
 fn top_sorts_nodes() {
     let inspection = inspection(example());
     let order = |sort| {
-        let top = Top::new(&inspection, None, sort);
+        let top = Top::new(&inspection, &Uses::default(), None, sort);
         top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
     };
     assert_eq!(order(Sort::Name)[0], "edge-1");
     assert_eq!(order(Sort::Idle)[0], "slice-1");
     assert_eq!(order(Sort::Fragmented)[0], "train-1");
-    let one = Top::new(&inspection, Some("slice-3"), Sort::Name);
+    let one = Top::new(&inspection, &Uses::default(), Some("slice-3"), Sort::Name);
     assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
     assert!(one.warnings.is_empty());
 }
@@ -97,5 +100,19 @@ fn absent_node_is_reported_with_the_nodes_that_exist() {
     assert!(
         error.contains("node slice-9 does not exist; nodes with GPUs are edge-1, edge-2, mig-1, slice-1, slice-2 and 3 more"),
         "{error}"
+    );
+}
+
+#[test]
+fn top_shows_what_is_used_beside_what_is_held() {
+    let (inspection, uses) = (inspection(agents()), Uses::of(USES));
+    let top = Top::new(&inspection, &uses, None, Sort::Name);
+    insta::assert_snapshot!("top_used", top.text(ASCII, None));
+    insta::assert_snapshot!("top_used_json", serde_json::to_string_pretty(&top).unwrap());
+    let narrow = top.text(ASCII, Some(80));
+    let head = narrow.lines().next().unwrap();
+    assert!(
+        head.contains("USED") && head.contains("HELD BY"),
+        "{narrow}"
     );
 }

@@ -9,11 +9,12 @@ use crate::{
     table::{cut, plain, table},
 };
 
-const HEADER: [&str; 10] = [
+const HEADER: [&str; 11] = [
     "NODE",
     "CARD",
     "USE",
     "HELD",
+    USED,
     "FREE",
     "FRAGMENTED",
     "HEALTH",
@@ -21,6 +22,8 @@ const HEADER: [&str; 10] = [
     "MODE",
     "HELD BY",
 ];
+/// Left out if no agent reports it.
+const USED: &str = "USED";
 /// Columns that a narrow terminal leaves out, in this order; the second table has MODE and PRODUCT.
 const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
 /// The least that is shown of HELD BY.
@@ -61,6 +64,7 @@ impl Top {
 /// The table of cards, without columns for which the terminal is too narrow.
 fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
     let mut shown: Vec<usize> = (0..HEADER.len()).collect();
+    shown.retain(|i| HEADER[*i] != USED || rows.iter().any(|row| !row[*i].is_empty()));
     let mut left_out = LEFT_OUT.iter();
     loop {
         let header: Vec<&str> = shown.iter().map(|i| HEADER[*i]).collect();
@@ -99,8 +103,16 @@ fn rows(node: &NodeTop, style: TerminalStyle) -> Vec<Vec<String>> {
 fn are_alike(a: &CardTop, b: &CardTop) -> bool {
     let number = |c: &CardTop| c.card.parse::<u32>().ok();
     let follows = number(a).zip(number(b)).is_some_and(|(a, b)| a + 1 == b);
-    let same = |c: &CardTop| (c.healthy, c.held_milli, c.fragmented_milli);
-    follows && same(a) == same(b) && a.holders == b.holders
+    let same = |c: &CardTop| (c.held_milli, c.fragmented_milli, c.used);
+    follows && same(a) == same(b) && health(a) == health(b) && a.holders == b.holders
+}
+
+fn health(card: &CardTop) -> &str {
+    match card {
+        c if !c.healthy => c.fault.as_deref().unwrap_or("unhealthy"),
+        c if c.overcommitted => "over-committed",
+        _ => "ok",
+    }
 }
 
 fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) -> Vec<String> {
@@ -120,23 +132,26 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) 
         fragmented: first.fragmented,
         lost: !first.healthy,
     });
-    let health = match first {
-        c if !c.healthy => "unhealthy",
-        c if c.overcommitted => "over-committed",
-        _ => "ok",
-    };
     let holders = first.holders.iter().map(|h| {
         let guess = if h.card_is_guessed { "~" } else { "" };
-        format!("{guess}{} {}", h.pod, format::milli(h.milli * count))
+        let used = h.used.map(|u| u.used_bytes.saturating_mul(count));
+        let used = used.map(|bytes| format!(" (uses {})", format::memory(bytes)));
+        let milli = format::milli(h.milli * count);
+        format!("{guess}{} {milli}{}", h.pod, used.unwrap_or_default())
+    });
+    let used = first.used.map(|u| {
+        let memory = format::memory(u.used_bytes.saturating_mul(count));
+        format!("{memory} {}", format::percent(u.busy_milli as f64, 1000.0))
     });
     vec![
         node.node.clone(),
         name,
         bar,
         format::milli(first.held_milli * count),
+        used.unwrap_or_default(),
         format::milli(first.free_milli * count),
         fragmented.map(format::milli).unwrap_or_default(),
-        health.into(),
+        health(first).into(),
         pool.product.clone(),
         format::sharing_mode(pool.sharing_mode),
         holders.collect::<Vec<_>>().join(", "),
@@ -160,6 +175,7 @@ fn counted(node: &NodeTop, c: &CountedTop, style: TerminalStyle) -> Vec<String> 
         String::new(),
         bar,
         format!("{} of {}", c.used_units, c.units),
+        String::new(),
         c.free_units.to_string(),
         String::new(),
         health.into(),

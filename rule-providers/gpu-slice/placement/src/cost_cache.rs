@@ -11,6 +11,9 @@ use crate::{
 };
 
 const SHAPES: usize = 256;
+/// The cost of cards none of which are linked, in resolutions of the policy: more would cost
+/// allocation (docs/benchmarks.md).
+const UNLINKED_RESOLUTIONS: i64 = 2;
 
 /// Reasons why a shape has no cost on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,9 +223,8 @@ impl CostCache {
         capacity.fits(shape).map_err(PlacementError::Shortage)?;
         let position = self.nodes.get(node).map_or(1.0, |n| n.position);
         let base = self.policy.precompute(capacity);
-        Ok(self
-            .policy
-            .place(NodeView::new(capacity, &base, position), shape))
+        let seen = NodeView::new(capacity, &base, position);
+        Ok(place(&*self.policy, seen, shape))
     }
 
     /// The node with the lowest cost, the first of equal ones; `None`: the shape fits nowhere.
@@ -318,7 +320,7 @@ impl CostCache {
                 epoch,
                 cheapest: fits.then(|| {
                     let seen = NodeView::new(capacity, &at.precomputed, at.position);
-                    self.policy.place(seen, &entry.shape)
+                    place(&*self.policy, seen, &entry.shape)
                 }),
             };
         }
@@ -341,12 +343,26 @@ impl CostCache {
     }
 }
 
+/// The policy's placement, with the links of the cards: unlinked cards cost more.
+fn place(policy: &dyn Policy, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
+    let mut place = policy.place(node, shape);
+    place.card = place.card.map(|card| node.capacity.prefer_by_links(card));
+    let unlinked = node.capacity.unlinked_part(shape, place.card);
+    let most = policy.resolution().saturating_mul(UNLINKED_RESOLUTIONS) as f64;
+    place.cost = place.cost.saturating_add((most * unlinked).round() as i64);
+    place
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{policy::PolicyName, request_distribution::RequestDistribution};
+    use crate::{
+        policy::PolicyName,
+        request_distribution::RequestDistribution,
+        topology::{CardLinks, Topology},
+    };
 
     fn shape(whole: u16, share: u16) -> Shape {
         Shape {
@@ -389,6 +405,31 @@ mod tests {
                     }
                 }
             }
+        }
+
+        /// Among nodes that are equal but for their links, the better linked ones are cheaper.
+        #[test]
+        fn unlinked_cards_cost_more(
+            whole in 0..5_u16, free in prop::collection::vec(any::<bool>(), 8),
+        ) {
+            let cards: Vec<u16> = free.iter().map(|free| u16::from(*free) * 1000).collect();
+            let shape = shape(whole, 0);
+            let mut costs = CostCache::new(PolicyName::Tautline.build());
+            let kind = costs.kind_index(&CardKind::default());
+            costs.plan_for(RequestDistribution::from_shapes([&shape]).classes());
+            let domains: [&dyn Fn(u16) -> u16; 3] = [&|_| 0, &|i| i / 4, &|i| i];
+            for (node, domain) in domains.into_iter().enumerate() {
+                let links = (0..8).map(|i| CardLinks { nvlink: Some(domain(i)), numa: None });
+                let capacity = NodeCapacity::new(16_000, 0, kind, cards.clone());
+                costs.set_capacity(node, Some(capacity.with_topology(Topology::new(links))));
+            }
+            costs.set_capacity(3, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
+            let Ok(plain) = costs.place(&shape, 3) else { return Ok(()) };
+            let [one, two, none] = [0, 1, 2].map(|node| costs.place(&shape, node).unwrap().cost);
+            prop_assert_eq!(one, plain.cost);
+            prop_assert!(one <= two && two <= none);
+            let most = if whole > 1 { 2 * costs.resolution() } else { 0 };
+            prop_assert_eq!(none - one, most);
         }
 
         #[test]

@@ -1,16 +1,25 @@
 //! The GPUs of a node, card by card, and the pods that have them.
 
+mod agent;
+mod assign;
 mod read;
 
 use std::sync::Arc;
 
-pub use read::{PodReservation, annotated_request, assigned_cards, read};
+pub use agent::AgentRequest;
+pub use assign::{annotated_request, assigned_cards};
+pub use read::{PodReservation, read};
 
 use crate::{
     device_annotation::CardShare,
     node_capacity::NodeCapacity,
+    node_inventory::MILLI_RESOURCE,
     shape::{CARD, CardKind},
+    topology::{CardLinks, Topology},
 };
+
+/// The fault of a card that is listed as unhealthy without a reason.
+pub const UNHEALTHY: &str = "unhealthy";
 
 /// The GPUs and the free CPU and memory of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,9 +41,9 @@ pub struct Inventory {
 pub struct CardPool {
     /// Product and sharing mode, the same for all cards of the pool.
     pub kind: CardKind,
-    /// `None`: cards are assigned when a pod is bound.
+    /// `None`: cards are assigned when a pod is bound, and nothing counts them.
     pub resource: Option<Arc<str>>,
-    /// Memory of each card in bytes, from the node's label; `None`: no such label.
+    /// Memory of each card in bytes, from the node's agent or label; `None`: not known.
     pub card_memory_bytes: Option<i64>,
     /// Cards by index on the node, from 0.
     pub cards: Vec<Card>,
@@ -45,8 +54,12 @@ pub struct CardPool {
 pub struct Card {
     /// Index on the node, such as `0`.
     pub name: Box<str>,
-    /// `false`: nothing of the card is free for further pods.
-    pub healthy: bool,
+    /// Such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`; `None`: not known.
+    pub uuid: Option<Box<str>>,
+    /// Why nothing of the card is free for further pods, such as `Xid79`; else [`UNHEALTHY`].
+    pub fault: Option<Box<str>>,
+    /// The cards and the NUMA node that it is near to.
+    pub links: CardLinks,
     /// Parts that pods have; a pod may have several.
     pub holders: Vec<Holder>,
 }
@@ -80,9 +93,21 @@ impl Card {
     pub(crate) fn new(name: impl Into<Box<str>>) -> Self {
         Self {
             name: name.into(),
-            healthy: true,
+            uuid: None,
+            fault: None,
+            links: CardLinks::default(),
             holders: Vec::new(),
         }
+    }
+
+    /// Whether a pod's record means this card, by index or UUID.
+    pub fn is(&self, card: &str) -> bool {
+        *self.name == *card || self.uuid.as_deref() == Some(card)
+    }
+
+    /// The UUID if it is known, else the index: how new records name the card.
+    pub fn record_name(&self) -> &str {
+        self.uuid.as_deref().unwrap_or(&self.name)
     }
 
     /// Above [`CARD`] the card is over-committed.
@@ -92,11 +117,17 @@ impl Card {
 
     /// Thousandths that are free; 0: the card is full, over-committed or unhealthy.
     pub fn left_milli(&self) -> u16 {
-        if self.healthy {
-            CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD))
-        } else {
-            0
+        match self.fault {
+            None => CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD)),
+            Some(_) => 0,
         }
+    }
+}
+
+impl CardPool {
+    /// Whether an agent on the node gives out the cards: containers must request them.
+    pub fn has_agent(&self) -> bool {
+        self.resource.as_deref() == Some(MILLI_RESOURCE)
     }
 }
 
@@ -105,13 +136,14 @@ impl Inventory {
     pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
         let left = pool.cards.iter().map(Card::left_milli).collect();
         NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
+            .with_topology(Topology::new(pool.cards.iter().map(|c| c.links)))
     }
 
-    /// The first card of that name, with its pool.
+    /// The first card with that index or UUID, with its pool.
     pub fn card(&self, name: &str) -> Option<(&CardPool, &Card)> {
         self.pools
             .iter()
-            .find_map(|p| Some((p, p.cards.iter().find(|c| *c.name == *name)?)))
+            .find_map(|p| Some((p, p.cards.iter().find(|c| c.is(name))?)))
     }
 
     /// The first fault of a pod's cards: gone, unhealthy or over-committed.
@@ -120,8 +152,11 @@ impl Inventory {
             let name = &part.card;
             match self.card(name) {
                 None => return Some(format!("card {name} is gone")),
-                Some((_, card)) if !card.healthy => {
+                Some((_, Card { fault: Some(f), .. })) if **f == *UNHEALTHY => {
                     return Some(format!("card {name} is unhealthy"));
+                }
+                Some((_, Card { fault: Some(f), .. })) => {
+                    return Some(format!("card {name} is unhealthy: {f}"));
                 }
                 Some((_, card)) if card.held_milli() > u32::from(CARD) => {
                     let held = card.held_milli();

@@ -11,10 +11,12 @@ pub mod inventory;
 pub mod mig;
 pub mod names;
 pub mod node_capacity;
+pub mod node_inventory;
 pub mod planned_classes;
 pub mod policy;
 pub mod request_distribution;
 pub mod shape;
+pub mod topology;
 
 pub use cost_cache::{CostCache, PlacementError};
 pub use inventory::Inventory;
@@ -24,3 +26,4 @@ pub use planned_classes::PlannedClasses;
 pub use policy::PlacementCost;
 pub use request_distribution::{RequestClass, RequestDistribution};
 pub use shape::{CARD, CardKind, Shape, SharingMode};
+pub use topology::{CardLinks, Topology};

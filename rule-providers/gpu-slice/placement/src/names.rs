@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE};
+
 /// A pod's cards by index or UUID, with thousandths: `0:250`, or `1,3` for whole ones.
 pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
@@ -48,7 +50,15 @@ impl Default for Names {
 impl Names {
     /// Whether the resource stands for cards, shares of cards or MIG instances.
     pub fn is_gpu(&self, resource: &str) -> bool {
-        self.is_whole(resource) || self.is_shared(resource) || self.is_instance(resource)
+        self.is_whole(resource)
+            || self.is_shared(resource)
+            || self.is_instance(resource)
+            || Self::is_of_agent(resource)
+    }
+
+    /// Whether nodes with an agent offer the resource: thousandths of cards, or their memory.
+    pub fn is_of_agent(resource: &str) -> bool {
+        [MILLI_RESOURCE, MEMORY_RESOURCE].contains(&resource)
     }
 
     /// Whether the resource stands for whole cards, such as `nvidia.com/gpu`.

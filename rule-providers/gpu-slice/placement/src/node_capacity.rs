@@ -1,6 +1,9 @@
 //! The free capacity of one node. [`NodeCapacity::take`] never takes more than is free.
 
-use crate::shape::{CARD, Shape};
+use crate::{
+    shape::{CARD, Shape},
+    topology::Topology,
+};
 
 /// The free CPU, memory and cards of a node. All cards are of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,6 +12,7 @@ pub struct NodeCapacity {
     memory_bytes: i64,
     kind: u16,
     cards: Vec<u16>,
+    topology: Option<Topology>,
 }
 
 /// Parts of cards that [`NodeCapacity::take`] has taken for a pod.
@@ -43,7 +47,14 @@ impl NodeCapacity {
             memory_bytes,
             kind,
             cards,
+            topology: None,
         }
+    }
+
+    /// With the links of its cards.
+    #[must_use]
+    pub fn with_topology(self, topology: Option<Topology>) -> Self {
+        Self { topology, ..self }
     }
 
     pub(crate) fn cpu_milli(&self) -> i64 {
@@ -146,7 +157,38 @@ impl NodeCapacity {
         *left >= shape.share && others >= usize::from(shape.whole)
     }
 
-    /// The share comes from `card`, whole cards from the first free ones.
+    /// The whole cards of a pod: those that [`Topology::choose`] chooses, else the first free ones.
+    fn choose_whole(&self, count: u16) -> Vec<usize> {
+        let count = usize::from(count);
+        let free = (0..self.cards.len()).filter(|i| self.cards[*i] == CARD);
+        match &self.topology {
+            Some(topology) => topology.choose(&free.collect::<Vec<_>>(), count),
+            None => free.take(count).collect(),
+        }
+    }
+
+    /// A free card in place of another free one, so that NVLink domains stay whole.
+    pub(crate) fn prefer_by_links(&self, card: u16) -> u16 {
+        let free = self.cards.get(usize::from(card)) == Some(&CARD);
+        let chosen = (free && self.topology.is_some()).then(|| self.choose_whole(1));
+        let chosen = chosen.and_then(|cards| cards.first().copied());
+        chosen.map_or(card, |chosen| chosen as u16)
+    }
+
+    /// The part of the pairs of the pod's whole cards that NVLink does not link, 0 to 1. `card`
+    /// gives the share.
+    pub(crate) fn unlinked_part(&self, shape: &Shape, card: Option<u16>) -> f64 {
+        let Some(topology) = self.topology.as_ref().filter(|_| shape.whole > 1) else {
+            return 0.0;
+        };
+        let mut free: Vec<usize> = (0..self.cards.len()).collect();
+        free.retain(|i| self.cards[*i] == CARD && card.map(usize::from) != Some(*i));
+        let chosen = topology.choose(&free, shape.whole.into());
+        let (unlinked, pairs) = topology.unlinked_pairs(&chosen);
+        unlinked as f64 / pairs.max(1) as f64
+    }
+
+    /// The share comes from `card`, whole cards from free ones that NVLink links, where possible.
     pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
         self.fits(shape)?;
         let mut parts = Vec::new();
@@ -157,13 +199,9 @@ impl NodeCapacity {
             self.cards[card] -= shape.share;
             parts.push((card as u16, shape.share));
         }
-        let mut whole = shape.whole;
-        for (i, left) in self.cards.iter_mut().enumerate() {
-            if whole > 0 && *left == CARD {
-                *left = 0;
-                whole -= 1;
-                parts.push((i as u16, CARD));
-            }
+        for card in self.choose_whole(shape.whole) {
+            self.cards[card] = 0;
+            parts.push((card as u16, CARD));
         }
         self.cpu_milli -= shape.cpu_milli;
         self.memory_bytes -= shape.memory_bytes;
@@ -187,6 +225,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::topology::CardLinks;
 
     fn shapes() -> impl Strategy<Value = Shape> {
         (0..4_i64, 0..4_i64, 0..4_u16, 0..CARD).prop_map(|(cpu, memory, whole, share)| Shape {
@@ -202,9 +241,14 @@ mod tests {
         /// In any order of takes and releases the held and the free parts add up to one card.
         #[test]
         fn take_never_gives_a_card_twice(
-            asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40)
+            asks in prop::collection::vec((shapes(), 0..8_usize, any::<bool>()), 1..40),
+            domains in prop::option::of(prop::collection::vec(prop::option::of(0..3_u16), 6)),
         ) {
-            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]);
+            let links = domains.and_then(|d| {
+                let links = |nvlink| CardLinks { nvlink, numa: None };
+                Topology::new(d.into_iter().map(links))
+            });
+            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]).with_topology(links);
             let mut capacity = full.clone();
             let mut held: Vec<(Shape, CardGrant)> = Vec::new();
             for (shape, card, give_back) in asks {

@@ -103,6 +103,14 @@ pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
         .saturating_add(rest * i64::from(unit_milli))
 }
 
+/// Thousandths of a card for `bytes` of its memory, rounded up; `None`: the card has less memory.
+pub fn memory_milli(bytes: i64, card_bytes: i64) -> Option<i64> {
+    let card = i128::from(card_bytes.max(1));
+    let milli = (i128::from(bytes.max(0)) * i128::from(CARD) + card - 1) / card;
+    let milli = i64::try_from(milli).ok();
+    milli.filter(|milli| *milli <= i64::from(CARD))
+}
+
 /// Whole words only: `L4` is not in `NVIDIA-L40S`.
 pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
@@ -127,6 +135,16 @@ mod tests {
         assert_eq!(units_milli(4, 333), 1333);
         assert_eq!(units_milli(5, 250), 1250);
         assert_eq!(units_milli(i64::MAX, 1000), i64::MAX);
+    }
+
+    #[test]
+    fn memory_milli_rounds_up() {
+        assert_eq!(memory_milli(20 << 30, 80 << 30), Some(250));
+        assert_eq!(memory_milli(1, 80 << 30), Some(1));
+        assert_eq!(memory_milli(80 << 30, 80 << 30), Some(1000));
+        assert_eq!(memory_milli((80 << 30) + 1, 80 << 30), None);
+        assert_eq!(memory_milli(0, 0), Some(0));
+        assert_eq!(memory_milli(i64::MAX, 1), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
 };
 
 use tautline_gpu_placement::{
-    SharingMode,
+    Inventory, SharingMode,
     device_annotation::{self, CardShare},
     names::DEVICES_ANNOTATION,
 };
@@ -97,12 +97,14 @@ impl GpuSlice {
             })
         })?;
         state.sync_node(now, &request.node);
+        let inventory = state.inventory.node(&request.node).map(|n| &n.inventory);
+        let annotations = self.annotations(&reservation.grant.cards, inventory);
         let expires = reservation
             .until
             .map(|until| SystemTime::now() + until.saturating_duration_since(now));
         Ok(Reserved {
             id: reservation.id,
-            annotations: self.annotations(&reservation.grant.cards),
+            annotations,
             expires,
         })
     }
@@ -120,8 +122,12 @@ impl GpuSlice {
         }
     }
 
-    /// Empty without cards of this provider.
-    fn annotations(&self, parts: &[CardShare]) -> BTreeMap<String, String> {
+    /// Empty without cards of this provider. `inventory`: that of the node, for indexes.
+    fn annotations(
+        &self,
+        parts: &[CardShare],
+        inventory: Option<&Inventory>,
+    ) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         if !parts.is_empty() {
             all.insert(
@@ -129,7 +135,15 @@ impl GpuSlice {
                 device_annotation::format(parts),
             );
             if let Some(name) = &self.index_annotation {
-                all.insert(name.clone(), device_annotation::format_indexes(parts));
+                let index = |part: &CardShare| {
+                    let known = inventory.and_then(|i| i.card(&part.card));
+                    CardShare {
+                        card: known.map_or_else(|| part.card.clone(), |(_, c)| c.name.clone()),
+                        milli: part.milli,
+                    }
+                };
+                let indexes: Vec<CardShare> = parts.iter().map(index).collect();
+                all.insert(name.clone(), device_annotation::format_indexes(&indexes));
             }
         }
         all
@@ -147,7 +161,7 @@ fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, S
     let taken = taken.map_err(|short| format!("too little {short}"))?;
     let part = |(card, milli): &(u16, u16)| {
         Some(CardShare {
-            card: pool.cards.get(usize::from(*card))?.name.clone(),
+            card: pool.cards.get(usize::from(*card))?.record_name().into(),
             milli: *milli,
         })
     };
@@ -157,3 +171,7 @@ fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, S
 #[cfg(test)]
 #[path = "allocate_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "agent_nodes_tests.rs"]
+mod agent_nodes;

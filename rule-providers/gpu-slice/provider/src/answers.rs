@@ -19,6 +19,7 @@ use crate::{
     pod_holdings::PodHoldings,
     state::State,
     unfit::Unfit,
+    use_compliance,
 };
 
 /// Validity beyond the quiet time of the watch, for requesting the next answer with its changes.
@@ -135,7 +136,7 @@ impl Question {
     /// The largest cost difference of equally good nodes, without tie-breaks.
     fn resolution(&self, state: &State) -> i64 {
         match self.request.amount {
-            Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) => state
+            Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) | Amount::OfAgent(_) => state
                 .inventory
                 .costs
                 .resolution()
@@ -203,9 +204,13 @@ pub(crate) fn evaluation(
     state: &State,
     snapshot: &Snapshot,
     evaluation_request: &EvaluationRequest,
+    now: Instant,
 ) -> Result<Evaluation, ProviderError> {
     let State {
-        inventory, devices, ..
+        inventory,
+        devices,
+        uses,
+        ..
     } = state;
     let request = GpuRequest::new(&inventory.names, &evaluation_request.rule, None)?;
     let mut parts = Vec::new();
@@ -230,6 +235,7 @@ pub(crate) fn evaluation(
                 let node = pod.node.as_deref();
                 parts.extend(node.and_then(|node| devices.evaluate(node, pod)));
                 parts.push(compliance::of_pod(inventory, snapshot, pod, &request));
+                parts.extend(use_compliance::of_pod(inventory, uses, pod, now));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 use tautline_core::{Snapshot, model::Pod, planning::fnv1a_64};
 use tautline_gpu_placement::{
     CostCache, Inventory, Names, Shape,
-    inventory::{self, PodReservation},
+    inventory::{self, CardPool, PodReservation},
 };
 
 use crate::{
@@ -219,5 +219,14 @@ fn pod_shape(
         modes.filter(|m| m.unit_milli().is_some()).min()
     };
     let unit_milli = on_node.or_else(|| anywhere()?.unit_milli());
-    gpu_request::pod_shape(names, pod, unit_milli)
+    // The smallest card of any node, where the pod's node is not known.
+    let memory = |pools: &[CardPool]| {
+        let of_agents = pools.iter().filter(|p| p.has_agent());
+        of_agents.filter_map(|p| p.card_memory_bytes).min()
+    };
+    let card_memory_bytes = || {
+        let all = || nodes.values().map(|e| &e.inventory.pools);
+        memory(pools).or_else(|| all().filter_map(|p| memory(p)).min())
+    };
+    gpu_request::pod_shape_with(names, pod, unit_milli, card_memory_bytes)
 }

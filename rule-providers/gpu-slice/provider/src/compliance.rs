@@ -2,7 +2,8 @@ use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::{
     CARD, Inventory, SharingMode,
     device_annotation::CardShare,
-    inventory::{self, CardPool},
+    inventory::{self, AgentRequest, CardPool},
+    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape::is_model,
 };
 use tautline_sdk::{Compliance, Evaluation};
@@ -28,11 +29,13 @@ pub(crate) fn of_pod(
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
-    if let Some(product) = unwanted_product(inventory, request) {
+    let assigned = inventory::assigned_cards(&cluster.names, pod);
+    let parts = assigned.as_ref().and_then(|a| a.as_deref().ok());
+    if let Some(product) = unwanted_product(inventory, parts.unwrap_or_default(), request) {
         let wanted = request.models.join("|");
         return Evaluation::violation(format!("node {node}: {product:?} is not one of {wanted}"));
     }
-    match inventory::assigned_cards(&cluster.names, pod) {
+    match assigned {
         Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
@@ -41,34 +44,56 @@ pub(crate) fn of_pod(
                 pod.name
             ),
         ),
-        None if lacks_annotation(inventory, request) => Evaluation::new(
-            Compliance::Error,
-            format!(
-                "pod {} has no device annotation for the cards that the rule gives it on node \
-                 {node}: they were not reserved when it was bound; run the extender with --bind",
-                pod.name
-            ),
-        ),
+        None if lacks_annotation(inventory, pod, request) => {
+            let of = match request.by_rule {
+                true => "the rule gives it",
+                false => "it requests",
+            };
+            Evaluation::new(
+                Compliance::Error,
+                format!(
+                    "pod {} has no device annotation for the cards that {of} on node {node}: they \
+                     were not reserved when it was bound; run the extender with --bind",
+                    pod.name
+                ),
+            )
+        }
         None => of_resources(cluster, snapshot, inventory, pod, node, request),
     }
 }
 
-fn unwanted_product<'a>(inventory: &'a Inventory, request: &GpuRequest) -> Option<&'a str> {
+/// The first product, if the cards in `parts` have no wanted one. Without known cards those of the
+/// whole node count.
+fn unwanted_product<'a>(
+    inventory: &'a Inventory,
+    parts: &[CardShare],
+    request: &GpuRequest,
+) -> Option<&'a str> {
+    let held = parts.iter().filter_map(|p| inventory.card(&p.card));
+    let held: Vec<&str> = held.map(|(pool, _)| &*pool.kind.product).collect();
+    let wanted = |p: &&str| request.models.iter().any(|m| is_model(p, m));
+    if request.models.is_empty() {
+        return None;
+    }
+    if !held.is_empty() {
+        return held.into_iter().find(|p| !wanted(p));
+    }
     let pools = inventory.pools.iter().map(|p| &*p.kind.product);
     let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
     let first = products.clone().next()?;
-    let wanted = |p: &str| request.models.iter().any(|m| is_model(p, m));
-    (!request.models.is_empty() && !products.any(wanted)).then_some(first)
+    (!products.any(|p| wanted(&p))).then_some(first)
 }
 
-/// Whether the annotation is missing by which cards of a rule are counted.
-fn lacks_annotation(inventory: &Inventory, request: &GpuRequest) -> bool {
+/// Whether the annotation is missing by which cards of a rule, or of an agent, are counted.
+fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> bool {
     let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli;
     let of_cards = matches!(
         request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
     );
+    let own = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
     request.by_rule && of_cards && inventory.pools.iter().any(handed_out)
+        || !own.is_empty() && inventory.pools.iter().any(CardPool::has_agent)
 }
 
 fn of_assigned_cards(
@@ -86,7 +111,9 @@ fn of_assigned_cards(
     let remaining: Vec<i64> = parts
         .iter()
         .filter_map(|part| {
-            let (_, card) = inventory.card(&part.card).filter(|(_, c)| c.healthy)?;
+            let (_, card) = inventory
+                .card(&part.card)
+                .filter(|(_, c)| c.fault.is_none())?;
             let others = card.held_milli().saturating_sub(u32::from(part.milli));
             let left = u32::from(CARD)
                 .saturating_sub(others)
@@ -94,8 +121,14 @@ fn of_assigned_cards(
             Some(i64::from(left))
         })
         .collect();
-    let pool = inventory.pools.first();
-    apply_limit(request, pool, &remaining, reason)
+    let mut held = parts.iter().filter_map(|p| inventory.card(&p.card));
+    let pool = held.next().map(|(pool, _)| pool);
+    apply_limit(
+        request,
+        pool.or(inventory.pools.first()),
+        &remaining,
+        reason,
+    )
 }
 
 fn of_resources(
@@ -126,7 +159,11 @@ fn of_resources(
                 .pools
                 .iter()
                 .find(|p| p.resource.as_deref() == Some(resource));
-            let remaining = as_cards(pool, remaining / 1000);
+            let remaining = match resource {
+                MILLI_RESOURCE => split_cards(remaining / 1000),
+                MEMORY_RESOURCE => Vec::new(),
+                _ => as_cards(pool, remaining / 1000),
+            };
             return apply_limit(request, pool, &remaining, reason);
         }
     }
@@ -139,6 +176,11 @@ fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
         Some(unit) => units_milli(units, unit),
         None => units.saturating_mul(card),
     };
+    split_cards(milli)
+}
+
+fn split_cards(milli: i64) -> Vec<i64> {
+    let card = i64::from(CARD);
     let whole = usize::try_from(milli / card).unwrap_or(0);
     let mut all = vec![card; whole];
     all.extend(Some(milli % card).filter(|rest| *rest > 0));
@@ -156,7 +198,7 @@ fn apply_limit(
     let (whole, all): (i64, i64) = (whole.count() as i64, remaining.iter().sum());
     let largest = remaining.iter().copied().max().unwrap_or(0);
     let (enough, left) = match &request.minimum {
-        None | Some(Amount::Nothing) => (false, String::new()),
+        None | Some(Amount::Nothing | Amount::OfAgent(_)) => (false, String::new()),
         Some(Amount::Cards(least)) => (
             whole >= *least,
             format!("{whole} of its cards left whole, the limit is {least}"),

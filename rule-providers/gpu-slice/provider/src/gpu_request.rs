@@ -7,7 +7,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
-use tautline_gpu_placement::{CARD, Names, Shape, SharingMode, inventory};
+use tautline_gpu_placement::{
+    CARD, Names, Shape, SharingMode,
+    inventory::{self, AgentRequest},
+};
 use tautline_sdk::{ProviderError, Rule, Workload};
 
 pub(crate) use tautline_gpu_placement::shape::units_milli;
@@ -39,6 +42,8 @@ pub(crate) enum Amount {
         resource: String,
         units: i64,
     },
+    /// The pod's own request on a node with an agent.
+    OfAgent(AgentRequest),
 }
 
 impl GpuRequest {
@@ -69,6 +74,13 @@ impl GpuRequest {
 
     pub(crate) fn requested(&self, resource: &str) -> Option<i64> {
         Some(self.resources.as_ref()?.get(resource).copied().unwrap_or(0))
+    }
+
+    /// The pod's own request for cards of an agent; `None`: not known.
+    pub(crate) fn of_agent(&self) -> Option<AgentRequest> {
+        let resources = self.resources.as_ref()?;
+        let units = |resource: &str| resources.get(resource).copied().unwrap_or(0);
+        Some(AgentRequest::new(units))
     }
 
     /// That of the requested resource, else the first one with such cards.
@@ -151,6 +163,11 @@ impl Amount {
 
     /// A pod has one kind of GPU; the most specific of several counts.
     fn of_workload(names: &Names, workload: &Workload) -> Self {
+        let units = |resource: &str| workload.request_milli(resource) / 1000;
+        let of_agent = AgentRequest::new(units);
+        if !of_agent.is_empty() {
+            return Self::OfAgent(of_agent);
+        }
         let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
         if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
             return match milli {
@@ -158,7 +175,6 @@ impl Amount {
                 share => Self::Share(i64::from(share)),
             };
         }
-        let units = |resource: &str| workload.request_milli(resource) / 1000;
         let kinds: [fn(&Names, &str) -> bool; 3] =
             [Names::is_instance, Names::is_shared, Names::is_whole];
         let find = |is: fn(&Names, &str) -> bool| {
@@ -175,6 +191,16 @@ impl Amount {
 
 /// The shape of a pod in the distribution; `None`: no cards, or units of unknown size.
 pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
+    pod_shape_with(names, pod, unit_milli, || None)
+}
+
+/// `card_memory_bytes`: the memory of a card, for pods that request memory only.
+pub(crate) fn pod_shape_with(
+    names: &Names,
+    pod: &Pod,
+    unit_milli: Option<u16>,
+    card_memory_bytes: impl FnOnce() -> Option<i64>,
+) -> Option<Shape> {
     let shape = |mode, milli: i64| Shape {
         cpu_milli: pod.requests.milli("cpu"),
         memory_bytes: pod.requests.milli("memory") / 1000,
@@ -183,6 +209,12 @@ pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Sh
     if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
         let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
         return Some(shape(SharingMode::Milli, milli));
+    }
+    let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
+    if !of_agent.is_empty() {
+        let card = (of_agent.memory_gib > 0).then(card_memory_bytes).flatten();
+        let milli = of_agent.milli_on(card).unwrap_or(of_agent.milli);
+        return (milli > 0).then(|| shape(SharingMode::Milli, milli));
     }
     let annotation = |key: &str| {
         let placement = pod.placement.as_ref().map(|p| &p.annotations);

@@ -249,7 +249,7 @@ impl Inspection {
 
     /// The worst compliance among the target pods; Err if the rule cannot be read.
     pub fn evaluate(&self, request: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        answers::evaluation(&self.state, &self.snapshot, request)
+        answers::evaluation(&self.state, &self.snapshot, request, Instant::now())
     }
 }
 

@@ -3,6 +3,7 @@
 
 #![warn(missing_docs)]
 
+pub mod agents;
 mod allocate;
 mod answer_cache;
 mod answers;
@@ -27,6 +28,9 @@ pub mod replicas;
 mod request_learner;
 mod state;
 mod unfit;
+mod use_compliance;
+mod use_page;
+mod use_store;
 
 pub use crate::{
     config::{Config, NodeOrder},

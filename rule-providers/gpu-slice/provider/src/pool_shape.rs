@@ -1,4 +1,9 @@
-use tautline_gpu_placement::{CARD, Shape, SharingMode, inventory::CardPool};
+use tautline_gpu_placement::{
+    CARD, Shape, SharingMode,
+    inventory::CardPool,
+    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
+    shape,
+};
 
 use crate::{
     gpu_request::{Amount, GpuRequest, units_milli},
@@ -7,6 +12,9 @@ use crate::{
 
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
+    if pool.has_agent() {
+        return Ok(request.shape(mode, agent_milli(request, pool)?));
+    }
     let milli = match (&request.amount, mode) {
         (Amount::Nothing, _) => 0,
         (Amount::Cards(cards), SharingMode::Whole | SharingMode::Milli) => {
@@ -33,6 +41,10 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
             };
             return Ok(request.shape(mode, milli));
         }
+        (Amount::OfAgent(_), _) => {
+            let detail = "no agent gives out its cards";
+            return Err(Unfit::new(0, "NoSuchGpu", detail));
+        }
     };
     let SharingMode::Shared { unit_milli } = mode else {
         return Ok(request.shape(mode, milli));
@@ -54,15 +66,47 @@ fn check_requested(request: &GpuRequest, pool: &CardPool, units: i64) -> Result<
     }
 }
 
+/// An agent gives a container what the container requests, so the pod gets its own request, and
+/// the rule's is the least that it must request.
+fn agent_milli(request: &GpuRequest, pool: &CardPool) -> Result<i64, Unfit> {
+    let rule = match &request.amount {
+        Amount::Nothing | Amount::OfAgent(_) => 0,
+        Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD)),
+        Amount::Share(milli) => *milli,
+        Amount::Memory(bytes) => memory_milli(pool, *bytes)?,
+        Amount::Units { resource, .. } => {
+            let detail = format!("it offers no {resource}");
+            return Err(Unfit::new(0, "NoSuchGpu", detail));
+        }
+    };
+    let Some(own) = request.of_agent() else {
+        return Ok(rule);
+    };
+    let by_memory = match own.memory_gib {
+        0 => 0,
+        _ => memory_milli(pool, own.memory_bytes())?,
+    };
+    match own.milli.max(by_memory) {
+        own if own >= rule => Ok(own),
+        _ => Err(match request.amount {
+            Amount::Memory(bytes) => {
+                let gib = bytes.saturating_add((1 << 30) - 1) >> 30;
+                Unfit::not_requested(gib, MEMORY_RESOURCE)
+            }
+            _ => Unfit::not_requested(rule, MILLI_RESOURCE),
+        }),
+    }
+}
+
 /// Rounded up.
 fn memory_milli(pool: &CardPool, bytes: i64) -> Result<i64, Unfit> {
     let Some(card) = pool.card_memory_bytes.filter(|c| *c > 0) else {
-        let detail = "the label nvidia.com/gpu.memory is missing";
+        let detail = match pool.has_agent() {
+            true => "its agent reports no memory of the cards",
+            false => "the label nvidia.com/gpu.memory is missing",
+        };
         return Err(Unfit::new(3, "NoMemoryLabel", detail));
     };
-    let milli = (i128::from(bytes) * 1000 + i128::from(card) - 1) / i128::from(card);
-    match i64::try_from(milli) {
-        Ok(milli) if milli <= i64::from(CARD) => Ok(milli),
-        _ => Err(Unfit::new(4, "CardTooSmall", "one card has less memory")),
-    }
+    shape::memory_milli(bytes, card)
+        .ok_or_else(|| Unfit::new(4, "CardTooSmall", "one card has less memory"))
 }

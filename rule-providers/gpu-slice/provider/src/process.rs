@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use tautline_agent_link::{AgentAuth, TokenReviewer, review};
 use tautline_runtime::{
     cluster::Cluster,
     cluster_store::ClusterStore,
@@ -10,6 +11,7 @@ use tautline_runtime::{
 use tautline_sdk::Server;
 
 use crate::{
+    agents::AUDIENCE,
     config::Config,
     dra_watch,
     metrics::Metrics,
@@ -26,6 +28,12 @@ pub struct ProcessConfig {
     pub provider: Config,
     /// How replicas find each other; `None`: there is one.
     pub replicas: Option<replicas::Config>,
+    /// The namespace and name of a ServiceAccount, whose tokens prove an agent.
+    pub agent_tokens: Option<(String, String)>,
+    /// Accepts client certificates that name the agent's node; needs a client CA in `server`.
+    pub agent_certificates: bool,
+    /// Accepts all agents without proof.
+    pub trust_agents: bool,
 }
 
 /// Runs until SIGTERM or Ctrl-C.
@@ -52,6 +60,19 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
         maintain.await;
         Ok(())
     });
+
+    let tokens = config.agent_tokens.map(|(namespace, name)| {
+        let review = review(client.clone(), AUDIENCE);
+        Arc::new(TokenReviewer::new(AUDIENCE, (&namespace, &name), review))
+    });
+    let auth = AgentAuth {
+        trust_all: config.trust_agents,
+        certificates: config.agent_certificates,
+        tokens,
+    };
+    provider.serve_agents(auth, &mut server, tasks.stop_token());
+    let pages = provider.clone();
+    server.admin_pages(move |path, _| std::future::ready(pages.admin_page(&path)));
 
     let provider = Arc::new(provider);
     let inner = Arc::clone(&provider);

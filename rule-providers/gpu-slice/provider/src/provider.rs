@@ -83,6 +83,7 @@ impl GpuSlice {
                     let now = Instant::now();
                     let mut state = self.state.lock();
                     state.sync(&self.store, now);
+                    state.uses.expire(now);
                     metrics.set(state.reservations.counts(now), state.devices.claim_counts());
                 }
             }
@@ -103,8 +104,9 @@ impl RuleProvider for GpuSlice {
 
     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         let mut state = self.state.lock();
-        let snapshot = state.sync(&self.store, Instant::now());
-        answers::evaluation(&state, &snapshot, &request)
+        let now = Instant::now();
+        let snapshot = state.sync(&self.store, now);
+        answers::evaluation(&state, &snapshot, &request, now)
     }
 }
 

@@ -60,6 +60,7 @@ impl RequestLearner {
         let milli = match request.amount {
             Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD)),
             Amount::Share(milli) => milli,
+            Amount::OfAgent(own) if own.milli > 0 => own.milli,
             _ => return None,
         };
         let mode = request.likely_mode(names, costs.kinds().iter().map(|k| k.mode));

@@ -5,13 +5,17 @@ use std::{
 };
 
 use tautline_core::{Snapshot, model::Pod};
+use tautline_proto::gpu::Use;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::reservations::Reservations;
+use tonic::Status;
 
 use crate::{
     cluster_inventory::ClusterInventory,
     dra::Devices,
     grant::{self, Grant},
+    use_compliance,
+    use_store::{SessionId, UseStore},
 };
 
 /// Age at which confirmed reservations are checked; a dead watch is noticed after 295 s.
@@ -24,6 +28,7 @@ pub(crate) struct State {
     pub(crate) inventory: ClusterInventory,
     pub(crate) reservations: Reservations<Grant>,
     pub(crate) devices: Devices,
+    pub(crate) uses: UseStore,
     /// Set by the first Reserve: reservations then change free cards.
     pub(crate) reserving: bool,
     last_snapshot: Arc<Snapshot>,
@@ -37,6 +42,7 @@ impl State {
             inventory,
             reservations: Reservations::new(prefix),
             devices: Devices::default(),
+            uses: UseStore::default(),
             reserving: false,
             last_snapshot: Arc::default(),
             gone_mark: 0,
@@ -85,6 +91,21 @@ impl State {
         self.devices.forget(snapshot.changed_nodes(&last));
         self.last_snapshot = Arc::clone(&snapshot);
         snapshot
+    }
+
+    /// Takes the report of a node's agent, as of the last [`State::sync`].
+    pub(crate) fn report_use(
+        &mut self,
+        node: &str,
+        session: SessionId,
+        used: Use,
+        now: Instant,
+    ) -> Result<(), Status> {
+        let (entry, snapshot) = (self.inventory.node(node), &self.last_snapshot);
+        let is_stray = |of: &_| {
+            entry.is_some_and(|e| use_compliance::is_stray(&e.inventory, snapshot, node, of))
+        };
+        self.uses.report(node, session, used, now, is_stray)
     }
 
     pub(crate) fn sync_node(&mut self, now: Instant, node: &str) {

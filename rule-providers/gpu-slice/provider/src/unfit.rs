@@ -62,7 +62,7 @@ impl Unfit {
             Shortage::Cpu => Self::busy("CpuShort", "too little CPU is free"),
             Shortage::Memory => Self::busy("MemoryShort", "too little memory is free"),
             Shortage::Gpu => {
-                let cards = pool.cards.iter().filter(|c| c.healthy).count();
+                let cards = pool.cards.iter().filter(|c| c.fault.is_none()).count();
                 let needed = usize::from(shape.whole) + usize::from(shape.share > 0);
                 if cards < needed {
                     let detail = format!("has {cards} cards, {needed} wanted");

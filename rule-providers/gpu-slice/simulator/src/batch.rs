@@ -59,6 +59,10 @@ pub struct Figures {
     pub fragmentation_at_100: Option<f64>,
     /// Number of pods that fit nowhere.
     pub dropped: usize,
+    /// Pods with several whole cards in as few NVLink domains as possible, in percent of those on
+    /// nodes with NVLink; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linked_pods: Option<f64>,
     /// Duration of the run without churn, rounded to milliseconds.
     pub seconds: f64,
     /// Figures of a second run, with pods that leave.
@@ -202,6 +206,7 @@ impl RunResult {
                 allocation_at_130: allocation[130],
                 fragmentation_at_100: fragmentation[100],
                 dropped: record.dropped,
+                linked_pods: record.linked,
                 seconds: (seconds * 1000.0).round() / 1000.0,
                 churn: None,
             },

@@ -42,6 +42,9 @@ pub struct Figures {
     pub churn_allocation: f64,
     /// Pods that fit on arrival, in percent of all.
     pub churn_placed: f64,
+    /// As [`linked_pods`](crate::Figures::linked_pods), of all arrivals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub churn_linked_pods: Option<f64>,
 }
 
 impl ChurnPlan {
@@ -141,7 +144,10 @@ impl ChurnPlan {
             }
         }
         progress((self.stays.len() % PROGRESS_EVERY) as u64);
-        counted.means()
+        Figures {
+            churn_linked_pods: cluster.linked(),
+            ..counted.means()
+        }
     }
 }
 
@@ -164,6 +170,7 @@ impl Sums {
             churn_offered: mean(self.offered),
             churn_allocation: mean(self.allocation),
             churn_placed: mean(100.0 * f64::from(self.placed)),
+            churn_linked_pods: None,
         }
     }
 }

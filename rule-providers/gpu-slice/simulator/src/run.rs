@@ -1,8 +1,8 @@
 //! One run: pods arrive, and the policy places each of them or drops it.
 
 use tautline_gpu_placement::{
-    CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape, SharingMode,
-    policy::PolicyName,
+    CARD, CardGrant, CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape,
+    SharingMode, Topology, policy::PolicyName,
 };
 
 use crate::{
@@ -23,6 +23,16 @@ pub struct Cluster {
     classes: PlannedClasses,
     fragmented: Vec<f64>,
     fragmented_sum: f64,
+    links: Vec<Option<Topology>>,
+    linked: Linked,
+}
+
+/// Placed pods with several whole cards, on nodes with NVLink.
+#[derive(Clone, Copy, Debug, Default)]
+struct Linked {
+    pods: u32,
+    /// In as few NVLink domains as so many cards need.
+    closest: u32,
 }
 
 impl Cluster {
@@ -43,17 +53,11 @@ impl Cluster {
         }
         for (i, node) in nodes.iter().enumerate() {
             let kind = costs.kind_index(&kind(node.model.clone()));
-            let cards = vec![tautline_gpu_placement::CARD; node.cards.into()];
+            let cards = vec![CARD; node.cards.into()];
             costs.set_position(i, i as f64 / nodes.len() as f64);
-            costs.set_capacity(
-                i,
-                Some(NodeCapacity::new(
-                    node.cpu_milli,
-                    node.memory_bytes,
-                    kind,
-                    cards,
-                )),
-            );
+            let capacity = NodeCapacity::new(node.cpu_milli, node.memory_bytes, kind, cards)
+                .with_topology(node.topology());
+            costs.set_capacity(i, Some(capacity));
         }
         let requested = workload
             .pods
@@ -72,6 +76,8 @@ impl Cluster {
             costs,
             classes: measure,
             fragmented,
+            links: nodes.iter().map(|n| n.topology()).collect(),
+            linked: Linked::default(),
         }
     }
 
@@ -89,8 +95,30 @@ impl Cluster {
         let mut capacity = self.costs.capacity(node)?.clone();
         let grant = capacity.take(shape, card.map(usize::from)).ok()?;
         self.used_milli += shape.milli();
+        self.count_links(node, &grant);
         self.set(node, capacity);
         Some(PlacedPod { node, grant })
+    }
+
+    fn count_links(&mut self, node: usize, grant: &CardGrant) {
+        let whole = grant.parts.iter().filter(|(_, milli)| *milli == CARD);
+        let whole: Vec<usize> = whole.map(|(card, _)| usize::from(*card)).collect();
+        if whole.len() > 1
+            && let Some((topology, costs)) =
+                self.links[node].as_ref().zip(self.costs.capacity(node))
+        {
+            let domain = (0..costs.cards().len()).filter(|c| topology.domains(&[0, *c]) == 1);
+            let least = whole.len().div_ceil(domain.count().max(1));
+            self.linked.pods += 1;
+            self.linked.closest += u32::from(topology.domains(&whole) <= least);
+        }
+    }
+
+    /// Pods with several whole cards in as few NVLink domains as possible, in percent of those on
+    /// nodes with NVLink; `None`: there are no such pods.
+    pub fn linked(&self) -> Option<f64> {
+        let Linked { pods, closest } = self.linked;
+        (pods > 0).then(|| curve::round2(100.0 * f64::from(closest) / f64::from(pods)))
     }
 
     pub(crate) fn remove(&mut self, shape: &Shape, placed: &PlacedPod) {
@@ -123,7 +151,7 @@ impl Cluster {
 pub struct PlacedPod {
     pub(crate) node: usize,
     /// The parts of the node's cards that the pod holds.
-    pub grant: tautline_gpu_placement::CardGrant,
+    pub grant: CardGrant,
 }
 
 /// Load, allocation and fragmentation after each arrival.
@@ -134,6 +162,8 @@ pub struct RunRecord {
     allocation: Vec<f64>,
     fragmentation: Vec<f64>,
     pub(crate) dropped: usize,
+    /// Of [`Cluster::linked`].
+    pub(crate) linked: Option<f64>,
 }
 
 impl RunRecord {
@@ -173,5 +203,6 @@ pub(crate) fn run(
         }
         progress(some.len() as u64);
     }
+    record.linked = cluster.linked();
     record
 }

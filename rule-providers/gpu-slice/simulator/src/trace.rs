@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use tautline_gpu_placement::{CARD, Shape, SharingMode};
+use tautline_gpu_placement::{CARD, CardLinks, Shape, SharingMode, Topology};
 
 use crate::{
     error::Error,
@@ -28,6 +28,8 @@ pub struct Node {
     pub memory_bytes: i64,
     /// Number of cards, 0 to 64.
     pub cards: u16,
+    /// Cards of one NVLink domain, in the order of the cards; 0: no NVLink.
+    pub nvlink: u16,
     /// Product name of the cards, such as `V100M32`.
     pub model: Arc<str>,
 }
@@ -60,6 +62,16 @@ pub struct Trace {
     pub nodes: Vec<Node>,
 }
 
+impl Node {
+    pub(crate) fn topology(&self) -> Option<Topology> {
+        let links = |card| CardLinks {
+            nvlink: u16::checked_div(card, self.nvlink),
+            numa: None,
+        };
+        Topology::new((0..self.cards).map(links))
+    }
+}
+
 impl Trace {
     /// Reads `nodes.csv`; Err also if no node has a card.
     pub fn open(dir: &Path) -> Result<Self, Error> {
@@ -70,6 +82,10 @@ impl Trace {
                 cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MAX_AMOUNT)?,
                 memory_bytes: row.number("memory_mib", "MiB of memory", 0, MAX_AMOUNT)? << 20,
                 cards: row.number("gpu", "cards", 0, MAX_CARDS)? as u16,
+                nvlink: match row.optional("nvlink") {
+                    "" => 0,
+                    _ => row.number("nvlink", "cards of an NVLink domain", 0, MAX_CARDS)? as u16,
+                },
                 model: row.text("model")?.into(),
             })
         };

@@ -2,15 +2,18 @@ use std::sync::Arc;
 
 use tautline_core::model::{Node, Pod};
 
-use super::{Card, CardPool, CountedResource, Holder, Inventory};
+use super::{
+    Card, CardPool, CountedResource, Inventory, UNHEALTHY, agent,
+    assign::{self, pack},
+};
 use crate::{
-    device_annotation::{self, CardShare},
-    names::{DEVICES_ANNOTATION, Names},
+    device_annotation::CardShare,
+    names::Names,
     shape::{CARD, CardKind, SharingMode, units_milli},
 };
 
 /// More cards than any node has: a mistake in a label.
-const MAX_CARDS: i64 = 1_024;
+pub(super) const MAX_CARDS: i64 = 1_024;
 const UNLISTED: i64 = i64::MAX / 4;
 
 /// A reservation for a pod that is not on the node yet.
@@ -99,28 +102,24 @@ pub fn read<'a>(
             ));
         }
     }
-    if !plugin && let Some(count) = card_count(names, node) {
-        let mut cards = numbered_cards(count, &mut all.warnings, &names.cards[0]);
+    if !plugin {
+        let of_agent = agent::pools(node, &product, &mut all.warnings);
+        let of_label = || {
+            let count = card_count(names, node)?;
+            let cards = numbered_cards(count, &mut all.warnings, &names.cards[0]);
+            Some(vec![pool(SharingMode::Milli, None, cards)])
+        };
+        let mut pools = of_agent.or_else(of_label).unwrap_or_default();
         let unhealthy = node.annotations.get(&names.unhealthy).unwrap_or_default();
-        for index in unhealthy.split(',').map(str::trim) {
-            if let Some(card) = cards.iter_mut().find(|c| *c.name == *index) {
-                card.healthy = false;
+        for listed in unhealthy.split(',').map(str::trim) {
+            for card in pools.iter_mut().flat_map(|p| &mut p.cards) {
+                if card.is(listed) && card.fault.is_none() {
+                    card.fault = Some(UNHEALTHY.into());
+                }
             }
         }
-        for (h, part) in held
-            .iter()
-            .flat_map(|h| h.parts.iter().map(move |p| (h, p)))
-        {
-            if let Some(card) = cards.iter_mut().find(|c| c.name == part.card) {
-                card.holders.push(Holder {
-                    pod: h.pod.clone(),
-                    milli: part.milli,
-                    annotated: true,
-                });
-            }
-        }
-        assign_annotated(names, &mut cards, pods.clone(), &mut all.warnings);
-        all.pools.push(pool(SharingMode::Milli, None, cards));
+        assign::assign(names, &mut pools, pods.clone(), held, &mut all.warnings);
+        all.pools.append(&mut pools);
     }
     let rest = |resource: &str, held: i64| {
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
@@ -135,23 +134,6 @@ pub fn read<'a>(
     let held_memory: i64 = held.iter().map(|h| h.memory_bytes).sum();
     all.memory_bytes = rest("memory", held_memory.saturating_mul(1000)) / 1000;
     all
-}
-
-/// The cards that a pod's annotation names; `None`: the pod has no such annotation.
-pub fn assigned_cards(
-    names: &Names,
-    pod: &Pod,
-) -> Option<Result<Vec<CardShare>, device_annotation::AnnotationError>> {
-    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
-    let (name, text) = names
-        .pod_devices
-        .iter()
-        .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
-    let milli = match &**name {
-        DEVICES_ANNOTATION => CARD,
-        _ => number(&names.pod_milli).unwrap_or(CARD),
-    };
-    Some(device_annotation::parse(text, milli))
 }
 
 fn card_count(names: &Names, node: &Node) -> Option<i64> {
@@ -190,90 +172,6 @@ fn counted<'a>(
         product: Arc::clone(product),
         total: has,
         used: used.fold(0, i64::saturating_add),
-    }
-}
-
-/// The largest requests first, each on the fullest card with enough, else on whole cards.
-fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
-    let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
-    asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
-    for (pod, mut left) in asks {
-        while left > 0 {
-            let part = u16::try_from(left.min(i64::from(CARD))).unwrap_or(CARD);
-            let fullest = cards
-                .iter_mut()
-                .filter(|c| c.left_milli() >= part)
-                .min_by_key(|c| c.left_milli());
-            let Some(card) = fullest else {
-                if let Some(first) = cards.first_mut() {
-                    first.holders.push(holder(pod, part, false));
-                }
-                break;
-            };
-            card.holders.push(holder(pod, part, false));
-            left -= i64::from(part);
-        }
-    }
-}
-
-fn assign_annotated<'a>(
-    names: &Names,
-    cards: &mut [Card],
-    pods: impl Iterator<Item = &'a Pod>,
-    warnings: &mut Vec<String>,
-) {
-    let mut unknown: Vec<(&Pod, i64, u16)> = Vec::new();
-    for pod in pods {
-        match assigned_cards(names, pod) {
-            Some(Ok(parts)) => {
-                for part in parts {
-                    match cards.iter_mut().find(|c| c.name == part.card) {
-                        Some(card) => card.holders.push(holder(pod, part.milli, true)),
-                        // Evaluate reports cards that have gone.
-                        None if part.card.bytes().all(|b| b.is_ascii_digit()) => {}
-                        // A UUID: the index of the card is unknown.
-                        None => unknown.push((pod, 1, part.milli)),
-                    }
-                }
-                continue;
-            }
-            Some(Err(error)) => warnings.push(format!(
-                "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
-                pod.namespace, pod.name
-            )),
-            None => {}
-        }
-        if let Some((count, milli)) = annotated_request(names, |key| pod.annotations.get(key)) {
-            unknown.push((pod, count, milli));
-        }
-    }
-    unknown.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.uid.cmp(&b.0.uid)));
-    for (pod, count, milli) in unknown {
-        pack(cards, std::iter::once((pod, count * i64::from(milli))));
-    }
-}
-
-/// The number of cards and the thousandths of each: a share of one card, or whole cards.
-pub fn annotated_request<'a>(
-    names: &Names,
-    annotation: impl Fn(&str) -> Option<&'a str>,
-) -> Option<(i64, u16)> {
-    let number = |key: &str| annotation(key).and_then(|v| v.parse::<i64>().ok());
-    let (milli, count) = (number(&names.pod_milli), number(&names.pod_count));
-    if milli.is_none() && count.is_none() {
-        return None;
-    }
-    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
-    let count = count.unwrap_or(1);
-    let milli = if count > 1 { CARD } else { milli };
-    ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
-}
-
-fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {
-    Holder {
-        pod: format!("{}/{}", pod.namespace, pod.name).into(),
-        milli,
-        annotated: recorded,
     }
 }
 

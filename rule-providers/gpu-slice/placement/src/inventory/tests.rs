@@ -1,6 +1,7 @@
 use tautline_core::model::Resources;
 
 use super::*;
+use crate::names::DEVICES_ANNOTATION;
 
 fn node(allocatable: &[(&str, i64)], labels: &[(&str, &str)]) -> Node {
     Node {
@@ -152,4 +153,121 @@ fn read_counts_mig_instances() {
     let pods = [pod("a", &[("nvidia.com/mig-1g.10gb", 2)], &[])];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
     assert_eq!((all.counted[0].total, all.counted[0].used), (7, 2));
+}
+
+const INVENTORY: &str = r#"{"limits": "none", "cards": [
+    {"uuid": "GPU-a", "index": 0, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0},
+    {"uuid": "GPU-b", "index": 1, "product": "A100", "memoryBytes": 85899345920, "nvlink": 0,
+     "fault": "Xid79"},
+    {"uuid": "GPU-t", "index": 2, "product": "T4", "memoryBytes": 17179869184}]}"#;
+
+fn agent_node(inventory: &str, allocatable: &[(&str, i64)]) -> Node {
+    let mut node = node(allocatable, &[("tautline.io/gpu-cards", "9")]);
+    node.annotations = [("tautline.io/gpu-inventory", inventory)]
+        .into_iter()
+        .collect();
+    node
+}
+
+fn share(card: &str, milli: u16) -> CardShare {
+    CardShare {
+        card: card.into(),
+        milli,
+    }
+}
+
+#[test]
+fn read_takes_the_cards_of_an_agent_by_product() {
+    let node = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
+    let pods = [
+        pod("uuid", &[], &[(DEVICES_ANNOTATION, "GPU-a:250")]),
+        pod("index", &[], &[(DEVICES_ANNOTATION, "0:500,2:100")]),
+        pod("gone", &[], &[(DEVICES_ANNOTATION, "GPU-x:500")]),
+    ];
+    let held = [PodReservation {
+        pod: "ml/held".into(),
+        cpu_milli: 0,
+        memory_bytes: 0,
+        parts: vec![share("GPU-t", 400)],
+    }];
+    let all = read(&Names::default(), &node, pods.iter(), &held);
+    assert_eq!(all.warnings, [""; 0]);
+    let [a100, t4] = all.pools.as_slice() else {
+        panic!("{all:?}")
+    };
+    assert_eq!((left(a100), left(t4)), (vec![250, 0], vec![500]));
+    assert_eq!((&*a100.kind.product, &*t4.kind.product), ("A100", "T4"));
+    assert_eq!(t4.card_memory_bytes, Some(16 << 30));
+    assert!(a100.has_agent() && t4.has_agent());
+    let fault = all.fault(&[share("GPU-a", 250), share("1", 250)]).unwrap();
+    assert_eq!(fault, "card 1 is unhealthy: Xid79");
+    assert_eq!(
+        all.fault(&[share("GPU-x", 1)]).unwrap(),
+        "card GPU-x is gone"
+    );
+    assert_eq!(all.card("GPU-t").unwrap().1.record_name(), "GPU-t");
+}
+
+#[test]
+fn read_packs_pods_without_records_where_they_fit() {
+    let node = agent_node(INVENTORY, &[]);
+    let milli = "tautline.io/gpu-milli";
+    let memory = "tautline.io/gpu-memory";
+    let pods = [
+        pod("whole", &[(milli, 1000)], &[]),
+        pod("quarter", &[(milli, 250), (memory, 8)], &[]),
+        // A T4 has too little memory, and the A100 is full: it is over-committed.
+        pod("large", &[(memory, 20)], &[]),
+        pod("torn", &[(milli, 250)], &[(DEVICES_ANNOTATION, "torn:")]),
+    ];
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let held = |pool: usize, card: usize| all.pools[pool].cards[card].held_milli();
+    assert_eq!((held(0, 0), held(0, 1), held(1, 0)), (1250, 0, 750));
+    assert!(all.pools[1].cards[0].holders.iter().all(|h| !h.annotated));
+    assert_eq!(all.warnings.len(), 1, "{:?}", all.warnings);
+}
+
+#[test]
+fn a_device_plugin_has_precedence_over_an_agent_and_an_agent_over_labels() {
+    let count = |node: &Node| {
+        let all = read(&Names::default(), node, std::iter::empty(), &[]);
+        let pools = all.pools.iter();
+        let pools: Vec<_> = pools.map(|p| (p.kind.mode, p.cards.len())).collect();
+        (pools, all.warnings)
+    };
+    let plugin = agent_node(INVENTORY, &[("nvidia.com/gpu", 3)]);
+    assert_eq!(count(&plugin).0, [(SharingMode::Whole, 3)]);
+    let agent = agent_node(INVENTORY, &[("nvidia.com/gpu", 0)]);
+    assert_eq!(
+        count(&agent).0,
+        [(SharingMode::Milli, 2), (SharingMode::Milli, 1)]
+    );
+    let (none, warnings) = count(&agent_node("{", &[]));
+    assert!(none.is_empty());
+    assert!(
+        warnings[0].starts_with("annotation tautline.io/gpu-inventory: EOF")
+            && warnings[0].ends_with("until its agent writes it again"),
+        "{warnings:?}"
+    );
+    let twice = r#"{"cards": [{"uuid": "GPU-a", "index": 0}, {"uuid": "GPU-a", "index": 1},
+        {"index": 2}]}"#;
+    let (pools, warnings) = count(&agent_node(twice, &[]));
+    assert_eq!(pools, [(SharingMode::Milli, 2)]);
+    assert!(warnings[0].contains("card 1 GPU-a is listed twice"));
+    assert!(warnings[1].contains("card 2 has no UUID"));
+}
+
+#[test]
+fn cards_of_an_agent_are_taken_out_by_hand_too() {
+    let mut node = agent_node(INVENTORY, &[]);
+    node.annotations = [
+        ("tautline.io/gpu-inventory", INVENTORY),
+        ("tautline.io/gpu-unhealthy", "GPU-a, 1, 2"),
+    ]
+    .into_iter()
+    .collect();
+    let all = read(&Names::default(), &node, std::iter::empty(), &[]);
+    let faults = all.pools.iter().flat_map(|p| &p.cards);
+    let faults: Vec<_> = faults.map(|c| c.fault.as_deref().unwrap()).collect();
+    assert_eq!(faults, [UNHEALTHY, "Xid79", UNHEALTHY]);
 }

@@ -37,13 +37,32 @@ impl RequestSummary {
 fn text(amount: &Amount) -> Option<String> {
     Some(match amount {
         Amount::Nothing => return None,
-        Amount::Cards(1) => "1 whole card".into(),
-        Amount::Cards(cards) => format!("{cards} whole cards"),
-        Amount::Share(milli) => format!("{milli}m of one card"),
-        Amount::Memory(bytes) => {
-            let text = quantity::format_milli(bytes.saturating_mul(1000));
-            format!("{text} memory of one card")
-        }
+        Amount::Cards(cards) => thousandths(cards.saturating_mul(1000)),
+        Amount::Share(milli) => thousandths(*milli),
+        Amount::Memory(bytes) => memory(*bytes),
+        Amount::OfAgent(own) => match (own.milli, own.memory_gib) {
+            (milli, 0) => thousandths(milli),
+            (0, _) => memory(own.memory_bytes()),
+            (milli, _) => format!(
+                "{} or {}, the larger",
+                thousandths(milli),
+                memory(own.memory_bytes())
+            ),
+        },
         Amount::Units { resource, units } => format!("{units} {resource}"),
     })
+}
+
+fn memory(bytes: i64) -> String {
+    let text = quantity::format_milli(bytes.saturating_mul(1000));
+    format!("{text} memory of one card")
+}
+
+fn thousandths(milli: i64) -> String {
+    let cards = |n: i64| format!("{n} whole card{}", if n == 1 { "" } else { "s" });
+    match (milli / 1000, milli % 1000) {
+        (0, share) => format!("{share}m of one card"),
+        (whole, 0) => cards(whole),
+        (whole, share) => format!("{} and {share}m of another", cards(whole)),
+    }
 }

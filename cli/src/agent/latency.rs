@@ -1,0 +1,130 @@
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Result, bail};
+use tautline_latency_agent::{App, Config, Provider, Token, identity};
+use tautline_runtime::tasks::{self, Tasks};
+
+use crate::provider_args::{ClientTlsArgs, client_files};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "The provider says which nodes to measure; nodes measure each other by UDP, so its port must\nbe open between them.\n\nExample, on each node:\n  NODE_NAME=edge-1 POD_IP=10.1.2.3 tautline agent latency \\\n    --provider https://tautline-latency.tautline-system:5309 --provider-ca ca.crt \\\n    --token-file /var/run/secrets/tautline/token\n\nExample, of two agents on one machine:\n  tautline agent latency --node a --provider http://127.0.0.1:5309 --listen 127.0.0.1:5311 --admin 127.0.0.1:0"
+)]
+pub(crate) struct LatencyArgs {
+    /// A provider; each address of its name gets a stream. Repeat it for several
+    #[arg(long = "provider", value_name = "URL", required = true)]
+    providers: Vec<Provider>,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
+    /// Show this token to providers; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Show it over plain http too: only where nobody else reads the way there
+    #[arg(long, requires = "token_file")]
+    token_over_http: bool,
+    /// This node's name
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node: String,
+    /// Another boot is another machine [default: the kernel's]
+    #[arg(long, value_name = "ID")]
+    boot_id: Option<String>,
+    /// Where echoes are answered, UDP and TCP
+    #[arg(long, default_value = "[::]:5310")]
+    listen: SocketAddr,
+    /// Where other nodes reach that [default: $POD_IP and the port of --listen]
+    #[arg(long, value_name = "IP:PORT")]
+    advertise: Option<SocketAddr>,
+    /// This pod's address
+    #[arg(long, env = "POD_IP", hide = true)]
+    pod_ip: Option<IpAddr>,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+    /// Speed of the way out [default: of the interface with the default route]
+    #[arg(long, value_name = "BITS")]
+    nic_bits_per_second: Option<u64>,
+    /// Send and take throughput tests, one a minute at the most
+    #[arg(long)]
+    throughput_tests: bool,
+}
+
+pub(super) async fn run(args: LatencyArgs) -> Result<()> {
+    let app = App::build(config(args)?).await?;
+    tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "latency agent listening");
+    let readiness = app.readiness();
+    let mut tasks = Tasks::default();
+    app.spawn(&mut tasks)?;
+    tasks
+        .run(tasks::ready_then_shutdown_signal(
+            readiness,
+            "latency agent",
+        ))
+        .await
+}
+
+fn config(args: LatencyArgs) -> Result<Config> {
+    if args.node.is_empty() {
+        bail!("--node is empty; write the node's name, or set NODE_NAME");
+    }
+    let by_pod = args.pod_ip.filter(|_| args.listen.port() != 0);
+    let by_pod = by_pod.map(|ip| SocketAddr::new(ip, args.listen.port()));
+    let boot_id = match args.boot_id {
+        Some(id) => id,
+        None => identity::boot_id()?,
+    };
+    let over_http = args.token_over_http;
+    let token = args.token_file.map(|file| Token { file, over_http });
+    Ok(Config {
+        node: args.node,
+        boot_id,
+        advertise: args.advertise.or(by_pod),
+        listen: args.listen,
+        admin: args.admin,
+        nic_bits_per_second: args
+            .nic_bits_per_second
+            .unwrap_or_else(|| identity::nic_bits_per_second(Path::new("/"))),
+        providers: args.providers,
+        tls: client_files(args.tls),
+        token,
+        throughput_tests: args.throughput_tests,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LatencyArgs,
+    }
+
+    fn of(args: &[&str]) -> Config {
+        let base = ["agent", "--node", "n", "--provider", "http://p:1"];
+        let line = base.iter().chain(args);
+        config(Line::try_parse_from(line).unwrap().args).unwrap()
+    }
+
+    #[test]
+    fn the_address_is_the_pods_unless_it_is_given() {
+        let given = of(&["--advertise", "10.0.0.1:7", "--pod-ip", "10.0.0.2"]);
+        assert_eq!(given.advertise.unwrap().to_string(), "10.0.0.1:7");
+        let by_pod = of(&["--pod-ip", "fd00::2", "--listen", "[::]:6000"]);
+        assert_eq!(by_pod.advertise.unwrap().to_string(), "[fd00::2]:6000");
+        assert_eq!(by_pod.boot_id, identity::boot_id().unwrap());
+        assert_eq!(of(&["--listen", "127.0.0.1:0"]).advertise, None);
+    }
+
+    #[test]
+    fn invalid_provider_error_names_the_form() {
+        let line = ["agent", "--node", "n", "--provider", "latency:5309"];
+        let error = Line::try_parse_from(line).err().unwrap().to_string();
+        assert!(error.contains("write it as https://"), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tautline_gpu_agent::limits::{
+    self, DriverRoot, exec_in_root,
+    mps::{self, CardSource, Config, NvmlReader, Timing},
+};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "One daemon for each card. Containers keep their contexts while `tautline agent gpu` restarts, but\nnot while this command does: update it when a node has no GPU work.\n\nExample, on a node:\n  tautline agent mps --driver-root /host"
+)]
+pub(crate) struct MpsArgs {
+    /// Where the host's files are
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    driver_root: PathBuf,
+    /// Where the pipes of the daemons are, on the host and here
+    #[arg(long, value_name = "DIR", default_value = limits::RUN_DIR)]
+    run_dir: PathBuf,
+    /// A card that gets a daemon, by UUID. Repeat it for several [default: all]
+    #[arg(long = "card", value_name = "UUID")]
+    cards: Vec<String>,
+    /// Only MPS may use the cards, so that no process gets around it; then a container with a whole
+    /// card runs one process there
+    #[arg(long)]
+    exclusive: bool,
+    /// Thousandths of a card that a client gets at most, whatever its own limits say
+    #[arg(long, value_name = "MILLI", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    largest_share: u16,
+    /// The program that reads NVML [default: tautline-nvml beside this one]
+    #[arg(long, value_name = "FILE")]
+    nvml_reader: Option<PathBuf>,
+    /// NVML's library [default: that of the driver below --driver-root]
+    #[arg(long, value_name = "FILE")]
+    nvml_library: Option<PathBuf>,
+    /// Where /livez, /readyz and /metrics are
+    #[arg(long, default_value = "[::]:9090")]
+    admin: SocketAddr,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct MpsExecArgs {
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    program: Vec<OsString>,
+}
+
+pub(super) async fn run(args: MpsArgs) -> Result<()> {
+    if !args.run_dir.is_absolute() {
+        bail!("--run-dir must be an absolute path, the same on the host");
+    }
+    mps::run(config(args)?).await
+}
+
+/// Returns only on failure.
+pub(super) fn exec(args: &MpsExecArgs) -> anyhow::Error {
+    let Some((program, arguments)) = args.program.split_first() else {
+        return anyhow::anyhow!("no program");
+    };
+    let error = exec_in_root(&args.root, program.as_ref(), arguments);
+    anyhow::Error::new(error).context(format!(
+        "cannot run {} in {}",
+        program.display(),
+        args.root.display()
+    ))
+}
+
+fn config(args: MpsArgs) -> Result<Config> {
+    let driver = DriverRoot::new(&args.driver_root).context("the path of this executable")?;
+    let mut arguments = vec!["--driver-root".into(), args.driver_root.into_os_string()];
+    if let Some(library) = args.nvml_library {
+        arguments.extend(["--library".into(), library.into_os_string()]);
+    }
+    let cards = match args.cards {
+        cards if cards.is_empty() => CardSource::Nvml(NvmlReader {
+            program: args.nvml_reader,
+            arguments,
+        }),
+        cards => CardSource::Listed(cards),
+    };
+    Ok(Config {
+        driver,
+        run_dir: args.run_dir,
+        cards,
+        exclusive: args.exclusive,
+        largest_share: args.largest_share,
+        admin: args.admin,
+        timing: Timing::default(),
+    })
+}

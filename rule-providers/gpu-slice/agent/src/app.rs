@@ -1,0 +1,317 @@
+//! The agent's parts and what connects them.
+
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use tautline_agent_link::{Dialer, Provider, Token};
+use tautline_runtime::{
+    admin::{self, Readiness},
+    cluster::Cluster,
+    events::{Events, Queue},
+    tasks::Tasks,
+    tls::ClientFiles,
+};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    cards::{Cards, CardsOutput},
+    cdi::{CardSpecs, OwnSpecs},
+    device_plugin::DevicePlugin,
+    giver::Giver,
+    limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice},
+    metrics::Metrics,
+    node::{NodeFacts, OwnNode},
+    nri_plugin::{self, NriPlugin},
+    pods::Pods,
+    reader::{self, ReaderConfig, Snapshot},
+    stream::{StreamContext, follow_provider},
+    usage::{self, UsageConfig, UseMetrics},
+};
+
+/// Reporter of the agent's events.
+const REPORTER: &str = "tautline-gpu-agent";
+/// CDI specs of administrators, beside those in [`Config::cdi_dir`].
+const STATIC_CDI_DIR: &str = "/etc/cdi";
+const PROC: &str = "/proc";
+
+/// The settings of an agent.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the agent's node.
+    pub node: String,
+    /// Where the host's files are.
+    pub driver_root: PathBuf,
+    /// `/var/lib/kubelet`.
+    pub kubelet_dir: PathBuf,
+    /// `/var/run/cdi`: where the agent writes CDI specs, and finds those of cards.
+    pub cdi_dir: PathBuf,
+    /// `/var/run/nri/nri.sock`.
+    pub nri_socket: PathBuf,
+    /// Limits on nodes without the label `tautline.io/gpu-limits`.
+    pub limits: Mode,
+    /// The length of time slices in mode `timeslice`; `None`: the driver's.
+    pub timeslice: Option<Timeslice>,
+    /// HAMi-core's library on the host.
+    pub hami_core: Option<PathBuf>,
+    /// Namespaces whose containers see what their image or spec says in `NVIDIA_VISIBLE_DEVICES`.
+    pub exempt_namespaces: Vec<String>,
+    /// The program `tautline-nvml`; `None`: the one beside this executable.
+    pub reader: Option<PathBuf>,
+    /// The library for it; `None`: the driver's.
+    pub library: Option<PathBuf>,
+    /// Address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
+    pub admin: SocketAddr,
+    /// Providers that hear what is used; each address of their names gets a stream.
+    pub providers: Vec<Provider>,
+    /// CA and client certificate for `https` providers, which need the CA.
+    pub tls: ClientFiles,
+    /// Proof of the node for the providers; `None`: a client certificate, or no proof.
+    pub token: Option<Token>,
+}
+
+/// An agent whose admin port is bound.
+pub struct App {
+    config: Config,
+    cluster: Cluster,
+    reader: ReaderConfig,
+    driver: DriverRoot,
+    dialer: Dialer,
+    listener: TcpListener,
+    readiness: Readiness,
+}
+
+/// What the tasks share.
+struct Parts {
+    config: Config,
+    client: Client,
+    readiness: Readiness,
+    events: Arc<Events>,
+    pods: Arc<Pods>,
+    giver: Arc<Giver>,
+    metrics: Metrics,
+    used: UseMetrics,
+    streams: Gauge,
+    stop: CancellationToken,
+}
+
+impl App {
+    /// Fails if a port is taken or a file does not load.
+    pub async fn build(cluster: Cluster, config: Config) -> Result<Self> {
+        let library = config.library.as_deref();
+        let reader = ReaderConfig::new(config.reader.clone(), &config.driver_root, library)
+            .context("the path of this executable (or --nvml-reader)")?;
+        let driver = DriverRoot::new(&config.driver_root).context("the path of this executable")?;
+        let dialer = Dialer::new(&config.providers, config.tls.clone(), config.token.clone())?;
+        if config.hami_core.is_some() {
+            hami_core::prepare(&settings(&config))
+                .with_context(|| format!("--hami-core: cannot write below {}", limits::RUN_DIR))?;
+        }
+        let readiness = Readiness::default();
+        readiness.expect("node");
+        Ok(Self {
+            listener: admin::bind(config.admin).await?,
+            config,
+            cluster,
+            reader,
+            driver,
+            dialer,
+            readiness,
+        })
+    }
+
+    /// The address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Readiness, complete once the agent has read its node.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
+    }
+
+    /// Starts all tasks.
+    pub fn spawn(self, tasks: &mut Tasks) {
+        let (snapshots, snapshot) = watch::channel(Snapshot::default());
+        let (facts, fact) = watch::channel(None);
+        let output = CardsOutput {
+            inventory: watch::Sender::default(),
+            given: watch::Sender::default(),
+            entries: watch::Sender::default(),
+            mode: watch::Sender::new(self.config.limits),
+        };
+        let (events, queue) = Events::new();
+        let pods = Arc::default();
+        let parts = Parts {
+            giver: Arc::new(giver(&self.config, &output, &events, &pods)),
+            config: self.config,
+            client: self.cluster.client().clone(),
+            readiness: self.readiness,
+            events,
+            pods,
+            metrics: Metrics::default(),
+            used: UseMetrics::default(),
+            streams: Gauge::default(),
+            stop: tasks.stop_token(),
+        };
+        parts.spawn_admin(self.listener, tasks);
+        parts.spawn_node(facts, queue, &output, tasks);
+        parts.spawn_use(self.dialer, snapshot.clone(), tasks);
+        parts.spawn_giving(&fact, &output, tasks);
+        let slice = parts.config.timeslice.map(|slice| (self.driver, slice));
+        let cards = Cards {
+            snapshots: snapshot,
+            facts: fact,
+            default_mode: parts.config.limits,
+            timeslice: slice,
+            output,
+            metrics: parts.metrics,
+        };
+        done(tasks, "cards", cards.run(parts.stop.clone()));
+        let read = async move {
+            tokio::select! {
+                () = reader::run(self.reader, snapshots) => {}
+                () = parts.stop.cancelled() => {}
+            }
+        };
+        done(tasks, "reader", read);
+    }
+}
+
+impl Parts {
+    fn spawn_admin(&self, listener: TcpListener, tasks: &mut Tasks) {
+        let mut registry = Registry::with_prefix("tautline");
+        self.metrics.register(&mut registry);
+        self.used.register(&mut registry);
+        self.events.register(&mut registry);
+        registry.register(
+            "gpu_agent_streams",
+            "Open streams to replicas of providers",
+            self.streams.clone(),
+        );
+        let nothing = |_| async { None };
+        let (registry, readiness) = (Arc::new(registry), self.readiness.clone());
+        let served = admin::serve(listener, registry, readiness, nothing, self.stop.clone());
+        tasks.spawn("admin", served);
+    }
+
+    fn spawn_node(
+        &self,
+        facts: watch::Sender<Option<NodeFacts>>,
+        queue: Queue,
+        output: &CardsOutput,
+        tasks: &mut Tasks,
+    ) {
+        let (mut known, readiness) = (facts.subscribe(), self.readiness.clone());
+        let stop = self.stop.clone();
+        let ready = async move {
+            tokio::select! {
+                read = known.wait_for(Option::is_some) => if read.is_ok() {
+                    readiness.done("node");
+                },
+                () = stop.cancelled() => return,
+            }
+            stop.cancelled().await;
+        };
+        done(tasks, "readiness", ready);
+        let node = OwnNode {
+            client: self.client.clone(),
+            name: self.config.node.clone(),
+            entries: output.entries.subscribe(),
+            facts,
+            events: Arc::clone(&self.events),
+            metrics: self.metrics.clone(),
+        };
+        done(tasks, "node", node.run(self.stop.clone()));
+        let written = queue.write(self.client.clone(), REPORTER, self.stop.clone());
+        done(tasks, "events", written);
+        let (pods, client) = (Arc::clone(&self.pods), self.client.clone());
+        let (name, stop) = (self.config.node.clone(), self.stop.clone());
+        let watched = async move { pods.watch(client, &name, stop).await };
+        done(tasks, "pods", watched);
+    }
+
+    fn spawn_use(&self, dialer: Dialer, snapshot: watch::Receiver<Snapshot>, tasks: &mut Tasks) {
+        let (uses, used) = watch::channel(None);
+        let config = UsageConfig {
+            proc: PROC.into(),
+            driver_root: self.config.driver_root.clone(),
+        };
+        let sinks = (uses, self.used.clone());
+        let pods = Arc::clone(&self.pods);
+        let measured = usage::run(snapshot, config, pods, sinks, self.stop.clone());
+        tasks.spawn("use", measured);
+        let context = Arc::new(StreamContext {
+            node: self.config.node.clone(),
+            dialer,
+            uses: used,
+            streams: self.streams.clone(),
+        });
+        for provider in self.config.providers.clone() {
+            let following = follow_provider(Arc::clone(&context), provider, self.stop.clone());
+            tasks.spawn("provider", following);
+        }
+        let stop = self.stop.clone();
+        tasks.spawn("files", async move { context.dialer.follow(stop).await });
+    }
+
+    fn spawn_giving(
+        &self,
+        facts: &watch::Receiver<Option<NodeFacts>>,
+        output: &CardsOutput,
+        tasks: &mut Tasks,
+    ) {
+        let (attached, nri) = watch::channel(false);
+        let plugin = Arc::new(NriPlugin {
+            giver: Arc::clone(&self.giver),
+            exempt: self.config.exempt_namespaces.iter().cloned().collect(),
+            driver_root: self.config.driver_root.clone(),
+            attached,
+            metrics: self.metrics.clone(),
+        });
+        let (socket, stop) = (self.config.nri_socket.clone(), self.stop.clone());
+        let attach = async move { nri_plugin::run(plugin, &socket, stop).await };
+        done(tasks, "nri", attach);
+        let kubelet = DevicePlugin {
+            kubelet_dir: self.config.kubelet_dir.clone(),
+            inventory: output.given.subscribe(),
+            facts: facts.clone(),
+            nri,
+            giver: Arc::clone(&self.giver),
+            specs: OwnSpecs::new(self.config.cdi_dir.clone()),
+            metrics: self.metrics.clone(),
+        };
+        done(tasks, "device plugin", kubelet.run(self.stop.clone()));
+    }
+}
+
+fn giver(config: &Config, output: &CardsOutput, events: &Arc<Events>, pods: &Arc<Pods>) -> Giver {
+    let (mode, settings) = (output.mode.subscribe(), settings(config));
+    let dirs = vec![STATIC_CDI_DIR.into(), config.cdi_dir.clone()];
+    Giver {
+        node: config.node.clone(),
+        pods: Arc::clone(pods),
+        inventory: output.given.subscribe(),
+        specs: Arc::new(CardSpecs::new(dirs)),
+        limits: Box::new(move |parts| limits::checked_edits(*mode.borrow(), &settings, parts)),
+        events: Arc::clone(events),
+        occupancy: parking_lot::Mutex::default(),
+    }
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        hami_core: config.hami_core.clone(),
+        ..Settings::default()
+    }
+}
+
+/// A task that cannot fail.
+fn done(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(name, async {
+        task.await;
+        Ok(())
+    });
+}

@@ -1,0 +1,384 @@
+//! Which of a pod's cards each of its containers gets. Pure.
+
+use tautline_gpu_placement::{
+    device_annotation::{AnnotationError, parse},
+    names::DEVICES_ANNOTATION,
+    node_inventory::{InventoryCard, MEMORY_RESOURCE, NodeInventory},
+    shape::{CARD, memory_milli},
+};
+
+use crate::pods::{Asks, ContainerEntry, Kind, PodEntry};
+
+/// Thousandths that are lost where the provider rounds the memory of a whole pod up once, and this
+/// module that of each container.
+const ROUNDING: u32 = 8;
+
+/// Why a container gets no cards.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AssignmentError {
+    #[error("the pod has no annotation {DEVICES_ANNOTATION}, which its binding writes")]
+    NoRecord,
+    #[error("annotation {DEVICES_ANNOTATION}: {0}")]
+    Unreadable(#[from] AnnotationError),
+    #[error("annotation {DEVICES_ANNOTATION} names card {card}, which the node does not have")]
+    NotHere { card: String },
+    #[error("annotation {DEVICES_ANNOTATION} gives more than 1000 thousandths of card {card}")]
+    Overfull { card: String },
+    #[error("card {card} is unhealthy: {fault}")]
+    Faulty { card: String, fault: String },
+    #[error("it needs {asks} thousandths, and annotation {DEVICES_ANNOTATION} has {left} left")]
+    Short { asks: u32, left: u32 },
+    #[error("it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory")]
+    TooLarge { gib: u32, card: String },
+    #[error("the pod has no such container")]
+    NoContainer,
+}
+
+impl AssignmentError {
+    /// A stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoRecord => "NoRecord",
+            Self::Unreadable(_) | Self::Overfull { .. } => "BadRecord",
+            Self::NotHere { .. } => "UnknownCard",
+            Self::Faulty { .. } => "FaultyCard",
+            Self::Short { .. } | Self::TooLarge { .. } => "RecordTooSmall",
+            Self::NoContainer => "UnknownContainer",
+        }
+    }
+
+    /// What to do about it.
+    pub fn mend(&self) -> &'static str {
+        match self {
+            Self::NoRecord => {
+                "let Tautline's scheduler extender bind the pod (extender.bind), or delete it"
+            }
+            Self::Faulty { .. } => "repair the card, or delete the pod so that it is placed anew",
+            Self::TooLarge { .. } => "request less memory",
+            _ => "delete the pod so that it is placed anew",
+        }
+    }
+}
+
+/// A card of the node and the thousandths of it that a pod or container has.
+pub(crate) type Part = (InventoryCard, u16);
+
+/// The cards that the pod's record names, each once.
+pub(crate) fn record(
+    pod: &PodEntry,
+    inventory: &NodeInventory,
+) -> Result<Vec<Part>, AssignmentError> {
+    let text = pod.record.as_deref().ok_or(AssignmentError::NoRecord)?;
+    let mut parts: Vec<Part> = Vec::new();
+    for share in parse(text, CARD)? {
+        let card = inventory.cards.iter().find(|card| {
+            card.uuid == *share.card || share.card.parse::<u32>().is_ok_and(|i| i == card.index)
+        });
+        let card = card.ok_or_else(|| AssignmentError::NotHere {
+            card: share.card.to_string(),
+        })?;
+        match parts.iter_mut().find(|(known, _)| known.uuid == card.uuid) {
+            Some((_, milli)) => *milli = milli.saturating_add(share.milli),
+            None => parts.push((card.clone(), share.milli)),
+        }
+    }
+    match parts.iter().find(|(_, milli)| *milli > CARD) {
+        Some((card, _)) => Err(AssignmentError::Overfull {
+            card: card.uuid.clone(),
+        }),
+        None => Ok(parts),
+    }
+}
+
+/// The container's part of the record, by index of the cards; empty if it asks for none.
+///
+/// Sidecars and containers share the record in the order of the spec. An init container has what
+/// the sidecars before it leave.
+pub(crate) fn assign(
+    pod: &PodEntry,
+    container: &str,
+    inventory: &NodeInventory,
+) -> Result<Vec<Part>, AssignmentError> {
+    let at = pod.containers.iter().position(|c| *c.name == *container);
+    let at = at.ok_or(AssignmentError::NoContainer)?;
+    let meant = &pod.containers[at];
+    if !meant.asks.any() {
+        return Ok(Vec::new());
+    }
+    let mut left = record(pod, inventory)?;
+    let before = &pod.containers[..at];
+    for other in before.iter().filter(|other| lives_beside(other, meant)) {
+        // One that finds too little is refused itself, and takes nothing.
+        _ = take(&mut left, other.asks);
+    }
+    let mut taken = take(&mut left, meant.asks)?;
+    if let Some((card, fault)) = taken.iter().find_map(|(c, _)| Some((c, c.fault.as_ref()?))) {
+        return Err(AssignmentError::Faulty {
+            card: card.uuid.clone(),
+            fault: fault.clone(),
+        });
+    }
+    taken.sort_by_key(|(card, _)| card.index);
+    Ok(taken)
+}
+
+/// Whether an earlier container still holds its cards when a later one starts.
+fn lives_beside(earlier: &ContainerEntry, later: &ContainerEntry) -> bool {
+    earlier.asks.any()
+        && match earlier.kind {
+            Kind::Init => false,
+            Kind::Sidecar => true,
+            Kind::Main => later.kind == Kind::Main,
+        }
+}
+
+/// Takes from the smallest part that has enough, else from the largest ones.
+fn take(left: &mut Vec<Part>, asks: Asks) -> Result<Vec<Part>, AssignmentError> {
+    let mut fits: Option<(usize, u32)> = None;
+    let mut needs: Option<u32> = None;
+    for (at, (card, milli)) in left.iter().enumerate() {
+        let need = need(asks, card)?;
+        needs = needs.max(Some(need));
+        let enough = u32::from(*milli) + slack(asks, need) >= need;
+        if enough && fits.is_none_or(|(best, _)| *milli < left[best].1) {
+            fits = Some((at, need));
+        }
+    }
+    if let Some((at, need)) = fits {
+        return Ok(vec![take_of(left, at, need)]);
+    }
+    let need = needs.unwrap_or(asks.milli);
+    let total: u32 = left.iter().map(|(_, milli)| u32::from(*milli)).sum();
+    // Memory is of one card.
+    if total < need || need > asks.milli {
+        let (asks, left) = (need, total);
+        return Err(AssignmentError::Short { asks, left });
+    }
+    let (mut taken, mut rest) = (Vec::new(), need);
+    while rest > 0 {
+        let Some((largest, _)) = left
+            .iter()
+            .enumerate()
+            .max_by_key(|(at, (_, milli))| (*milli, std::cmp::Reverse(*at)))
+        else {
+            break;
+        };
+        let part = take_of(left, largest, rest);
+        rest -= u32::from(part.1);
+        taken.push(part);
+    }
+    Ok(taken)
+}
+
+fn take_of(left: &mut Vec<Part>, at: usize, need: u32) -> Part {
+    let (card, milli) = &mut left[at];
+    let taken = u16::try_from(need).unwrap_or(u16::MAX).min(*milli);
+    *milli -= taken;
+    let part = (card.clone(), taken);
+    if *milli == 0 {
+        left.remove(at);
+    }
+    part
+}
+
+/// Thousandths on this card.
+fn need(asks: Asks, card: &InventoryCard) -> Result<u32, AssignmentError> {
+    let memory = memory_milli(
+        bytes(asks.gib),
+        i64::try_from(card.memory_bytes).unwrap_or(0),
+    );
+    let memory = memory.ok_or_else(|| AssignmentError::TooLarge {
+        gib: asks.gib,
+        card: card.uuid.clone(),
+    })?;
+    Ok(asks.milli.max(u32::try_from(memory).unwrap_or(0)))
+}
+
+fn slack(asks: Asks, need: u32) -> u32 {
+    if need > asks.milli { ROUNDING } else { 0 }
+}
+
+fn bytes(gib: u32) -> i64 {
+    i64::from(gib) << 30
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn inventory(cards: u32) -> NodeInventory {
+        let cards = (0..cards).map(|index| InventoryCard {
+            uuid: format!("GPU-{index}"),
+            index,
+            memory_bytes: 80 << 30,
+            ..InventoryCard::default()
+        });
+        NodeInventory {
+            cards: cards.collect(),
+            ..NodeInventory::default()
+        }
+    }
+
+    fn container(name: &str, kind: Kind, milli: u32, gib: u32) -> ContainerEntry {
+        ContainerEntry {
+            name: name.into(),
+            kind,
+            asks: Asks { milli, gib },
+            ..ContainerEntry::default()
+        }
+    }
+
+    fn pod(record: &str, containers: &[(&str, Kind, u32, u32)]) -> PodEntry {
+        let containers = containers.iter();
+        PodEntry {
+            record: Some(record.into()),
+            containers: containers
+                .map(|(n, k, milli, gib)| container(n, *k, *milli, *gib))
+                .collect(),
+            ..PodEntry::default()
+        }
+    }
+
+    fn given(pod: &PodEntry, container: &str) -> Result<String, String> {
+        let parts = assign(pod, container, &inventory(4)).map_err(|e| e.to_string())?;
+        let parts: Vec<String> = parts
+            .iter()
+            .map(|(c, m)| format!("{}:{m}", c.index))
+            .collect();
+        Ok(parts.join(","))
+    }
+
+    #[test]
+    fn containers_share_the_record_in_order() {
+        let pod = pod(
+            "GPU-2:1000,1:500",
+            &[
+                ("log", Kind::Main, 0, 0),
+                ("half", Kind::Main, 500, 0),
+                ("whole", Kind::Main, 1000, 0),
+                ("more", Kind::Main, 1, 0),
+            ],
+        );
+        assert_eq!(given(&pod, "log"), Ok(String::new()));
+        assert_eq!(given(&pod, "half").unwrap(), "1:500");
+        assert_eq!(given(&pod, "whole").unwrap(), "2:1000");
+        let error = given(&pod, "more").unwrap_err();
+        assert!(error.contains("needs 1 thousandths"), "{error}");
+        assert!(given(&pod, "x").unwrap_err().contains("no such container"));
+    }
+
+    #[test]
+    fn several_cards_are_taken_largest_first() {
+        let pod = pod("3:1000,1:500,0:1000", &[("all", Kind::Main, 2500, 0)]);
+        assert_eq!(given(&pod, "all").unwrap(), "0:1000,1:500,3:1000");
+    }
+
+    #[test]
+    fn init_containers_have_what_sidecars_before_them_leave() {
+        let pod = pod(
+            "0:750",
+            &[
+                ("first", Kind::Init, 750, 0),
+                ("side", Kind::Sidecar, 250, 0),
+                ("second", Kind::Init, 500, 0),
+                ("greedy", Kind::Init, 750, 0),
+                ("app", Kind::Main, 500, 0),
+            ],
+        );
+        assert_eq!(given(&pod, "first").unwrap(), "0:750");
+        assert_eq!(given(&pod, "side").unwrap(), "0:250");
+        assert_eq!(given(&pod, "second").unwrap(), "0:500");
+        assert!(given(&pod, "greedy").is_err());
+        assert_eq!(given(&pod, "app").unwrap(), "0:500");
+    }
+
+    #[test]
+    fn memory_counts_in_thousandths_of_the_card() {
+        let one = pod("0:250", &[("app", Kind::Main, 100, 20)]);
+        assert_eq!(given(&one, "app").unwrap(), "0:250");
+        let large = pod("0:1000", &[("app", Kind::Main, 0, 81)]);
+        assert!(given(&large, "app").unwrap_err().contains("less memory"));
+        // 1 GiB is 12.5 thousandths: 38 for three at once, 39 for one by one.
+        let three = ["a", "b", "c"].map(|name| (name, Kind::Main, 0, 1));
+        let three = pod("0:38", &three);
+        assert_eq!(given(&three, "a").unwrap(), "0:13");
+        assert_eq!(given(&three, "c").unwrap(), "0:12");
+    }
+
+    #[test]
+    fn records_that_cannot_hold_are_refused() {
+        let app = [("app", Kind::Main, 250, 0)];
+        for (record, part) in [
+            ("GPU-9:250", "GPU-9, which the node does not have"),
+            (
+                "0:600,GPU-0:600",
+                "more than 1000 thousandths of card GPU-0",
+            ),
+            ("0:x", "is no card"),
+            ("0:100", "has 100 left"),
+        ] {
+            let error = given(&pod(record, &app), "app").unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        let mut faulty = inventory(1);
+        faulty.cards[0].fault = Some("Xid79".to_owned());
+        let error = assign(&pod("0:250", &app), "app", &faulty).unwrap_err();
+        assert_eq!(error.to_string(), "card GPU-0 is unhealthy: Xid79");
+        assert_eq!(error.code(), "FaultyCard");
+    }
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop_oneof![Just(Kind::Init), Just(Kind::Sidecar), Just(Kind::Main)]
+    }
+
+    proptest! {
+        #[test]
+        fn containers_get_never_more_than_the_record(
+            parts in prop::collection::vec((0u32..6, 1u16..=1000), 1..4),
+            mut asked in prop::collection::vec((kinds(), 0u32..2200, 0u32..40), 1..6),
+        ) {
+            // Init containers and sidecars come first.
+            asked.sort_by_key(|(kind, ..)| *kind == Kind::Main);
+            let text: Vec<String> = parts.iter().map(|(card, m)| format!("{card}:{m}")).collect();
+            let names: Vec<String> = (0..asked.len()).map(|i| i.to_string()).collect();
+            let listed: Vec<_> = asked.iter().zip(&names)
+                .map(|((k, m, g), name)| (name.as_str(), *k, *m, *g)).collect();
+            let pod = pod(&text.join(","), &listed);
+            let inventory = inventory(4);
+            let whole: BTreeMap<String, u32> = record(&pod, &inventory).unwrap_or_default()
+                .into_iter().map(|(c, m)| (c.uuid, u32::from(m))).collect();
+            let of = |name: &str| assign(&pod, name, &inventory).unwrap_or_default();
+            // All that live at once: the containers with all sidecars, or an init container with
+            // the sidecars before it.
+            let living = |at: usize| {
+                let meant = &pod.containers[at];
+                pod.containers.iter().enumerate().filter(move |(i, c)| {
+                    *i == at || (*i < at || meant.kind != Kind::Init) && match c.kind {
+                        Kind::Init => false,
+                        Kind::Sidecar => true,
+                        Kind::Main => meant.kind != Kind::Init,
+                    }
+                })
+            };
+            for at in 0..pod.containers.len() {
+                let mut used: BTreeMap<String, u32> = BTreeMap::new();
+                for (_, container) in living(at) {
+                    for (card, milli) in of(&container.name) {
+                        prop_assert!(milli > 0);
+                        *used.entry(card.uuid).or_default() += u32::from(milli);
+                    }
+                }
+                for (card, milli) in used {
+                    prop_assert!(milli <= *whole.get(&card).unwrap_or(&0), "{card}: {milli} of {whole:?}");
+                }
+                if !pod.containers[at].asks.any() {
+                    prop_assert!(of(&pod.containers[at].name).is_empty());
+                }
+            }
+        }
+    }
+}

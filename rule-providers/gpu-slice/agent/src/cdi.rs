@@ -1,0 +1,244 @@
+//! CDI specs on the node: those that describe the cards, and the agent's own.
+
+mod own;
+mod spec;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+
+pub(crate) use own::OwnSpecs;
+use spec::Spec;
+
+use crate::{assignment::Part, injection::Injection};
+
+const KIND: &str = "nvidia.com/gpu";
+/// A spec of 16 cards has some 200 kB.
+const LONGEST: u64 = 4 << 20;
+const MOST: usize = 256;
+
+/// The specs of the cards, read again when a file changes.
+#[derive(Debug)]
+pub(crate) struct CardSpecs {
+    /// Those of later ones win.
+    dirs: Vec<PathBuf>,
+    cache: Mutex<HashMap<PathBuf, Cached>>,
+}
+
+#[derive(Clone, Debug)]
+struct Cached {
+    stamp: Stamp,
+    /// `None`: it is not a spec of cards.
+    spec: Option<Arc<Spec>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    length: u64,
+}
+
+impl CardSpecs {
+    pub fn new(dirs: Vec<PathBuf>) -> Self {
+        let cache = Mutex::default();
+        Self { dirs, cache }
+    }
+
+    /// The edits for the cards together; `None` if a card is in no spec.
+    pub fn edits(&self, parts: &[Part]) -> Option<Injection> {
+        let specs = self.read();
+        let mut common = BTreeMap::new();
+        let mut devices = Injection::default();
+        for (card, _) in parts {
+            let named = |name: &str| find(&specs, name);
+            let (at, edits) = named(&card.uuid).or_else(|| named(&card.index.to_string()))?;
+            common
+                .entry(at)
+                .or_insert_with(|| specs[at].container_edits.injection());
+            devices.extend(edits);
+        }
+        let mut all = Injection::default();
+        for edits in common.into_values() {
+            all.extend(edits);
+        }
+        all.extend(devices);
+        Some(all)
+    }
+
+    /// By falling priority.
+    fn read(&self) -> Vec<Arc<Spec>> {
+        let mut cache = self.cache.lock();
+        let mut seen = HashMap::new();
+        let mut specs = Vec::new();
+        for dir in self.dirs.iter().rev() {
+            for path in spec_files(dir) {
+                let Some(cached) = read_cached(&path, cache.remove(&path)) else {
+                    continue;
+                };
+                specs.extend(cached.spec.clone());
+                seen.insert(path, cached);
+            }
+        }
+        *cache = seen;
+        specs
+    }
+}
+
+fn find(specs: &[Arc<Spec>], name: &str) -> Option<(usize, Injection)> {
+    specs.iter().enumerate().find_map(|(at, spec)| {
+        let device = spec.devices.iter().find(|device| device.name == name)?;
+        Some((at, device.container_edits.injection()))
+    })
+}
+
+fn spec_files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| !own::is_own(path) && (is_json(path) || is_yaml(path)))
+        .take(MOST)
+        .collect();
+    files.sort();
+    files
+}
+
+fn has_extension(path: &Path, one_of: &[&str]) -> bool {
+    let extension = path.extension().and_then(|e| e.to_str());
+    extension.is_some_and(|e| one_of.contains(&e))
+}
+
+fn is_json(path: &Path) -> bool {
+    has_extension(path, &["json"])
+}
+
+fn is_yaml(path: &Path) -> bool {
+    has_extension(path, &["yaml", "yml"])
+}
+
+/// `None` if the file is gone.
+fn read_cached(path: &Path, cached: Option<Cached>) -> Option<Cached> {
+    let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+    let stamp = Stamp {
+        modified: metadata.modified().ok(),
+        length: metadata.len(),
+    };
+    if let Some(cached) = cached.filter(|cached| cached.stamp == stamp) {
+        return Some(cached);
+    }
+    let spec = read_spec(path, stamp.length).unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "a CDI spec cannot be read");
+        None
+    });
+    Some(Cached { stamp, spec })
+}
+
+fn read_spec(path: &Path, length: u64) -> io::Result<Option<Arc<Spec>>> {
+    if length > LONGEST {
+        return Err(io::Error::other(format!(
+            "it has more than {LONGEST} bytes"
+        )));
+    }
+    let text = fs::read_to_string(path)?;
+    let spec: Spec = if is_json(path) {
+        serde_json::from_str(&text).map_err(io::Error::other)?
+    } else {
+        serde_saphyr::from_str(&text).map_err(io::Error::other)?
+    };
+    Ok((spec.kind == KIND).then(|| Arc::new(spec)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_gpu_placement::node_inventory::InventoryCard;
+
+    use super::*;
+
+    const JSON: &str = r#"{
+        "cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "annotations": {"x": "y"},
+        "devices": [
+            {"name": "GPU-a", "containerEdits": {"deviceNodes": [
+                {"path": "/dev/nvidia0", "hostPath": "/dev/nvidia7", "permissions": "rw"}]}},
+            {"name": "1", "containerEdits": {"deviceNodes": [
+                {"path": "/dev/nvidia1", "type": "c", "major": 195, "minor": 1}]}},
+            {"name": "all", "containerEdits": {"deviceNodes": [
+                {"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]}}
+        ],
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void", "A=b=c"],
+            "deviceNodes": [{"path": "/dev/nvidiactl"}],
+            "mounts": [{"hostPath": "/lib/libcuda.so", "containerPath": "/lib/libcuda.so",
+                "options": ["ro", "bind"]}],
+            "hooks": [{"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook",
+                "args": ["nvidia-cdi-hook", "update-ldcache"]}],
+            "additionalGids": [44]
+        }
+    }"#;
+
+    fn part(uuid: &str, index: u32) -> Part {
+        let uuid = uuid.to_owned();
+        let card = InventoryCard {
+            uuid,
+            index,
+            ..InventoryCard::default()
+        };
+        (card, 1000)
+    }
+
+    fn paths(injection: &Injection) -> Vec<&str> {
+        injection.devices.iter().map(|d| d.path.as_str()).collect()
+    }
+
+    #[test]
+    fn cards_are_found_by_uuid_then_by_index() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("nvidia.json"), JSON).unwrap();
+        let specs = CardSpecs::new(vec![dir.path().into()]);
+        let both = specs.edits(&[part("GPU-a", 5), part("GPU-b", 1)]).unwrap();
+        assert_eq!(
+            paths(&both),
+            ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1"]
+        );
+        assert_eq!(both.devices[1].host_path, "/dev/nvidia7");
+        assert_eq!(both.devices[2].node.as_ref().unwrap().major, 195);
+        assert_eq!(both.env["A"], "b=c");
+        assert_eq!(both.hooks.len(), 1);
+        assert_eq!(both.mounts[0].options, ["ro", "bind"]);
+        assert_eq!(specs.edits(&[part("GPU-c", 9)]), None);
+    }
+
+    #[test]
+    fn later_folders_win_and_changes_are_seen() {
+        let (etc, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let specs = CardSpecs::new(vec![etc.path().into(), run.path().into()]);
+        let card = [part("GPU-a", 0)];
+        assert_eq!(specs.edits(&card), None);
+        fs::write(etc.path().join("nvidia.json"), JSON).unwrap();
+        let other = JSON.replace("/dev/nvidia0", "/dev/nvidia9");
+        let yaml = "kind: nvidia.com/gpu\ncdiVersion: 0.3.0\ndevices:\n- name: GPU-a\n  \
+            containerEdits:\n    deviceNodes:\n    - path: /dev/from-yaml\n      fileMode: 438\n";
+        fs::write(run.path().join("broken.json"), "{").unwrap();
+        fs::write(
+            run.path().join("other.json"),
+            JSON.replace("nvidia.com/gpu", "x.com/gpu"),
+        )
+        .unwrap();
+        assert_eq!(
+            paths(&specs.edits(&card).unwrap()),
+            ["/dev/nvidiactl", "/dev/nvidia0"]
+        );
+        fs::write(run.path().join("nvidia.yaml"), yaml).unwrap();
+        assert_eq!(paths(&specs.edits(&card).unwrap()), ["/dev/from-yaml"]);
+        fs::remove_file(run.path().join("nvidia.yaml")).unwrap();
+        fs::write(etc.path().join("nvidia.json"), other + " ").unwrap();
+        assert_eq!(
+            paths(&specs.edits(&card).unwrap()),
+            ["/dev/nvidiactl", "/dev/nvidia9"]
+        );
+    }
+}

@@ -1,0 +1,153 @@
+//! The agent's own specs: one file and one device for each container that gets its cards by CDI.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::spec::{Edits, Spec, SpecDevice};
+use crate::{device_plugin::Specs, injection::Injection};
+
+const KIND: &str = "tautline.io/gpu";
+const PREFIX: &str = "tautline.io-gpu-";
+const SUFFIX: &str = ".json";
+/// The first with `hostPath` of device nodes.
+const VERSION: &str = "0.5.0";
+
+/// Specs in a folder that the container runtime reads.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnSpecs {
+    dir: PathBuf,
+}
+
+impl OwnSpecs {
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+}
+
+impl Specs for OwnSpecs {
+    fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
+        let spec = Spec {
+            cdi_version: VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            devices: vec![SpecDevice {
+                name: token.to_owned(),
+                container_edits: Edits::of(injection),
+            }],
+            container_edits: Edits::default(),
+        };
+        let text = serde_json::to_vec(&spec)?;
+        fs::create_dir_all(&self.dir)?;
+        let path = self.dir.join(format!("{PREFIX}{token}{SUFFIX}"));
+        // The runtime reads only names that end in json or yaml.
+        let fresh = path.with_extension("json.new");
+        fs::write(&fresh, text)?;
+        fs::rename(&fresh, &path)
+    }
+
+    fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if !is_own(&path) || token(&path).is_some_and(|token| live.contains(token)) {
+                continue;
+            }
+            let modified = fs::metadata(&path).and_then(|m| m.modified());
+            let old = modified.is_ok_and(|at| at.elapsed().is_ok_and(|now| now >= age));
+            if old {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// Whether the file is one of the agent's, half-written ones too.
+pub(super) fn is_own(path: &Path) -> bool {
+    name(path).is_some_and(|name| name.starts_with(PREFIX))
+}
+
+fn token(path: &Path) -> Option<&str> {
+    name(path)?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::injection::{Device, Hook, Mount};
+
+    #[test]
+    fn write_makes_a_spec_with_one_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let specs = OwnSpecs::new(dir.path().join("cdi"));
+        let injection = Injection {
+            env: BTreeMap::from([("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())]),
+            devices: vec![Device {
+                path: "/dev/nvidia0".to_owned(),
+                host_path: "/dev/nvidia3".to_owned(),
+                ..Device::default()
+            }],
+            mounts: vec![Mount {
+                host_path: "/a".to_owned(),
+                container_path: "/b".to_owned(),
+                options: vec!["ro".to_owned()],
+            }],
+            hooks: vec![Hook {
+                name: "createContainer".to_owned(),
+                path: "/h".to_owned(),
+                args: vec!["h".to_owned()],
+                env: Vec::new(),
+            }],
+        };
+        specs.write("t1", &Injection::default()).unwrap();
+        specs.write("t1", &injection).unwrap();
+        let text = fs::read(dir.path().join("cdi/tautline.io-gpu-t1.json")).unwrap();
+        let read: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let expected = serde_json::json!({
+            "cdiVersion": "0.5.0", "kind": "tautline.io/gpu",
+            "devices": [{"name": "t1", "containerEdits": {
+                "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+                "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/dev/nvidia3"}],
+                "mounts": [{"hostPath": "/a", "containerPath": "/b", "options": ["ro"]}],
+                "hooks": [{"hookName": "createContainer", "path": "/h", "args": ["h"]}],
+            }}],
+        });
+        assert_eq!(read, expected);
+        let spec: Spec = serde_json::from_slice(&text).unwrap();
+        assert_eq!(spec.devices[0].container_edits.injection(), injection);
+    }
+
+    #[test]
+    fn sweep_removes_old_own_specs_that_nobody_needs() {
+        let dir = tempfile::tempdir().unwrap();
+        let specs = OwnSpecs::new(dir.path().to_owned());
+        for token in ["live", "old"] {
+            specs.write(token, &Injection::default()).unwrap();
+        }
+        for name in ["nvidia.json", "tautline.io-gpu-x.json.new"] {
+            fs::write(dir.path().join(name), "{}").unwrap();
+        }
+        let live = HashSet::from(["live".to_owned()]);
+        specs.sweep(&live, Duration::from_secs(3600)).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
+        specs.sweep(&live, Duration::ZERO).unwrap();
+        let left = fs::read_dir(dir.path()).unwrap();
+        let mut left: Vec<_> = left.map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["nvidia.json", "tautline.io-gpu-live.json"]);
+        let absent = OwnSpecs::new(dir.path().join("absent"));
+        absent.sweep(&live, Duration::ZERO).unwrap();
+    }
+}

@@ -1,0 +1,171 @@
+//! The kubelet's device plugin: counts thousandths and memory of cards, and prepares the start of
+//! each container that requests them.
+
+mod allocations;
+mod checkpoint;
+#[cfg(test)]
+mod fake_kubelet;
+mod holders;
+mod ids;
+mod registration;
+mod server;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
+
+use tautline_gpu_placement::node_inventory::NodeInventory;
+use tautline_node_proto::device_plugin::Device;
+use tokio::{sync::watch, time};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    allocations::Reader,
+    ids::{Counted, Pool},
+    registration::Registration,
+    start::Starter,
+};
+pub(crate) use self::{
+    holders::PodRef,
+    start::{Give, Refusal, Specs},
+};
+use crate::{metrics::Metrics, node::NodeFacts, pod_resources::PodResourcesClient};
+
+/// How often the kubelet's sockets are looked at.
+const POLL: Duration = Duration::from_secs(1);
+/// How often old CDI specs are removed, and their least age.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// A device plugin for both resources.
+pub(crate) struct DevicePlugin<G, S> {
+    /// `/var/lib/kubelet`.
+    pub kubelet_dir: PathBuf,
+    /// Without cards, nothing is registered.
+    pub inventory: watch::Receiver<Arc<NodeInventory>>,
+    /// `None` until the node was read: nothing is registered.
+    pub facts: watch::Receiver<Option<NodeFacts>>,
+    /// Whether the runtime calls the NRI plugin.
+    pub nri: watch::Receiver<bool>,
+    pub giver: G,
+    pub specs: S,
+    pub metrics: Metrics,
+}
+
+impl<G: Give, S: Specs> DevicePlugin<G, S> {
+    /// Runs until `stop`; the kubelet then has no allocatable devices, and forgets them after 5
+    /// minutes.
+    pub async fn run(self, stop: CancellationToken) {
+        self.run_with(stop, POLL).await;
+    }
+
+    async fn run_with(self, stop: CancellationToken, poll: Duration) {
+        let plugins = self.kubelet_dir.join("device-plugins");
+        let resources = PodResourcesClient::new(&self.kubelet_dir);
+        let (allocations, reader) = Reader::new(resources, plugins.clone());
+        let starter = Arc::new(Starter {
+            allocations,
+            giver: self.giver,
+            specs: self.specs,
+            nri: self.nri,
+            metrics: self.metrics,
+        });
+        let resource = |counted| {
+            let (listing, devices) = watch::channel(Arc::default());
+            let (wanting, wanted) = watch::channel(false);
+            let supply = Supply {
+                pool: Pool::new(counted),
+                counted,
+                inventory: self.inventory.clone(),
+                facts: self.facts.clone(),
+                devices: listing,
+                wanted: wanting,
+            };
+            let registration = Registration {
+                counted,
+                plugins: plugins.clone(),
+                devices,
+                wanted,
+                starter: Arc::clone(&starter),
+                poll,
+            };
+            let starter = Arc::clone(&starter);
+            let until = stop.clone();
+            async move {
+                tokio::select! {
+                    () = supply.run(&starter) => {}
+                    () = registration.run(until) => {}
+                }
+            }
+        };
+        let sweeps = async {
+            loop {
+                tokio::select! {
+                    () = time::sleep(SWEEP) => starter.sweep(SWEEP).await,
+                    () = stop.cancelled() => return,
+                }
+            }
+        };
+        let resources = async {
+            tokio::join!(resource(Counted::Milli), resource(Counted::Memory), sweeps);
+        };
+        tokio::select! {
+            () = resources => {}
+            () = reader.run() => {}
+        }
+    }
+}
+
+/// Keeps a resource's devices as the inventory and the node have them.
+struct Supply {
+    pool: Pool,
+    counted: Counted,
+    inventory: watch::Receiver<Arc<NodeInventory>>,
+    facts: watch::Receiver<Option<NodeFacts>>,
+    devices: watch::Sender<Arc<Vec<Device>>>,
+    wanted: watch::Sender<bool>,
+}
+
+impl Supply {
+    async fn run<G: Give, S: Specs>(mut self, starter: &Starter<G, S>) {
+        loop {
+            let inventory = Arc::clone(&self.inventory.borrow_and_update());
+            let owned = match &*self.facts.borrow_and_update() {
+                Some(facts) => facts.nvidia_plugin,
+                None => true,
+            };
+            let wanted = !owned && !inventory.cards.is_empty();
+            let list = if wanted {
+                let faulty = inventory.cards.iter().any(|card| card.fault.is_some());
+                let held = if faulty {
+                    starter.held(self.counted).await
+                } else {
+                    HashSet::new()
+                };
+                self.pool.follow(&inventory, &held);
+                self.pool.devices()
+            } else {
+                Vec::new()
+            };
+            self.devices.send_if_modified(|devices| {
+                let changed = **devices != list;
+                if changed {
+                    *devices = Arc::new(list);
+                }
+                changed
+            });
+            self.wanted.send_if_modified(|now| {
+                let changed = *now != wanted;
+                *now = wanted;
+                changed
+            });
+            let more = tokio::select! {
+                changed = self.inventory.changed() => changed,
+                changed = self.facts.changed() => changed,
+            };
+            if more.is_err() {
+                return;
+            }
+        }
+    }
+}

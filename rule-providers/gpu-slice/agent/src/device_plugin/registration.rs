@@ -1,0 +1,204 @@
+//! A resource's registration with the kubelet, renewed when the kubelet restarts.
+
+use std::{
+    fs::Metadata,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tautline_node_proto::device_plugin::{
+    Device, RegisterRequest, device_plugin_server::DevicePluginServer,
+    registration_client::RegistrationClient,
+};
+use tokio::{
+    fs,
+    net::UnixListener,
+    sync::watch,
+    task::JoinHandle,
+    time::{self, Instant},
+};
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use super::{
+    ids::Counted,
+    server::{OPTIONS, Service},
+    start::{Give, Specs, Starter},
+};
+use crate::pod_resources::channel;
+
+const VERSION: &str = "v1beta1";
+const REGISTER_DEADLINE: Duration = Duration::from_secs(5);
+/// The kubelet lists the devices at once after a registration.
+const NO_STREAM: Duration = Duration::from_secs(10);
+/// Grows from the shortest to the longest.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
+/// Identity of a socket's file.
+type FileId = (u64, u64, i64, i64);
+
+pub(super) struct Registration<G, S> {
+    pub counted: Counted,
+    /// The kubelet's folder of device plugins.
+    pub plugins: PathBuf,
+    pub devices: watch::Receiver<Arc<Vec<Device>>>,
+    /// Whether the resource is to be registered.
+    pub wanted: watch::Receiver<bool>,
+    pub starter: Arc<Starter<G, S>>,
+    /// How often the sockets are looked at.
+    pub poll: Duration,
+}
+
+/// A served socket; ends when dropped.
+struct Served {
+    server: JoinHandle<()>,
+    stop: CancellationToken,
+    streams: Arc<AtomicUsize>,
+    socket: FileId,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.server.abort();
+    }
+}
+
+impl<G: Give, S: Specs> Registration<G, S> {
+    pub async fn run(mut self, stop: CancellationToken) {
+        let work = async {
+            let mut wait = WAITS.0;
+            while self.wanted.wait_for(|wanted| *wanted).await.is_ok() {
+                match self.once().await {
+                    Ok(why) => {
+                        wait = WAITS.0;
+                        tracing::info!(resource = self.counted.resource(), why, "not registered");
+                    }
+                    Err(error) => {
+                        let error = format!("{error:#}");
+                        let resource = self.counted.resource();
+                        tracing::warn!(resource, error, "the kubelet does not register the agent");
+                        time::sleep(wait).await;
+                        wait = (wait * 2).min(WAITS.1);
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = work => {}
+            () = stop.cancelled() => {}
+        }
+        _ = fs::remove_file(self.socket()).await;
+    }
+
+    /// Serves and registers until that must be done again, and says why.
+    async fn once(&mut self) -> Result<&'static str> {
+        let kubelet = self.plugins.join("kubelet.sock");
+        let id = file_id(&kubelet).await;
+        let id = id.with_context(|| format!("{} is missing", kubelet.display()))?;
+        let served = self.serve().await?;
+        self.register(&kubelet).await?;
+        let resource = self.counted.resource();
+        tracing::info!(resource, "registered with the kubelet");
+        self.starter.metrics.registered(resource);
+
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                () = time::sleep(self.poll) => {}
+                withdrawn = withdrawn(&mut self.wanted) => {
+                    if !withdrawn {
+                        bail!("the agent stops");
+                    }
+                    // The kubelet reads the empty list first: else it would count for 5 minutes.
+                    time::sleep(Duration::from_secs(1)).await;
+                    return Ok("withdrawn");
+                }
+            }
+            if served.streams.load(Ordering::Relaxed) > 0 {
+                heard = Instant::now();
+            }
+            if file_id(&kubelet).await.ok() != Some(id) {
+                return Ok("the kubelet restarted");
+            }
+            if file_id(&self.socket()).await.ok() != Some(served.socket) {
+                return Ok("the socket is gone");
+            }
+            if served.server.is_finished() {
+                return Ok("the server ended");
+            }
+            if heard.elapsed() > NO_STREAM {
+                return Ok("the kubelet does not list the devices");
+            }
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.plugins.join(self.counted.endpoint())
+    }
+
+    async fn serve(&self) -> Result<Served> {
+        let path = self.socket();
+        match fs::remove_file(&path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("{} stays", path.display()));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+        let socket = file_id(&path).await?;
+        let (stop, streams) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+        let service = Service {
+            counted: self.counted,
+            devices: self.devices.clone(),
+            starter: Arc::clone(&self.starter),
+            streams: Arc::clone(&streams),
+            stop: stop.clone(),
+        };
+        let server = Server::builder()
+            .add_service(DevicePluginServer::new(service))
+            .serve_with_incoming(UnixListenerStream::new(listener));
+        let server = tokio::spawn(async move {
+            if let Err(error) = server.await {
+                tracing::warn!(%error, "the kubelet's socket is not served");
+            }
+        });
+        Ok(Served {
+            server,
+            stop,
+            streams,
+            socket,
+        })
+    }
+
+    async fn register(&self, kubelet: &Path) -> Result<()> {
+        let mut client = RegistrationClient::new(channel(kubelet.to_owned()));
+        let request = RegisterRequest {
+            version: VERSION.to_owned(),
+            endpoint: self.counted.endpoint().to_owned(),
+            resource_name: self.counted.resource().to_owned(),
+            options: Some(OPTIONS),
+        };
+        let registered = time::timeout(REGISTER_DEADLINE, client.register(request)).await;
+        registered.context("Register got no answer")??;
+        Ok(())
+    }
+}
+
+/// False if nobody can withdraw the resource any more.
+async fn withdrawn(wanted: &mut watch::Receiver<bool>) -> bool {
+    wanted.wait_for(|wanted| !wanted).await.is_ok()
+}
+
+async fn file_id(path: &Path) -> io::Result<FileId> {
+    let of = |m: Metadata| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec());
+    fs::metadata(path).await.map(of)
+}

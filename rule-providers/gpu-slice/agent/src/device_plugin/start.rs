@@ -1,0 +1,216 @@
+//! The start of a container that holds device IDs: from the IDs to the container, from there to its
+//! cards, and these to the container runtime.
+//!
+//! The kubelet calls Allocate once, when it admits the pod, and keeps the answer for all starts of
+//! the container, in its checkpoint too. It calls PreStartContainer before each start, once for each
+//! resource, and waits 30 s; an error is an event on the pod, and the kubelet tries again. It does
+//! not call it if it restarted itself and the agent has not registered since: so the answer of
+//! Allocate alone gives no card.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    future::Future,
+    io,
+    time::Duration,
+};
+
+use tautline_node_proto::device_plugin::{CdiDevice, ContainerAllocateResponse};
+use tokio::{sync::watch, time::Instant};
+use tonic::Status;
+
+use super::{
+    allocations::Asker,
+    holders::{Holder, PodRef, held_by, holder},
+    ids::{Counted, token},
+};
+use crate::{
+    injection::{Injection, VISIBLE, VOID},
+    metrics::{Metrics, Way},
+};
+
+const CDI_KIND: &str = "tautline.io/gpu";
+
+/// Why a container gets no cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// A stable code.
+    pub reason: &'static str,
+    /// Names the pod, the container and the mend.
+    pub text: String,
+}
+
+/// Gives containers their cards.
+pub(crate) trait Give: Send + Sync + 'static {
+    /// The cards of a container by its pod's record.
+    fn give(
+        &self,
+        pod: &PodRef,
+        container: &str,
+    ) -> impl Future<Output = Result<Injection, Refusal>> + Send;
+}
+
+/// CDI specs with one device each, which tokens name.
+pub(crate) trait Specs: Send + Sync + 'static {
+    /// Writes the spec, in place of an older one.
+    fn write(&self, token: &str, injection: &Injection) -> io::Result<()>;
+    /// Removes the specs older than `age` of which the token is not in `live`.
+    fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()>;
+}
+
+/// What both resources share.
+pub(crate) struct Starter<G, S> {
+    pub allocations: Asker,
+    pub giver: G,
+    pub specs: S,
+    /// Whether the runtime calls the NRI plugin.
+    pub nri: watch::Receiver<bool>,
+    pub metrics: Metrics,
+}
+
+impl<G: Give, S: Specs> Starter<G, S> {
+    /// The answer of Allocate.
+    pub fn answer(&self, ids: &[String]) -> ContainerAllocateResponse {
+        let mut answer = ContainerAllocateResponse::default();
+        // Not with NRI: the variable would come twice where the image has it too, and NRI replaces
+        // the first one only.
+        if !*self.nri.borrow() {
+            answer.envs = BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]);
+            let name = format!("{CDI_KIND}={}", token(ids.iter().map(String::as_str)));
+            answer.cdi_devices.push(CdiDevice { name });
+        }
+        answer
+    }
+
+    /// Prepares the start of the container that holds these IDs.
+    pub async fn start(&self, counted: Counted, ids: &[String]) -> Result<(), Status> {
+        let begun = Instant::now();
+        let started = self.prepare(counted, ids).await;
+        match started {
+            Ok(()) => self.metrics.given(Way::Kubelet, begun.elapsed()),
+            Err(refusal) => {
+                let (reason, text) = (refusal.reason, refusal.text);
+                self.metrics.refused(Way::Kubelet, reason, begun.elapsed());
+                tracing::info!(reason, text, "a container may not start");
+                return Err(Status::failed_precondition(text));
+            }
+        }
+        Ok(())
+    }
+
+    async fn prepare(&self, counted: Counted, ids: &[String]) -> Result<(), Refusal> {
+        let holder = self.holder(counted, ids).await?;
+        let nri = *self.nri.borrow();
+        let by_cdi = match &holder.cdi_devices {
+            Some(devices) => devices.iter().any(|name| name.starts_with(CDI_KIND)),
+            None => !nri,
+        };
+        if !by_cdi && !nri {
+            return Err(no_nri(&holder));
+        }
+        let injection = self.give(&holder, !nri).await?;
+        if !by_cdi {
+            return Ok(());
+        }
+        // The cards come by NRI, or by the spec of the other resource: this one must only exist.
+        let elsewhere = nri || (holder.both && counted == Counted::Memory);
+        let injection = if elsewhere {
+            Injection {
+                env: injection.env,
+                ..Injection::default()
+            }
+        } else {
+            injection
+        };
+        let token = token(ids.iter().map(String::as_str));
+        self.specs.write(&token, &injection).map_err(|error| {
+            let text = format!(
+                "{} gets no cards: the CDI spec {CDI_KIND}={token} was not written: {error}; mend \
+                 --cdi-dir of the agent",
+                describe(&holder)
+            );
+            refusal("CdiNotWritten", text)
+        })
+    }
+
+    async fn holder(&self, counted: Counted, ids: &[String]) -> Result<Holder, Refusal> {
+        let allocations = self.allocations.ask().await.map_err(|error| {
+            refusal(
+                "NoPodResources",
+                format!("no cards: {error}; the kubelet tries again"),
+            )
+        })?;
+        holder(&allocations, counted, ids).ok_or_else(|| {
+            let text = format!(
+                "no cards: the kubelet names no container that holds these {} of {}; it tries again",
+                ids.len(),
+                counted.resource()
+            );
+            refusal("UnknownContainer", text)
+        })
+    }
+
+    /// `alike`: all containers of the holder must get the same.
+    async fn give(&self, holder: &Holder, alike: bool) -> Result<Injection, Refusal> {
+        let mut given: Option<Injection> = None;
+        for container in &holder.containers {
+            let injection = self.giver.give(&holder.pod, container).await?;
+            match &given {
+                Some(first) if alike && *first != injection => {
+                    let text = format!(
+                        "{} get different cards, but the kubelet does not say which of them \
+                         starts: let them request different amounts, or turn on NRI",
+                        describe(holder)
+                    );
+                    return Err(refusal("AmbiguousContainer", text));
+                }
+                _ => given = Some(injection),
+            }
+        }
+        given.ok_or_else(|| refusal("UnknownContainer", "no cards: no container".to_owned()))
+    }
+
+    /// Removes specs that no container needs: each is read once, when its container is created.
+    pub async fn sweep(&self, age: Duration) {
+        let Ok(allocations) = self.allocations.ask().await else {
+            return;
+        };
+        let mut live = HashSet::new();
+        for container in allocations.listed.iter().flat_map(|pod| &pod.containers) {
+            for counted in Counted::ALL {
+                live.insert(token(held_by(container, counted.resource())));
+            }
+        }
+        if let Err(error) = self.specs.sweep(&live, age) {
+            tracing::warn!(%error, "old CDI specs stay");
+        }
+    }
+
+    /// All IDs of a resource that containers hold; none if the kubelet does not answer.
+    pub async fn held(&self, counted: Counted) -> HashSet<String> {
+        let allocations = self.allocations.ask().await.unwrap_or_default();
+        let containers = allocations.listed.iter().flat_map(|pod| &pod.containers);
+        containers
+            .flat_map(|container| held_by(container, counted.resource()))
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+fn no_nri(holder: &Holder) -> Refusal {
+    let text = format!(
+        "{} gets its cards by NRI, to which the agent is not attached: the kubelet tries again; if \
+         NRI was turned off, delete the pod",
+        describe(holder)
+    );
+    refusal("NriDetached", text)
+}
+
+fn describe(holder: &Holder) -> String {
+    let names: Vec<&str> = holder.containers.iter().map(String::as_str).collect();
+    let s = if names.len() == 1 { "" } else { "s" };
+    format!("container{s} {} of pod {}", names.join(" and "), holder.pod)
+}
+
+fn refusal(reason: &'static str, text: String) -> Refusal {
+    Refusal { reason, text }
+}

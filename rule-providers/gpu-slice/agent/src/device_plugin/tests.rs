@@ -1,0 +1,402 @@
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
+use tempfile::TempDir;
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{
+    DevicePlugin, Give, PodRef, Refusal, Specs, allocations::Reader, fake_kubelet::FakeKubelet,
+    start::Starter,
+};
+use crate::{
+    injection::{Device, Injection},
+    metrics::Metrics,
+    node::NodeFacts,
+    pod_resources::PodResourcesClient,
+};
+
+const MILLI: &str = "tautline.io/gpu-milli";
+const MEMORY: &str = "tautline.io/gpu-memory";
+const POLL: Duration = Duration::from_millis(20);
+
+/// Gives every container a card of its name, except those named `refused`.
+struct Giver;
+
+impl Give for Giver {
+    async fn give(&self, pod: &PodRef, container: &str) -> Result<Injection, Refusal> {
+        if container == "refused" {
+            return Err(Refusal {
+                reason: "NoRecord",
+                text: format!("container {container} of pod {pod} gets no cards"),
+            });
+        }
+        Ok(injection(pod, container))
+    }
+}
+
+fn injection(pod: &PodRef, container: &str) -> Injection {
+    let card = format!("{pod}/{container}");
+    Injection {
+        env: [("NVIDIA_VISIBLE_DEVICES".to_owned(), card.clone())].into(),
+        devices: vec![Device {
+            path: "/dev/nvidia0".to_owned(),
+            host_path: card,
+            ..Device::default()
+        }],
+        ..Injection::default()
+    }
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<BTreeMap<String, Injection>>>);
+
+impl Specs for Written {
+    fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
+        self.0.lock().insert(token.to_owned(), injection.clone());
+        Ok(())
+    }
+
+    fn sweep(&self, live: &HashSet<String>, _: Duration) -> io::Result<()> {
+        self.0.lock().retain(|token, _| live.contains(token));
+        Ok(())
+    }
+}
+
+struct Scene {
+    dir: TempDir,
+    kubelet: FakeKubelet,
+    inventory: watch::Sender<Arc<NodeInventory>>,
+    facts: watch::Sender<Option<NodeFacts>>,
+    nri: watch::Sender<bool>,
+    specs: Written,
+    _stop: DropGuard,
+}
+
+impl Scene {
+    fn new(cards: &[Option<&str>]) -> Self {
+        let dir = TempDir::new().unwrap();
+        let kubelet = FakeKubelet::start(dir.path(), Arc::default());
+        let (inventory, inventories) = watch::channel(Arc::new(node(cards)));
+        let (facts, known) = watch::channel(Some(NodeFacts::default()));
+        let (nri, attached) = watch::channel(false);
+        let specs = Written::default();
+        let plugin = DevicePlugin {
+            kubelet_dir: dir.path().to_owned(),
+            inventory: inventories,
+            facts: known,
+            nri: attached,
+            giver: Giver,
+            specs: specs.clone(),
+            metrics: Metrics::default(),
+        };
+        let stop = CancellationToken::new();
+        tokio::spawn(plugin.run_with(stop.clone(), POLL));
+        Self {
+            dir,
+            kubelet,
+            inventory,
+            facts,
+            nri,
+            specs,
+            _stop: stop.drop_guard(),
+        }
+    }
+
+    async fn counts(&self, milli: (usize, usize), memory: (usize, usize)) {
+        for (resource, (healthy, unhealthy)) in [(MILLI, milli), (MEMORY, memory)] {
+            eventually(resource, || {
+                let plugin = self.kubelet.plugin(resource);
+                let count = |health| plugin.as_ref().and_then(|p| p.count(health));
+                let now = (count("Healthy"), count("Unhealthy"));
+                (now != (Some(healthy), Some(unhealthy))).then(|| format!("{now:?}"))
+            })
+            .await;
+        }
+    }
+
+    fn spec(&self, name: &str) -> Option<Injection> {
+        let token = name.strip_prefix("tautline.io/gpu=").unwrap();
+        self.specs.0.lock().get(token).cloned()
+    }
+}
+
+/// Waits until `fault` is `None`.
+async fn eventually(what: &str, mut fault: impl FnMut() -> Option<String>) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while let Some(state) = fault() {
+        assert!(Instant::now() < end, "{what}: {state}");
+        time::sleep(POLL).await;
+    }
+}
+
+fn node(cards: &[Option<&str>]) -> NodeInventory {
+    let card = |fault: &Option<&str>| InventoryCard {
+        memory_bytes: 80 << 30,
+        fault: fault.map(str::to_owned),
+        ..InventoryCard::default()
+    };
+    NodeInventory {
+        cards: cards.iter().map(card).collect(),
+        ..NodeInventory::default()
+    }
+}
+
+fn pod(name: &str) -> PodRef {
+    PodRef::Name {
+        namespace: "ml".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn container_gets_its_cards_by_one_of_two_specs() {
+    let scene = Scene::new(&[None, None]);
+    scene.counts((2000, 0), (160, 0)).await;
+    assert!(scene.kubelet.plugin(MILLI).unwrap().pre_start);
+    let wants = [(MILLI, 250), (MEMORY, 20)];
+    scene.kubelet.admit("a", "main", false, &wants).await;
+    let started = scene.kubelet.start_container("a", "main").await.unwrap();
+
+    assert_eq!(started[MILLI].envs["NVIDIA_VISIBLE_DEVICES"], "void");
+    let whole = scene.spec(&started[MILLI].cdi_devices[0].name).unwrap();
+    assert_eq!(whole, injection(&pod("a"), "main"));
+    let same = scene.spec(&started[MEMORY].cdi_devices[0].name).unwrap();
+    assert_eq!(same.env, whole.env);
+    assert!(same.devices.is_empty());
+
+    scene
+        .kubelet
+        .admit("b", "main", false, &[(MEMORY, 5)])
+        .await;
+    let started = scene.kubelet.start_container("b", "main").await.unwrap();
+    let whole = scene.spec(&started[MEMORY].cdi_devices[0].name).unwrap();
+    assert_eq!(whole, injection(&pod("b"), "main"));
+}
+
+#[tokio::test]
+async fn many_containers_start_at_once() {
+    let scene = Scene::new(&[None; 10]);
+    scene.counts((10_000, 0), (800, 0)).await;
+    let names: Vec<String> = (0..40).map(|n| format!("p{n}")).collect();
+    for name in &names {
+        scene
+            .kubelet
+            .admit(name, "main", false, &[(MILLI, 250)])
+            .await;
+    }
+    let starts = names
+        .iter()
+        .map(|name| scene.kubelet.start_container(name, "main"));
+    for (name, started) in names.iter().zip(join_all(starts).await) {
+        let spec = scene.spec(&started.unwrap()[MILLI].cdi_devices[0].name);
+        assert_eq!(spec, Some(injection(&pod(name), "main")));
+    }
+}
+
+#[tokio::test]
+async fn init_container_gets_its_own_cards() {
+    let scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene
+        .kubelet
+        .admit("a", "setup", true, &[(MILLI, 500)])
+        .await;
+    scene
+        .kubelet
+        .admit("a", "main", false, &[(MILLI, 250)])
+        .await;
+    for container in ["setup", "main"] {
+        let started = scene.kubelet.start_container("a", container).await.unwrap();
+        let spec = scene.spec(&started[MILLI].cdi_devices[0].name);
+        assert_eq!(spec, Some(injection(&pod("a"), container)));
+    }
+    // The kubelet does not say which of two containers with equal IDs starts.
+    scene
+        .kubelet
+        .admit("b", "setup", true, &[(MILLI, 100)])
+        .await;
+    scene
+        .kubelet
+        .admit("b", "main", false, &[(MILLI, 100)])
+        .await;
+    let refused = scene
+        .kubelet
+        .start_container("b", "main")
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .message()
+            .starts_with("containers main and setup of pod ml/b get different")
+    );
+}
+
+#[tokio::test]
+async fn refusal_reaches_the_kubelet() {
+    let scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene
+        .kubelet
+        .admit("a", "refused", false, &[(MILLI, 500)])
+        .await;
+    let refused = scene
+        .kubelet
+        .start_container("a", "refused")
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    assert_eq!(
+        refused.message(),
+        "container refused of pod ml/a gets no cards"
+    );
+    assert!(scene.specs.0.lock().is_empty());
+}
+
+#[tokio::test]
+async fn with_nri_nothing_is_written() {
+    let scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene
+        .kubelet
+        .admit("before", "main", false, &[(MILLI, 100)])
+        .await;
+    scene.nri.send(true).unwrap();
+    scene
+        .kubelet
+        .admit("a", "main", false, &[(MILLI, 100)])
+        .await;
+    let started = scene.kubelet.start_container("a", "main").await.unwrap();
+    assert!(started[MILLI].cdi_devices.is_empty());
+    assert!(scene.specs.0.lock().is_empty());
+    // The kubelet keeps the name that Allocate answered without NRI: it must stand for something.
+    let started = scene
+        .kubelet
+        .start_container("before", "main")
+        .await
+        .unwrap();
+    let spec = scene.spec(&started[MILLI].cdi_devices[0].name).unwrap();
+    assert_eq!((spec.env.len(), spec.devices.len()), (1, 0));
+
+    scene.nri.send(false).unwrap();
+    let refused = scene
+        .kubelet
+        .start_container("a", "main")
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .message()
+            .contains("container main of pod ml/a gets its cards by NRI")
+    );
+}
+
+#[tokio::test]
+async fn kubelet_restarts() {
+    let mut scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene
+        .kubelet
+        .admit("a", "main", false, &[(MILLI, 100)])
+        .await;
+    let state = Arc::clone(&scene.kubelet.state);
+    scene.kubelet = FakeKubelet::start(scene.dir.path(), state);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene.kubelet.start_container("a", "main").await.unwrap();
+    // Somebody cleans the folder up.
+    let socket = scene
+        .dir
+        .path()
+        .join("device-plugins/tautline-gpu-milli.sock");
+    std::fs::remove_file(&socket).unwrap();
+    eventually("the socket", || {
+        (!socket.exists()).then(|| "gone".to_owned())
+    })
+    .await;
+    scene.counts((1000, 0), (80, 0)).await;
+}
+
+#[tokio::test]
+async fn broken_card_takes_free_ids() {
+    let scene = Scene::new(&[None, None]);
+    scene.counts((2000, 0), (160, 0)).await;
+    scene
+        .kubelet
+        .admit("a", "main", false, &[(MILLI, 700)])
+        .await;
+    scene
+        .inventory
+        .send(Arc::new(node(&[Some("Xid79"), None])))
+        .unwrap();
+    scene.counts((1000, 1000), (80, 80)).await;
+    let devices = scene.kubelet.plugin(MILLI).unwrap().devices.unwrap();
+    let broken = devices.into_iter().filter(|d| d.health != "Healthy");
+    let broken: BTreeSet<String> = broken.map(|d| d.id).collect();
+    assert!(broken.is_disjoint(&scene.kubelet.held(MILLI)));
+    scene.inventory.send(Arc::new(node(&[None, None]))).unwrap();
+    scene.counts((2000, 0), (160, 0)).await;
+}
+
+#[tokio::test]
+async fn nvidias_plugin_owns_the_cards() {
+    let scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    let owned = NodeFacts {
+        nvidia_plugin: true,
+        ..NodeFacts::default()
+    };
+    scene.facts.send(Some(owned)).unwrap();
+    eventually("withdrawn", || {
+        let plugin = scene.kubelet.plugin(MILLI)?;
+        let listed = plugin.devices.as_ref().map(Vec::len);
+        listed.map(|count| format!("{count} devices"))
+    })
+    .await;
+    scene.facts.send(Some(NodeFacts::default())).unwrap();
+    scene.counts((1000, 0), (80, 0)).await;
+    // Without cards too.
+    scene.inventory.send(Arc::default()).unwrap();
+    eventually("no cards", || {
+        let plugin = scene.kubelet.plugin(MEMORY)?;
+        plugin
+            .devices
+            .map(|devices| format!("{} devices", devices.len()))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sweep_keeps_what_pods_hold() {
+    let scene = Scene::new(&[None]);
+    scene.counts((1000, 0), (80, 0)).await;
+    scene
+        .kubelet
+        .admit("a", "main", false, &[(MILLI, 100)])
+        .await;
+    let started = scene.kubelet.start_container("a", "main").await.unwrap();
+    let old = Injection::default();
+    scene.specs.write("old", &old).unwrap();
+    let resources = PodResourcesClient::new(scene.dir.path());
+    let (allocations, reader) = Reader::new(resources, scene.dir.path().to_owned());
+    tokio::spawn(reader.run());
+    let starter = Starter {
+        allocations,
+        giver: Giver,
+        specs: scene.specs.clone(),
+        nri: scene.nri.subscribe(),
+        metrics: Metrics::default(),
+    };
+    starter.sweep(Duration::ZERO).await;
+    assert!(scene.spec(&started[MILLI].cdi_devices[0].name).is_some());
+    assert_eq!(scene.specs.0.lock().len(), 1);
+}

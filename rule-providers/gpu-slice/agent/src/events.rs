@@ -1,0 +1,27 @@
+//! Events on pods whose containers are refused.
+
+use std::time::Duration;
+
+use tautline_runtime::events::{EventNote, Events, reference_to_pod};
+
+use crate::{device_plugin::Refusal, pods::PodEntry};
+
+const REASON: &str = "GpuRefused";
+const ACTION: &str = "GiveGpu";
+/// The kubelet tries a container again each few seconds.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Writes why a container of the pod gets no cards, once a minute.
+pub(crate) fn refused(events: &Events, pod: &PodEntry, container: &str, refusal: &Refusal) {
+    let key = format!("{}/{container}/{}", pod.uid, refusal.reason);
+    events.publish_once(key, QUIET, || {
+        Some(EventNote {
+            regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.api_uid),
+            secondary: None,
+            warning: true,
+            reason: REASON.to_owned(),
+            action: ACTION,
+            text: refusal.text.clone(),
+        })
+    });
+}

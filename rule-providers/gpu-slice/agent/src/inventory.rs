@@ -1,0 +1,278 @@
+//! A reading as the node's annotation and labels have it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
+use tautline_nvml::{Card, Reading};
+
+/// Longest value of a label.
+const MAX_VALUE: usize = 63;
+/// Fault of a card whose memory and processors belong to MIG instances.
+const MIG_MODE: &str = "MigMode";
+
+/// The annotation's value: what changes with use is left out.
+pub(crate) fn inventory(reading: &Reading, limits: &str) -> NodeInventory {
+    let domains = nvlink_domains(&reading.cards);
+    let card = |card: &Card| InventoryCard {
+        uuid: card.uuid.clone(),
+        index: card.index,
+        product: product(&card.product),
+        memory_bytes: card.memory_bytes,
+        // Thousandths of a card with MIG cannot be given out.
+        fault: card
+            .fault
+            .clone()
+            .or_else(|| card.mig.is_some().then(|| MIG_MODE.to_owned())),
+        nvlink: domains.get(card.uuid.as_str()).copied(),
+        numa: card.numa.and_then(|node| node.try_into().ok()),
+    };
+    let mut cards: Vec<InventoryCard> = reading.cards.iter().map(card).collect();
+    cards.sort_by_key(|card| card.index);
+    NodeInventory {
+        cards,
+        limits: limits.to_owned(),
+    }
+}
+
+/// The labels that GPU feature discovery sets, of those that a node without MIG has. No cards: no
+/// labels.
+pub(crate) fn labels(reading: &Reading) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    let Some(card) = most_common(&reading.cards) else {
+        return labels;
+    };
+    let mut add = |name: &str, value: String| {
+        labels.insert(format!("nvidia.com/{name}"), value);
+    };
+    add("gpu.present", "true".into());
+    add("gpu.count", reading.cards.len().to_string());
+    add("gpu.product", product(&card.product));
+    add("gpu.memory", (card.memory_bytes >> 20).to_string());
+    if card.compute.0 > 0 {
+        let family = if card.family.is_empty() {
+            "undefined"
+        } else {
+            &card.family
+        };
+        add("gpu.family", family.to_owned());
+        add("gpu.compute.major", card.compute.0.to_string());
+        add("gpu.compute.minor", card.compute.1.to_string());
+    }
+    for (name, version) in [("driver", &reading.driver), ("runtime", &reading.cuda)] {
+        let version = value(version);
+        if version.is_empty() {
+            continue;
+        }
+        let mut numbers = version.split('.').map(str::to_owned);
+        for part in ["major", "minor", "revision"] {
+            // CUDA's version has no revision.
+            if let Some(number) = numbers.next().or((name == "driver").then(String::new)) {
+                add(&format!("cuda.{name}-version.{part}"), number);
+            }
+        }
+        add(&format!("cuda.{name}-version.full"), version);
+    }
+    labels
+}
+
+/// `NVIDIA-H100-80GB-HBM3` of `NVIDIA H100 80GB HBM3`.
+fn product(name: &str) -> String {
+    value(&name.split_whitespace().collect::<Vec<_>>().join("-"))
+}
+
+/// Text as the value of a label.
+fn value(text: &str) -> String {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let value: String = text.chars().filter(allowed).take(MAX_VALUE).collect();
+    value
+        .trim_matches(|c: char| !c.is_ascii_alphanumeric())
+        .to_owned()
+}
+
+/// The first card of the product that most cards are of.
+fn most_common(cards: &[Card]) -> Option<&Card> {
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for card in cards {
+        *counts.entry(&card.product).or_default() += 1;
+    }
+    cards
+        .iter()
+        .max_by_key(|card| (counts[card.product.as_str()], std::cmp::Reverse(card.index)))
+}
+
+/// Numbers of the groups of cards that reach each other by NVLink; a card alone is in none.
+fn nvlink_domains(cards: &[Card]) -> HashMap<&str, u16> {
+    let mut group: Vec<usize> = (0..cards.len()).collect();
+    let places: HashMap<&str, usize> = cards
+        .iter()
+        .enumerate()
+        .map(|(place, card)| (card.uuid.as_str(), place))
+        .collect();
+    for (place, card) in cards.iter().enumerate() {
+        for link in card.links.iter().filter(|link| link.nvlinks > 0) {
+            let Some(&other) = places.get(link.to.as_str()) else {
+                continue;
+            };
+            let (low, high) = (
+                group[place].min(group[other]),
+                group[place].max(group[other]),
+            );
+            for member in group.iter_mut().filter(|member| **member == high) {
+                *member = low;
+            }
+        }
+    }
+    let mut numbers: HashMap<usize, u16> = HashMap::new();
+    let mut domains = HashMap::new();
+    for (place, card) in cards.iter().enumerate() {
+        if group.iter().filter(|other| **other == group[place]).count() < 2 {
+            continue;
+        }
+        let next = u16::try_from(numbers.len()).unwrap_or(u16::MAX);
+        domains.insert(
+            card.uuid.as_str(),
+            *numbers.entry(group[place]).or_insert(next),
+        );
+    }
+    domains
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tautline_nvml::Link;
+
+    use super::*;
+
+    fn card(index: u32, product: &str) -> Card {
+        Card {
+            uuid: format!("GPU-{index}"),
+            index,
+            product: product.into(),
+            family: "hopper".into(),
+            compute: (9, 0),
+            memory_bytes: 81559 << 20,
+            ..Card::default()
+        }
+    }
+
+    fn link(cards: &mut [Card], from: usize, to: usize) {
+        let uuid = cards[to].uuid.clone();
+        cards[from].links.push(Link {
+            to: uuid,
+            nvlinks: 4,
+            pcie: 50,
+        });
+    }
+
+    fn reading(cards: Vec<Card>) -> Reading {
+        Reading {
+            driver: "580.95.05".into(),
+            cuda: "13.0".into(),
+            cards,
+            ..Reading::default()
+        }
+    }
+
+    #[test]
+    fn labels_are_those_of_gpu_feature_discovery() {
+        let cards = vec![
+            card(0, "NVIDIA A2"),
+            card(1, "NVIDIA H100"),
+            card(2, "NVIDIA H100"),
+        ];
+        let labels = labels(&reading(cards));
+        let expected = [
+            ("cuda.driver-version.full", "580.95.05"),
+            ("cuda.driver-version.major", "580"),
+            ("cuda.driver-version.minor", "95"),
+            ("cuda.driver-version.revision", "05"),
+            ("cuda.runtime-version.full", "13.0"),
+            ("cuda.runtime-version.major", "13"),
+            ("cuda.runtime-version.minor", "0"),
+            ("gpu.compute.major", "9"),
+            ("gpu.compute.minor", "0"),
+            ("gpu.count", "3"),
+            ("gpu.family", "hopper"),
+            ("gpu.memory", "81559"),
+            ("gpu.present", "true"),
+            ("gpu.product", "NVIDIA-H100"),
+        ];
+        let expected = expected.map(|(name, value)| (format!("nvidia.com/{name}"), value.into()));
+        assert_eq!(labels, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn a_node_without_cards_has_no_labels() {
+        assert_eq!(labels(&reading(vec![])), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_driver_without_revision_has_an_empty_one() {
+        let mut reading = reading(vec![card(0, "NVIDIA A2")]);
+        (reading.driver, reading.cuda) = ("550.54".into(), String::new());
+        let labels = labels(&reading);
+        assert_eq!(labels["nvidia.com/cuda.driver-version.revision"], "");
+        assert!(!labels.contains_key("nvidia.com/cuda.runtime-version.full"));
+    }
+
+    #[test]
+    fn inventory_changes_with_faults_and_not_with_use() {
+        let mut cards = vec![card(1, "NVIDIA H100 80GB HBM3"), card(0, "Tesla T4")];
+        let first = inventory(&reading(cards.clone()), "mps");
+        assert_eq!(first.limits, "mps");
+        assert_eq!(first.cards[0].product, "Tesla-T4");
+        assert_eq!(first.cards[1].product, "NVIDIA-H100-80GB-HBM3");
+        cards[0].memory_used_bytes = 7;
+        cards[0].busy_milli = 7;
+        assert_eq!(inventory(&reading(cards.clone()), "mps"), first);
+        cards[0].fault = Some("Xid79".into());
+        cards[1].mig = Some(vec![]);
+        let second = inventory(&reading(cards), "mps");
+        let faults: Vec<_> = second
+            .cards
+            .iter()
+            .map(|card| card.fault.as_deref())
+            .collect();
+        assert_eq!(faults, [Some("MigMode"), Some("Xid79")]);
+    }
+
+    #[test]
+    fn connected_cards_are_a_domain() {
+        let mut cards: Vec<Card> = (0..6).map(|index| card(index, "A100")).collect();
+        link(&mut cards, 5, 3);
+        link(&mut cards, 2, 3);
+        link(&mut cards, 0, 4);
+        let inventory = inventory(&reading(cards), "none");
+        let domains: Vec<_> = inventory.cards.iter().map(|card| card.nvlink).collect();
+        assert_eq!(domains, [Some(0), None, Some(1), Some(1), Some(0), Some(1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn linked_cards_share_a_domain(links in prop::collection::vec((0_usize..8, 0_usize..8), 0..12)) {
+            let mut cards: Vec<Card> = (0..8).map(|index| card(index, "A100")).collect();
+            let links: Vec<_> = links.into_iter().filter(|(from, to)| from != to).collect();
+            for (from, to) in &links {
+                link(&mut cards, *from, *to);
+            }
+            let cards = inventory(&reading(cards), "none").cards;
+            for (from, to) in &links {
+                prop_assert!(cards[*from].nvlink.is_some());
+                prop_assert_eq!(cards[*from].nvlink, cards[*to].nvlink);
+            }
+            for card in &cards {
+                let index = card.index as usize;
+                let linked = links.iter().any(|(from, to)| *from == index || *to == index);
+                prop_assert_eq!(card.nvlink.is_some(), linked);
+            }
+        }
+
+        #[test]
+        fn values_are_valid_labels(text in ".{0,100}") {
+            let value = value(&text);
+            prop_assert!(value.len() <= MAX_VALUE);
+            prop_assert!(!value.starts_with(['-', '_', '.']) && !value.ends_with(['-', '_', '.']));
+        }
+    }
+}

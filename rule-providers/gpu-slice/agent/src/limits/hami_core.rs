@@ -1,0 +1,75 @@
+//! HAMi-core: a library that the dynamic linker loads into each process of a container, where it
+//! counts allocations of device memory and delays kernels.
+//!
+//! It reads limits by CUDA's ordinal of the card, takes a lock in `/tmp/vgpulock` that all
+//! containers of a card share, and keeps its counts in `/tmp/cudevshr.cache`: a container with a
+//! read-only root needs a writable `/tmp`.
+
+use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf};
+
+use tautline_gpu_placement::node_inventory::InventoryCard;
+
+use super::{LimitEdits, LimitError, Settings, WHOLE, bind, memory_mib, percent};
+
+const LIBRARY: &str = "/usr/local/vgpu/libvgpu.so";
+const PRELOAD: &str = "/etc/ld.so.preload";
+const LOCK: &str = "/tmp/vgpulock";
+
+pub(super) fn edits(
+    settings: &Settings,
+    cards: &[(InventoryCard, u16)],
+) -> Result<LimitEdits, LimitError> {
+    let library = settings.hami_core.clone().ok_or(LimitError::NoLibrary)?;
+    let mut edits = LimitEdits::default();
+    let mut set = |name: &str, value: String| edits.env.insert(name.to_owned(), value);
+    // Its ordinals are then NVML's order of the container's cards.
+    set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
+    // By default the share of processors holds only while HAMi's own monitor runs.
+    set("GPU_CORE_UTILIZATION_POLICY", "force".to_owned());
+    let mut cards: Vec<_> = cards.iter().collect();
+    cards.sort_by_key(|(card, _)| card.index);
+    for (ordinal, (card, milli)) in cards.into_iter().enumerate() {
+        if *milli < WHOLE {
+            let memory = memory_mib(card.memory_bytes, *milli);
+            set(
+                &format!("CUDA_DEVICE_MEMORY_LIMIT_{ordinal}"),
+                format!("{memory}m"),
+            );
+            set(
+                &format!("CUDA_DEVICE_SM_LIMIT_{ordinal}"),
+                percent(*milli).to_string(),
+            );
+        }
+    }
+    let mut library = bind(library, LIBRARY, false);
+    library.options.retain(|o| o != "noexec");
+    edits.mounts = vec![
+        library,
+        bind(preload_file(settings), PRELOAD, false),
+        bind(lock_dir(settings), LOCK, true),
+    ];
+    Ok(edits)
+}
+
+/// Writes the files that [`super::edits`] mounts; once, before the first container.
+///
+/// # Errors
+/// The run directory cannot be written.
+pub fn prepare(settings: &Settings) -> io::Result<()> {
+    let lock = lock_dir(settings);
+    fs::create_dir_all(&lock)?;
+    fs::set_permissions(&lock, fs::Permissions::from_mode(0o1777))?;
+    let preload = preload_file(settings);
+    let written = preload.with_extension("new");
+    fs::write(&written, format!("{LIBRARY}\n"))?;
+    fs::set_permissions(&written, fs::Permissions::from_mode(0o644))?;
+    fs::rename(written, preload)
+}
+
+fn lock_dir(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("hami-core/lock")
+}
+
+fn preload_file(settings: &Settings) -> PathBuf {
+    settings.run_dir.join("hami-core/ld.so.preload")
+}

@@ -1,0 +1,178 @@
+//! Commands to a card's MPS control daemon: its own program without arguments reads them from
+//! standard input and passes them on by the pipe directory.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::process::Command;
+
+use super::{log_dir, pipe_dir};
+use crate::limits::driver_root::{DriverError, DriverRoot, complaint, output};
+
+const PROGRAM: &str = "nvidia-cuda-mps-control";
+
+/// An MPS server, which has the contexts of its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Process of the server.
+    pub pid: u32,
+    /// Processes of its clients.
+    pub clients: Vec<u32>,
+}
+
+/// The control daemon of one card.
+#[derive(Clone, Debug)]
+pub struct Control {
+    driver: DriverRoot,
+    card: String,
+    pipe: PathBuf,
+    log: PathBuf,
+    deadline: Duration,
+}
+
+impl Control {
+    /// For a card by UUID; each command has to be answered within `deadline`.
+    pub fn new(driver: DriverRoot, run_dir: &Path, card: &str, deadline: Duration) -> Self {
+        Self {
+            driver,
+            card: card.to_owned(),
+            pipe: pipe_dir(run_dir, card),
+            log: log_dir(run_dir, card),
+            deadline,
+        }
+    }
+
+    /// The servers and their clients.
+    ///
+    /// # Errors
+    /// The daemon does not run or does not answer.
+    pub async fn servers(&self) -> Result<Vec<Server>, DriverError> {
+        let mut servers = Vec::new();
+        for pid in pids(&self.send("get_server_list").await?) {
+            // A server that ended meanwhile has no clients.
+            let clients = self.send(&format!("get_client_list {pid}")).await;
+            let clients = clients.map(|text| pids(&text)).unwrap_or_default();
+            servers.push(Server { pid, clients });
+        }
+        Ok(servers)
+    }
+
+    /// Ends the contexts of a client and leaves the other clients of its server alone.
+    ///
+    /// # Errors
+    /// The daemon does not run or does not answer.
+    pub async fn terminate_client(&self, server: u32, client: u32) -> Result<(), DriverError> {
+        let command = format!("terminate_client {server} {client}");
+        self.send(&command).await.map(drop)
+    }
+
+    /// Ends the contexts of a client, whatever its server; false: it is no client.
+    ///
+    /// # Errors
+    /// The daemon does not run or does not answer.
+    pub async fn evict(&self, client: u32) -> Result<bool, DriverError> {
+        let servers = self.servers().await?;
+        match servers.iter().find(|s| s.clients.contains(&client)) {
+            Some(server) => self
+                .terminate_client(server.pid, client)
+                .await
+                .map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Sets the limits of clients that set none; a client can lower its own, not raise them.
+    pub(super) async fn set_defaults(
+        &self,
+        percent: u16,
+        memory_mib: Option<u64>,
+    ) -> Result<(), DriverError> {
+        let command = format!("set_default_active_thread_percentage {percent}");
+        self.send(&command).await?;
+        if let Some(mib) = memory_mib {
+            // The daemon sees one card, so that its ordinal is 0.
+            let command = format!("set_default_device_pinned_mem_limit 0 {mib}M");
+            self.send(&command).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the daemon and its servers.
+    pub(super) async fn quit(&self) -> Result<(), DriverError> {
+        self.send("quit").await.map(drop)
+    }
+
+    /// The daemon in the foreground, with the flag for clients of several users if it is known.
+    pub(super) fn daemon(&self, multi_user: Option<&str>) -> Result<Command, DriverError> {
+        let mut command = self.command()?;
+        command.env("CUDA_VISIBLE_DEVICES", &self.card);
+        command.arg("-f").args(multi_user);
+        Ok(command)
+    }
+
+    /// The flag by which one server serves all users, as the program's help spells it.
+    pub(super) async fn multi_user_flag(&self) -> Result<Option<String>, DriverError> {
+        let mut command = self.command()?;
+        command.arg("-h");
+        let output = output(PROGRAM, command, "", self.deadline).await?;
+        let texts = [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t));
+        Ok(texts.iter().find_map(|text| multi_user_flag(text)))
+    }
+
+    async fn send(&self, line: &str) -> Result<String, DriverError> {
+        let name = format!("{PROGRAM} ({line}) of card {}", self.card);
+        let output = output(&name, self.command()?, &format!("{line}\n"), self.deadline).await?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(DriverError::Failed(name, complaint(&output)))
+    }
+
+    fn command(&self) -> Result<Command, DriverError> {
+        let mut command = self.driver.command(PROGRAM)?;
+        command.env("CUDA_MPS_PIPE_DIRECTORY", &self.pipe);
+        command.env("CUDA_MPS_LOG_DIRECTORY", &self.log);
+        Ok(command)
+    }
+}
+
+/// Lines that are a number; the program reports problems on standard output too.
+fn pids(text: &str) -> Vec<u32> {
+    let lines = text.lines();
+    lines.filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+fn multi_user_flag(help: &str) -> Option<String> {
+    let mut words = help.split(|c: char| c.is_whitespace() || "[](){}<>|,;:=\"'".contains(c));
+    let flag = words.find(|word| word.starts_with('-') && word.ends_with("multiuser-server"));
+    flag.map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn multi_user_flag_is_taken_from_the_help() {
+        let flag = |help| multi_user_flag(help);
+        assert_eq!(
+            flag("usage: x [-d|-f] [-multiuser-server]").as_deref(),
+            Some("-multiuser-server")
+        );
+        assert_eq!(
+            flag(" -M, --multiuser-server: one").as_deref(),
+            Some("--multiuser-server")
+        );
+        assert_eq!(flag("usage: x [-d | -f]"), None);
+        assert_eq!(flag("no multiuser-server here"), None);
+    }
+
+    #[test]
+    fn pids_skip_other_lines() {
+        assert_eq!(pids("12\n 345 \n"), [12, 345]);
+        assert_eq!(pids("Server 12 not found\n7"), [7]);
+        assert_eq!(pids(""), [0; 0]);
+    }
+}

@@ -1,0 +1,306 @@
+//! Starts, checks and ends the control daemon of one card.
+
+use std::{
+    fs, io,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tautline_runtime::admin::Readiness;
+use tokio::{
+    process::Child,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Card, Config, Control, Server, Timing,
+    backoff::Backoff,
+    health::Health,
+    log_dir, logs,
+    metrics::{CardMetrics, Metrics},
+    pipe_dir, ready,
+};
+use crate::limits::{DriverError, DriverRoot, WHOLE, memory_mib, percent, smi};
+
+/// How a run of a daemon ended.
+enum End {
+    Stopped,
+    Exited(ExitStatus),
+    Hung,
+}
+
+/// The supervisor of a card's control daemon.
+pub(super) struct Daemon {
+    card: Card,
+    control: Control,
+    driver: DriverRoot,
+    run_dir: PathBuf,
+    pipe: PathBuf,
+    log: PathBuf,
+    exclusive: bool,
+    largest_share: u16,
+    timing: Timing,
+    metrics: CardMetrics,
+    readiness: Readiness,
+    condition: String,
+}
+
+impl Daemon {
+    pub(super) fn new(
+        config: &Config,
+        card: Card,
+        metrics: &Metrics,
+        readiness: Readiness,
+    ) -> Self {
+        let (driver, run_dir) = (config.driver.clone(), &config.run_dir);
+        let condition = format!("MPS of card {}", card.uuid);
+        readiness.expect(&condition);
+        Self {
+            control: Control::new(driver.clone(), run_dir, &card.uuid, config.timing.command),
+            pipe: pipe_dir(run_dir, &card.uuid),
+            log: log_dir(run_dir, &card.uuid),
+            metrics: metrics.of_card(&card.uuid),
+            run_dir: run_dir.clone(),
+            card,
+            driver,
+            exclusive: config.exclusive,
+            largest_share: config.largest_share,
+            timing: config.timing,
+            readiness,
+            condition,
+        }
+    }
+
+    /// Until the stop.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let card = self.card.uuid.as_str();
+        let mut backoff = Backoff::new(self.timing.restart);
+        self.set_ready(None);
+        loop {
+            let start = Instant::now();
+            match self.run_once(&stop).await {
+                Ok(End::Stopped) => break,
+                Ok(End::Exited(status)) => {
+                    let log = logs::last_line(&self.log);
+                    tracing::warn!(card, %status, log, "the MPS control daemon ended");
+                }
+                Ok(End::Hung) => tracing::warn!(card, "the MPS control daemon hung; it was killed"),
+                Err(e) => tracing::warn!(card, "the MPS control daemon does not start: {e}"),
+            }
+            self.set_ready(None);
+            self.metrics.clients.set(0);
+            let wait = backoff.wait(start.elapsed());
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stop.cancelled() => break,
+            }
+            self.metrics.restarts.inc();
+        }
+        self.set_ready(None);
+        self.metrics.clients.set(0);
+        self.set_exclusive(false).await;
+    }
+
+    async fn run_once(&self, stop: &CancellationToken) -> Result<End, DriverError> {
+        let start = async {
+            let file_error = |e| DriverError::Io(format!("MPS of card {}", self.card.uuid), e);
+            self.end_leftover().await.map_err(file_error)?;
+            let errors = logs::open(&self.log).map_err(file_error)?;
+            self.set_exclusive(true).await;
+            let flag = self.control.multi_user_flag().await?;
+            if flag.is_none() {
+                let card = self.card.uuid.as_str();
+                tracing::warn!(
+                    card,
+                    "this driver's MPS serves one user at a time: containers of other users wait; \
+                     run them as the same user, or update the driver"
+                );
+            }
+            let mut command = self.control.daemon(flag.as_deref())?;
+            if self.largest_share < WHOLE {
+                // Clients may connect before the daemon is told its defaults.
+                let percent = percent(self.largest_share).to_string();
+                command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent);
+                if let Some(mib) = self.largest_memory_mib() {
+                    command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M"));
+                }
+            }
+            command.stdin(Stdio::null()).process_group(0);
+            command.stdout(errors.try_clone().map_err(file_error)?);
+            command.stderr(errors);
+            command.spawn().map_err(file_error)
+        };
+        let child = tokio::select! {
+            child = start => child?,
+            () = stop.cancelled() => return Ok(End::Stopped),
+        };
+        Ok(self.watch(child, stop).await)
+    }
+
+    async fn watch(&self, mut child: Child, stop: &CancellationToken) -> End {
+        let group = Group::of(&child);
+        let mut health = Health::default();
+        let mut defaults = self.largest_share >= WHOLE;
+        loop {
+            let pause = if health.answered() {
+                self.timing.check
+            } else {
+                self.timing.first_check
+            };
+            let check = async {
+                sleep(pause).await;
+                self.control.servers().await
+            };
+            let servers = tokio::select! {
+                status = child.wait() => {
+                    // Servers outlive a daemon that was killed.
+                    group.kill();
+                    self.lose(&health.end());
+                    return status.map_or(End::Hung, End::Exited);
+                }
+                () = stop.cancelled() => {
+                    self.quit(child, group).await;
+                    return End::Stopped;
+                }
+                servers = check => servers,
+            };
+            let card = self.card.uuid.as_str();
+            if let Err(e) = &servers {
+                tracing::debug!(card, "a check of the MPS control daemon failed: {e}");
+            }
+            let check = health.update(servers.ok());
+            self.lose(&check.lost);
+            if check.hangs {
+                group.kill();
+                _ = child.wait().await;
+                self.lose(&health.end());
+                return End::Hung;
+            }
+            if check.first {
+                tracing::info!(card, "the MPS control daemon answers");
+            }
+            if health.is_up() && !defaults {
+                defaults = self.set_defaults().await;
+            }
+            let ready = health.is_up() && defaults;
+            self.set_ready(child.id().filter(|_| ready));
+            let clients = health.clients().try_into();
+            self.metrics.clients.set(clients.unwrap_or(i64::MAX));
+            logs::bound(&self.log);
+        }
+    }
+
+    /// Ends what an earlier process left, and empties the pipe directory: the directory itself stays,
+    /// since containers have it mounted.
+    async fn end_leftover(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.pipe)?;
+        fs::create_dir_all(&self.log)?;
+        if self.pipe.join("control").exists() && self.control.quit().await.is_ok() {
+            let ends = async {
+                while self.control.servers().await.is_ok() {
+                    sleep(self.timing.first_check).await;
+                }
+            };
+            _ = timeout(self.timing.quit, ends).await;
+        }
+        for entry in fs::read_dir(&self.pipe)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                fs::remove_dir_all(path)?;
+            } else {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn quit(&self, mut child: Child, group: Group) {
+        let card = self.card.uuid.as_str();
+        let ends = async {
+            if let Err(e) = self.control.quit().await {
+                tracing::warn!(card, "the MPS control daemon does not quit: {e}");
+            }
+            _ = child.wait().await;
+        };
+        if timeout(self.timing.quit, ends).await.is_err() {
+            tracing::warn!(card, "the MPS control daemon did not quit; it is killed");
+        }
+        group.kill();
+        _ = child.wait().await;
+    }
+
+    /// Whether the limits of clients that set none are in force.
+    async fn set_defaults(&self) -> bool {
+        let memory = self.largest_memory_mib();
+        let percent = percent(self.largest_share);
+        let set = self.control.set_defaults(percent, memory).await;
+        if let Err(e) = &set {
+            let card = self.card.uuid.as_str();
+            tracing::warn!(card, "the largest share is not in force yet: {e}");
+        }
+        set.is_ok()
+    }
+
+    fn largest_memory_mib(&self) -> Option<u64> {
+        let bytes = self.card.memory_bytes?;
+        Some(memory_mib(bytes, self.largest_share))
+    }
+
+    async fn set_exclusive(&self, exclusive: bool) {
+        if !self.exclusive {
+            return;
+        }
+        let card = self.card.uuid.as_str();
+        if let Err(e) = smi::set_exclusive(&self.driver, card, exclusive).await {
+            tracing::warn!(card, exclusive, "the compute mode is not set: {e}");
+        }
+    }
+
+    fn set_ready(&self, daemon: Option<u32>) {
+        let card = self.card.uuid.as_str();
+        if let Err(e) = ready::set(&self.run_dir, card, daemon) {
+            tracing::warn!(
+                card,
+                "the agent does not learn of the MPS control daemon: {e}"
+            );
+        }
+        self.readiness.set(&self.condition, daemon.is_some());
+        self.metrics.up.set(daemon.is_some().into());
+    }
+
+    fn lose(&self, servers: &[Server]) {
+        for server in servers {
+            let clients = server.clients.len();
+            self.metrics.lost.inc_by(clients.try_into().unwrap_or(0));
+            tracing::warn!(
+                card = self.card.uuid,
+                server = server.pid,
+                clients = ?server.clients,
+                "an MPS server ended; its clients at the last check have lost their contexts, and \
+                 their containers must restart"
+            );
+        }
+    }
+}
+
+/// The processes of a daemon and its servers.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| id.try_into().ok());
+        Self(id.map(Pid::from_raw))
+    }
+
+    fn kill(&self) {
+        if let Some(group) = self.0 {
+            // An error says that all have ended.
+            _ = killpg(group, Signal::SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! The agent's own node: writes its cards there, reads its settings.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tautline_gpu_placement::node_inventory::INVENTORY_ANNOTATION;
+use tautline_runtime::{
+    api_call::within,
+    events::{EventNote, Events},
+    single_watch::watch_single,
+};
+use tokio::{sync::watch, time};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// The owner of what the agent writes, in `managedFields`.
+const MANAGER: &str = "tautline-gpu-agent";
+const LIMITS_LABEL: &str = "tautline.io/gpu-limits";
+/// GPU feature discovery sets it.
+const GFD_LABEL: &str = "nvidia.com/gfd.timestamp";
+const NVIDIA_RESOURCE: &str = "nvidia.com/gpu";
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Between two writes, so that a rival is not raced; after failures it grows to the longest.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const EVENT_QUIET: Duration = Duration::from_secs(3600);
+
+/// What the agent has to write; without cards, nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeEntries {
+    /// As GPU feature discovery would set them.
+    pub labels: BTreeMap<String, String>,
+    /// The inventory as JSON.
+    pub inventory: Option<String>,
+}
+
+/// What the agent reads on its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeFacts {
+    /// The label `tautline.io/gpu-limits`.
+    pub limits: Option<String>,
+    /// NVIDIA's device plugin offers cards: it owns them all.
+    pub nvidia_plugin: bool,
+}
+
+/// The parts of the node that matter here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    uid: String,
+    labels: BTreeMap<String, String>,
+    inventory: Option<String>,
+    /// Labels that the agent owns.
+    own_labels: BTreeSet<String>,
+    owns_inventory: bool,
+    facts: NodeFacts,
+}
+
+/// The agent's node.
+pub(crate) struct OwnNode {
+    pub client: Client,
+    pub name: String,
+    /// `None`: not known yet, and nothing is written.
+    pub entries: watch::Receiver<Option<Arc<NodeEntries>>>,
+    pub facts: watch::Sender<Option<NodeFacts>>,
+    pub events: Arc<Events>,
+    pub metrics: Metrics,
+}
+
+impl OwnNode {
+    /// Reads and writes the node until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let (seen, _) = watch::channel(None);
+        let api: Api<Node> = Api::all(self.client.clone());
+        let watched = watch_single(api.clone(), &self.name, stop.clone(), |node| {
+            see(&seen, node.as_ref());
+        });
+        tokio::join!(watched, self.follow(api, &seen, stop));
+    }
+
+    async fn follow(
+        &self,
+        api: Api<Node>,
+        seeing: &watch::Sender<Option<Seen>>,
+        stop: CancellationToken,
+    ) {
+        let mut seen = seeing.subscribe();
+        let mut entries = self.entries.clone();
+        let mut wait = WAITS.0;
+        loop {
+            let node = seen.borrow_and_update().clone();
+            let wanted = entries.borrow_and_update().clone();
+            if let Some(node) = &node {
+                self.tell(node);
+            }
+            let patch = node.zip(wanted).and_then(|(node, w)| plan(&node, &w));
+            if let Some(patch) = patch {
+                let params = PatchParams::apply(MANAGER).force();
+                let patch = Patch::Apply(with_name(patch, &self.name));
+                let written = api.patch(&self.name, &params, &patch);
+                wait = match within(DEADLINE, written).await {
+                    Ok(node) => {
+                        see(seeing, Some(&node));
+                        WAITS.0
+                    }
+                    Err(error) => {
+                        tracing::warn!(node = self.name, %error, "the node's cards are not written");
+                        self.metrics.node_failures.inc();
+                        (wait * 2).min(WAITS.1)
+                    }
+                };
+                // Then the node is looked at again, changed or not.
+                tokio::select! {
+                    () = time::sleep(wait) => continue,
+                    () = stop.cancelled() => return,
+                }
+            }
+            tokio::select! {
+                changed = seen.changed() => if changed.is_err() { return },
+                changed = entries.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    fn tell(&self, node: &Seen) {
+        let turned = self.facts.send_if_modified(|facts| {
+            let changed = facts.as_ref() != Some(&node.facts);
+            *facts = Some(node.facts.clone());
+            changed
+        });
+        if !turned || !node.facts.nvidia_plugin {
+            return;
+        }
+        tracing::warn!(
+            node = self.name,
+            "NVIDIA's device plugin owns the cards: the agent gives out none"
+        );
+        let note = || EventNote {
+            regarding: ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Node".to_owned()),
+                name: Some(self.name.clone()),
+                uid: Some(node.uid.clone()),
+                ..ObjectReference::default()
+            },
+            secondary: None,
+            warning: true,
+            reason: "GpuOwnedByNvidiaPlugin".to_owned(),
+            action: "Withdraw",
+            text: format!(
+                "{NVIDIA_RESOURCE} is allocatable, so NVIDIA's device plugin owns the cards and \
+                 the agent gives out none; take that plugin off the node, or the agent"
+            ),
+        };
+        self.events
+            .publish_once(MANAGER.to_owned(), EVENT_QUIET, || Some(note()));
+    }
+}
+
+fn see(seen: &watch::Sender<Option<Seen>>, node: Option<&Node>) {
+    let now = node.map(read);
+    seen.send_if_modified(|before| {
+        let changed = *before != now;
+        *before = now;
+        changed
+    });
+}
+
+fn read(node: &Node) -> Seen {
+    let own = own_fields(node);
+    let names = |of: &str| {
+        let fields = own.get(of).and_then(Value::as_object).into_iter().flatten();
+        fields.filter_map(|(key, _)| key.strip_prefix("f:").map(str::to_owned))
+    };
+    let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
+    let nvidia = allocatable.and_then(|resources| resources.get(NVIDIA_RESOURCE));
+    let ours = |key: &str| key.starts_with("nvidia.com/") || key.starts_with("tautline.io/");
+    let labels = node.labels().iter().filter(|(key, _)| ours(key));
+    Seen {
+        uid: node.uid().unwrap_or_default(),
+        labels: labels.map(|(k, v)| (k.clone(), v.clone())).collect(),
+        inventory: node.annotations().get(INVENTORY_ANNOTATION).cloned(),
+        own_labels: names("f:labels").collect(),
+        owns_inventory: names("f:annotations").any(|name| name == INVENTORY_ANNOTATION),
+        facts: NodeFacts {
+            limits: node.labels().get(LIMITS_LABEL).cloned(),
+            nvidia_plugin: nvidia.is_some_and(|count| count.0 != "0"),
+        },
+    }
+}
+
+/// `f:labels` and `f:annotations` that the agent applied.
+fn own_fields(node: &Node) -> Value {
+    let managers = node.managed_fields().iter();
+    let mut own = managers.filter(|entry| {
+        entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
+    });
+    let fields = own.find_map(|entry| entry.fields_v1.as_ref());
+    let metadata = fields.and_then(|fields| fields.0.get("f:metadata"));
+    metadata.cloned().unwrap_or_default()
+}
+
+/// The patch that the node needs; `None`: it has all. What it leaves out of the agent's own is
+/// removed. A label that somebody else has set stays as it is.
+fn plan(node: &Seen, wanted: &NodeEntries) -> Option<Value> {
+    let discovered = node.labels.contains_key(GFD_LABEL);
+    let mut labels = wanted.labels.clone();
+    labels.retain(|key, value| {
+        let free = |now| now == value || node.own_labels.contains(key);
+        !discovered && node.labels.get(key).is_none_or(free)
+    });
+    let has_labels = labels
+        .iter()
+        .all(|(key, value)| node.own_labels.contains(key) && node.labels.get(key) == Some(value))
+        && node.own_labels.iter().all(|key| labels.contains_key(key));
+    let has_inventory = match &wanted.inventory {
+        Some(_) => node.owns_inventory && node.inventory == wanted.inventory,
+        None => !node.owns_inventory,
+    };
+    if has_labels && has_inventory {
+        return None;
+    }
+    let mut annotations = BTreeMap::new();
+    if let Some(inventory) = &wanted.inventory {
+        annotations.insert(INVENTORY_ANNOTATION, inventory);
+    }
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        // Of another node with the same name, nothing is written.
+        "metadata": {"uid": node.uid, "labels": labels, "annotations": annotations},
+    }))
+}
+
+fn with_name(mut patch: Value, name: &str) -> Value {
+    patch["metadata"]["name"] = name.into();
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted() -> NodeEntries {
+        NodeEntries {
+            labels: [
+                ("nvidia.com/gpu.count", "8"),
+                ("nvidia.com/gpu.product", "NVIDIA-H200"),
+            ]
+            .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            .into(),
+            inventory: Some("{}".to_owned()),
+        }
+    }
+
+    /// A node as the API server has it after the agent's patch, and with `others`' labels.
+    fn node(own: Option<&Value>, others: &[(&str, &str)]) -> Node {
+        let mut node = json!({
+            "metadata": {"name": "n1", "uid": "u", "labels": {}, "annotations": {}},
+            "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "0"}},
+        });
+        for (key, value) in others {
+            node["metadata"]["labels"][key] = (*value).into();
+        }
+        if let Some(patch) = own {
+            let mut fields = json!({});
+            for part in ["labels", "annotations"] {
+                for (key, value) in patch["metadata"][part].as_object().unwrap() {
+                    node["metadata"][part][key] = value.clone();
+                    fields[format!("f:{part}")][format!("f:{key}")] = json!({});
+                }
+            }
+            node["metadata"]["managedFields"] = json!([
+                {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {}}},
+                {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:metadata": fields}},
+            ]);
+        }
+        serde_json::from_value(node).unwrap()
+    }
+
+    fn patch_of(node: &Node, wanted: &NodeEntries) -> Option<Value> {
+        plan(&read(node), wanted)
+    }
+
+    #[test]
+    fn patch_has_all_once() {
+        let patch = patch_of(&node(None, &[]), &wanted()).unwrap();
+        assert_eq!(patch["metadata"]["uid"], "u");
+        assert_eq!(patch["metadata"]["labels"], json!(wanted().labels));
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({INVENTORY_ANNOTATION: "{}"})
+        );
+        assert_eq!(patch_of(&node(Some(&patch), &[]), &wanted()), None);
+    }
+
+    #[test]
+    fn what_somebody_removed_or_changed_is_written_again() {
+        let patch = patch_of(&node(None, &[]), &wanted()).unwrap();
+        let mut less = node(Some(&patch), &[]);
+        less.labels_mut().remove("nvidia.com/gpu.count");
+        assert!(patch_of(&less, &wanted()).is_some());
+        let mut changed = node(Some(&patch), &[]);
+        changed.annotations_mut().clear();
+        assert!(patch_of(&changed, &wanted()).is_some());
+    }
+
+    #[test]
+    fn labels_of_others_stay() {
+        let other = node(None, &[("nvidia.com/gpu.product", "Mine")]);
+        let patch = patch_of(&other, &wanted()).unwrap();
+        assert_eq!(
+            patch["metadata"]["labels"],
+            json!({"nvidia.com/gpu.count": "8"})
+        );
+        let after = node(Some(&patch), &[("nvidia.com/gpu.product", "Mine")]);
+        assert_eq!(patch_of(&after, &wanted()), None);
+    }
+
+    #[test]
+    fn feature_discovery_takes_the_labels_over() {
+        let patch = patch_of(&node(None, &[]), &wanted()).unwrap();
+        let taken = node(Some(&patch), &[(GFD_LABEL, "1700000000")]);
+        let patch = patch_of(&taken, &wanted()).unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({}));
+        assert_eq!(
+            patch["metadata"]["annotations"],
+            json!({INVENTORY_ANNOTATION: "{}"})
+        );
+        let after = node(Some(&patch), &[(GFD_LABEL, "1700000000")]);
+        assert_eq!(patch_of(&after, &wanted()), None);
+    }
+
+    #[test]
+    fn without_cards_all_is_removed() {
+        let none = NodeEntries::default();
+        assert_eq!(patch_of(&node(None, &[]), &none), None);
+        let patch = patch_of(&node(None, &[]), &wanted()).unwrap();
+        let patch = patch_of(&node(Some(&patch), &[]), &none).unwrap();
+        assert_eq!(patch["metadata"]["labels"], json!({}));
+        assert_eq!(patch["metadata"]["annotations"], json!({}));
+        assert_eq!(patch_of(&node(Some(&patch), &[]), &none), None);
+    }
+
+    #[test]
+    fn facts_are_the_label_and_nvidias_resource() {
+        let labelled = node(None, &[(LIMITS_LABEL, "mps")]);
+        let facts = read(&labelled).facts;
+        assert_eq!(facts.limits.as_deref(), Some("mps"));
+        assert!(!facts.nvidia_plugin);
+        let mut owned = labelled;
+        let status = owned.status.as_mut().unwrap();
+        let allocatable = status.allocatable.as_mut().unwrap();
+        allocatable.get_mut(NVIDIA_RESOURCE).unwrap().0 = "8".to_owned();
+        assert!(read(&owned).facts.nvidia_plugin);
+    }
+}

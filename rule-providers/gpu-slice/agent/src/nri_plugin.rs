@@ -1,0 +1,286 @@
+//! The plugin that the container runtime calls before it creates a container.
+
+mod adjust;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use tautline_gpu_placement::device_annotation::{self, CardShare};
+use tautline_nri::{
+    Identity, Plugin, Request,
+    messages::{Container, ContainerAdjustment, ContainerState, PodSandbox},
+};
+use tautline_runtime::backoff::WatchBackoff;
+use tokio::{net::UnixStream, sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    device_plugin::PodRef,
+    giver::Giver,
+    injection::{Injection, VISIBLE, VOID},
+    metrics::{Metrics, Way},
+    occupancy::{Held, Occupant},
+};
+
+const IDENTITY: Identity = Identity {
+    name: "tautline-gpu",
+    // Late, so that what other plugins set is seen.
+    index: "90",
+};
+/// On a container: the cards that its pod's record gave it. It outlives the pod's object.
+const HELD_ANNOTATION: &str = "tautline.io/gpu-held";
+/// The runtime creates no other container meanwhile. The kubelet has called PreStartContainer
+/// before, which waits longer and holds up nobody.
+const WAIT: Duration = Duration::from_secs(1);
+const CONNECT: Duration = Duration::from_secs(2);
+/// A connection that lasted so long was a good one.
+const LASTING: Duration = Duration::from_secs(10);
+/// How long the plugin waits for the pods and cards of the node before it attaches.
+const START: Duration = Duration::from_secs(10);
+
+/// Gives cards to containers, and keeps them from those that ask for none.
+pub(crate) struct NriPlugin {
+    pub giver: Arc<Giver>,
+    /// Namespaces whose containers keep what their image or spec says in `NVIDIA_VISIBLE_DEVICES`.
+    pub exempt: HashSet<String>,
+    /// Where the host's files are.
+    pub driver_root: PathBuf,
+    /// Whether the runtime calls the plugin.
+    pub attached: watch::Sender<bool>,
+    pub metrics: Metrics,
+}
+
+/// Connects to the runtime's socket, again and again, until `stop`.
+pub(crate) async fn run(plugin: Arc<NriPlugin>, socket: &Path, stop: CancellationToken) {
+    let work = async {
+        plugin.wait_ready().await;
+        let mut backoff = WatchBackoff::default();
+        let mut last = String::new();
+        loop {
+            let begun = Instant::now();
+            let error = serve(&plugin, socket).await;
+            let was_attached = plugin.attach(false);
+            // A runtime without NRI has no socket: said once.
+            if was_attached || error != last {
+                tracing::info!(socket = %socket.display(), error, "NRI is not attached");
+            }
+            last = error;
+            if begun.elapsed() > LASTING {
+                kube_runtime::utils::Backoff::reset(&mut backoff);
+            }
+            let wait = backoff.next().unwrap_or(LASTING);
+            tokio::time::sleep(wait).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+    plugin.attach(false);
+}
+
+/// Serves one connection; returns why it ended.
+async fn serve(plugin: &Arc<NriPlugin>, socket: &Path) -> String {
+    let stream = match tokio::time::timeout(CONNECT, UnixStream::connect(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return error.to_string(),
+        Err(_) => return "the runtime does not accept connections".to_owned(),
+    };
+    match tautline_nri::serve(stream, &IDENTITY, Arc::clone(plugin)).await {
+        Ok(()) => "the runtime closed the connection".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+impl NriPlugin {
+    /// Containers that start earlier would be refused, or get what their image says.
+    async fn wait_ready(&self) {
+        let deadline = Instant::now() + START;
+        if !self.giver.pods.wait_synced(deadline).await {
+            tracing::warn!("the pods of the node are not known yet");
+        }
+        let mut inventory = self.giver.inventory.clone();
+        let cards = inventory.wait_for(|inventory| !inventory.cards.is_empty());
+        _ = tokio::time::timeout_at(deadline, cards).await;
+    }
+
+    /// Returns whether it was attached.
+    fn attach(&self, attached: bool) -> bool {
+        self.metrics.nri.set(i64::from(attached));
+        self.attached.send_replace(attached)
+    }
+
+    async fn adjust(&self, request: Request) -> Result<ContainerAdjustment, String> {
+        let Request {
+            pod,
+            container,
+            deadline,
+        } = request;
+        let deadline = deadline.min(Instant::now() + WAIT);
+        let known = self.giver.pods.by_uid(&pod.uid);
+        let known = known.as_deref().and_then(|p| p.container(&container.name));
+        if known.is_some_and(|c| c.asks.any()) {
+            return self.give(&pod, &container, deadline).await;
+        }
+        if self.sees_cards(&pod, &container)
+            && !self.asks_nvidia(&pod, &container, deadline).await?
+        {
+            let env = BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]);
+            let injection = Injection {
+                env,
+                ..Injection::default()
+            };
+            return self.adjustment(&pod, &container, &injection);
+        }
+        Ok(ContainerAdjustment::default())
+    }
+
+    async fn give(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        deadline: Instant,
+    ) -> Result<ContainerAdjustment, String> {
+        let begun = Instant::now();
+        let by_uid = PodRef::Uid(pod.uid.clone());
+        let given = self.giver.give_until(&by_uid, &container.name, deadline);
+        let gift = given.await.map_err(|refusal| {
+            let (reason, text) = (refusal.reason, refusal.text);
+            self.metrics.refused(Way::Nri, reason, begun.elapsed());
+            tracing::info!(reason, text, "a container is refused");
+            text
+        })?;
+        let mut adjustment = self
+            .adjustment(pod, container, &gift.injection)
+            .inspect_err(|_| {
+                self.metrics
+                    .refused(Way::Nri, "NoAdjustment", begun.elapsed())
+            })?;
+        let held = format_held(&gift.occupant.held);
+        adjustment
+            .annotations
+            .insert(HELD_ANNOTATION.to_owned(), held);
+        self.giver
+            .occupancy
+            .lock()
+            .hold(&container.id, gift.occupant);
+        self.metrics.given(Way::Nri, begun.elapsed());
+        Ok(adjustment)
+    }
+
+    fn adjustment(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        injection: &Injection,
+    ) -> Result<ContainerAdjustment, String> {
+        let read_node = |path: &str| adjust::read_node(&self.driver_root, path);
+        let made = adjust::check_env(&container.env, injection)
+            .and_then(|()| adjust::adjustment(injection, read_node));
+        made.map_err(|why| {
+            format!(
+                "container {} of pod {}/{} gets no card of node {}: {why}",
+                container.name, pod.namespace, pod.name, self.giver.node
+            )
+        })
+    }
+
+    /// Whether NVIDIA's runtime would show the container cards that the agent gives out.
+    fn sees_cards(&self, pod: &PodSandbox, container: &Container) -> bool {
+        let mut env = container.env.iter().filter_map(|pair| pair.split_once('='));
+        env.any(|(key, value)| key == VISIBLE && !matches!(value, "" | "none" | VOID))
+            && !self.exempt.contains(&pod.namespace)
+            && !self.giver.inventory.borrow().cards.is_empty()
+    }
+
+    async fn asks_nvidia(
+        &self,
+        pod: &PodSandbox,
+        container: &Container,
+        deadline: Instant,
+    ) -> Result<bool, String> {
+        let by_uid = PodRef::Uid(pod.uid.clone());
+        let known = self.giver.pods.wait_for(&by_uid, deadline, |_| true).await;
+        let Some(known) = known else {
+            return Err(format!(
+                "container {} of pod {}/{} sets {VISIBLE}, and the agent on node {} does not see \
+                 the pod: the kubelet tries again; if this lasts, look for errors of its watch in \
+                 the agent's log, or exempt the namespace (--exempt-namespace)",
+                container.name, pod.namespace, pod.name, self.giver.node
+            ));
+        };
+        Ok(known.container(&container.name).is_some_and(|c| c.nvidia))
+    }
+
+    /// What a container that was there before the agent holds.
+    fn occupant(&self, pod: &PodSandbox, container: &Container) -> Option<Occupant> {
+        if let Some(text) = container.annotations.get(HELD_ANNOTATION) {
+            return Some(Occupant {
+                uid: pod.uid.as_str().into(),
+                name: format!("{}/{}", pod.namespace, pod.name),
+                held: parse_held(text)?,
+            });
+        }
+        let known = self.giver.pods.by_uid(&pod.uid)?;
+        let asks = known.container(&container.name)?.asks.any();
+        let inventory = self.giver.inventory.borrow();
+        asks.then(|| self.giver.occupant(&known, &inventory))
+            .flatten()
+    }
+}
+
+impl Plugin for NriPlugin {
+    fn configured(&self, runtime: &str, version: &str, request_timeout: Duration) {
+        tracing::info!(runtime, version, ?request_timeout, "NRI is attached");
+    }
+
+    fn synchronize(&self, pods: Vec<PodSandbox>, containers: Vec<Container>) {
+        let pods: BTreeMap<&str, &PodSandbox> = pods.iter().map(|p| (p.id.as_str(), p)).collect();
+        let alive = |c: &&Container| !matches!(c.state(), ContainerState::ContainerStopped);
+        let held = containers.iter().filter(alive).filter_map(|container| {
+            let pod = pods.get(container.pod_sandbox_id.as_str())?;
+            Some((container.id.as_str(), self.occupant(pod, container)?))
+        });
+        let held: Vec<(&str, Occupant)> = held.collect();
+        tracing::debug!(containers = held.len(), "containers that hold cards");
+        let mut occupancy = self.giver.occupancy.lock();
+        occupancy.clear();
+        for (id, occupant) in held {
+            occupancy.hold(id, occupant);
+        }
+        drop(occupancy);
+        self.attach(true);
+    }
+
+    async fn create_container(&self, request: Request) -> Result<ContainerAdjustment, String> {
+        self.adjust(request).await
+    }
+
+    fn container_ended(&self, _: PodSandbox, container: Container) {
+        self.giver.occupancy.lock().release(&container.id);
+    }
+
+    fn pod_ended(&self, pod: PodSandbox) {
+        self.giver.occupancy.lock().release_pod(&pod.uid);
+    }
+}
+
+fn format_held(held: &[Held]) -> String {
+    let shares = held.iter().map(|(card, milli)| CardShare {
+        card: card.as_str().into(),
+        milli: *milli,
+    });
+    device_annotation::format(&shares.collect::<Vec<_>>())
+}
+
+fn parse_held(text: &str) -> Option<Vec<Held>> {
+    let shares = device_annotation::parse(text, tautline_gpu_placement::shape::CARD).ok()?;
+    let shares = shares.into_iter();
+    Some(shares.map(|s| (s.card.into_string(), s.milli)).collect())
+}

@@ -1,0 +1,294 @@
+//! Containers that the runtime creates, and what they get.
+
+use std::fs;
+
+use parking_lot::Mutex;
+use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
+use tautline_runtime::events::Events;
+
+use super::*;
+use crate::{
+    cdi::CardSpecs,
+    limits::LimitEdits,
+    occupancy::Occupancy,
+    pods::{Asks, ContainerEntry, PodEntry, Pods},
+};
+
+struct World {
+    plugin: NriPlugin,
+    pods: Arc<Pods>,
+    cdi: tempfile::TempDir,
+    _inventory: watch::Sender<Arc<NodeInventory>>,
+}
+
+fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
+    let cards = (0..4).map(|index| InventoryCard {
+        uuid: format!("GPU-{index}"),
+        index,
+        memory_bytes: 80 << 30,
+        fault: (index == 3).then(|| "Xid79".to_owned()),
+        ..InventoryCard::default()
+    });
+    let inventory = NodeInventory {
+        cards: cards.collect(),
+        ..NodeInventory::default()
+    };
+    let (sender, receiver) = watch::channel(Arc::new(inventory));
+    let pods = Pods::of(pods);
+    let cdi = tempfile::tempdir().unwrap();
+    let giver = Giver {
+        node: "n7".to_owned(),
+        pods: Arc::clone(&pods),
+        inventory: receiver,
+        specs: Arc::new(CardSpecs::new(vec![cdi.path().to_owned()])),
+        limits: Box::new(|_| Ok(LimitEdits::default())),
+        events: Events::new().0,
+        occupancy: Mutex::new(Occupancy::default()),
+    };
+    let plugin = NriPlugin {
+        giver: Arc::new(giver),
+        exempt: HashSet::from(["gpu-system".to_owned()]),
+        driver_root: "/".into(),
+        attached: watch::Sender::new(false),
+        metrics: Metrics::default(),
+    };
+    World {
+        plugin,
+        pods,
+        cdi,
+        _inventory: sender,
+    }
+}
+
+fn entry(uid: &str, record: Option<&str>, milli: u32) -> PodEntry {
+    PodEntry {
+        uid: uid.into(),
+        api_uid: uid.into(),
+        namespace: "shop".into(),
+        name: uid.into(),
+        record: record.map(Arc::from),
+        containers: [
+            ContainerEntry {
+                name: "app".into(),
+                asks: Asks { milli, gib: 0 },
+                ..ContainerEntry::default()
+            },
+            ContainerEntry {
+                name: "log".into(),
+                ..ContainerEntry::default()
+            },
+            ContainerEntry {
+                name: "mig".into(),
+                nvidia: true,
+                ..ContainerEntry::default()
+            },
+        ]
+        .into(),
+        ..PodEntry::default()
+    }
+}
+
+fn sandbox(uid: &str) -> PodSandbox {
+    PodSandbox {
+        id: format!("s-{uid}"),
+        uid: uid.to_owned(),
+        name: uid.to_owned(),
+        namespace: "shop".to_owned(),
+    }
+}
+
+fn container(uid: &str, name: &str) -> Container {
+    Container {
+        id: format!("c-{uid}-{name}"),
+        pod_sandbox_id: format!("s-{uid}"),
+        name: name.to_owned(),
+        env: vec!["NVIDIA_VISIBLE_DEVICES=all".to_owned()],
+        ..Container::default()
+    }
+}
+
+impl World {
+    async fn create(&self, uid: &str, name: &str) -> Result<ContainerAdjustment, String> {
+        let request = Request {
+            pod: sandbox(uid),
+            container: container(uid, name),
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        self.plugin.create_container(request).await
+    }
+
+    /// The variable, or why there is none.
+    async fn visible(&self, uid: &str, name: &str) -> String {
+        match self.create(uid, name).await {
+            Ok(adjust) => {
+                let visible = adjust.env.into_iter().find(|e| e.key == VISIBLE);
+                visible.map_or("untouched".to_owned(), |e| e.value)
+            }
+            Err(error) => error,
+        }
+    }
+}
+
+#[tokio::test]
+async fn containers_get_the_cards_of_the_record_and_no_others() {
+    let world = world([entry("a", Some("GPU-1:1000,2:500"), 1500)]);
+    let adjust = world.create("a", "app").await.unwrap();
+    assert_eq!(adjust.env[0].value, "GPU-1,GPU-2");
+    assert_eq!(adjust.annotations[HELD_ANNOTATION], "GPU-1:1000,GPU-2:500");
+    assert_eq!(world.visible("a", "log").await, "void");
+    assert_eq!(world.visible("a", "mig").await, "untouched");
+}
+
+#[tokio::test]
+async fn a_variable_that_comes_twice_is_refused() {
+    let world = world([entry("a", Some("GPU-1:250"), 250)]);
+    for name in ["app", "log"] {
+        let mut twice = container("a", name);
+        twice
+            .env
+            .insert(0, "NVIDIA_VISIBLE_DEVICES=void".to_owned());
+        let request = Request {
+            pod: sandbox("a"),
+            container: twice,
+            deadline: Instant::now() + Duration::from_secs(60),
+        };
+        let error = world.plugin.create_container(request).await.unwrap_err();
+        assert!(error.contains("NVIDIA_VISIBLE_DEVICES twice"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn cdi_devices_replace_the_variable() {
+    let world = world([entry("a", Some("GPU-1:250"), 250)]);
+    let spec = r#"{"kind": "nvidia.com/gpu", "devices": [{"name": "GPU-1", "containerEdits":
+        {"deviceNodes": [{"path": "/dev/nvidia1", "hostPath": "/dev/null"}]}}]}"#;
+    fs::write(world.cdi.path().join("nvidia.json"), spec).unwrap();
+    let adjust = world.create("a", "app").await.unwrap();
+    assert_eq!(adjust.env[0].value, "void");
+    let devices = adjust.linux.unwrap().devices;
+    assert_eq!((&*devices[0].path, devices[0].major), ("/dev/nvidia1", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_name_pod_container_card_node_and_mend() {
+    let world = world([
+        entry("none", None, 250),
+        entry("far", Some("GPU-9:250"), 250),
+        entry("ill", Some("GPU-3:250"), 250),
+    ]);
+    for (uid, text) in [
+        ("none", "the pod has no annotation tautline.io/gpu-devices"),
+        (
+            "far",
+            "names card GPU-9, which the node does not have; delete the pod",
+        ),
+        ("ill", "card GPU-3 is unhealthy: Xid79; repair the card"),
+        (
+            "unseen",
+            "sets NVIDIA_VISIBLE_DEVICES, and the agent on node n7 does not see the pod",
+        ),
+    ] {
+        let begun = Instant::now();
+        let error = world.create(uid, "app").await.unwrap_err();
+        let who = format!("container app of pod shop/{uid}");
+        assert!(error.contains(&who) && error.contains("node n7"), "{error}");
+        assert!(error.contains(text), "{error}");
+        assert!(begun.elapsed() <= WAIT, "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_comes_late_is_awaited() {
+    let world = world([entry("a", None, 250)]);
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.pods.put(entry("a", Some("GPU-2:250"), 250));
+    };
+    let (visible, ()) = tokio::join!(world.visible("a", "app"), late);
+    assert_eq!(visible, "GPU-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_card_is_not_given_while_others_run_on_it() {
+    let world = world([
+        entry("a", Some("GPU-0:600"), 600),
+        entry("b", Some("GPU-0:600"), 600),
+        entry("c", Some("GPU-0:400"), 400),
+    ]);
+    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    let error = world.visible("b", "app").await;
+    let part = "card GPU-0 has 400 of 1000 thousandths free, as containers of shop/a still run";
+    assert!(error.contains(part), "{error}");
+    assert_eq!(world.visible("c", "app").await, "GPU-0");
+    // A container that starts again holds its card already.
+    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    let plugin = &world.plugin;
+    plugin.container_ended(sandbox("a"), container("a", "app"));
+    plugin.pod_ended(sandbox("c"));
+    assert_eq!(world.visible("b", "app").await, "GPU-0");
+}
+
+#[tokio::test(start_paused = true)]
+async fn synchronize_knows_running_containers() {
+    let world = world([
+        entry("a", Some("GPU-0:600"), 600),
+        entry("b", Some("GPU-0:600"), 600),
+        entry("c", Some("GPU-1:600"), 600),
+    ]);
+    let mut gone = container("gone", "app");
+    gone.annotations
+        .insert(HELD_ANNOTATION.to_owned(), "GPU-1:1000".to_owned());
+    let mut stopped = container("a", "app");
+    stopped.set_state(ContainerState::ContainerStopped);
+    let pods = ["a", "b", "gone"].map(sandbox).to_vec();
+    let running = vec![container("a", "app"), container("a", "log"), gone.clone()];
+    world.plugin.synchronize(pods.clone(), running);
+    assert!(*world.plugin.attached.borrow());
+    assert!(world.visible("b", "app").await.contains("shop/a still run"));
+    assert!(
+        world
+            .visible("c", "app")
+            .await
+            .contains("shop/gone still run")
+    );
+    world.plugin.synchronize(pods, vec![stopped]);
+    assert_eq!(world.visible("b", "app").await, "GPU-0");
+    assert_eq!(world.visible("c", "app").await, "GPU-1");
+}
+
+#[tokio::test]
+async fn exempt_namespaces_and_nodes_without_cards_keep_the_variable() {
+    let world = world([entry("a", None, 250)]);
+    let request = |namespace: &str| Request {
+        pod: PodSandbox {
+            namespace: namespace.to_owned(),
+            ..sandbox("dcgm")
+        },
+        container: container("dcgm", "exporter"),
+        deadline: Instant::now() + Duration::from_secs(1),
+    };
+    let exempt = world.plugin.create_container(request("gpu-system")).await;
+    assert_eq!(exempt, Ok(ContainerAdjustment::default()));
+    world._inventory.send_replace(Arc::default());
+    let idle = world.plugin.create_container(request("shop")).await;
+    assert_eq!(idle, Ok(ContainerAdjustment::default()));
+}
+
+#[tokio::test]
+async fn run_connects_again_and_stops() {
+    let world = world([]);
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("nri.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let stop = CancellationToken::new();
+    let plugin = Arc::new(world.plugin);
+    let (running, path) = (stop.clone(), socket.clone());
+    let task = tokio::spawn(async move { run(plugin, &path, running).await });
+    for _ in 0..2 {
+        let accepted = tokio::time::timeout(Duration::from_secs(30), listener.accept()).await;
+        drop(accepted.unwrap().unwrap());
+    }
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(30), task).await;
+    ended.unwrap().unwrap();
+}

@@ -1,0 +1,142 @@
+//! Which pods hold cards by running containers, as the container runtime tells. Pure.
+
+use std::{collections::HashMap, sync::Arc};
+
+use tautline_gpu_placement::shape::CARD;
+
+/// The part of a card, by UUID, that a pod's record gives.
+pub(crate) type Held = (String, u16);
+
+/// A pod that holds cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Occupant {
+    pub uid: Arc<str>,
+    /// `NAMESPACE/NAME`.
+    pub name: String,
+    /// All that the record gives: one running container holds it for the others.
+    pub held: Vec<Held>,
+}
+
+/// Holders by id of the container that holds.
+#[derive(Debug, Default)]
+pub(crate) struct Occupancy(HashMap<String, Occupant>);
+
+impl Occupancy {
+    pub fn hold(&mut self, container_id: &str, occupant: Occupant) {
+        self.0.insert(container_id.to_owned(), occupant);
+    }
+
+    pub fn release(&mut self, container_id: &str) {
+        self.0.remove(container_id);
+    }
+
+    pub fn release_pod(&mut self, uid: &str) {
+        self.0.retain(|_, occupant| *occupant.uid != *uid);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// In no order; a pod once for each container.
+    pub fn occupants(&self) -> impl Iterator<Item = &Occupant> {
+        self.0.values()
+    }
+}
+
+/// A card that others hold so much of that a pod's part does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("card {card} has {free} of 1000 thousandths free, as containers of {occupants} still run")]
+pub(crate) struct Occupied {
+    card: String,
+    free: u16,
+    occupants: String,
+}
+
+/// Whether a pod's parts fit beside what others hold. Several occupants may be of one pod.
+pub(crate) fn fits(uid: &str, wanted: &[Held], occupants: &[Occupant]) -> Result<(), Occupied> {
+    let mut others: HashMap<&str, &Occupant> = HashMap::new();
+    for occupant in occupants.iter().filter(|occupant| *occupant.uid != *uid) {
+        others.insert(&occupant.uid, occupant);
+    }
+    for (card, milli) in wanted {
+        let on_card = others.values().filter_map(|occupant| {
+            let held = occupant.held.iter().find(|(held, _)| held == card)?;
+            Some((occupant.name.as_str(), u32::from(held.1)))
+        });
+        let mut on_card: Vec<(&str, u32)> = on_card.collect();
+        let used: u32 = on_card.iter().map(|(_, milli)| milli).sum();
+        if used + u32::from(*milli) > u32::from(CARD) {
+            on_card.sort_unstable();
+            let names: Vec<&str> = on_card.iter().map(|(name, _)| *name).collect();
+            return Err(Occupied {
+                card: card.clone(),
+                free: CARD.saturating_sub(u16::try_from(used).unwrap_or(CARD)),
+                occupants: names.join(", "),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn occupant(uid: &str, card: u8, milli: u16) -> Occupant {
+        Occupant {
+            uid: uid.into(),
+            name: format!("shop/{uid}"),
+            held: vec![(format!("GPU-{card}"), milli)],
+        }
+    }
+
+    #[test]
+    fn a_pod_counts_once_and_until_its_last_container_ends() {
+        let mut occupancy = Occupancy::default();
+        occupancy.hold("c1", occupant("a", 0, 600));
+        occupancy.hold("c2", occupant("a", 0, 600));
+        let fits = |occupancy: &Occupancy, uid: &str, milli| {
+            let occupants: Vec<Occupant> = occupancy.occupants().cloned().collect();
+            fits(uid, &[("GPU-0".to_owned(), milli)], &occupants)
+        };
+        assert_eq!(fits(&occupancy, "b", 400), Ok(()));
+        assert_eq!(fits(&occupancy, "a", 600), Ok(()));
+        let error = fits(&occupancy, "b", 401).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "card GPU-0 has 400 of 1000 thousandths free, as containers of shop/a still run"
+        );
+        occupancy.release("c1");
+        assert!(fits(&occupancy, "b", 1000).is_err());
+        occupancy.release_pod("a");
+        assert_eq!(fits(&occupancy, "b", 1000), Ok(()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_card_is_ever_given_twice(
+            starts in prop::collection::vec((0usize..12, 0u8..3, 1u16..=1000, any::<bool>()), 0..40),
+        ) {
+            let mut occupancy = Occupancy::default();
+            for (pod, card, milli, ends) in starts {
+                let (uid, id) = (format!("p{pod}"), format!("c{pod}"));
+                let new = occupant(&uid, card, milli);
+                let occupants: Vec<Occupant> = occupancy.occupants().cloned().collect();
+                if ends {
+                    occupancy.release(&id);
+                } else if fits(&uid, &new.held, &occupants).is_ok() {
+                    occupancy.hold(&id, new);
+                }
+                for card in 0..3 {
+                    let card = format!("GPU-{card}");
+                    let all = occupancy.occupants().flat_map(|h| &h.held);
+                    let used: u32 = all.filter(|(c, _)| *c == card).map(|(_, m)| u32::from(*m)).sum();
+                    prop_assert!(used <= 1000);
+                }
+            }
+        }
+    }
+}

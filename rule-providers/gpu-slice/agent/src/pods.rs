@@ -1,0 +1,255 @@
+//! The pods of this node, kept by a watch.
+
+mod entry;
+
+use std::{collections::HashMap, sync::Arc};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use kube_runtime::{
+    WatchStreamExt,
+    watcher::{self, Event, watcher},
+};
+use parking_lot::RwLock;
+use tautline_runtime::backoff::WatchBackoff;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use entry::{Asks, ContainerEntry, Kind, PodEntry};
+
+use crate::device_plugin::PodRef;
+
+/// The pods of this node.
+#[derive(Debug)]
+pub(crate) struct Pods {
+    known: RwLock<Known>,
+    /// Grows with each change.
+    version: watch::Sender<u64>,
+    synced: watch::Sender<bool>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By the API server's UID.
+    pods: HashMap<Arc<str>, Arc<PodEntry>>,
+    /// The list of a watch that starts.
+    fresh: Option<HashMap<Arc<str>, Arc<PodEntry>>>,
+}
+
+impl Default for Pods {
+    fn default() -> Self {
+        Self {
+            known: RwLock::default(),
+            version: watch::Sender::new(0),
+            synced: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Pods {
+    /// Keeps the pods in step with the cluster until `stop`.
+    pub async fn watch(&self, client: Client, node: &str, stop: CancellationToken) {
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
+        let mut events = std::pin::pin!(events);
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            match event {
+                Some(Ok(event)) => self.see(event),
+                Some(Err(error)) => tracing::warn!(%error, "the watch of pods restarts"),
+                None => return,
+            }
+        }
+    }
+
+    fn see(&self, event: Event<Pod>) {
+        let mut synced = false;
+        {
+            let mut known = self.known.write();
+            match event {
+                Event::Init => known.fresh = Some(HashMap::new()),
+                Event::InitApply(pod) => {
+                    if let (Some(pod), Some(fresh)) = (PodEntry::read(&pod), &mut known.fresh) {
+                        fresh.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
+                    }
+                    return;
+                }
+                Event::InitDone => {
+                    known.pods = known.fresh.take().unwrap_or_default();
+                    synced = true;
+                }
+                Event::Apply(pod) => {
+                    let Some(pod) = PodEntry::read(&pod) else {
+                        return;
+                    };
+                    known.pods.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
+                }
+                Event::Delete(pod) => {
+                    if let Some(uid) = &pod.metadata.uid {
+                        known.pods.remove(uid.as_str());
+                    }
+                }
+            }
+        }
+        if synced {
+            self.synced.send_replace(true);
+        }
+        self.version.send_modify(|version| *version += 1);
+    }
+
+    /// All pods, in no order.
+    pub fn all(&self) -> Vec<Arc<PodEntry>> {
+        self.known.read().pods.values().cloned().collect()
+    }
+
+    /// The pod with this UID of the runtime and of cgroups.
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<PodEntry>> {
+        let known = self.known.read();
+        let pod = known.pods.get(uid).filter(|pod| *pod.uid == *uid);
+        pod.or_else(|| known.pods.values().find(|pod| *pod.uid == *uid))
+            .cloned()
+    }
+
+    /// By name, a pod that ends is not meant, but the one that takes its name over.
+    pub fn get(&self, pod: &PodRef) -> Option<Arc<PodEntry>> {
+        match pod {
+            PodRef::Uid(uid) => self.by_uid(uid),
+            PodRef::Name { namespace, name } => {
+                let known = self.known.read();
+                let mut pods = known.pods.values();
+                let meant = pods.find(|pod| {
+                    !pod.ending && *pod.name == **name && *pod.namespace == **namespace
+                });
+                meant.cloned()
+            }
+        }
+    }
+
+    /// Waits until the pod is `enough`; at the deadline, what is known of it.
+    pub async fn wait_for(
+        &self,
+        pod: &PodRef,
+        deadline: Instant,
+        enough: impl Fn(&PodEntry) -> bool,
+    ) -> Option<Arc<PodEntry>> {
+        let mut version = self.version.subscribe();
+        loop {
+            version.mark_unchanged();
+            let found = self.get(pod);
+            if found.as_deref().is_some_and(&enough) {
+                return found;
+            }
+            let changed = tokio::time::timeout_at(deadline, version.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                return found;
+            }
+        }
+    }
+
+    /// Waits until all pods are known; `false` at the deadline.
+    pub async fn wait_synced(&self, deadline: Instant) -> bool {
+        let mut synced = self.synced.subscribe();
+        let known = synced.wait_for(|synced| *synced);
+        matches!(tokio::time::timeout_at(deadline, known).await, Ok(Ok(_)))
+    }
+
+    /// A store with these pods, for tests.
+    #[cfg(test)]
+    pub fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
+        let store = Arc::new(Self::default());
+        for pod in pods {
+            store.put(pod);
+        }
+        store.synced.send_replace(true);
+        store
+    }
+
+    /// Adds or changes a pod, for tests.
+    #[cfg(test)]
+    pub fn put(&self, pod: PodEntry) {
+        let uid = Arc::clone(&pod.api_uid);
+        self.known.write().pods.insert(uid, Arc::new(pod));
+        self.version.send_modify(|version| *version += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, name: &str, record: Option<&str>, deleted: bool) -> Pod {
+        let annotations = record.map(|r| json!({"tautline.io/gpu-devices": r}));
+        let deletion = deleted.then_some("2026-01-01T00:00:00Z");
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": uid,
+                "annotations": annotations, "deletionTimestamp": deletion},
+            "spec": {"containers": [{"name": "app"}]},
+        }))
+        .unwrap()
+    }
+
+    fn by_name(name: &str) -> PodRef {
+        PodRef::Name {
+            namespace: "shop".into(),
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn a_new_list_replaces_the_old_one_when_it_is_complete() {
+        let pods = Pods::default();
+        pods.see(Event::Init);
+        pods.see(Event::InitApply(pod("u1", "a", None, false)));
+        assert!(pods.by_uid("u1").is_none());
+        pods.see(Event::InitDone);
+        assert!(pods.by_uid("u1").is_some());
+        pods.see(Event::Apply(pod("u2", "b", None, false)));
+        pods.see(Event::Init);
+        pods.see(Event::InitApply(pod("u3", "c", None, false)));
+        assert_eq!(pods.all().len(), 2);
+        pods.see(Event::InitDone);
+        assert!(pods.by_uid("u1").is_none() && pods.by_uid("u3").is_some());
+        pods.see(Event::Delete(pod("u3", "c", None, false)));
+        assert!(pods.all().is_empty());
+    }
+
+    #[test]
+    fn a_name_means_the_pod_that_does_not_end() {
+        let pods = Pods::default();
+        pods.see(Event::Apply(pod("old", "web-0", Some("GPU-a:250"), true)));
+        assert!(pods.get(&by_name("web-0")).is_none());
+        pods.see(Event::Apply(pod("new", "web-0", Some("GPU-b:250"), false)));
+        let found = pods.get(&by_name("web-0")).unwrap();
+        assert_eq!(&*found.uid, "new");
+        assert!(pods.by_uid("old").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_sees_a_record_that_comes_late() {
+        let pods = Arc::new(Pods::default());
+        let late = Arc::clone(&pods);
+        let task = tokio::spawn(async move {
+            for record in [None, Some("GPU-a:250")] {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                late.see(Event::Apply(pod("u1", "web-0", record, false)));
+            }
+        });
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let enough = |pod: &PodEntry| pod.record.is_some();
+        let found = pods.wait_for(&by_name("web-0"), deadline, enough).await;
+        assert!(found.unwrap().record.is_some());
+        assert_eq!(deadline - Instant::now(), Duration::from_secs(3));
+        task.await.unwrap();
+        let absent = pods.wait_for(&by_name("x"), deadline, enough).await;
+        assert_eq!((absent, Instant::now()), (None, deadline));
+        assert!(!pods.wait_synced(Instant::now()).await);
+    }
+}

@@ -1,0 +1,222 @@
+//! What the agent keeps of a pod. Pure.
+
+use std::sync::Arc;
+
+use k8s_openapi::{
+    api::core::v1::{Container, ContainerStatus, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use tautline_core::quantity::parse_milli;
+use tautline_gpu_placement::{
+    names::DEVICES_ANNOTATION,
+    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
+};
+
+/// Has a static pod's UID as the runtime knows it; the API server gives its mirror another.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const NVIDIA: &str = "nvidia.com/";
+
+/// A pod of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PodEntry {
+    /// As the runtime and cgroups have it.
+    pub uid: Arc<str>,
+    /// As the API server has it.
+    pub api_uid: Arc<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    /// The text that names the pod's cards.
+    pub record: Option<Arc<str>>,
+    /// Init containers, then containers, each in the order of the spec.
+    pub containers: Box<[ContainerEntry]>,
+    /// No container starts any more.
+    pub ending: bool,
+    /// No container runs any more.
+    pub ended: bool,
+}
+
+/// A container of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ContainerEntry {
+    pub name: Arc<str>,
+    pub kind: Kind,
+    pub asks: Asks,
+    /// It requests resources of NVIDIA's device plugins.
+    pub nvidia: bool,
+    /// Id that the runtime gave the last start, without the runtime's name.
+    pub id: Option<Arc<str>>,
+    pub running: bool,
+}
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Alone before the containers, beside the sidecars that come before it.
+    Init,
+    /// An init container that runs on beside the containers.
+    Sidecar,
+    #[default]
+    Main,
+}
+
+/// The cards that a container's limits ask for; the larger of both counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asks {
+    /// Thousandths of cards.
+    pub milli: u32,
+    /// Memory of one card.
+    pub gib: u32,
+}
+
+impl Asks {
+    pub fn any(self) -> bool {
+        self.milli > 0 || self.gib > 0
+    }
+}
+
+impl PodEntry {
+    /// `None` if the object lacks what every stored pod has.
+    pub fn read(pod: &Pod) -> Option<Self> {
+        let metadata = &pod.metadata;
+        let annotation = |key| metadata.annotations.as_ref()?.get(key).map(String::as_str);
+        let api_uid: Arc<str> = metadata.uid.as_deref()?.into();
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref();
+        let statuses = |of: fn(&k8s_openapi::api::core::v1::PodStatus) -> &Option<Vec<_>>| {
+            status.and_then(|s| of(s).as_deref()).unwrap_or_default()
+        };
+        let init = statuses(|s| &s.init_container_statuses);
+        let main = statuses(|s| &s.container_statuses);
+        let inits = spec.init_containers.as_deref().unwrap_or_default();
+        let inits = inits.iter().map(|c| {
+            let sidecar = c.restart_policy.as_deref() == Some("Always");
+            let kind = if sidecar { Kind::Sidecar } else { Kind::Init };
+            ContainerEntry::read(c, kind, init)
+        });
+        let mains = spec.containers.iter();
+        let mains = mains.map(|c| ContainerEntry::read(c, Kind::Main, main));
+        let phase = status.and_then(|s| s.phase.as_deref());
+        let ended = matches!(phase, Some("Succeeded" | "Failed"));
+        Some(Self {
+            uid: annotation(MIRROR).map_or_else(|| Arc::clone(&api_uid), Arc::from),
+            api_uid,
+            namespace: metadata.namespace.as_deref()?.into(),
+            name: metadata.name.as_deref()?.into(),
+            record: annotation(DEVICES_ANNOTATION).map(Arc::from),
+            containers: inits.chain(mains).collect(),
+            ending: ended || metadata.deletion_timestamp.is_some(),
+            ended,
+        })
+    }
+
+    pub fn container(&self, name: &str) -> Option<&ContainerEntry> {
+        self.containers.iter().find(|c| *c.name == *name)
+    }
+
+    /// Whether a container that asks for cards runs.
+    pub fn holds(&self) -> bool {
+        !self.ended && self.containers.iter().any(|c| c.running && c.asks.any())
+    }
+}
+
+impl ContainerEntry {
+    fn read(container: &Container, kind: Kind, statuses: &[ContainerStatus]) -> Self {
+        let status = statuses.iter().find(|s| s.name == container.name);
+        let id = status.and_then(|s| s.container_id.as_deref());
+        let id = id.map(|id| id.split_once("://").map_or(id, |(_, id)| id));
+        let state = status.and_then(|s| s.state.as_ref());
+        Self {
+            name: container.name.as_str().into(),
+            kind,
+            asks: Asks {
+                milli: count(container, MILLI_RESOURCE),
+                gib: count(container, MEMORY_RESOURCE),
+            },
+            nvidia: asks_nvidia(container),
+            id: id.filter(|id| !id.is_empty()).map(Arc::from),
+            running: state.is_some_and(|s| s.running.is_some()),
+        }
+    }
+}
+
+/// Limits and requests of such resources are equal; the API server writes 1000 as `1k`.
+fn count(container: &Container, resource: &str) -> u32 {
+    let resources = container.resources.as_ref();
+    let listed = resources.into_iter().flat_map(|r| [&r.limits, &r.requests]);
+    let mut found = listed.flatten().filter_map(|list| list.get(resource));
+    let quantity: Option<&Quantity> = found.next();
+    let milli = quantity.map_or(0, |q| parse_milli(&q.0).unwrap_or(0));
+    u32::try_from(milli / 1000).unwrap_or(u32::MAX)
+}
+
+fn asks_nvidia(container: &Container) -> bool {
+    let resources = container.resources.as_ref();
+    let listed = resources.into_iter().flat_map(|r| [&r.limits, &r.requests]);
+    let mut names = listed.flatten().flat_map(|list| list.keys());
+    names.any(|name| name.starts_with(NVIDIA))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn read_keeps_what_the_agent_needs() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "web-0", "namespace": "shop", "uid": "u1",
+                "annotations": {"tautline.io/gpu-devices": "GPU-a:1000"}},
+            "spec": {
+                "initContainers": [
+                    {"name": "fetch"},
+                    {"name": "proxy", "restartPolicy": "Always",
+                     "resources": {"limits": {"tautline.io/gpu-memory": "2"}}},
+                ],
+                "containers": [
+                    {"name": "app", "resources": {
+                        "limits": {"tautline.io/gpu-milli": "1k", "cpu": "1"}}},
+                    {"name": "old", "resources": {"requests": {"nvidia.com/mig-1g.10gb": "1"}}},
+                ],
+            },
+            "status": {"phase": "Running", "containerStatuses": [
+                {"name": "app", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                 "containerID": "containerd://c1",
+                 "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+            ]},
+        }))
+        .unwrap();
+        let entry = PodEntry::read(&pod).unwrap();
+        assert_eq!(entry.record.as_deref(), Some("GPU-a:1000"));
+        assert!(entry.holds() && !entry.ending);
+        let app = entry.container("app").unwrap();
+        assert_eq!(
+            app.asks,
+            Asks {
+                milli: 1000,
+                gib: 0
+            }
+        );
+        assert_eq!(app.id.as_deref(), Some("c1"));
+        let proxy = entry.container("proxy").unwrap();
+        assert_eq!((proxy.kind, proxy.asks.gib), (Kind::Sidecar, 2));
+        assert!(entry.container("old").unwrap().nvidia);
+        let fetch = entry.container("fetch").unwrap();
+        assert_eq!((fetch.kind, fetch.asks.any()), (Kind::Init, false));
+    }
+
+    #[test]
+    fn static_pods_have_the_runtimes_uid() {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "etcd-n1", "namespace": "kube-system", "uid": "mirror",
+                "annotations": {"kubernetes.io/config.mirror": "hash"}},
+            "spec": {"containers": [{"name": "etcd"}]},
+            "status": {"phase": "Failed"},
+        }))
+        .unwrap();
+        let entry = PodEntry::read(&pod).unwrap();
+        assert_eq!((&*entry.uid, &*entry.api_uid), ("hash", "mirror"));
+        assert!(entry.ending && entry.ended && !entry.holds());
+        assert_eq!(PodEntry::read(&Pod::default()), None);
+    }
+}

@@ -1,0 +1,131 @@
+use std::{collections::BTreeSet, sync::Arc};
+
+use parking_lot::Mutex;
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use tautline_proto::gpu::{ContainerUse, Use};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+struct OfContainer {
+    namespace: String,
+    pod: String,
+    container: String,
+    card: String,
+}
+
+impl From<&ContainerUse> for OfContainer {
+    fn from(of: &ContainerUse) -> Self {
+        Self {
+            namespace: of.namespace.clone(),
+            pod: of.pod.clone(),
+            container: of.container.clone(),
+            card: of.card.clone(),
+        }
+    }
+}
+
+/// The use of each container that uses a card now. Clones share all values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UseMetrics {
+    memory: Family<OfContainer, Gauge>,
+    sm: Family<OfContainer, Gauge>,
+    shown: Arc<Mutex<BTreeSet<OfContainer>>>,
+}
+
+impl UseMetrics {
+    /// `registry` has the prefix `tautline`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "gpu_memory_used_bytes",
+            "Memory of a card that a container's processes have; outside of pods by command",
+            self.memory.clone(),
+        );
+        registry.register(
+            "gpu_sm_milli",
+            "Thousandths of a card's processors that a container's processes had lately",
+            self.sm.clone(),
+        );
+    }
+
+    /// Replaces all values; containers that are gone go.
+    pub(super) fn set(&self, used: Option<&Use>) {
+        let containers = used.map_or(&[][..], |used| &used.containers);
+        let mut shown = self.shown.lock();
+        let mut now = BTreeSet::new();
+        let mut sums: std::collections::BTreeMap<OfContainer, (u64, u32)> = Default::default();
+        for of in containers {
+            // Unknown pods have no names, and share their values.
+            let (memory, sm) = sums.entry(of.into()).or_default();
+            *memory = memory.saturating_add(of.memory_bytes);
+            *sm = sm.saturating_add(of.sm_milli).min(1000);
+        }
+        for (of, (memory, sm)) in sums {
+            let memory = i64::try_from(memory).unwrap_or(i64::MAX);
+            self.memory.get_or_create(&of).set(memory);
+            self.sm.get_or_create(&of).set(sm.into());
+            now.insert(of);
+        }
+        for gone in shown.difference(&now) {
+            self.memory.remove(gone);
+            self.sm.remove(gone);
+        }
+        *shown = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    fn container(pod: &str, memory_bytes: u64) -> ContainerUse {
+        ContainerUse {
+            namespace: "ml".into(),
+            pod: pod.into(),
+            container: "main".into(),
+            card: "GPU-a".into(),
+            memory_bytes,
+            sm_milli: 250,
+            ..ContainerUse::default()
+        }
+    }
+
+    #[test]
+    fn containers_that_are_gone_leave_no_series() {
+        let (metrics, mut registry) = (UseMetrics::default(), Registry::with_prefix("tautline"));
+        metrics.register(&mut registry);
+        let text = |containers: Vec<ContainerUse>| {
+            let used = Use {
+                containers,
+                ..Use::default()
+            };
+            metrics.set(Some(&used));
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        let labels = r#"{namespace="ml",pod="a",container="main",card="GPU-a"}"#;
+        let both = text(vec![container("a", 7), container("b", 8)]);
+        assert!(
+            both.contains(&format!("tautline_gpu_memory_used_bytes{labels} 7")),
+            "{both}"
+        );
+        assert!(
+            both.contains(&format!("tautline_gpu_sm_milli{labels} 250")),
+            "{both}"
+        );
+        let one = text(vec![container("b", 9)]);
+        assert!(
+            !one.contains(r#"pod="a""#) && one.contains(r#"pod="b""#),
+            "{one}"
+        );
+        metrics.set(None);
+        let mut none = String::new();
+        encode(&mut none, &registry).unwrap();
+        assert!(!none.contains("pod="), "{none}");
+    }
+}

@@ -1,0 +1,145 @@
+//! Who a process belongs to, by `/proc`.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::cgroup::{self, ContainerRef};
+
+const MPS_SERVER: &str = "nvidia-cuda-mps-server";
+/// Where drivers have their programs, below the driver root.
+const PROGRAMS: [&str; 5] = [
+    "usr/bin",
+    "bin",
+    "usr/local/nvidia/bin",
+    "home/kubernetes/bin/nvidia/bin",
+    "run/nvidia/driver/usr/bin",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The server of MPS, whose memory is the card's overhead.
+    MpsServer,
+    /// What its cgroup names, outermost first; not empty.
+    Pod(Vec<ContainerRef>),
+    Outside {
+        command: String,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Processes {
+    proc: PathBuf,
+    driver_root: PathBuf,
+}
+
+impl Processes {
+    pub fn new(proc: &Path, driver_root: &Path) -> Self {
+        Self {
+            proc: proc.to_owned(),
+            driver_root: driver_root.to_owned(),
+        }
+    }
+
+    /// `None`: the process has ended.
+    pub fn owner(&self, pid: u32) -> Option<Owner> {
+        let dir = self.proc.join(pid.to_string());
+        let cgroup = fs::read_to_string(dir.join("cgroup")).ok()?;
+        let command = fs::read(dir.join("comm")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).trim().to_owned();
+        if self.is_mps_server(&dir, &command) {
+            return Some(Owner::MpsServer);
+        }
+        let containers = cgroup::containers(&cgroup);
+        match containers.is_empty() {
+            true => Some(Owner::Outside { command }),
+            false => Some(Owner::Pod(containers)),
+        }
+    }
+
+    /// By the file that runs: any process can take the name.
+    fn is_mps_server(&self, dir: &Path, command: &str) -> bool {
+        // The kernel keeps 15 bytes of the name.
+        if command.is_empty() || !MPS_SERVER.starts_with(command) {
+            return false;
+        }
+        let file = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+        let runs = file(&dir.join("exe"));
+        let of_driver = |dir: &str| {
+            let path = followed(&self.driver_root, Path::new(dir).join(MPS_SERVER));
+            path.and_then(|path| file(&path))
+        };
+        runs.is_some() && PROGRAMS.iter().any(|dir| of_driver(dir) == runs)
+    }
+}
+
+/// The file below `root` that a path means if `root` is the root directory.
+fn followed(root: &Path, path: PathBuf) -> Option<PathBuf> {
+    let mut path = root.join(path);
+    for _ in 0..8 {
+        let Ok(target) = fs::read_link(&path) else {
+            return Some(path);
+        };
+        path = match target.strip_prefix("/") {
+            Ok(absolute) => root.join(absolute),
+            Err(_) => path.parent()?.join(target),
+        };
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn an_mps_server_is_told_by_its_file() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let write = |name: &str, text: &str| {
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            fs::write(path(name), text).unwrap();
+        };
+        write("host/usr/lib/nvidia/nvidia-cuda-mps-server", "");
+        write("host/usr/bin/bash", "");
+        let link = path("host/usr/bin/nvidia-cuda-mps-server");
+        symlink("/usr/lib/nvidia/nvidia-cuda-mps-server", link).unwrap();
+        write("image/nvidia-cuda-mps-server", "");
+        let pod = "0::/kubepods/poda-b/0123456789abcdef\n";
+        for (pid, cgroup, name, exe) in [
+            (
+                1,
+                pod,
+                "nvidia-cuda-mps\n",
+                "host/usr/lib/nvidia/nvidia-cuda-mps-server",
+            ),
+            (2, pod, "nvidia-cuda-mps\n", "image/nvidia-cuda-mps-server"),
+            (3, "0::/system.slice/gdm.service\n", "Xorg\n", "image/Xorg"),
+            (
+                4,
+                pod,
+                "python\n",
+                "host/usr/lib/nvidia/nvidia-cuda-mps-server",
+            ),
+        ] {
+            write(&format!("proc/{pid}/cgroup"), cgroup);
+            write(&format!("proc/{pid}/comm"), name);
+            symlink(path(exe), path(&format!("proc/{pid}/exe"))).unwrap();
+        }
+        let processes = Processes::new(&path("proc"), &path("host"));
+        let in_pod = Owner::Pod(vec![ContainerRef {
+            pod_uid: "a-b".into(),
+            id: "0123456789abcdef".into(),
+        }]);
+        assert_eq!(processes.owner(1), Some(Owner::MpsServer));
+        assert_eq!(processes.owner(2), Some(in_pod.clone()), "of the image");
+        let command = "Xorg".to_owned();
+        assert_eq!(processes.owner(3), Some(Owner::Outside { command }));
+        assert_eq!(processes.owner(4), Some(in_pod));
+        assert_eq!(processes.owner(5), None);
+    }
+}

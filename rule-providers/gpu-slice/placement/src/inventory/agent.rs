@@ -1,0 +1,124 @@
+//! Nodes with an agent: cards from the node's annotation, and what pods request of them.
+
+use std::sync::Arc;
+
+use tautline_core::model::Node;
+
+use super::{Card, CardPool, read::MAX_CARDS};
+use crate::{
+    node_inventory::{
+        INVENTORY_ANNOTATION, InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
+    },
+    shape::{CardKind, SharingMode, memory_milli},
+    topology::CardLinks,
+};
+
+/// The cards that a pod requests on a node with an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentRequest {
+    /// Thousandths of cards: a share of one card, or whole cards and a rest.
+    pub milli: i64,
+    /// Memory of one card in GiB.
+    pub memory_gib: i64,
+}
+
+impl AgentRequest {
+    /// `units`: the pod's request for a resource, in whole units.
+    pub fn new(units: impl Fn(&str) -> i64) -> Self {
+        Self {
+            milli: units(MILLI_RESOURCE).max(0),
+            memory_gib: units(MEMORY_RESOURCE).max(0),
+        }
+    }
+
+    /// Whether the pod requests nothing.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The memory of one card in bytes.
+    pub fn memory_bytes(self) -> i64 {
+        self.memory_gib.saturating_mul(1 << 30)
+    }
+
+    /// Thousandths of cards with this memory, the larger of both requests; `None`: one card has
+    /// less memory, or its memory is not known.
+    pub fn milli_on(self, card_memory_bytes: Option<i64>) -> Option<i64> {
+        match self.memory_gib {
+            0 => Some(self.milli),
+            _ => Some(memory_milli(self.memory_bytes(), card_memory_bytes?)?.max(self.milli)),
+        }
+    }
+}
+
+/// A pool for each product and memory size; `None`: no agent describes the node's cards.
+pub(super) fn pools(
+    node: &Node,
+    product: &Arc<str>,
+    warnings: &mut Vec<String>,
+) -> Option<Vec<CardPool>> {
+    let text = node.annotations.get(INVENTORY_ANNOTATION)?;
+    let mut warn =
+        |text: String| warnings.push(format!("annotation {INVENTORY_ANNOTATION}: {text}"));
+    let inventory = match NodeInventory::parse(text) {
+        Ok(inventory) => inventory,
+        Err(error) => {
+            warn(format!(
+                "{error}; no card of the node is used until its agent writes it again"
+            ));
+            return Some(Vec::new());
+        }
+    };
+    if inventory.cards.len() > MAX_CARDS as usize {
+        let count = inventory.cards.len();
+        warn(format!("{count} cards; only {MAX_CARDS} are used"));
+    }
+    let resource: Arc<str> = MILLI_RESOURCE.into();
+    let mut pools: Vec<CardPool> = Vec::new();
+    for listed in inventory.cards.iter().take(MAX_CARDS as usize) {
+        let (index, uuid) = (listed.index.to_string(), listed.uuid.as_str());
+        let mut known = pools.iter().flat_map(|p| &p.cards);
+        if known.any(|c| *c.name == *index || (!uuid.is_empty() && c.is(uuid))) {
+            warn(format!(
+                "card {index} {uuid} is listed twice; the first counts"
+            ));
+            continue;
+        }
+        if uuid.is_empty() {
+            warn(format!("card {index} has no UUID; records name its index"));
+        }
+        let memory = i64::try_from(listed.memory_bytes).ok().filter(|m| *m > 0);
+        let product = match listed.product.as_str() {
+            "" => Arc::clone(product),
+            own => own.into(),
+        };
+        let alike = |p: &CardPool| p.kind.product == product && p.card_memory_bytes == memory;
+        let at = pools.iter().position(alike).unwrap_or_else(|| {
+            pools.push(CardPool {
+                kind: CardKind {
+                    product: Arc::clone(&product),
+                    mode: SharingMode::Milli,
+                },
+                resource: Some(Arc::clone(&resource)),
+                card_memory_bytes: memory,
+                cards: Vec::new(),
+            });
+            pools.len() - 1
+        });
+        pools[at].cards.push(card(listed));
+    }
+    Some(pools)
+}
+
+fn card(listed: &InventoryCard) -> Card {
+    let uuid = Some(listed.uuid.as_str()).filter(|uuid| !uuid.is_empty());
+    Card {
+        uuid: uuid.map(Into::into),
+        fault: listed.fault.as_deref().map(Into::into),
+        links: CardLinks {
+            nvlink: listed.nvlink,
+            numa: listed.numa,
+        },
+        ..Card::new(listed.index.to_string())
+    }
+}

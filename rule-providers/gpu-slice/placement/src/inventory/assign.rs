@@ -1,0 +1,177 @@
+//! The cards that pods have: by their records, else as a guess by the tightest packing.
+
+use tautline_core::model::Pod;
+
+use super::{AgentRequest, Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
+use crate::{
+    device_annotation::{self, CardShare},
+    names::{DEVICES_ANNOTATION, Names},
+    node_capacity::NodeCapacity,
+    shape::{CARD, Shape},
+};
+
+/// The cards that a pod's annotation names; `None`: the pod has no such annotation.
+pub fn assigned_cards(
+    names: &Names,
+    pod: &Pod,
+) -> Option<Result<Vec<CardShare>, device_annotation::AnnotationError>> {
+    let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
+    let (name, text) = names
+        .pod_devices
+        .iter()
+        .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
+    let milli = match &**name {
+        DEVICES_ANNOTATION => CARD,
+        _ => number(&names.pod_milli).unwrap_or(CARD),
+    };
+    Some(device_annotation::parse(text, milli))
+}
+
+/// The largest requests first, each on the fullest card with enough, else on whole cards.
+pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
+    let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
+    asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
+    for (pod, mut left) in asks {
+        while left > 0 {
+            let part = u16::try_from(left.min(i64::from(CARD))).unwrap_or(CARD);
+            let fullest = cards
+                .iter_mut()
+                .filter(|c| c.left_milli() >= part)
+                .min_by_key(|c| c.left_milli());
+            let Some(card) = fullest else {
+                if let Some(first) = cards.first_mut() {
+                    first.holders.push(holder(pod, part, false));
+                }
+                break;
+            };
+            card.holders.push(holder(pod, part, false));
+            left -= i64::from(part);
+        }
+    }
+}
+
+/// A pod without a usable record, or with one that names an unknown card.
+struct Unrecorded<'a> {
+    pod: &'a Pod,
+    amount: Amount,
+}
+
+enum Amount {
+    Milli(i64),
+    OfAgent(AgentRequest),
+}
+
+impl Unrecorded<'_> {
+    /// `None`: no card of the pool is large enough.
+    fn milli_on(&self, pool: &CardPool) -> Option<i64> {
+        match &self.amount {
+            Amount::Milli(milli) => Some(*milli),
+            Amount::OfAgent(request) => request.milli_on(pool.card_memory_bytes),
+        }
+    }
+}
+
+/// Gives the cards of mode milli to the pods on the node, and to those with a reservation.
+pub(super) fn assign<'a>(
+    names: &Names,
+    pools: &mut [CardPool],
+    pods: impl Iterator<Item = &'a Pod>,
+    held: &[PodReservation],
+    warnings: &mut Vec<String>,
+) {
+    for reservation in held {
+        for part in &reservation.parts {
+            if let Some(card) = find(pools, &part.card) {
+                card.holders.push(Holder {
+                    pod: reservation.pod.clone(),
+                    milli: part.milli,
+                    annotated: true,
+                });
+            }
+        }
+    }
+    let has_agent = pools.iter().any(CardPool::has_agent);
+    let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
+    for pod in pods {
+        match assigned_cards(names, pod) {
+            Some(Ok(parts)) => {
+                for part in parts {
+                    let is_index = part.card.bytes().all(|b| b.is_ascii_digit());
+                    match find(pools, &part.card) {
+                        Some(card) => card.holders.push(holder(pod, part.milli, true)),
+                        // Evaluate reports cards that have gone.
+                        None if is_index || has_agent => {}
+                        // A UUID: the index of the card is unknown.
+                        None => unrecorded.push(Unrecorded {
+                            pod,
+                            amount: Amount::Milli(part.milli.into()),
+                        }),
+                    }
+                }
+                continue;
+            }
+            Some(Err(error)) => warnings.push(format!(
+                "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
+                pod.namespace, pod.name
+            )),
+            None => {}
+        }
+        let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
+        let amount = match annotated_request(names, |key| pod.annotations.get(key)) {
+            _ if has_agent && !of_agent.is_empty() => Amount::OfAgent(of_agent),
+            Some((count, milli)) => Amount::Milli(count * i64::from(milli)),
+            None => continue,
+        };
+        unrecorded.push(Unrecorded { pod, amount });
+    }
+    let Some(first) = pools.first() else { return };
+    // Whole cards first, then the larger shares.
+    unrecorded.sort_by_cached_key(|u| {
+        let milli = u.milli_on(first).unwrap_or(i64::from(CARD));
+        (
+            std::cmp::Reverse(milli.min(i64::from(CARD))),
+            u.pod.uid.clone(),
+        )
+    });
+    for guess in &unrecorded {
+        let fits = |p: &CardPool| guess.milli_on(p).is_some_and(|milli| has_room(p, milli));
+        let at = pools.iter().position(fits).unwrap_or(0);
+        let milli = guess.milli_on(&pools[at]).unwrap_or(i64::from(CARD));
+        pack(&mut pools[at].cards, std::iter::once((guess.pod, milli)));
+    }
+}
+
+fn find<'a>(pools: &'a mut [CardPool], card: &str) -> Option<&'a mut Card> {
+    let mut cards = pools.iter_mut().flat_map(|p| &mut p.cards);
+    cards.find(|c| c.is(card))
+}
+
+fn has_room(pool: &CardPool, milli: i64) -> bool {
+    let left = pool.cards.iter().map(Card::left_milli).collect();
+    let shape = Shape::from_milli(pool.kind.mode, milli);
+    NodeCapacity::new(0, 0, 0, left).fits(&shape).is_ok()
+}
+
+/// The number of cards and the thousandths of each: a share of one card, or whole cards.
+pub fn annotated_request<'a>(
+    names: &Names,
+    annotation: impl Fn(&str) -> Option<&'a str>,
+) -> Option<(i64, u16)> {
+    let number = |key: &str| annotation(key).and_then(|v| v.parse::<i64>().ok());
+    let (milli, count) = (number(&names.pod_milli), number(&names.pod_count));
+    if milli.is_none() && count.is_none() {
+        return None;
+    }
+    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
+    let count = count.unwrap_or(1);
+    let milli = if count > 1 { CARD } else { milli };
+    ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
+}
+
+fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {
+    Holder {
+        pod: format!("{}/{}", pod.namespace, pod.name).into(),
+        milli,
+        annotated: recorded,
+    }
+}

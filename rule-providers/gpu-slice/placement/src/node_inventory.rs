@@ -1,0 +1,50 @@
+//! A node's cards as its agent writes them: the annotation `tautline.io/gpu-inventory`.
+
+use serde::{Deserialize, Serialize};
+
+/// The annotation of a node that has [`NodeInventory`] as JSON.
+pub const INVENTORY_ANNOTATION: &str = "tautline.io/gpu-inventory";
+/// The countable resource of a node with an agent: thousandths of cards.
+pub const MILLI_RESOURCE: &str = "tautline.io/gpu-milli";
+/// The countable resource of a node with an agent: memory of cards in GiB.
+pub const MEMORY_RESOURCE: &str = "tautline.io/gpu-memory";
+
+/// The cards of a node with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeInventory {
+    /// By index.
+    pub cards: Vec<InventoryCard>,
+    /// How slices are limited: `none`, `timeslice`, `mps`, `mig` or `hami-core`.
+    pub limits: String,
+}
+
+/// A card of a node with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InventoryCard {
+    /// `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
+    pub uuid: String,
+    /// Index of NVML, from 0.
+    pub index: u32,
+    /// `NVIDIA-H200`, as the label `nvidia.com/gpu.product` has it.
+    pub product: String,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Why the card cannot be used, such as `Xid79`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Cards with the same number reach each other by NVLink.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink: Option<u16>,
+    /// NUMA node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<u16>,
+}
+
+impl NodeInventory {
+    /// Reads the annotation's text.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether pods keep to their cards, by what their containers use.
+
+use std::time::Instant;
+
+use tautline_core::{Snapshot, model::Pod};
+use tautline_gpu_placement::{
+    CARD, Inventory,
+    inventory::{self, Card, CardPool},
+};
+use tautline_proto::gpu::ContainerUse;
+use tautline_sdk::{Compliance, Evaluation};
+
+use crate::{
+    cluster_inventory::ClusterInventory,
+    use_store::{NodeUse, UseStore},
+};
+
+/// Of the memory that a part of a card has: so much is near its limit.
+const NEAR_PERCENT: u64 = 95;
+/// What a process outside of pods may have, such as a display server.
+const OUTSIDE_BYTES: u64 = 64 << 20;
+
+/// The worst of the cards that the pod's record names; `None`: nothing is wrong, or nothing is
+/// known.
+pub(crate) fn of_pod(
+    cluster: &ClusterInventory,
+    uses: &UseStore,
+    pod: &Pod,
+    now: Instant,
+) -> Option<Evaluation> {
+    let node = pod.node.as_deref()?;
+    let used = uses.fresh(node, now)?;
+    let inventory = &cluster.node(node)?.inventory;
+    let parts = inventory::assigned_cards(&cluster.names, pod)?.ok()?;
+    let mut held: Vec<(&CardPool, &Card, u64)> = Vec::new();
+    for part in &parts {
+        let Some((pool, card)) = inventory.card(&part.card) else {
+            continue;
+        };
+        match held.iter_mut().find(|(_, of, _)| std::ptr::eq(*of, card)) {
+            Some((.., milli)) => *milli += u64::from(part.milli),
+            None => held.push((pool, card, part.milli.into())),
+        }
+    }
+    let of_cards = held.into_iter().flat_map(|(pool, card, milli)| {
+        let on_card = OnCard { node, card, used };
+        [
+            on_card.memory(pod, milli, pool.card_memory_bytes),
+            on_card.stray(),
+        ]
+    });
+    let mut found: Vec<Evaluation> = of_cards.flatten().collect();
+    let worst = Compliance::aggregate(found.iter().map(|e| e.compliance));
+    let at = found.iter().position(|e| e.compliance == worst)?;
+    Some(found.swap_remove(at))
+}
+
+/// Whether a container uses a card of an agent that no record gives to its pod, or a process
+/// outside of pods more than a little of it.
+pub(crate) fn is_stray(
+    inventory: &Inventory,
+    snapshot: &Snapshot,
+    node: &str,
+    of: &ContainerUse,
+) -> bool {
+    let Some((_, card)) = inventory.card(&of.card) else {
+        return false;
+    };
+    if of.pod_uid.is_empty() {
+        return of.memory_bytes > OUTSIDE_BYTES;
+    }
+    let pods = snapshot.pods_on(node);
+    let pod = pods.iter().find(|p| *p.uid == *of.pod_uid);
+    // A reservation of a pod whose binding the watch has not brought yet has its name.
+    let (namespace, name) = match pod {
+        Some(pod) => (&*pod.namespace, &*pod.name),
+        None => (&*of.namespace, &*of.pod),
+    };
+    let is_pod = |holder: &str| holder.split_once('/') == Some((namespace, name));
+    !card.holders.iter().any(|h| h.annotated && is_pod(&h.pod))
+}
+
+struct OnCard<'a> {
+    node: &'a str,
+    card: &'a Card,
+    used: &'a NodeUse,
+}
+
+impl OnCard<'_> {
+    /// A whole card's memory is the pod's to fill.
+    fn memory(&self, pod: &Pod, milli: u64, card_bytes: Option<i64>) -> Option<Evaluation> {
+        let card_bytes = u64::try_from(card_bytes?).ok().filter(|bytes| *bytes > 0)?;
+        if milli >= u64::from(CARD) {
+            return None;
+        }
+        let allowed = u64::try_from(u128::from(card_bytes) * u128::from(milli) / 1000).ok()?;
+        let own = |of: &&ContainerUse| *of.pod_uid == *pod.uid;
+        let used = self.containers().filter(own);
+        let used = used.fold(0_u64, |sum, of| sum.saturating_add(of.memory_bytes));
+        let reason = || {
+            let (used, allowed) = amounts(used, allowed);
+            format!(
+                "pod {} uses {used} of its {allowed} on card {} of node {}",
+                pod.name,
+                self.card.record_name(),
+                self.node
+            )
+        };
+        if used > allowed {
+            return Some(Evaluation::violation(reason()));
+        }
+        let percent = u128::from(used) * 100 / u128::from(allowed.max(1));
+        (percent >= u128::from(NEAR_PERCENT)).then(|| {
+            let reason = format!("{}: {percent} %", reason());
+            Evaluation::new(Compliance::Limit, reason)
+        })
+    }
+
+    fn stray(&self) -> Option<Evaluation> {
+        let mut seen = self.used.containers.iter().filter(|seen| seen.is_stray());
+        let of = &seen.find(|seen| self.card.is(&seen.of.card))?.of;
+        let who = match (&*of.pod_uid, &*of.pod) {
+            ("", _) => format!("process {} outside of pods", of.container),
+            (uid, "") => format!("a container of pod {uid}, which is gone or not known,"),
+            (_, pod) if of.container.is_empty() => format!("pod {}/{pod}", of.namespace),
+            (_, pod) => format!("container {} of pod {}/{pod}", of.container, of.namespace),
+        };
+        let (used, _) = amounts(of.memory_bytes, 0);
+        Some(Evaluation::violation(format!(
+            "{who} uses {used} of card {} of node {} without having it",
+            self.card.record_name(),
+            self.node
+        )))
+    }
+
+    fn containers(&self) -> impl Iterator<Item = &ContainerUse> {
+        let all = self.used.containers.iter().map(|seen| &seen.of);
+        all.filter(|of| self.card.is(&of.card))
+    }
+}
+
+/// Both in GiB, or in MiB where GiB would show less than one or no difference.
+fn amounts(used: u64, allowed: u64) -> (String, String) {
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1_u32 << 30));
+    let mib = |bytes: u64| format!("{} MiB", bytes.div_ceil(1 << 20));
+    let small = used < 1 << 30 && allowed < 1 << 30;
+    if small || (gib(used) == gib(allowed) && used != allowed) {
+        return (mib(used), mib(allowed));
+    }
+    (gib(used), gib(allowed))
+}
+
+#[cfg(test)]
+#[path = "use_compliance_tests.rs"]
+mod tests;

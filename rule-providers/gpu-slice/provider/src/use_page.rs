@@ -1,0 +1,89 @@
+//! `GET /gpu/use` on the admin port: what is used of the nodes' cards.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use tautline_sdk::AdminPage;
+
+use crate::{provider::GpuSlice, use_store::NodeUse};
+
+const PATH: &str = "/gpu/use";
+
+#[derive(Serialize)]
+struct Page<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Node<'a> {
+    node: &'a str,
+    age_seconds: u64,
+    cards: Vec<Card<'a>>,
+    containers: Vec<Container<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Card<'a> {
+    card: &'a str,
+    memory_bytes: u64,
+    busy_milli: u32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Container<'a> {
+    namespace: &'a str,
+    pod: &'a str,
+    container: &'a str,
+    card: &'a str,
+    memory_bytes: u64,
+    sm_milli: u32,
+}
+
+impl GpuSlice {
+    /// The page of a path on the admin port; `None` if there is none.
+    pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
+        (path == PATH).then(|| self.use_page(Instant::now()))
+    }
+
+    fn use_page(&self, now: Instant) -> AdminPage {
+        let state = self.state.lock();
+        let all = state.uses.all_fresh(now).into_iter();
+        let nodes = all.map(|(node, age, of)| Node {
+            node,
+            age_seconds: age.as_secs(),
+            cards: cards(of),
+            containers: containers(of),
+        });
+        let page = Page {
+            nodes: nodes.collect(),
+        };
+        match serde_json::to_string(&page) {
+            Ok(body) => AdminPage::json(body),
+            Err(error) => AdminPage::text(500, error),
+        }
+    }
+}
+
+fn cards(of: &NodeUse) -> Vec<Card<'_>> {
+    let card = of.cards.iter().map(|card| Card {
+        card: &card.card,
+        memory_bytes: card.memory_bytes,
+        busy_milli: card.busy_milli,
+    });
+    card.collect()
+}
+
+fn containers(of: &NodeUse) -> Vec<Container<'_>> {
+    let container = of.containers.iter().map(|seen| Container {
+        namespace: &seen.of.namespace,
+        pod: &seen.of.pod,
+        container: &seen.of.container,
+        card: &seen.of.card,
+        memory_bytes: seen.of.memory_bytes,
+        sm_milli: seen.of.sm_milli,
+    });
+    container.collect()
+}

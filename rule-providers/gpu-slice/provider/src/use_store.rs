@@ -1,0 +1,293 @@
+//! What is used of the nodes' cards, by the last report of each node's agent.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tautline_core::text;
+use tautline_proto::gpu::{CardUse, ContainerUse, Use};
+use tonic::Status;
+
+use crate::agents::AgentMetrics;
+
+/// Without a report for so long, nothing is known of a node.
+pub(crate) const FRESH: Duration = Duration::from_secs(30);
+/// More than a node has; an agent leaves out the containers with the least memory.
+const MAX_CARDS: usize = 128;
+const MAX_CONTAINERS: usize = 1_024;
+const MAX_NAME_BYTES: usize = 253;
+const MAX_COMMAND_CHARS: usize = 64;
+/// Reports in a row that show a container on a card that its pod does not have. One may be older
+/// than the end of the pod.
+const STRAY_REPORTS: u32 = 2;
+
+pub(crate) type SessionId = u64;
+
+#[derive(Debug, Default)]
+pub(crate) struct UseStore {
+    pub(crate) metrics: AgentMetrics,
+    nodes: HashMap<Arc<str>, NodeUse>,
+    sessions: SessionId,
+}
+
+/// The last report of a node.
+#[derive(Debug, Default)]
+pub(crate) struct NodeUse {
+    session: Option<SessionId>,
+    at: Option<Instant>,
+    pub(crate) cards: Vec<CardUse>,
+    pub(crate) containers: Vec<SeenUse>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenUse {
+    pub(crate) of: ContainerUse,
+    /// Reports in a row in which no record gave it the card.
+    stray_reports: u32,
+}
+
+impl SeenUse {
+    /// Whether it uses a card that its pod does not have.
+    pub(crate) fn is_stray(&self) -> bool {
+        self.stray_reports >= STRAY_REPORTS
+    }
+}
+
+/// Containers of a pod have names, and processes of one name outside of pods count together.
+fn key(of: &ContainerUse) -> (&str, &str, &str) {
+    (&of.pod_uid, &of.container, &of.card)
+}
+
+impl UseStore {
+    /// A session of the node's agent; it replaces an older one.
+    pub(crate) fn open(&mut self, node: &str) -> SessionId {
+        self.sessions += 1;
+        self.nodes.entry(node.into()).or_default().session = Some(self.sessions);
+        self.sessions
+    }
+
+    /// What the agent reported stays as long as it is fresh.
+    pub(crate) fn close(&mut self, node: &str, session: SessionId) {
+        if let Some(of) = self.nodes.get_mut(node)
+            && of.session == Some(session)
+        {
+            of.session = None;
+        }
+    }
+
+    /// Replaces the node's use. `is_stray`: no record gives the container the card.
+    pub(crate) fn report(
+        &mut self,
+        node: &str,
+        session: SessionId,
+        used: Use,
+        now: Instant,
+        is_stray: impl Fn(&ContainerUse) -> bool,
+    ) -> Result<(), Status> {
+        let used = checked(used)?;
+        let of = self.nodes.get_mut(node);
+        let Some(of) = of.filter(|of| of.session == Some(session)) else {
+            return Err(Status::aborted(
+                "another stream speaks for the node; connect again",
+            ));
+        };
+        let last = std::mem::take(&mut of.containers);
+        let strays = last.iter().filter(|seen| seen.stray_reports > 0);
+        let strays: HashMap<_, u32> = strays.map(|s| (key(&s.of), s.stray_reports)).collect();
+        let seen = |container: ContainerUse| {
+            let before = strays.get(&key(&container)).copied().unwrap_or_default();
+            let stray_reports = match is_stray(&container) {
+                true => before.saturating_add(1),
+                false => 0,
+            };
+            SeenUse {
+                of: container,
+                stray_reports,
+            }
+        };
+        of.containers = used.containers.into_iter().map(seen).collect();
+        self.metrics.replace(node, &of.cards, &used.cards);
+        of.cards = used.cards;
+        of.at = Some(now);
+        Ok(())
+    }
+
+    /// `None`: no report, or an old one.
+    pub(crate) fn fresh(&self, node: &str, now: Instant) -> Option<&NodeUse> {
+        let of = self.nodes.get(node)?;
+        (of.age(now)? < FRESH).then_some(of)
+    }
+
+    /// Fresh uses with their ages, in the order of nodes' names.
+    pub(crate) fn all_fresh(&self, now: Instant) -> Vec<(&str, Duration, &NodeUse)> {
+        let fresh = self.nodes.iter().filter_map(|(node, of)| {
+            let age = of.age(now).filter(|age| *age < FRESH)?;
+            Some((&**node, age, of))
+        });
+        let mut all: Vec<_> = fresh.collect();
+        all.sort_by_key(|(node, ..)| *node);
+        all
+    }
+
+    /// Drops what is no longer fresh.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let metrics = &self.metrics;
+        self.nodes.retain(|node, of| {
+            if of.age(now).is_some_and(|age| age >= FRESH) {
+                metrics.replace(node, &of.cards, &[]);
+                *of = NodeUse {
+                    session: of.session,
+                    ..NodeUse::default()
+                };
+            }
+            of.session.is_some() || of.at.is_some()
+        });
+    }
+}
+
+impl NodeUse {
+    fn age(&self, now: Instant) -> Option<Duration> {
+        Some(now.saturating_duration_since(self.at?))
+    }
+}
+
+/// Err names the field that cannot be.
+fn checked(mut used: Use) -> Result<Use, Status> {
+    let wrong = |what: String| Err(Status::invalid_argument(format!("Use, {what}")));
+    if used.cards.len() > MAX_CARDS || used.containers.len() > MAX_CONTAINERS {
+        let (cards, containers) = (used.cards.len(), used.containers.len());
+        return wrong(format!(
+            "{cards} cards and {containers} containers: expected at most {MAX_CARDS} and \
+             {MAX_CONTAINERS}"
+        ));
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'/' | b'_');
+    let valid = |name: &str| name.len() <= MAX_NAME_BYTES && name.bytes().all(plain);
+    for card in &used.cards {
+        if card.card.is_empty() || !valid(&card.card) {
+            return wrong(format!("cards, card: {:?} is no UUID", clip(&card.card)));
+        }
+    }
+    for of in &mut used.containers {
+        if of.pod_uid.is_empty() {
+            // A command can be any text.
+            of.container = text::sanitize(&of.container, MAX_COMMAND_CHARS).into_owned();
+        }
+        let names = [
+            ("podUid", &of.pod_uid),
+            ("namespace", &of.namespace),
+            ("pod", &of.pod),
+            ("card", &of.card),
+        ];
+        let container = ("container", &of.container);
+        let container = (!of.pod_uid.is_empty()).then_some(container);
+        for (field, name) in names.into_iter().chain(container) {
+            if !valid(name) {
+                return wrong(format!("containers, {field}: {:?} is no name", clip(name)));
+            }
+        }
+    }
+    Ok(used)
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(MAX_COMMAND_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(containers: &[(&str, &str, u64)]) -> Use {
+        let container = |(uid, name, bytes): &(&str, &str, u64)| ContainerUse {
+            pod_uid: (*uid).into(),
+            container: (*name).into(),
+            card: "GPU-a".into(),
+            memory_bytes: *bytes,
+            ..ContainerUse::default()
+        };
+        Use {
+            cards: vec![CardUse {
+                card: "GPU-a".into(),
+                memory_bytes: 7,
+                busy_milli: 1,
+            }],
+            containers: containers.iter().map(container).collect(),
+        }
+    }
+
+    #[test]
+    fn uses_are_fresh_for_half_a_minute_and_then_dropped() {
+        let (mut store, now) = (UseStore::default(), Instant::now());
+        let session = store.open("n");
+        assert!(store.fresh("n", now).is_none());
+        store
+            .report("n", session, used(&[]), now, |_| false)
+            .unwrap();
+        let almost = now + FRESH - Duration::from_millis(1);
+        assert_eq!(store.fresh("n", almost).unwrap().cards[0].memory_bytes, 7);
+        store.close("n", session);
+        store.expire(almost);
+        assert!(store.fresh("n", almost).is_some(), "its figures still hold");
+        assert!(store.fresh("n", now + FRESH).is_none());
+        store.expire(now + FRESH);
+        assert!(store.nodes.is_empty());
+    }
+
+    #[test]
+    fn a_newer_session_replaces_the_older() {
+        let (mut store, now) = (UseStore::default(), Instant::now());
+        let (older, newer) = (store.open("n"), store.open("n"));
+        let refused = store.report("n", older, used(&[]), now, |_| false);
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::Aborted);
+        store.close("n", older);
+        store.report("n", newer, used(&[]), now, |_| false).unwrap();
+        assert!(store.report("x", newer, used(&[]), now, |_| false).is_err());
+        store.expire(now + FRESH);
+        store.report("n", newer, used(&[]), now, |_| false).unwrap();
+    }
+
+    #[test]
+    fn a_stray_is_one_in_two_reports_in_a_row() {
+        let (mut store, now) = (UseStore::default(), Instant::now());
+        let session = store.open("n");
+        let mut strays = |containers: &[(&str, &str, u64)], stray: &str| {
+            let is_stray = |c: &ContainerUse| c.pod_uid == stray;
+            let used = used(containers);
+            store.report("n", session, used, now, is_stray).unwrap();
+            let fresh = store.fresh("n", now).unwrap();
+            let strays = fresh.containers.iter().filter(|c| c.is_stray());
+            strays.map(|c| c.of.pod_uid.clone()).collect::<Vec<_>>()
+        };
+        let both = [("a", "main", 5), ("b", "main", 6)];
+        assert!(strays(&both, "a").is_empty());
+        assert_eq!(strays(&both, "a"), ["a"]);
+        assert_eq!(strays(&both[..1], "a"), ["a"]);
+        assert!(strays(&both, "").is_empty(), "it has the card now");
+        assert!(strays(&both, "b").is_empty());
+        assert!(strays(&both[..1], "b").is_empty(), "it is gone");
+        assert!(strays(&both, "b").is_empty());
+    }
+
+    #[test]
+    fn impossible_reports_are_refused_by_field() {
+        let mut many = used(&[]);
+        many.containers = vec![ContainerUse::default(); MAX_CONTAINERS + 1];
+        let mut card = used(&[]);
+        card.cards[0].card = "GPU\n".into();
+        let long = "x".repeat(254);
+        for (report, field) in [
+            (many, "1025 containers"),
+            (card, "cards, card"),
+            (used(&[("a\u{1b}", "main", 1)]), "containers, podUid"),
+            (used(&[("a", &long, 1)]), "containers, container"),
+        ] {
+            let refused = checked(report).unwrap_err();
+            assert!(refused.message().contains(field), "{refused}");
+        }
+        let outside = checked(used(&[("", "a\u{1b}[2J b", 1)])).unwrap();
+        assert_eq!(outside.containers[0].container, "a\u{fffd}[2J b");
+    }
+}
