@@ -1,4 +1,4 @@
-//! Pure decisions on evictions: the pod of a binding that gains most from another node.
+//! Pure decisions on evictions: the pod of a binding that gains most from another place.
 
 mod refusal;
 #[cfg(test)]
@@ -49,6 +49,9 @@ pub(crate) struct Move {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePlan {
+    /// The violated offer has a rule of an allocator: the replacement gets another allocation, such as
+    /// another card, even on the same node.
+    pub allocates: bool,
     pub nodes: Arc<NodeSet>,
     pub plan: Plan,
     /// The first rule without an answer.
@@ -175,6 +178,11 @@ pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> 
             node: name.to_owned(),
             gain: (false, now - there),
             why: "its node costs more".to_owned(),
+        }),
+        (_, Some(now)) if plan.allocates => Ok(Move {
+            node: node.to_owned(),
+            gain: (true, u64::MAX - now),
+            why: "its node would give it another allocation".to_owned(),
         }),
         (Some(_), Some(_)) => {
             let text = format!("the plan would leave the pod on {node}");

@@ -26,6 +26,7 @@ fn plan(verdicts: [NodeVerdict; 3]) -> NodePlan {
             verdicts: verdicts.to_vec(),
         },
         unanswered: None,
+        allocates: false,
     }
 }
 
@@ -75,6 +76,23 @@ fn better_node_counts_the_reasons_where_there_is_none() {
         refusal.text,
         "none of the 3 other nodes that fit the pod is within the rules (3 latency/OverLimit)"
     );
+}
+
+#[test]
+fn better_node_may_be_the_same_one_with_another_allocation() {
+    let allocates = |verdicts| NodePlan {
+        allocates: true,
+        ..plan(verdicts)
+    };
+    let same = better_node(&allocates([usable(5, 1), usable(9, 1), over_limit()]), "a").unwrap();
+    assert_eq!(same.node, "a");
+    assert_eq!(same.why, "its node would give it another allocation");
+    let cheaper = better_node(&allocates([usable(5, 1), usable(4, 1), over_limit()]), "a");
+    assert_eq!(cheaper.unwrap().node, "b");
+    let alone = better_node(&allocates([usable(5, 1), over_limit(), over_limit()]), "a");
+    assert_eq!(alone.unwrap().node, "a");
+    let full = better_node(&allocates([over_limit(), over_limit(), over_limit()]), "a");
+    assert_eq!(full.unwrap_err().code, "NoBetterNode");
 }
 
 #[test]

@@ -264,7 +264,7 @@ impl Calls for Fake {
         let pod = self.pods.get(name).cloned();
         pod.ok_or_else(|| "not found".to_owned())
     }
-    async fn plan(&self, _: &Snapshot, pod: &model::Pod) -> NodePlan {
+    async fn plan(&self, _: &Snapshot, _: &Offer, pod: &model::Pod) -> NodePlan {
         assert_eq!(pod.node, None, "planned as it would come again");
         self.record(format!("plan {}", pod.name));
         let verdict = |(_, cost): &(&str, Option<u64>)| match cost {
@@ -284,6 +284,7 @@ impl Calls for Fake {
                 verdicts: self.nodes.iter().map(verdict).collect(),
             },
             unanswered: None,
+            allocates: false,
         }
     }
     async fn check_workload(&self, _: &Pod) -> Result<(), Refusal> {

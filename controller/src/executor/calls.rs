@@ -84,7 +84,13 @@ pub(super) trait Calls: Send + Sync {
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Pod, String>> + Send;
-    fn plan(&self, snapshot: &Snapshot, pod: &model::Pod) -> impl Future<Output = NodePlan> + Send;
+    /// `offer`: the violated one.
+    fn plan(
+        &self,
+        snapshot: &Snapshot,
+        offer: &Offer,
+        pod: &model::Pod,
+    ) -> impl Future<Output = NodePlan> + Send;
     /// Refuses unless the pod's workload is ready, by the API server: a watch may be behind.
     fn check_workload(&self, pod: &Pod) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// The permit for the one eviction at a time in the cluster.

@@ -16,7 +16,7 @@ use tautline_api::{
     convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER},
 };
 use tautline_core::{
-    Compliance, Snapshot,
+    Compliance, Snapshot, constraints,
     model::{self, Offer, Service, key},
     planning::RuleOutcome,
 };
@@ -239,8 +239,13 @@ impl Calls for ClusterCalls {
         pod.map_err(|e| e.to_string())
     }
 
-    async fn plan(&self, snapshot: &Snapshot, pod: &model::Pod) -> NodePlan {
+    async fn plan(&self, snapshot: &Snapshot, offer: &Offer, pod: &model::Pod) -> NodePlan {
         let providers = &self.context.provider_client;
+        let (rules, _) = constraints::offer_rules(snapshot, offer);
+        let allocates = rules.iter().any(|rule| {
+            let service = providers.provider(snapshot, &rule.name, &offer.namespace);
+            service.is_some_and(|service| providers.is_allocator(service))
+        });
         let round = providers.plan_on_fitting_nodes(snapshot, pod).await;
         let unanswered = round.rules.iter().find_map(|r| match r.outcome {
             RuleOutcome::Unavailable { code, .. } => {
@@ -250,6 +255,7 @@ impl Calls for ClusterCalls {
             RuleOutcome::Costs(_) => None,
         });
         NodePlan {
+            allocates,
             unanswered,
             nodes: round.nodes,
             plan: round.plan,

@@ -1,5 +1,5 @@
 //! Evicts a pod of a violated binding if the violation still holds, a new plan names a better
-//! node, the workload is ready, and the disruption budgets allow it.
+//! place, the workload is ready, and the disruption budgets allow it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ async fn try_evict<C: Calls>(
     let snapshot = calls.snapshot();
     let mut candidates = Vec::new();
     for (target, name) in pods_of(&violation.binding, offer) {
-        let candidate = candidate(calls, &snapshot, &offer.namespace, name, last).await;
+        let candidate = candidate(calls, &snapshot, offer, name, last).await;
         candidates.push((Arc::clone(target), candidate));
     }
     let candidate = choose(candidates)?;
@@ -65,11 +65,11 @@ async fn try_evict<C: Calls>(
 async fn candidate<C: Calls>(
     calls: &C,
     snapshot: &Snapshot,
-    namespace: &str,
+    offer: &Offer,
     name: &str,
     last: Option<UnixTime>,
 ) -> Result<Candidate, Refusal> {
-    let settings = calls.settings();
+    let (settings, namespace) = (calls.settings(), &*offer.namespace);
     let (known, node) = running_pod(snapshot, &settings.exempt_namespaces, namespace, name)?;
     let object = calls.get_pod(namespace, name).await.map_err(|error| {
         let text = format!("pod {namespace}/{name}: {error}");
@@ -78,7 +78,7 @@ async fn candidate<C: Calls>(
     let now = calls.now().unix;
     check_pod(&object, known, last, settings.eviction_cool_down, now)?;
     let pod = as_unbound(object.clone());
-    let plan = calls.plan(snapshot, &pod).await;
+    let plan = calls.plan(snapshot, offer, &pod).await;
     Ok(Candidate {
         target: better_node(&plan, &node)?,
         pod,
