@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "It runs on each node with GPUs, privileged and with the host's process IDs. On a node without\nNVIDIA's driver it waits for one.\n\nLimits of a container's use (the node's label tautline.io/gpu-limits overrides --limits):\n  none       none\n  timeslice  time by the driver's time slices, memory not at all\n  mps        memory and processors by NVIDIA's Multi-Process Service (tautline agent mps)\n  hami-core  memory and processors by HAMi's library\n\nExample, on a node:\n  NODE_NAME=gpu-1 tautline agent gpu --provider https://tautline-gpu-slice.tautline-system:5309 \\\n    --provider-ca ca.crt --token-file /var/run/secrets/tautline/token --limits mps"
+    after_help = "It runs on each node with GPUs, privileged and with the host's process IDs. On a node without\nNVIDIA's driver it waits for one.\n\nLimits of a container's use (the node's label tautline.io/gpu-limits overrides --limits):\n  none       none\n  timeslice  time by the driver's time slices, memory not at all\n  mps        memory and processors by NVIDIA's Multi-Process Service (tautline agent mps)\n  hami-core  memory and processors by HAMi's library\n  mig        memory and processors by the card: a slice is an instance; cards with MIG off are\n             given whole only\n\nExample, on a node:\n  NODE_NAME=gpu-1 tautline agent gpu --provider https://tautline-gpu-slice.tautline-system:5309 \\\n    --provider-ca ca.crt --token-file /var/run/secrets/tautline/token --limits mps"
 )]
 pub(crate) struct GpuArgs {
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct GpuArgs {
     /// This node's name
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: String,
-    /// How containers are limited to their slices: none, timeslice, mps or hami-core
+    /// How containers are limited to their slices: none, timeslice, mps, hami-core or mig
     #[arg(long, value_name = "MODE", default_value_t)]
     limits: Mode,
     /// Length of time slices with --limits timeslice: default, short, medium or long

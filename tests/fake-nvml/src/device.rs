@@ -24,7 +24,7 @@ unsafe extern "C" fn nvmlDeviceGetUUID(
     length: c_uint,
 ) -> nvmlReturn_t {
     let uuid = with_card(device, |_, _, card| {
-        Ok(instance(device, card).map_or_else(|| card.uuid.clone(), |(_, found)| found.uuid))
+        Ok(instance(device, card).map_or_else(|| card.uuid.clone(), |found| found.uuid))
     });
     unsafe { write::text(out, length, uuid) }
 }
@@ -36,7 +36,7 @@ unsafe extern "C" fn nvmlDeviceGetName(
     length: c_uint,
 ) -> nvmlReturn_t {
     let name = with_card(device, |_, _, card| {
-        let mig = instance(device, card).map(|(_, found)| format!(" MIG {}", found.profile));
+        let mig = instance(device, card).map(|found| format!(" MIG {}", found.profile));
         Ok(card.product.clone() + &mig.unwrap_or_default())
     });
     unsafe { write::text(out, length, name) }

@@ -8,7 +8,9 @@
 mod card;
 mod device;
 mod event;
+mod instances;
 mod mig;
+mod mig_profiles;
 mod play;
 mod process;
 mod scene;

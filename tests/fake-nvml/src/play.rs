@@ -1,24 +1,25 @@
 use std::collections::VecDeque;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEventMigConfigChange, nvmlEventTypeDoubleBitEccError,
     nvmlEventTypeXidCriticalError, nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED,
     nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST, nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT,
-    nvmlReturn_t,
+    nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED, nvmlReturn_enum_NVML_ERROR_UNKNOWN, nvmlReturn_t,
 };
 
+use crate::instances::{Changes, Stamp, stamp};
 use crate::scene::{Card, Instance, Scene};
 
 /// Events that wait at most.
 const MAX_EVENTS: usize = 1024;
 /// Time between two looks at the file in a call that hangs.
 const TICK: Duration = Duration::from_millis(20);
-/// Handles of MIG devices are 64 apart for each card.
+/// Handles of GPU instances and their devices are 64 apart for each card.
 const MIG: usize = 0x1_0000;
 
 /// An event that was not delivered yet.
@@ -31,13 +32,14 @@ pub struct Pending {
 
 #[derive(Default)]
 struct Play {
-    stamp: Option<(SystemTime, u64, u64)>,
+    /// Of the scene's file and the one of MIG instances.
+    stamps: Option<[Option<Stamp>; 2]>,
     scene: Option<Scene>,
     events: VecDeque<Pending>,
 }
 
 static PLAY: Mutex<Play> = Mutex::new(Play {
-    stamp: None,
+    stamps: None,
     scene: None,
     events: VecDeque::new(),
 });
@@ -78,16 +80,39 @@ pub fn handle(index: usize) -> nvmlDevice_t {
     std::ptr::without_provenance_mut(index + 1)
 }
 
-/// Handle of a MIG device.
-pub fn mig_handle(card: usize, instance: usize) -> nvmlDevice_t {
-    std::ptr::without_provenance_mut(MIG + card * 64 + instance)
+/// Handle of a GPU instance and of its MIG device.
+pub fn mig_handle(card: usize, instance: u32) -> nvmlDevice_t {
+    std::ptr::without_provenance_mut(MIG + card * 64 + instance as usize % 64)
 }
 
 /// The MIG instance of a handle.
-pub fn instance(handle: nvmlDevice_t, card: &Card) -> Option<(u32, Instance)> {
-    let index = handle.addr().checked_sub(MIG)? % 64;
-    let instance = card.mig.as_ref()?.get(index)?.clone();
-    Some((u32::try_from(index).ok()? + 1, instance))
+pub fn instance(handle: nvmlDevice_t, card: &Card) -> Option<Instance> {
+    let id = handle.addr().checked_sub(MIG)? % 64;
+    let mut all = card.mig.iter().flatten();
+    all.find(|one| one.id as usize == id).cloned()
+}
+
+/// Changes the MIG instances of a handle's card, once it does not hang.
+pub fn change<T>(
+    handle: nvmlDevice_t,
+    change: impl FnOnce(&Scene, usize, &mut Vec<Instance>) -> Result<T, nvmlReturn_t>,
+) -> Result<T, nvmlReturn_t> {
+    let (scene, index) = with_card(handle, |scene, index, _| Ok((scene.clone(), index)))?;
+    let mut now = scene.cards[index].mig.clone();
+    let of_card = now
+        .as_mut()
+        .ok_or(nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED)?;
+    let value = change(&scene, index, of_card)?;
+    let path = std::env::var_os("FAKE_NVML_FILE").unwrap_or_default();
+    let mut changes = Changes::read(Path::new(&path));
+    changes.set(&scene.cards[index], now.unwrap_or_default());
+    match changes.write(Path::new(&path)) {
+        Ok(()) => Ok(value),
+        Err(error) => {
+            eprintln!("fake NVML: {}: {error}", path.to_string_lossy());
+            Err(nvmlReturn_enum_NVML_ERROR_UNKNOWN)
+        }
+    }
 }
 
 fn card_index(handle: nvmlDevice_t) -> usize {
@@ -121,28 +146,28 @@ impl Play {
         let Some(path) = std::env::var_os("FAKE_NVML_FILE") else {
             return;
         };
-        let Ok(metadata) = fs::metadata(&path) else {
+        let path = Path::new(&path);
+        if !path.exists() {
             self.scene = None;
-            self.stamp = None;
-            return;
-        };
-        // Two files of one tick of the clock have different inodes.
-        let stamp = metadata.modified().ok();
-        let stamp = stamp.map(|time| (time, metadata.len(), metadata.ino()));
-        if stamp.is_some() && stamp == self.stamp {
+            self.stamps = None;
             return;
         }
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let stamps = [stamp(path), stamp(&Changes::path(path))];
+        if self.stamps == Some(stamps) {
+            return;
+        }
+        let text = fs::read_to_string(path).unwrap_or_default();
         match serde_json::from_str::<Scene>(&text) {
-            Ok(scene) => {
+            Ok(mut scene) => {
+                Changes::read(path).apply(&mut scene);
                 if let Some(last) = &self.scene {
                     self.events.extend(changes(last, &scene));
                     self.events.truncate(MAX_EVENTS);
                 }
                 self.scene = Some(scene);
-                self.stamp = stamp;
+                self.stamps = Some(stamps);
             }
-            Err(error) => eprintln!("fake NVML: {}: {error}", path.to_string_lossy()),
+            Err(error) => eprintln!("fake NVML: {}: {error}", path.display()),
         }
     }
 }

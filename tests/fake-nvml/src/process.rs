@@ -15,6 +15,8 @@ use crate::write;
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
     pub pid: u32,
+    /// Id of the GPU instance.
+    pub instance: Option<u32>,
     pub bytes: u64,
     pub sm: u32,
 }
@@ -35,10 +37,13 @@ fn running(process: &Process) -> Vec<Running> {
     if let Some(text) = &process.text {
         pids.extend(matching(text));
     }
-    let (bytes, sm) = (process.memory_mib << 20, process.sm);
-    pids.into_iter()
-        .map(|pid| Running { pid, bytes, sm })
-        .collect()
+    let of = |pid| Running {
+        pid,
+        instance: process.instance,
+        bytes: process.memory_mib << 20,
+        sm: process.sm,
+    };
+    pids.into_iter().map(of).collect()
 }
 
 fn matching(text: &str) -> Vec<u32> {
@@ -64,8 +69,8 @@ unsafe fn list(
         let info = |running: Running| nvmlProcessInfo_t {
             pid: running.pid,
             usedGpuMemory: running.bytes,
-            gpuInstanceId: u32::MAX,
-            computeInstanceId: u32::MAX,
+            gpuInstanceId: running.instance.unwrap_or(u32::MAX),
+            computeInstanceId: running.instance.map_or(u32::MAX, |_| 0),
         };
         Ok(on_card(scene, index, Some(list))
             .into_iter()

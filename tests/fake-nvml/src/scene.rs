@@ -1,4 +1,4 @@
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The file.
 #[derive(Clone, Debug, Deserialize)]
@@ -56,7 +56,9 @@ pub struct Card {
     /// NVLinks.
     #[serde(default)]
     pub links: Vec<Links>,
-    /// MIG instances; null: MIG is off.
+    /// MIG instances, of the profiles of an H100 with 80 GB; null: MIG is off. What is made and
+    /// destroyed by NVML is kept in a file beside this one, with `.mig` after its name, until this
+    /// list changes.
     pub mig: Option<Vec<Instance>>,
     /// XIDs; one that is added while the library is loaded becomes an event.
     #[serde(default)]
@@ -88,7 +90,7 @@ pub struct Links {
 }
 
 /// A MIG instance.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
     pub uuid: String,
@@ -96,6 +98,12 @@ pub struct Instance {
     pub profile: String,
     /// First memory slice.
     pub start: u32,
+    /// Id of the GPU instance, from 1; 0: by the place in the list.
+    #[serde(default)]
+    pub id: u32,
+    /// It has no compute instance, and so no device.
+    #[serde(default)]
+    pub bare: bool,
 }
 
 /// Processes with memory on a card.
@@ -108,6 +116,8 @@ pub struct Process {
     pub text: Option<String>,
     /// UUID or index.
     pub card: CardName,
+    /// Id of the GPU instance on a card with MIG.
+    pub instance: Option<u32>,
     #[serde(rename = "memoryMiB")]
     pub memory_mib: u64,
     /// Percent of the card's processors.

@@ -23,10 +23,11 @@ use crate::{
     giver::Giver,
     limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice},
     metrics::Metrics,
+    mig::{Instances, Keeper},
     node::{NodeFacts, OwnNode},
     nri_plugin::{self, NriPlugin},
     pods::Pods,
-    reader::{self, ReaderConfig, Snapshot},
+    reader::{self, ReaderCalls, ReaderConfig, Snapshot},
     stream::{StreamContext, follow_provider},
     usage::{self, UsageConfig, UseMetrics},
 };
@@ -36,6 +37,8 @@ const REPORTER: &str = "tautline-gpu-agent";
 /// CDI specs of administrators, beside those in [`Config::cdi_dir`].
 const STATIC_CDI_DIR: &str = "/etc/cdi";
 const PROC: &str = "/proc";
+/// The MIG instances that the agent has made.
+const MIG_FILE: &str = "mig.json";
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
@@ -144,8 +147,16 @@ impl App {
         };
         let (events, queue) = Events::new();
         let pods = Arc::default();
+        let (reader_calls, calls) = ReaderCalls::new();
+        let (keeper, instances) = Keeper::new(
+            settings(&self.config).run_dir.join(MIG_FILE),
+            reader_calls,
+            snapshot.clone(),
+            output.inventory.subscribe(),
+            Arc::clone(&pods),
+        );
         let parts = Parts {
-            giver: Arc::new(giver(&self.config, &output, &events, &pods)),
+            giver: Arc::new(giver(&self.config, &output, &events, (&pods, instances))),
             config: self.config,
             client: self.cluster.client().clone(),
             readiness: self.readiness,
@@ -164,15 +175,17 @@ impl App {
         let cards = Cards {
             snapshots: snapshot,
             facts: fact,
+            own: keeper.own(),
             default_mode: parts.config.limits,
             timeslice: slice,
             output,
             metrics: parts.metrics,
         };
         done(tasks, "cards", cards.run(parts.stop.clone()));
+        done(tasks, "mig", keeper.run(parts.stop.clone()));
         let read = async move {
             tokio::select! {
-                () = reader::run(self.reader, snapshots) => {}
+                () = reader::run(self.reader, snapshots, calls) => {}
                 () = parts.stop.cancelled() => {}
             }
         };
@@ -287,7 +300,12 @@ impl Parts {
     }
 }
 
-fn giver(config: &Config, output: &CardsOutput, events: &Arc<Events>, pods: &Arc<Pods>) -> Giver {
+fn giver(
+    config: &Config,
+    output: &CardsOutput,
+    events: &Arc<Events>,
+    (pods, instances): (&Arc<Pods>, Instances),
+) -> Giver {
     let (mode, settings) = (output.mode.subscribe(), settings(config));
     let dirs = vec![STATIC_CDI_DIR.into(), config.cdi_dir.clone()];
     Giver {
@@ -298,6 +316,7 @@ fn giver(config: &Config, output: &CardsOutput, events: &Arc<Events>, pods: &Arc
         limits: Box::new(move |parts| limits::checked_edits(*mode.borrow(), &settings, parts)),
         events: Arc::clone(events),
         occupancy: parking_lot::Mutex::default(),
+        instances,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which of a pod's cards each of its containers gets. Pure.
 
 use tautline_gpu_placement::{
-    device_annotation::{AnnotationError, parse},
+    device_annotation::{AnnotationError, CardShare, parse},
     names::DEVICES_ANNOTATION,
     node_inventory::{InventoryCard, MEMORY_RESOURCE, NodeInventory},
     shape::{CARD, memory_milli},
@@ -24,6 +24,8 @@ pub(crate) enum AssignmentError {
     NotHere { card: String },
     #[error("annotation {DEVICES_ANNOTATION} gives more than 1000 thousandths of card {card}")]
     Overfull { card: String },
+    #[error("annotation {DEVICES_ANNOTATION} names several MIG instances of card {card}")]
+    Several { card: String },
     #[error("card {card} is unhealthy: {fault}")]
     Faulty { card: String, fault: String },
     #[error("it needs {asks} thousandths, and annotation {DEVICES_ANNOTATION} has {left} left")]
@@ -39,7 +41,7 @@ impl AssignmentError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoRecord => "NoRecord",
-            Self::Unreadable(_) | Self::Overfull { .. } => "BadRecord",
+            Self::Unreadable(_) | Self::Overfull { .. } | Self::Several { .. } => "BadRecord",
             Self::NotHere { .. } => "UnknownCard",
             Self::Faulty { .. } => "FaultyCard",
             Self::Short { .. } | Self::TooLarge { .. } => "RecordTooSmall",
@@ -63,13 +65,21 @@ impl AssignmentError {
 /// A card of the node and the thousandths of it that a pod or container has.
 pub(crate) type Part = (InventoryCard, u16);
 
-/// The cards that the pod's record names, each once.
-pub(crate) fn record(
+/// The pod's record by UUID of the cards, each once.
+pub(crate) fn shares(
     pod: &PodEntry,
     inventory: &NodeInventory,
-) -> Result<Vec<Part>, AssignmentError> {
+) -> Result<Vec<CardShare>, AssignmentError> {
+    let record = record(pod, inventory)?;
+    Ok(record.into_iter().map(|(_, share)| share).collect())
+}
+
+fn record<'a>(
+    pod: &PodEntry,
+    inventory: &'a NodeInventory,
+) -> Result<Vec<(&'a InventoryCard, CardShare)>, AssignmentError> {
     let text = pod.record.as_deref().ok_or(AssignmentError::NoRecord)?;
-    let mut parts: Vec<Part> = Vec::new();
+    let mut parts: Vec<(&InventoryCard, CardShare)> = Vec::new();
     for share in parse(text, CARD)? {
         let card = inventory.cards.iter().find(|card| {
             card.uuid == *share.card || share.card.parse::<u32>().is_ok_and(|i| i == card.index)
@@ -77,12 +87,23 @@ pub(crate) fn record(
         let card = card.ok_or_else(|| AssignmentError::NotHere {
             card: share.card.to_string(),
         })?;
+        let uuid = || card.uuid.clone();
         match parts.iter_mut().find(|(known, _)| known.uuid == card.uuid) {
-            Some((_, milli)) => *milli = milli.saturating_add(share.milli),
-            None => parts.push((card.clone(), share.milli)),
+            Some((_, known)) if known.start.is_some() || share.start.is_some() => {
+                return Err(AssignmentError::Several { card: uuid() });
+            }
+            Some((_, known)) => known.milli = known.milli.saturating_add(share.milli),
+            None => {
+                let card_name = uuid().into();
+                let share = CardShare {
+                    card: card_name,
+                    ..share
+                };
+                parts.push((card, share));
+            }
         }
     }
-    match parts.iter().find(|(_, milli)| *milli > CARD) {
+    match parts.iter().find(|(_, share)| share.milli > CARD) {
         Some((card, _)) => Err(AssignmentError::Overfull {
             card: card.uuid.clone(),
         }),
@@ -105,7 +126,8 @@ pub(crate) fn assign(
     if !meant.asks.any() {
         return Ok(Vec::new());
     }
-    let mut left = record(pod, inventory)?;
+    let record = record(pod, inventory)?.into_iter();
+    let mut left: Vec<Part> = record.map(|(c, share)| (c.clone(), share.milli)).collect();
     let before = &pod.containers[..at];
     for other in before.iter().filter(|other| lives_beside(other, meant)) {
         // One that finds too little is refused itself, and takes nothing.
@@ -272,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn record_names_one_instance_of_a_card() {
+        let named = |record: &str| {
+            let shares = shares(&pod(record, &[]), &inventory(4));
+            shares.map(|shares| tautline_gpu_placement::device_annotation::format(&shares))
+        };
+        assert_eq!(named("2:250@4,3").unwrap(), "GPU-2:250@4,GPU-3:1000");
+        assert_eq!(named("2:250,GPU-2:250").unwrap(), "GPU-2:500");
+        let error = named("2:250@4,GPU-2:250@0").unwrap_err();
+        assert_eq!(error.code(), "BadRecord");
+        let pod = pod("GPU-2:500@4", &[("a", Kind::Main, 400, 0)]);
+        assert_eq!(given(&pod, "a").unwrap(), "2:400");
+    }
+
+    #[test]
     fn several_cards_are_taken_largest_first() {
         let pod = pod("3:1000,1:500,0:1000", &[("all", Kind::Main, 2500, 0)]);
         assert_eq!(given(&pod, "all").unwrap(), "0:1000,1:500,3:1000");
@@ -349,8 +385,8 @@ mod tests {
                 .map(|((k, m, g), name)| (name.as_str(), *k, *m, *g)).collect();
             let pod = pod(&text.join(","), &listed);
             let inventory = inventory(4);
-            let whole: BTreeMap<String, u32> = record(&pod, &inventory).unwrap_or_default()
-                .into_iter().map(|(c, m)| (c.uuid, u32::from(m))).collect();
+            let whole: BTreeMap<String, u32> = shares(&pod, &inventory).unwrap_or_default()
+                .into_iter().map(|share| (share.card.into(), u32::from(share.milli))).collect();
             let of = |name: &str| assign(&pod, name, &inventory).unwrap_or_default();
             // All that live at once: the containers with all sidecars, or an init container with
             // the sidecars before it.

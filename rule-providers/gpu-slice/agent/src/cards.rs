@@ -10,6 +10,7 @@ use crate::{
     inventory,
     limits::{DriverRoot, Mode, smi, smi::Timeslice},
     metrics::Metrics,
+    mig::OwnInstances,
     node::{NodeEntries, NodeFacts},
     reader::{ReaderState, Snapshot},
 };
@@ -29,6 +30,8 @@ pub(crate) struct CardsOutput {
 pub(crate) struct Cards {
     pub snapshots: watch::Receiver<Snapshot>,
     pub facts: watch::Receiver<Option<NodeFacts>>,
+    /// The MIG instances that the agent has made.
+    pub own: watch::Receiver<OwnInstances>,
     /// Of nodes without the label.
     pub default_mode: Mode,
     /// The length of time slices in mode `timeslice`, with the driver that sets it.
@@ -45,6 +48,7 @@ impl Cards {
         loop {
             let snapshot = self.snapshots.borrow_and_update().clone();
             let facts = self.facts.borrow_and_update().clone();
+            self.own.mark_unchanged();
             self.metrics
                 .reader_restarts
                 .inc_by(snapshot.restarts - restarts);
@@ -63,6 +67,7 @@ impl Cards {
                 () = stop.cancelled() => return,
                 changed = self.snapshots.changed() => changed,
                 changed = self.facts.changed() => changed,
+                changed = self.own.changed() => changed,
             };
             if more.is_err() {
                 stop.cancelled().await;
@@ -90,7 +95,7 @@ impl Cards {
         mode: Mode,
     ) -> Arc<NodeInventory> {
         let reading = snapshot.reading.as_deref();
-        let cards = reading.map(|r| inventory::inventory(r, &mode.to_string()));
+        let cards = reading.map(|r| inventory::inventory(r, &mode.to_string(), &self.own.borrow()));
         let cards = Arc::new(cards.unwrap_or_default());
         self.metrics.see_cards(&cards);
         if let Some(entries) = entries(snapshot, &cards) {
@@ -171,6 +176,7 @@ mod tests {
         Cards {
             snapshots: watch::channel(snapshot).1,
             facts: watch::channel(facts).1,
+            own: watch::channel(OwnInstances::default()).1,
             default_mode: Mode::None,
             timeslice: None,
             output: CardsOutput {

@@ -57,7 +57,10 @@ impl CardSpecs {
         let mut devices = Injection::default();
         for (card, _) in parts {
             let named = |name: &str| find(&specs, name);
-            let (at, edits) = named(&card.uuid).or_else(|| named(&card.index.to_string()))?;
+            // A MIG instance has its card's index, which means the whole card.
+            let by_index = || named(&card.index.to_string());
+            let is_card = !card.uuid.starts_with("MIG-");
+            let (at, edits) = named(&card.uuid).or_else(|| is_card.then(by_index)?)?;
             common
                 .entry(at)
                 .or_insert_with(|| specs[at].container_edits.injection());
@@ -210,6 +213,7 @@ mod tests {
         assert_eq!(both.hooks.len(), 1);
         assert_eq!(both.mounts[0].options, ["ro", "bind"]);
         assert_eq!(specs.edits(&[part("GPU-c", 9)]), None);
+        assert_eq!(specs.edits(&[part("MIG-c", 1)]), None);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
-use tautline_gpu_placement::node_inventory::NodeInventory;
+use tautline_gpu_placement::{
+    device_annotation::CardShare, mig::MigPlace, node_inventory::NodeInventory, shape::CARD,
+};
 use tautline_runtime::events::Events;
 use tokio::{sync::watch, time::Instant};
 
@@ -14,6 +16,7 @@ use crate::{
     events,
     injection::{Injection, inject},
     limits::{LimitEdits, LimitError},
+    mig::Instances,
     occupancy::{Held, Occupancy, Occupant, fits},
     pods::{PodEntry, Pods},
 };
@@ -37,6 +40,16 @@ pub(crate) struct Giver {
     pub events: Arc<Events>,
     /// As the runtime tells; without NRI it is empty.
     pub occupancy: Mutex<Occupancy>,
+    pub instances: Instances,
+}
+
+/// What a start does for the MIG instance of its pod's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MigInstance {
+    /// Makes it if need be, also after the deadline.
+    Make,
+    /// Waits until another start has made it.
+    Find,
 }
 
 /// What a container gets.
@@ -51,7 +64,8 @@ pub(crate) struct Gift {
 
 impl Give for Arc<Giver> {
     async fn give(&self, pod: &PodRef, container: &str) -> Result<Injection, Refusal> {
-        let gift = self.give_until(pod, container, Instant::now() + WAIT);
+        let deadline = Instant::now() + WAIT;
+        let gift = self.give_until(pod, container, deadline, MigInstance::Make);
         gift.await.map(|gift| gift.injection)
     }
 }
@@ -66,6 +80,7 @@ impl Giver {
         pod: &PodRef,
         container: &str,
         deadline: Instant,
+        instance: MigInstance,
     ) -> Result<Gift, Refusal> {
         let enough = |pod: &PodEntry| {
             let asks = pod.container(container).is_some_and(|c| c.asks.any());
@@ -81,7 +96,7 @@ impl Giver {
                 ),
             });
         };
-        let given = self.give_known(&entry, container, deadline).await;
+        let given = self.give_known(&entry, container, deadline, instance).await;
         given.map_err(|why| {
             let refusal = Refusal {
                 reason: why.reason,
@@ -100,6 +115,7 @@ impl Giver {
         pod: &PodEntry,
         container: &str,
         deadline: Instant,
+        instance: MigInstance,
     ) -> Result<Gift, Why> {
         let inventory = self.inventory_until(deadline).await?;
         let parts = assign(pod, container, &inventory)?;
@@ -109,7 +125,7 @@ impl Giver {
             held: Vec::new(),
         };
         if !parts.is_empty() {
-            occupant.held = held(&assignment::record(pod, &inventory)?);
+            occupant.held = assignment::shares(pod, &inventory)?;
             self.wait_free(&occupant, &parts, &inventory, deadline)
                 .await?;
         }
@@ -117,8 +133,10 @@ impl Giver {
             let mend = "delete the pod afterwards";
             Why::new("Limits", error.to_string(), mend)
         })?;
-        let cdi = self.card_edits(&parts, deadline).await?;
-        let injection = inject(&parts, cdi, limits);
+        let devices = self.devices(&parts, &occupant.held, &inventory, (instance, deadline));
+        let devices = devices.await?;
+        let cdi = self.card_edits(&devices, deadline).await?;
+        let injection = inject(&devices, cdi, limits);
         Ok(Gift {
             occupant,
             parts,
@@ -147,10 +165,12 @@ impl Giver {
         inventory: &NodeInventory,
         deadline: Instant,
     ) -> Result<(), Why> {
-        let on_parts = |(card, _): &&Held| parts.iter().any(|(part, _)| part.uuid == *card);
+        let on_parts = |held: &&Held| parts.iter().any(|(part, _)| *part.uuid == *held.card);
         let wanted: Vec<Held> = occupant.held.iter().filter(on_parts).cloned().collect();
         loop {
-            let Err(occupied) = fits(&occupant.uid, &wanted, &self.occupants(inventory)) else {
+            let occupants = self.occupants(inventory);
+            let place = |held: &Held| place(held, inventory);
+            let Err(occupied) = fits(&occupant.uid, &wanted, &occupants, place) else {
                 return Ok(());
             };
             if Instant::now() + POLL >= deadline {
@@ -177,8 +197,54 @@ impl Giver {
         Some(Occupant {
             uid: Arc::clone(&pod.uid),
             name: format!("{}/{}", pod.namespace, pod.name),
-            held: held(&assignment::record(pod, inventory).ok()?),
+            held: assignment::shares(pod, inventory).ok()?,
         })
+    }
+
+    /// The parts by the UUID of what the container sees: a card, or the MIG instance that the pod's
+    /// record means.
+    async fn devices(
+        &self,
+        parts: &[Part],
+        record: &[CardShare],
+        inventory: &NodeInventory,
+        (instance, deadline): (MigInstance, Instant),
+    ) -> Result<Vec<Part>, Why> {
+        let mut devices = parts.to_vec();
+        for (card, _) in &mut devices {
+            let Some(share) = record.iter().find(|share| *share.card == *card.uuid) else {
+                continue;
+            };
+            let bad = |what: &str| {
+                let text = format!("card {} {what}", card.uuid);
+                Why::new(
+                    "BadRecord",
+                    text,
+                    "delete the pod so that it is placed anew",
+                )
+            };
+            let start = match (&card.mig, share.start) {
+                (Some(_), Some(start)) => start,
+                (Some(_), None) => return Err(bad("has MIG on, and the record names no slice")),
+                (None, Some(_)) => return Err(bad("has MIG off, and the record names a slice")),
+                (None, None) if inventory.is_mig() && share.milli < CARD => {
+                    return Err(bad(
+                        "has MIG off, so limits mig cannot hold on a share of it",
+                    ));
+                }
+                (None, None) => continue,
+            };
+            let uuid = match instance {
+                MigInstance::Make => self.instances.make(card, share.milli, start).await,
+                MigInstance::Find => {
+                    let instances = &self.instances;
+                    instances.find(card, share.milli, start, deadline).await
+                }
+            };
+            let why = |text| Why::new("NoInstance", text, "the kubelet tries again");
+            card.uuid = uuid.map_err(why)?;
+        }
+        Ok(devices)
     }
 
     async fn card_edits(
@@ -220,9 +286,10 @@ impl From<AssignmentError> for Why {
     }
 }
 
-fn held(parts: &[Part]) -> Vec<Held> {
-    let parts = parts.iter();
-    parts
-        .map(|(card, milli)| (card.uuid.clone(), *milli))
-        .collect()
+fn place(held: &Held, inventory: &NodeInventory) -> Option<MigPlace> {
+    let card = inventory
+        .cards
+        .iter()
+        .find(|card| *card.uuid == *held.card)?;
+    card.mig.as_ref()?.place_of(held.milli, held.start?)
 }

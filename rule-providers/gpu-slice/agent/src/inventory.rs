@@ -1,36 +1,83 @@
 //! A reading as the node's annotation and labels have it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
-use tautline_nvml::{Card, Reading};
+use tautline_gpu_placement::{
+    mig::{MigLayout, MigPlace, MigProfile},
+    node_inventory::{InventoryCard, MIG_LIMITS, NodeInventory},
+    shape::CARD,
+};
+use tautline_nvml::{Card, MigInstance, Reading};
+
+use crate::mig::OwnInstance;
 
 /// Longest value of a label.
 const MAX_VALUE: usize = 63;
-/// Fault of a card whose memory and processors belong to MIG instances.
-const MIG_MODE: &str = "MigMode";
+/// Fault of a card whose memory and processors belong to MIG instances, with other limits.
+const MIG_ON: &str = "MigOn";
 
-/// The annotation's value: what changes with use is left out.
-pub(crate) fn inventory(reading: &Reading, limits: &str) -> NodeInventory {
+/// The annotation's value: what changes with use is left out. `own`: the agent's MIG instances.
+pub(crate) fn inventory(
+    reading: &Reading,
+    limits: &str,
+    own: &BTreeSet<OwnInstance>,
+) -> NodeInventory {
+    let is_mig = limits == MIG_LIMITS;
     let domains = nvlink_domains(&reading.cards);
     let card = |card: &Card| InventoryCard {
         uuid: card.uuid.clone(),
         index: card.index,
         product: product(&card.product),
         memory_bytes: card.memory_bytes,
-        // Thousandths of a card with MIG cannot be given out.
-        fault: card
-            .fault
-            .clone()
-            .or_else(|| card.mig.is_some().then(|| MIG_MODE.to_owned())),
+        fault: card.fault.clone().or_else(|| {
+            let is_on = card.mig.is_some() && !is_mig;
+            is_on.then(|| MIG_ON.to_owned())
+        }),
         nvlink: domains.get(card.uuid.as_str()).copied(),
         numa: card.numa.and_then(|node| node.try_into().ok()),
+        mig: card
+            .mig
+            .as_ref()
+            .filter(|_| is_mig)
+            .map(|instances| layout(card, instances, own)),
     };
     let mut cards: Vec<InventoryCard> = reading.cards.iter().map(card).collect();
     cards.sort_by_key(|card| card.index);
     NodeInventory {
         cards,
         limits: limits.to_owned(),
+    }
+}
+
+/// What a card with MIG can be cut to, beside the administrator's instances.
+fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -> MigLayout {
+    let profiles = &card.mig_profiles;
+    let ends = profiles
+        .iter()
+        .flat_map(|p| p.starts.iter().map(|start| start + p.size));
+    let slices = ends.max().unwrap_or(1);
+    let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
+    let profile = |p: &tautline_nvml::MigProfile| MigProfile {
+        name: p.name.clone(),
+        milli: u16::try_from(p.size * u32::from(CARD) / slices).unwrap_or(CARD),
+        size: small(p.size),
+        compute: small(p.compute),
+        starts: p.starts.iter().copied().map(small).collect(),
+    };
+    let mut taken: Vec<&MigInstance> = instances
+        .iter()
+        .filter(|one| !own.contains(&OwnInstance::of(&card.uuid, one)))
+        .collect();
+    // A GPU instance may have several compute instances.
+    taken.dedup_by_key(|one| one.gpu_instance);
+    let place = |one: &MigInstance| MigPlace {
+        start: small(one.start),
+        size: small(one.size),
+        compute: small(one.compute),
+    };
+    MigLayout {
+        profiles: profiles.iter().map(profile).collect(),
+        taken: taken.into_iter().map(place).collect(),
     }
 }
 
@@ -219,22 +266,25 @@ mod tests {
     #[test]
     fn inventory_changes_with_faults_and_not_with_use() {
         let mut cards = vec![card(1, "NVIDIA H100 80GB HBM3"), card(0, "Tesla T4")];
-        let first = inventory(&reading(cards.clone()), "mps");
+        let first = inventory(&reading(cards.clone()), "mps", &BTreeSet::new());
         assert_eq!(first.limits, "mps");
         assert_eq!(first.cards[0].product, "Tesla-T4");
         assert_eq!(first.cards[1].product, "NVIDIA-H100-80GB-HBM3");
         cards[0].memory_used_bytes = 7;
         cards[0].busy_milli = 7;
-        assert_eq!(inventory(&reading(cards.clone()), "mps"), first);
+        assert_eq!(
+            inventory(&reading(cards.clone()), "mps", &BTreeSet::new()),
+            first
+        );
         cards[0].fault = Some("Xid79".into());
         cards[1].mig = Some(vec![]);
-        let second = inventory(&reading(cards), "mps");
+        let second = inventory(&reading(cards), "mps", &BTreeSet::new());
         let faults: Vec<_> = second
             .cards
             .iter()
             .map(|card| card.fault.as_deref())
             .collect();
-        assert_eq!(faults, [Some("MigMode"), Some("Xid79")]);
+        assert_eq!(faults, [Some("MigOn"), Some("Xid79")]);
     }
 
     #[test]
@@ -243,9 +293,55 @@ mod tests {
         link(&mut cards, 5, 3);
         link(&mut cards, 2, 3);
         link(&mut cards, 0, 4);
-        let inventory = inventory(&reading(cards), "none");
+        let inventory = inventory(&reading(cards), "none", &BTreeSet::new());
         let domains: Vec<_> = inventory.cards.iter().map(|card| card.nvlink).collect();
         assert_eq!(domains, [Some(0), None, Some(1), Some(1), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn cards_with_mig_have_a_layout_beside_the_administrators_instances() {
+        let profile = |name: &str, size, starts: &[u32]| tautline_nvml::MigProfile {
+            name: name.into(),
+            size,
+            compute: size,
+            starts: starts.to_vec(),
+        };
+        let instance = |start, gpu_instance, compute_instance| MigInstance {
+            profile: "2g.12gb".into(),
+            start,
+            size: 2,
+            compute: 2,
+            gpu_instance,
+            compute_instance,
+            ..MigInstance::default()
+        };
+        let mut cards = vec![card(0, "NVIDIA A30"), card(1, "NVIDIA A30")];
+        cards[0].mig = Some(vec![
+            instance(0, 1, 0),
+            instance(2, 2, 0),
+            instance(2, 2, 1),
+        ]);
+        cards[0].mig_profiles = vec![
+            profile("1g.6gb", 1, &[0, 1, 2, 3]),
+            profile("2g.12gb", 2, &[0, 2]),
+            profile("4g.24gb", 4, &[0]),
+        ];
+        let own = OwnInstance {
+            card: "GPU-0".into(),
+            profile: "2g.12gb".into(),
+            start: 0,
+        };
+        let listed = inventory(&reading(cards), "mig", &BTreeSet::from([own]));
+        assert!(listed.is_mig() && listed.cards.iter().all(|card| card.fault.is_none()));
+        assert_eq!(listed.cards[1].mig, None);
+        let mig = listed.cards[0].mig.as_ref().unwrap();
+        assert_eq!(mig.sizes(), [250, 500, 1000]);
+        let place = MigPlace {
+            start: 2,
+            size: 2,
+            compute: 2,
+        };
+        assert_eq!(mig.taken, [place]);
     }
 
     proptest! {
@@ -256,7 +352,7 @@ mod tests {
             for (from, to) in &links {
                 link(&mut cards, *from, *to);
             }
-            let cards = inventory(&reading(cards), "none").cards;
+            let cards = inventory(&reading(cards), "none", &BTreeSet::new()).cards;
             for (from, to) in &links {
                 prop_assert!(cards[*from].nvlink.is_some());
                 prop_assert_eq!(cards[*from].nvlink, cards[*to].nvlink);

@@ -16,6 +16,7 @@ mod injection;
 mod inventory;
 pub mod limits;
 mod metrics;
+mod mig;
 mod node;
 mod nri_plugin;
 mod occupancy;

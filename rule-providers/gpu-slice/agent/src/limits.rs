@@ -10,6 +10,7 @@
 //!   (`--exclusive`). The limits hold per process: several processes of a container get the share
 //!   each. A container whose user is root on the host may command the daemon by its pipe. A server
 //!   that crashes takes all its clients along.
+//! - `mig`: the card holds the limit; what stays shared is the bus, the power and the driver.
 //! - `hami-core`: a library in the process. Static programs, setuid programs and musl ignore
 //!   `ld.so.preload`; a process may change its variables, or call the driver by `ioctl` itself. The
 //!   lock directory is shared, so a container can hold up the start of others.
@@ -26,7 +27,7 @@ mod tests;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 
-use tautline_gpu_placement::node_inventory::InventoryCard;
+use tautline_gpu_placement::node_inventory::{InventoryCard, MIG_LIMITS};
 
 pub use driver_root::{DriverError, DriverRoot, exec_in_root};
 
@@ -50,11 +51,13 @@ pub enum Mode {
     Mps,
     /// Memory and time by HAMi-core, a library in the container's processes.
     HamiCore,
+    /// Memory and processors by MIG: a slice is an instance of the card.
+    Mig,
 }
 
 /// The text is no [`Mode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("limits {0:?} are unknown; write none, timeslice, mps or hami-core")]
+#[error("limits {0:?} are unknown; write none, timeslice, mps, hami-core or mig")]
 pub struct ModeError(String);
 
 impl FromStr for Mode {
@@ -66,6 +69,7 @@ impl FromStr for Mode {
             "timeslice" => Ok(Self::Timeslice),
             "mps" => Ok(Self::Mps),
             "hami-core" => Ok(Self::HamiCore),
+            MIG_LIMITS => Ok(Self::Mig),
             _ => Err(ModeError(text.to_owned())),
         }
     }
@@ -78,6 +82,7 @@ impl fmt::Display for Mode {
             Self::Timeslice => "timeslice",
             Self::Mps => "mps",
             Self::HamiCore => "hami-core",
+            Self::Mig => MIG_LIMITS,
         })
     }
 }
@@ -146,7 +151,7 @@ pub fn edits(
         return Ok(LimitEdits::default());
     }
     match mode {
-        Mode::None | Mode::Timeslice => Ok(LimitEdits::default()),
+        Mode::None | Mode::Timeslice | Mode::Mig => Ok(LimitEdits::default()),
         Mode::Mps => mps_edits::edits(settings, cards),
         Mode::HamiCore => hami_core::edits(settings, cards),
     }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tautline_gpu_placement::device_annotation::{self, CardShare};
+use tautline_gpu_placement::device_annotation;
 use tautline_nri::{
     Identity, Plugin, Request,
     messages::{Container, ContainerAdjustment, ContainerState, PodSandbox},
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     device_plugin::PodRef,
-    giver::Giver,
+    giver::{Giver, MigInstance},
     injection::{Injection, VISIBLE, VOID},
     metrics::{Metrics, Way},
     occupancy::{Held, Occupant},
@@ -149,7 +149,9 @@ impl NriPlugin {
     ) -> Result<ContainerAdjustment, String> {
         let begun = Instant::now();
         let by_uid = PodRef::Uid(pod.uid.clone());
-        let given = self.giver.give_until(&by_uid, &container.name, deadline);
+        let given = self
+            .giver
+            .give_until(&by_uid, &container.name, deadline, MigInstance::Find);
         let gift = given.await.map_err(|refusal| {
             let (reason, text) = (refusal.reason, refusal.text);
             self.metrics.refused(Way::Nri, reason, begun.elapsed());
@@ -272,15 +274,9 @@ impl Plugin for NriPlugin {
 }
 
 fn format_held(held: &[Held]) -> String {
-    let shares = held.iter().map(|(card, milli)| CardShare {
-        card: card.as_str().into(),
-        milli: *milli,
-    });
-    device_annotation::format(&shares.collect::<Vec<_>>())
+    device_annotation::format(held)
 }
 
 fn parse_held(text: &str) -> Option<Vec<Held>> {
-    let shares = device_annotation::parse(text, tautline_gpu_placement::shape::CARD).ok()?;
-    let shares = shares.into_iter();
-    Some(shares.map(|s| (s.card.into_string(), s.milli)).collect())
+    device_annotation::parse(text, tautline_gpu_placement::shape::CARD).ok()
 }

@@ -1,5 +1,6 @@
 //! Runs `tautline-nvml`, and starts it again when it ends or is silent.
 
+mod calls;
 mod lost_cards;
 
 use std::ffi::OsString;
@@ -9,12 +10,15 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tautline_nvml::Reading;
+use tautline_nvml::{Reading, Reply};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tracing::{info, warn};
+
+use calls::Open;
+pub(crate) use calls::{Calls, ReaderCalls};
 
 /// Name of the program beside the agent's.
 const PROGRAM: &str = "tautline-nvml";
@@ -99,14 +103,14 @@ impl ReaderConfig {
     }
 }
 
-/// Reads for ever; the reader ends with this future.
-pub(crate) async fn run(config: ReaderConfig, output: watch::Sender<Snapshot>) {
+/// Reads for ever, and passes commands on; the reader ends with this future.
+pub(crate) async fn run(config: ReaderConfig, output: watch::Sender<Snapshot>, mut calls: Calls) {
     let shared = Output {
         sender: output,
         last_read: parking_lot::Mutex::new(Instant::now()),
     };
     tokio::select! {
-        () = supervise(&config, &shared) => {}
+        () = supervise(&config, &shared, &mut calls) => {}
         () = watch_age(&config, &shared) => {}
     }
 }
@@ -150,12 +154,12 @@ enum End {
     Failed(String),
 }
 
-async fn supervise(config: &ReaderConfig, output: &Output) {
+async fn supervise(config: &ReaderConfig, output: &Output, calls: &mut Calls) {
     let mut pause = config.first_pause;
     let mut last_end = None;
     loop {
         let start = Instant::now();
-        let end = attempt(config, output).await;
+        let end = attempt(config, output, calls).await;
         output.fail(&end);
         if last_end.as_ref() != Some(&end) {
             match &end {
@@ -199,7 +203,7 @@ async fn watch_age(config: &ReaderConfig, output: &Output) {
     }
 }
 
-async fn attempt(config: &ReaderConfig, output: &Output) -> End {
+async fn attempt(config: &ReaderConfig, output: &Output, calls: &mut Calls) -> End {
     let spawned = Command::new(&config.program)
         .args(&config.arguments)
         .stdin(Stdio::piped())
@@ -216,11 +220,14 @@ async fn attempt(config: &ReaderConfig, output: &Output) -> End {
             ));
         }
     };
-    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
         return End::Failed("the reader has no pipes".into());
     };
+    let mut open = Open::new(stdin);
     let messages = tokio::spawn(read_messages(stderr));
-    let silence = read_lines(config, output, stdout).await;
+    let silence = read_lines(config, output, stdout, (calls, &mut open)).await;
+    drop(open);
     let end = end(config, &mut child, silence).await;
     match (end, timeout(config.silence_limit, messages).await) {
         (Ended::ByItself(status), Ok(Ok(message))) => end_of(status, &message),
@@ -270,20 +277,50 @@ fn end_of(status: ExitStatus, message: &str) -> End {
 }
 
 /// Reads until stdout ends (`None`), or a line is late or wrong.
-async fn read_lines(config: &ReaderConfig, output: &Output, stdout: ChildStdout) -> Option<String> {
+async fn read_lines(
+    config: &ReaderConfig,
+    output: &Output,
+    stdout: ChildStdout,
+    (calls, open): (&mut Calls, &mut Open),
+) -> Option<String> {
     let mut lines = BufReader::new(stdout);
     let mut limit = config.start_limit;
     loop {
-        let line = match timeout(limit, line(&mut lines, MAX_LINE)).await {
+        let next = timeout(limit, line(&mut lines, MAX_LINE));
+        let line = match while_passing(next, calls, open).await {
             Ok(Ok(line)) => line?,
             Ok(Err(error)) => return Some(format!("its output cannot be read: {error}")),
             Err(_) => return Some(format!("it was silent for {limit:?}")),
         };
+        if line.starts_with(Reply::PREFIX) {
+            match serde_json::from_slice(&line) {
+                Ok(reply) => open.answer(reply),
+                Err(error) => return Some(format!("its output is not a reply: {error}")),
+            }
+            continue;
+        }
         match serde_json::from_slice(&line) {
             Ok(reading) => output.read(reading),
             Err(error) => return Some(format!("its output is not a reading: {error}")),
         }
         limit = config.silence_limit;
+    }
+}
+
+/// Passes commands on until the future is done.
+async fn while_passing<F: Future>(future: F, calls: &mut Calls, open: &mut Open) -> F::Output {
+    tokio::pin!(future);
+    let mut more = true;
+    loop {
+        tokio::select! {
+            output = &mut future => return output,
+            call = calls.recv(), if more => match call {
+                Some(call) => if let Err(error) = open.send(call).await {
+                    warn!(%error, "the reader of GPUs takes no command");
+                },
+                None => more = false,
+            }
+        }
     }
 }
 

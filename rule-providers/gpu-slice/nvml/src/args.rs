@@ -14,7 +14,8 @@ Usage: tautline-nvml [OPTIONS]
   --once              One reading, then end
   -h, --help          This text
 
-Without --once it ends when its stdin closes. A fault by an XID lasts until it is restarted.
+Without --once it ends when its stdin closes, and each line of stdin is a command that makes or
+destroys a MIG instance. A fault by an XID lasts until it is restarted.
 Exit status: 0 ended, 1 NVML failed, 2 wrong option, 3 no library or no driver, 4 NVML hangs.
 ";
 

@@ -5,11 +5,11 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
-use tautline_nvml::{Card, MigInstance, Process, family};
+use tautline_nvml::{Card, Process, family};
 
 use crate::health::Health;
 use crate::topology::{Remote, pci_address};
-use crate::{processes, raw};
+use crate::{mig, processes, raw};
 
 /// NVLinks of a card that NVML numbers.
 const MAX_LINKS: u32 = 18;
@@ -123,10 +123,29 @@ impl<'n> Seen<'n> {
             self.health.remap_failed = failed;
         }
         if let Ok(mode) = device.mig_mode() {
-            self.card.mig = (mode.current == 1).then(|| mig_instances(device));
+            self.read_mig(mode.current == 1);
         }
-        if let Ok(remotes) = remotes(device) {
+        if let Ok(remotes) = remotes(&self.device) {
             self.remotes = remotes;
+        }
+    }
+
+    fn read_mig(&mut self, is_on: bool) {
+        if !is_on {
+            self.card.mig = None;
+            self.card.mig_profiles = Vec::new();
+            return;
+        }
+        let listed = mig::instances(&self.device);
+        let known = self.card.mig.get_or_insert_default();
+        if let Ok(listed) = listed {
+            *known = listed;
+        }
+        if self.card.mig_profiles.is_empty() {
+            match mig::profiles(&self.device) {
+                Ok(profiles) => self.card.mig_profiles = profiles,
+                Err(error) => eprintln!("no MIG profiles of card {}: {error}", self.card.uuid),
+            }
         }
     }
 }
@@ -173,31 +192,6 @@ fn numa(device: &Device<'_>, pci: &str) -> Option<u32> {
         .ok()
 }
 
-fn mig_instances(device: &Device<'_>) -> Vec<MigInstance> {
-    let count = device.mig_device_count().unwrap_or_default();
-    (0..count)
-        .filter_map(|index| mig_instance(device, index).ok())
-        .collect()
-}
-
-fn mig_instance(parent: &Device<'_>, index: u32) -> Result<MigInstance, NvmlError> {
-    let device = parent.mig_device_by_index(index)?;
-    let (gpu_instance, compute_instance) = raw::mig_ids(&device)?;
-    Ok(MigInstance {
-        uuid: device.uuid()?,
-        profile: mig_profile(&device.name()?).to_owned(),
-        start: raw::mig_start(parent, gpu_instance).unwrap_or_default(),
-        gpu_instance,
-        compute_instance,
-    })
-}
-
-/// `1g.10gb` of `NVIDIA H100 80GB HBM3 MIG 1g.10gb`.
-fn mig_profile(name: &str) -> &str {
-    name.rsplit_once("MIG ")
-        .map_or(name, |(_, profile)| profile)
-}
-
 fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
     let mut remotes = Vec::new();
     for index in 0..MAX_LINKS {
@@ -224,15 +218,6 @@ fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn mig_profile_is_the_end_of_the_name() {
-        assert_eq!(
-            mig_profile("NVIDIA H100 80GB HBM3 MIG 1g.10gb+me"),
-            "1g.10gb+me"
-        );
-        assert_eq!(mig_profile("3g.40gb"), "3g.40gb");
-    }
 
     #[test]
     fn values_that_a_card_lacks_are_no_error() {

@@ -53,6 +53,9 @@ pub struct Card {
     pub links: Vec<Link>,
     /// MIG is on, and these instances exist; `None`: it is off, or the card has none.
     pub mig: Option<Vec<MigInstance>>,
+    /// What a card with MIG on can be cut to; profiles with attributes such as `+me` are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mig_profiles: Vec<MigProfile>,
 }
 
 /// The best way from a card to another one.
@@ -68,20 +71,111 @@ pub struct Link {
     pub pcie: u32,
 }
 
+/// A size of MIG instances.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigProfile {
+    /// `1g.10gb`.
+    pub name: String,
+    /// Memory slices.
+    pub size: u32,
+    /// Compute slices.
+    pub compute: u32,
+    /// Memory slices at which an instance can start, ascending.
+    pub starts: Vec<u32>,
+}
+
 /// A MIG instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MigInstance {
+    /// `MIG-...`; empty: a GPU instance without a compute instance.
+    pub uuid: String,
+    /// `1g.10gb`, that of the GPU instance.
+    pub profile: String,
+    /// First memory slice.
+    pub start: u32,
+    /// Memory slices.
+    pub size: u32,
+    /// Compute slices.
+    pub compute: u32,
+    /// Id of the GPU instance.
+    pub gpu_instance: u32,
+    /// Id of the compute instance.
+    pub compute_instance: u32,
+}
+
+/// A line of stdin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// That of the reply.
+    pub id: u64,
+    /// What to do.
+    #[serde(flatten)]
+    pub action: Action,
+}
+
+/// What a command does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MigInstance {
-    /// `MIG-...`.
-    pub uuid: String,
-    /// `1g.10gb`.
+pub enum Action {
+    /// Makes a MIG instance with a compute instance over all of it, unless it is there.
+    Create(MigCreate),
+    /// Destroys a MIG instance that no process uses.
+    Destroy(MigDestroy),
+}
+
+/// A MIG instance to make.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigCreate {
+    /// UUID of the card.
+    pub card: String,
+    /// `2g.20gb`.
+    pub profile: String,
+    /// First memory slice.
+    pub start: u32,
+}
+
+/// A MIG instance to destroy; nothing is done if it is not the one that has the id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigDestroy {
+    /// UUID of the card.
+    pub card: String,
+    /// `2g.20gb`.
     pub profile: String,
     /// First memory slice.
     pub start: u32,
     /// Id of the GPU instance.
     pub gpu_instance: u32,
-    /// Id of the compute instance.
-    pub compute_instance: u32,
+}
+
+/// What a command led to; a line of stdout that begins with [`Reply::PREFIX`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// That of the command.
+    pub id: u64,
+    /// What it led to.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Reply {
+    /// How lines begin that are replies.
+    pub const PREFIX: &[u8] = br#"{"id":"#;
+}
+
+/// What a command led to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// The instance that was made, or was there.
+    Instance(MigInstance),
+    /// Id of the GPU instance that is gone.
+    Destroyed(u32),
+    /// Why nothing was done.
+    Error(String),
 }
 
 /// A process with memory on a card.
@@ -120,6 +214,19 @@ pub fn family((major, minor): (u32, u32)) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_and_replies_are_lines_of_json() {
+        let text = r#"{"id":1,"create":{"card":"GPU-a","profile":"2g.20gb","start":4}}"#;
+        let command: Command = serde_json::from_str(text).unwrap();
+        assert!(matches!(&command.action, Action::Create(create) if create.start == 4));
+        assert_eq!(serde_json::to_string(&command).unwrap(), text);
+        let text = r#"{"id":1,"error":"no"}"#;
+        let reply: Reply = serde_json::from_str(text).unwrap();
+        assert_eq!(reply.outcome, Outcome::Error("no".into()));
+        assert_eq!(serde_json::to_string(&reply).unwrap(), text);
+        assert!(text.as_bytes().starts_with(Reply::PREFIX));
+    }
 
     #[test]
     fn family_follows_the_compute_capability() {

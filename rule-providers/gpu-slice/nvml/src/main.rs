@@ -2,11 +2,14 @@
 
 mod args;
 mod card;
+mod commands;
 mod events;
 mod health;
 mod library;
+mod mig;
 mod processes;
 mod raw;
+mod raw_mig;
 mod session;
 mod topology;
 mod watchdog;

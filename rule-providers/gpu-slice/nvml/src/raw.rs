@@ -3,7 +3,6 @@
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
-use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstanceInfo_t};
 
 /// Device types at the other end of an NVLink, as NVML numbers them.
 pub const REMOTE_GPU: u32 = 0;
@@ -56,23 +55,6 @@ pub fn mig_ids(mig: &Device<'_>) -> Result<(u32, u32), NvmlError> {
         nvml_try(compute_call(mig.handle(), &mut compute))?;
     }
     Ok((gpu, compute))
-}
-
-/// First memory slice of a GPU instance of `parent`.
-pub fn mig_start(parent: &Device<'_>, gpu_instance: u32) -> Result<u32, NvmlError> {
-    let library = parent.nvml().lib();
-    let find = nvml_sym(library.nvmlDeviceGetGpuInstanceById.as_ref())?;
-    let info = nvml_sym(library.nvmlGpuInstanceGetInfo.as_ref())?;
-    let mut instance: nvmlGpuInstance_t = std::ptr::null_mut();
-    // SAFETY: the handle lives as long as `parent`, `info` gets the handle that `find` wrote, and
-    // zeroes are a value of its plain integers and pointer.
-    let found = unsafe {
-        nvml_try(find(parent.handle(), gpu_instance, &mut instance))?;
-        let mut found: nvmlGpuInstanceInfo_t = std::mem::zeroed();
-        nvml_try(info(instance, &mut found))?;
-        found
-    };
-    Ok(found.placement.start)
 }
 
 /// Adds a device's events to the set, which stays whole if that fails.

@@ -1,18 +1,22 @@
 use std::collections::{BTreeSet, HashMap};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nvml_wrapper::Nvml;
-use tautline_nvml::Reading;
+use tautline_nvml::{Command, Reading};
 
 use crate::args::Args;
 use crate::card::Seen;
+use crate::commands;
 use crate::events::{Event, Events};
 use crate::library::{self, OpenError};
 use crate::raw;
 use crate::topology::{self, Linked};
-use crate::watchdog::{Watchdog, end_with_stdin};
+use crate::watchdog::Watchdog;
 
 /// Exit status without a library or driver.
 const NO_DRIVER: u8 = 3;
@@ -27,13 +31,13 @@ const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads until stdin closes.
 pub fn run(args: &Args) -> ExitCode {
-    let watchdog = match start(args) {
-        Ok(watchdog) => watchdog,
+    let (watchdog, commands) = match start(args) {
+        Ok(started) => started,
         Err(error) => return failed(&error),
     };
     let open = || library::open(args.library.as_deref(), &args.driver_root);
     match watchdog.guard("nvmlInit", None, START_LIMIT, open) {
-        Ok(nvml) => match read(&nvml, args, &watchdog) {
+        Ok(nvml) => match serve(nvml, args, &watchdog, commands) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&error),
         },
@@ -50,17 +54,33 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn start(args: &Args) -> anyhow::Result<Watchdog> {
-    if !args.once {
-        end_with_stdin()?;
-    }
-    Ok(Watchdog::start()?)
+/// The commands, unless it reads once.
+fn start(args: &Args) -> anyhow::Result<(Watchdog, Option<Receiver<Command>>)> {
+    let commands = (!args.once).then(commands::read_stdin).transpose()?;
+    Ok((Watchdog::start()?, commands))
 }
 
-fn read(nvml: &Nvml, args: &Args, watchdog: &Watchdog) -> anyhow::Result<()> {
+fn serve(
+    nvml: Nvml,
+    args: &Args,
+    watchdog: &Watchdog,
+    commands: Option<Receiver<Command>>,
+) -> anyhow::Result<()> {
+    let nvml = Arc::new(nvml);
+    let stale = Arc::new(AtomicBool::new(false));
+    if let Some(commands) = commands {
+        commands::serve(Arc::clone(&nvml), commands, Arc::clone(&stale))?;
+    }
+    read(&nvml, args, watchdog, &stale)
+}
+
+fn read(nvml: &Nvml, args: &Args, watchdog: &Watchdog, stale: &AtomicBool) -> anyhow::Result<()> {
     let mut node = watchdog.guard("discovery", None, START_LIMIT, || Node::new(nvml))?;
     loop {
         let due = Instant::now() + args.interval;
+        if stale.swap(false, Ordering::AcqRel) {
+            node.state_due = Instant::now();
+        }
         watchdog.write(node.read(watchdog)?)?;
         if args.once {
             return Ok(());

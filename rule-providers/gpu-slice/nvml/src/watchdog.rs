@@ -1,8 +1,9 @@
-use std::io::{Read, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tautline_nvml::Reading;
 
 use crate::raw::exit_now;
@@ -101,21 +102,9 @@ impl Watchdog {
     }
 }
 
-/// Ends the process when its stdin closes, even in a call that hangs.
-pub fn end_with_stdin() -> std::io::Result<()> {
-    let watch = || {
-        let mut buffer = [0; 256];
-        while !matches!(std::io::stdin().read(&mut buffer), Ok(0) | Err(_)) {}
-        exit_now(0);
-    };
-    thread::Builder::new()
-        .name("stdin".into())
-        .spawn(watch)
-        .map(|_| ())
-}
-
-fn write(reading: &Reading) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(reading)?;
+/// Writes a line, of a thread each.
+pub fn write(line: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
     out.write_all(&line)?;

@@ -1,4 +1,4 @@
-//! The annotation that names a pod's cards: `0:250`, `0:1000,1:1000`.
+//! The annotation that names a pod's cards: `0:250`, `0:1000,1:1000`, `0:250@4` for a MIG instance.
 
 use std::fmt::Write as _;
 
@@ -11,6 +11,8 @@ pub struct CardShare {
     pub card: Box<str>,
     /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
+    /// First memory slice of the MIG instance; `None`: it is none.
+    pub start: Option<u8>,
 }
 
 /// A part of the text does not name a card, or its thousandths are not from 1 to 1000.
@@ -33,15 +35,22 @@ pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> 
                 part: part.to_owned(),
             };
             let part = part.trim();
-            let (card, milli) = match part.rsplit_once(':') {
-                Some((card, milli)) => (card, milli.parse().map_err(|_| error())?),
-                None => (part, milli),
+            let (card, milli, start) = match part.rsplit_once(':') {
+                Some((card, rest)) => {
+                    let (milli, start) = match rest.split_once('@') {
+                        Some((milli, start)) => (milli, Some(start)),
+                        None => (rest, None),
+                    };
+                    let start = start.map(str::parse).transpose().map_err(|_| error())?;
+                    (card, milli.parse().map_err(|_| error())?, start)
+                }
+                None => (part, milli, None),
             };
             if card.is_empty() || milli == 0 || milli > CARD {
                 return Err(error());
             }
             let card = card.into();
-            Ok(CardShare { card, milli })
+            Ok(CardShare { card, milli, start })
         })
         .collect()
 }
@@ -54,6 +63,9 @@ pub fn format(parts: &[CardShare]) -> String {
             text.push(',');
         }
         _ = write!(text, "{}:{}", part.card, part.milli);
+        if let Some(start) = part.start {
+            _ = write!(text, "@{start}");
+        }
     }
     text
 }
@@ -75,6 +87,7 @@ mod tests {
         let part = |card: &str, milli| CardShare {
             card: card.into(),
             milli,
+            start: None,
         };
         assert_eq!(parse("0:250", CARD), Ok(vec![part("0", 250)]));
         assert_eq!(
@@ -90,6 +103,13 @@ mod tests {
             parse("GPU-1a-2b:500", CARD),
             Ok(vec![part("GPU-1a-2b", 500)])
         );
+        let instance = CardShare {
+            start: Some(4),
+            ..part("GPU-a", 250)
+        };
+        assert_eq!(parse("GPU-a:250@4", CARD), Ok(vec![instance]));
+        assert!(parse("0:250@", CARD).is_err());
+        assert!(parse("0:250@x", CARD).is_err());
         assert!(parse("0:1001", CARD).is_err());
         assert!(parse("0:0", CARD).is_err());
         assert!(parse("", CARD).is_err());
@@ -99,9 +119,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD), 1..5)) {
+        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD, any::<Option<u8>>()), 1..5)) {
             let parts: Vec<CardShare> = parts.into_iter()
-                .map(|(card, milli)| CardShare { card: card.into(), milli }).collect();
+                .map(|(card, milli, start)| CardShare { card: card.into(), milli, start }).collect();
             prop_assert_eq!(parse(&format(&parts), CARD), Ok(parts));
         }
 

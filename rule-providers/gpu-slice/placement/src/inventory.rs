@@ -12,6 +12,7 @@ pub use read::{PodReservation, read};
 
 use crate::{
     device_annotation::CardShare,
+    mig::{MigLayout, MigPlace, Occupied},
     node_capacity::NodeCapacity,
     node_inventory::MILLI_RESOURCE,
     shape::{CARD, CardKind},
@@ -45,6 +46,9 @@ pub struct CardPool {
     pub resource: Option<Arc<str>>,
     /// Memory of each card in bytes, from the node's agent or label; `None`: not known.
     pub card_memory_bytes: Option<i64>,
+    /// The possible thousandths of a share, ascending; of cards that are given whole only, 1000;
+    /// `None`: all.
+    pub sizes: Option<Arc<[u16]>>,
     /// Cards by index on the node, from 0.
     pub cards: Vec<Card>,
 }
@@ -60,6 +64,8 @@ pub struct Card {
     pub fault: Option<Box<str>>,
     /// The cards and the NUMA node that it is near to.
     pub links: CardLinks,
+    /// MIG is on, and shares are instances.
+    pub mig: Option<Arc<MigLayout>>,
     /// Parts that pods have; a pod may have several.
     pub holders: Vec<Holder>,
 }
@@ -71,6 +77,8 @@ pub struct Holder {
     pub pod: Box<str>,
     /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
+    /// First memory slice of the MIG instance.
+    pub start: Option<u8>,
     /// From the pod's annotation; otherwise a guess of the device plugin's choice: tightest
     /// packing.
     pub annotated: bool,
@@ -96,6 +104,7 @@ impl Card {
             uuid: None,
             fault: None,
             links: CardLinks::default(),
+            mig: None,
             holders: Vec::new(),
         }
     }
@@ -115,12 +124,55 @@ impl Card {
         self.holders.iter().map(|h| u32::from(h.milli)).sum()
     }
 
-    /// Thousandths that are free; 0: the card is full, over-committed or unhealthy.
+    /// Thousandths that are free, on a card with MIG for one instance; 0: the card is full,
+    /// over-committed or unhealthy.
     pub fn left_milli(&self) -> u16 {
-        match self.fault {
-            None => CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD)),
-            Some(_) => 0,
+        match (&self.fault, &self.mig) {
+            (Some(_), _) => 0,
+            (None, Some(mig)) => self.occupied(mig).map_or(0, |taken| mig.left_milli(taken)),
+            (None, None) => CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD)),
         }
+    }
+
+    /// What [`left_milli`](Self::left_milli) would be with a further share that fits.
+    pub fn left_after(&self, milli: u16) -> u16 {
+        let with_instance = || {
+            let (mig, mut taken) = (self.mig.as_ref()?, self.occupied(self.mig.as_ref()?)?);
+            taken.add(mig.place(milli, taken)?);
+            Some(mig.left_milli(taken))
+        };
+        with_instance().unwrap_or_else(|| self.left_milli().saturating_sub(milli))
+    }
+
+    /// The first memory slice of a further MIG instance; `None`: it has no place.
+    pub fn place(&self, milli: u16) -> Option<u8> {
+        let mig = self.mig.as_ref()?;
+        Some(mig.place(milli, self.occupied(mig)?)?.start)
+    }
+
+    /// `None`: a share has no place that is known.
+    fn occupied(&self, mig: &MigLayout) -> Option<Occupied> {
+        let mut taken = mig.empty();
+        for place in self.places(mig) {
+            taken.add(place?);
+        }
+        Some(taken)
+    }
+
+    fn places<'a>(&'a self, mig: &'a MigLayout) -> impl Iterator<Item = Option<MigPlace>> + 'a {
+        let holders = self.holders.iter();
+        holders.map(|h| mig.place_of(h.milli, h.start?))
+    }
+
+    /// Whether instances of two holders share memory slices.
+    fn overlaps(&self) -> bool {
+        let Some(mig) = &self.mig else { return false };
+        let mut taken = Occupied::default();
+        self.places(mig).flatten().any(|place| {
+            let overlaps = !taken.is_free(place);
+            taken.add(place);
+            overlaps
+        })
     }
 }
 
@@ -128,6 +180,18 @@ impl CardPool {
     /// Whether an agent on the node gives out the cards: containers must request them.
     pub fn has_agent(&self) -> bool {
         self.resource.as_deref() == Some(MILLI_RESOURCE)
+    }
+
+    /// Rounds a share up to the next size; `None`: the cards are given whole only.
+    pub fn round_up(&self, milli: i64) -> Option<i64> {
+        let (whole, share) = (milli - milli % i64::from(CARD), milli % i64::from(CARD));
+        let Some(sizes) = self.sizes.as_ref().filter(|_| share > 0) else {
+            return Some(milli);
+        };
+        let smaller = sizes.first().is_some_and(|size| *size < CARD);
+        let mut sizes = sizes.iter().map(|size| i64::from(*size));
+        let size = sizes.find(|size| *size >= share);
+        smaller.then(|| whole + size.unwrap_or(i64::from(CARD)))
     }
 }
 
@@ -157,6 +221,9 @@ impl Inventory {
                 }
                 Some((_, Card { fault: Some(f), .. })) => {
                     return Some(format!("card {name} is unhealthy: {f}"));
+                }
+                Some((_, card)) if card.overlaps() => {
+                    return Some(format!("card {name} has memory slices that two pods hold"));
                 }
                 Some((_, card)) if card.held_milli() > u32::from(CARD) => {
                     let held = card.held_milli();

@@ -2,12 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::mig::MigLayout;
+
 /// The annotation of a node that has [`NodeInventory`] as JSON.
 pub const INVENTORY_ANNOTATION: &str = "tautline.io/gpu-inventory";
 /// The countable resource of a node with an agent: thousandths of cards.
 pub const MILLI_RESOURCE: &str = "tautline.io/gpu-milli";
 /// The countable resource of a node with an agent: memory of cards in GiB.
 pub const MEMORY_RESOURCE: &str = "tautline.io/gpu-memory";
+
+/// The limits with which slices of cards are MIG instances.
+pub const MIG_LIMITS: &str = "mig";
 
 /// The cards of a node with an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,9 +45,17 @@ pub struct InventoryCard {
     /// NUMA node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<u16>,
+    /// MIG is on, and slices become instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigLayout>,
 }
 
 impl NodeInventory {
+    /// Whether cards without MIG are given whole only.
+    pub fn is_mig(&self) -> bool {
+        self.limits == MIG_LIMITS
+    }
+
     /// Reads the annotation's text.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)

@@ -357,3 +357,6 @@ proptest! {
         }
     }
 }
+
+#[path = "mig_tests.rs"]
+mod mig;

@@ -6,6 +6,7 @@ use std::{
 use tautline_gpu_placement::{
     Inventory, SharingMode,
     device_annotation::{self, CardShare},
+    inventory::Card,
     names::DEVICES_ANNOTATION,
 };
 use tautline_sdk::{
@@ -140,6 +141,7 @@ impl GpuSlice {
                     CardShare {
                         card: known.map_or_else(|| part.card.clone(), |(_, c)| c.name.clone()),
                         milli: part.milli,
+                        start: part.start,
                     }
                 };
                 let indexes: Vec<CardShare> = parts.iter().map(index).collect();
@@ -159,13 +161,20 @@ fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, S
     let mut capacity = node.inventory.capacity(pool, 0);
     let taken = capacity.take(&location.shape, location.card.map(usize::from));
     let taken = taken.map_err(|short| format!("too little {short}"))?;
-    let part = |(card, milli): &(u16, u16)| {
-        Some(CardShare {
-            card: pool.cards.get(usize::from(*card))?.record_name().into(),
-            milli: *milli,
+    let parts = taken.parts.into_iter();
+    let parts = parts.filter_map(|(card, milli)| Some((pool.cards.get(usize::from(card))?, milli)));
+    let share = |(card, milli): (&Card, u16)| {
+        let start = card.place(milli);
+        if card.mig.is_some() && start.is_none() {
+            return Err(format!("card {} has no place for {milli}m", card.name));
+        }
+        Ok(CardShare {
+            card: card.record_name().into(),
+            milli,
+            start,
         })
     };
-    Ok(taken.parts.iter().filter_map(part).collect())
+    parts.map(share).collect()
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ struct PoolShape {
     mode: SharingMode,
     resource: Option<Arc<str>>,
     card_memory_bytes: Option<i64>,
+    sizes: Option<Arc<[u16]>>,
     shape: Result<(Shape, usize), Unfit>,
 }
 
@@ -38,6 +39,7 @@ impl<'a> PreparedRequest<'a> {
             p.mode == pool.kind.mode
                 && p.card_memory_bytes == pool.card_memory_bytes
                 && p.resource == pool.resource
+                && p.sizes == pool.sizes
         };
         let at = self.pools.iter().position(same).unwrap_or_else(|| {
             let shape = shape_on_pool(self.request, pool).map(|s| {
@@ -48,6 +50,7 @@ impl<'a> PreparedRequest<'a> {
                 mode: pool.kind.mode,
                 resource: pool.resource.clone(),
                 card_memory_bytes: pool.card_memory_bytes,
+                sizes: pool.sizes.clone(),
                 shape,
             });
             self.pools.len() - 1
@@ -130,7 +133,7 @@ pub(crate) fn fit(
 fn remainder(pool: &CardPool, location: &Location) -> String {
     match location.card.and_then(|c| pool.cards.get(usize::from(c))) {
         Some(card) => {
-            let left = card.left_milli().saturating_sub(location.shape.share);
+            let left = card.left_after(location.shape.share);
             format!("card {} would have {left}m left", card.name)
         }
         None => {

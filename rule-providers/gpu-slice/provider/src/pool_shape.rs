@@ -13,7 +13,9 @@ use crate::{
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
     if pool.has_agent() {
-        return Ok(request.shape(mode, agent_milli(request, pool)?));
+        let milli = pool.round_up(agent_milli(request, pool)?);
+        let milli = milli.ok_or_else(Unfit::whole_only)?;
+        return Ok(request.shape(mode, milli));
     }
     let milli = match (&request.amount, mode) {
         (Amount::Nothing, _) => 0,

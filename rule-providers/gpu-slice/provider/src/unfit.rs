@@ -49,6 +49,11 @@ impl Unfit {
         Self::new(1, "NoSharedGpu", "no card of it is shared")
     }
 
+    pub(crate) fn whole_only() -> Self {
+        let detail = "its cards are given whole: MIG is off, and the node's limits are mig";
+        Self::new(2, "NoSharedGpu", detail)
+    }
+
     pub(crate) fn from_refusal(pool: &CardPool, shape: &Shape, refusal: PlacementError) -> Self {
         let short = match refusal {
             PlacementError::UnknownNode => return Self::unknown_node(),

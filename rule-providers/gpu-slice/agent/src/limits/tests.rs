@@ -3,6 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 const GIB: u64 = 1 << 30;
+const ALL: [Mode; 5] = [
+    Mode::None,
+    Mode::Timeslice,
+    Mode::Mps,
+    Mode::HamiCore,
+    Mode::Mig,
+];
 
 fn card(index: u32, gib: u64) -> InventoryCard {
     InventoryCard {
@@ -31,19 +38,19 @@ fn text(edits: &LimitEdits) -> String {
 
 #[test]
 fn mode_parses_its_own_text() {
-    for mode in [Mode::None, Mode::Timeslice, Mode::Mps, Mode::HamiCore] {
+    for mode in ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
     }
     let error = "MPS".parse::<Mode>().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "limits \"MPS\" are unknown; write none, timeslice, mps or hami-core"
+        "limits \"MPS\" are unknown; write none, timeslice, mps, hami-core or mig"
     );
 }
 
 #[test]
 fn whole_cards_have_no_limit() {
-    for mode in [Mode::None, Mode::Timeslice, Mode::Mps, Mode::HamiCore] {
+    for mode in ALL {
         let cards = [(card(0, 80), 1000), (card(1, 80), 1000)];
         assert_eq!(
             edits(mode, &with_library(), &cards),

@@ -10,6 +10,7 @@ use super::*;
 use crate::{
     cdi::CardSpecs,
     limits::LimitEdits,
+    mig::Instances,
     occupancy::Occupancy,
     pods::{Asks, ContainerEntry, PodEntry, Pods},
 };
@@ -44,6 +45,7 @@ fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
         limits: Box::new(|_| Ok(LimitEdits::default())),
         events: Events::new().0,
         occupancy: Mutex::new(Occupancy::default()),
+        instances: Instances::none(),
     };
     let plugin = NriPlugin {
         giver: Arc::new(giver),

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use tautline_nvml::{Action, MigDestroy, Outcome};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -26,6 +27,14 @@ impl Script {
     }
 
     fn start_with(&self, script: &str, change: impl FnOnce(&mut ReaderConfig)) -> Running {
+        self.start_called(script, change).0
+    }
+
+    fn start_called(
+        &self,
+        script: &str,
+        change: impl FnOnce(&mut ReaderConfig),
+    ) -> (Running, ReaderCalls) {
         let mut config = ReaderConfig {
             program: "sh".into(),
             arguments: vec![
@@ -42,10 +51,12 @@ impl Script {
         };
         change(&mut config);
         let (sender, receiver) = watch::channel(Snapshot::default());
-        Running {
-            task: tokio::spawn(run(config, sender)),
+        let (calls, called) = ReaderCalls::new();
+        let running = Running {
+            task: tokio::spawn(run(config, sender, called)),
             receiver,
-        }
+        };
+        (running, calls)
     }
 }
 
@@ -228,4 +239,37 @@ fn the_program_is_beside_the_agent_by_default() {
         (config.program, config.arguments.len()),
         (PathBuf::from("/r"), 2)
     );
+}
+
+#[tokio::test]
+async fn commands_are_answered_between_readings_and_not_by_a_reader_that_ended() {
+    let script = Script::new();
+    let answers = r#"
+        echo '{"cards":[{"uuid":"a"}]}'
+        read -r first; echo "$first" > "$1/first"
+        echo '{"id":9,"error":"of nobody"}'
+        echo '{"cards":[{"uuid":"b"}]}'
+        echo '{"id":1,"error":"the card is busy"}'
+        read -r second; exit 1"#;
+    let (mut running, calls) = script.start_called(answers, |config| {
+        config.no_driver_pause = Duration::from_secs(60);
+        config.first_pause = Duration::from_secs(60);
+    });
+    let destroy = || {
+        Action::Destroy(MigDestroy {
+            card: "a".into(),
+            profile: "1g.10gb".into(),
+            start: 3,
+            gpu_instance: 7,
+        })
+    };
+    let answer = calls.ask(destroy()).await;
+    assert_eq!(answer, Ok(Outcome::Error("the card is busy".into())));
+    assert_eq!(
+        std::fs::read_to_string(script.file("first")).unwrap(),
+        "{\"id\":1,\"destroy\":{\"card\":\"a\",\"profile\":\"1g.10gb\",\"start\":3,\"gpuInstance\":7}}\n"
+    );
+    running.until("card b", |now| faults(now).len() == 2).await;
+    let lost = calls.ask(destroy()).await.unwrap_err();
+    assert_eq!(lost, "the reader of GPUs ended meanwhile");
 }

@@ -1,6 +1,8 @@
 //! The real binary on the fake NVML.
 
-use std::io::{BufRead, BufReader, Read};
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -8,7 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
-use tautline_nvml::{Card, Reading};
+use tautline_nvml::{Action, Card, Command as Order, Outcome, Reading, Reply};
 
 /// Time for what must happen; a busy machine is slow.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -74,6 +76,7 @@ pub struct Reader {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Reading>,
+    replies: Receiver<Reply>,
 }
 
 impl Reader {
@@ -90,10 +93,15 @@ impl Reader {
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
+        let (replying, replies) = channel();
         std::thread::spawn(move || {
             for line in stdout.lines() {
-                let reading = serde_json::from_str(&line.unwrap()).unwrap();
-                if sender.send(reading).is_err() {
+                let line = line.unwrap();
+                if line.as_bytes().starts_with(Reply::PREFIX) {
+                    let _ = replying.send(serde_json::from_str(&line).unwrap());
+                    continue;
+                }
+                if sender.send(serde_json::from_str(&line).unwrap()).is_err() {
                     return;
                 }
             }
@@ -103,7 +111,19 @@ impl Reader {
             child,
             stdin,
             lines,
+            replies,
         }
+    }
+
+    /// What a command leads to.
+    pub fn order(&mut self, action: Action) -> Outcome {
+        let order = Order { id: 7, action };
+        let line = serde_json::to_string(&order).unwrap() + "\n";
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(line.as_bytes()).unwrap();
+        let reply = self.replies.recv_timeout(DEADLINE).unwrap();
+        assert_eq!(reply.id, 7);
+        reply.outcome
     }
 
     /// The first reading for which `is_wanted` holds.

@@ -9,7 +9,7 @@ use crate::{
     node_inventory::{
         INVENTORY_ANNOTATION, InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
     },
-    shape::{CardKind, SharingMode, memory_milli},
+    shape::{CARD, CardKind, SharingMode, memory_milli},
     topology::CardLinks,
 };
 
@@ -92,7 +92,13 @@ pub(super) fn pools(
             "" => Arc::clone(product),
             own => own.into(),
         };
-        let alike = |p: &CardPool| p.kind.product == product && p.card_memory_bytes == memory;
+        let sizes: Option<Arc<[u16]>> = match &listed.mig {
+            Some(mig) => Some(mig.sizes().into()),
+            None => inventory.is_mig().then(|| [CARD].into()),
+        };
+        let alike = |p: &CardPool| {
+            p.kind.product == product && p.card_memory_bytes == memory && p.sizes == sizes
+        };
         let at = pools.iter().position(alike).unwrap_or_else(|| {
             pools.push(CardPool {
                 kind: CardKind {
@@ -101,6 +107,7 @@ pub(super) fn pools(
                 },
                 resource: Some(Arc::clone(&resource)),
                 card_memory_bytes: memory,
+                sizes: sizes.clone(),
                 cards: Vec::new(),
             });
             pools.len() - 1
@@ -119,6 +126,7 @@ fn card(listed: &InventoryCard) -> Card {
             nvlink: listed.nvlink,
             numa: listed.numa,
         },
+        mig: listed.mig.clone().map(Arc::new),
         ..Card::new(listed.index.to_string())
     }
 }

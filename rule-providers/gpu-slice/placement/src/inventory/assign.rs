@@ -40,11 +40,15 @@ pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, 
                 .min_by_key(|c| c.left_milli());
             let Some(card) = fullest else {
                 if let Some(first) = cards.first_mut() {
-                    first.holders.push(holder(pod, part, false));
+                    first.holders.push(holder(pod, part, None));
                 }
                 break;
             };
-            card.holders.push(holder(pod, part, false));
+            let start = card.place(part);
+            card.holders.push(Holder {
+                start,
+                ..holder(pod, part, None)
+            });
             left -= i64::from(part);
         }
     }
@@ -65,8 +69,8 @@ impl Unrecorded<'_> {
     /// `None`: no card of the pool is large enough.
     fn milli_on(&self, pool: &CardPool) -> Option<i64> {
         match &self.amount {
-            Amount::Milli(milli) => Some(*milli),
-            Amount::OfAgent(request) => request.milli_on(pool.card_memory_bytes),
+            Amount::Milli(milli) => pool.round_up(*milli),
+            Amount::OfAgent(request) => pool.round_up(request.milli_on(pool.card_memory_bytes)?),
         }
     }
 }
@@ -85,6 +89,7 @@ pub(super) fn assign<'a>(
                 card.holders.push(Holder {
                     pod: reservation.pod.clone(),
                     milli: part.milli,
+                    start: part.start,
                     annotated: true,
                 });
             }
@@ -98,7 +103,7 @@ pub(super) fn assign<'a>(
                 for part in parts {
                     let is_index = part.card.bytes().all(|b| b.is_ascii_digit());
                     match find(pools, &part.card) {
-                        Some(card) => card.holders.push(holder(pod, part.milli, true)),
+                        Some(card) => card.holders.push(holder(pod, part.milli, Some(&part))),
                         // Evaluate reports cards that have gone.
                         None if is_index || has_agent => {}
                         // A UUID: the index of the card is unknown.
@@ -168,10 +173,12 @@ pub fn annotated_request<'a>(
     ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
 }
 
-fn holder(pod: &Pod, milli: u16, recorded: bool) -> Holder {
+/// `record`: the part of the pod's record; without it the holder is a guess.
+fn holder(pod: &Pod, milli: u16, record: Option<&CardShare>) -> Holder {
     Holder {
         pod: format!("{}/{}", pod.namespace, pod.name).into(),
         milli,
-        annotated: recorded,
+        start: record.and_then(|part| part.start),
+        annotated: record.is_some(),
     }
 }

@@ -47,6 +47,7 @@ pub fn read<'a>(
         },
         resource: resource.cloned(),
         card_memory_bytes: memory.and_then(|mib| mib.checked_mul(1 << 20)),
+        sizes: None,
         cards,
     };
     let mut plugin = false;

@@ -109,6 +109,7 @@ fn read_follows_annotations_and_health() {
         parts: vec![CardShare {
             card: "0".into(),
             milli: 1000,
+            start: None,
         }],
     }];
     let all = read(&Names::default(), &node, pods.iter(), &held);
@@ -122,6 +123,7 @@ fn read_follows_annotations_and_health() {
         vec![CardShare {
             card: card.into(),
             milli: 250,
+            start: None,
         }]
     };
     assert_eq!(all.fault(&part("1")), None);
@@ -141,6 +143,7 @@ fn fault_names_an_over_committed_card() {
         .fault(&[CardShare {
             card: "0".into(),
             milli: 600,
+            start: None,
         }])
         .unwrap();
     assert_eq!(fault, "card 0 is over-committed: 1200m of 1000m held");
@@ -173,6 +176,7 @@ fn share(card: &str, milli: u16) -> CardShare {
     CardShare {
         card: card.into(),
         milli,
+        start: None,
     }
 }
 

@@ -1,0 +1,168 @@
+//! MIG: the profiles of a card, and its instances as they are listed, made and destroyed.
+
+use std::collections::BTreeMap;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, MigProfile, Outcome};
+
+use crate::raw;
+use crate::raw_mig::{self, GpuInstance, Profile};
+
+/// The profiles of a card in MIG mode, which do not change.
+pub fn profiles(device: &Device<'_>) -> Result<Vec<MigProfile>, NvmlError> {
+    let plain = raw_mig::profiles(device)?.into_iter().filter(|p| p.plain);
+    let mut profiles = Vec::new();
+    for profile in plain {
+        let places = raw_mig::places(device, profile.id)?;
+        let Some((_, size)) = places.first().copied() else {
+            continue;
+        };
+        let mut starts: Vec<u32> = places.iter().map(|(start, _)| *start).collect();
+        starts.sort_unstable();
+        profiles.push(MigProfile {
+            name: profile.name,
+            size,
+            compute: profile.compute,
+            starts,
+        });
+    }
+    profiles.sort_by_key(|p| (p.size, p.compute));
+    Ok(profiles)
+}
+
+/// The GPU instances of a card, one entry for each compute instance.
+pub fn instances(device: &Device<'_>) -> Result<Vec<MigInstance>, NvmlError> {
+    let mut devices: BTreeMap<u32, Vec<(String, u32)>> = BTreeMap::new();
+    for index in 0..device.mig_device_count()? {
+        let Ok(mig) = device.mig_device_by_index(index) else {
+            continue;
+        };
+        let (gpu, compute) = raw::mig_ids(&mig)?;
+        devices.entry(gpu).or_default().push((mig.uuid()?, compute));
+    }
+    let mut all = Vec::new();
+    for (profile, gpu) in gpu_instances(device)? {
+        let of_gpu = devices.remove(&gpu.id);
+        for (uuid, compute) in of_gpu.unwrap_or_else(|| vec![(String::new(), 0)]) {
+            all.push(MigInstance {
+                uuid,
+                profile: profile.name.clone(),
+                start: gpu.start,
+                size: gpu.size,
+                compute: profile.compute,
+                gpu_instance: gpu.id,
+                compute_instance: compute,
+            });
+        }
+    }
+    all.sort_by_key(|one| (one.start, one.gpu_instance, one.compute_instance));
+    Ok(all)
+}
+
+fn gpu_instances(device: &Device<'_>) -> Result<Vec<(Profile, GpuInstance)>, NvmlError> {
+    let mut all = Vec::new();
+    for profile in raw_mig::profiles(device)? {
+        let found = raw_mig::gpu_instances(device, profile.id)?;
+        all.extend(found.into_iter().map(|gpu| (profile.clone(), gpu)));
+    }
+    Ok(all)
+}
+
+/// Does what the agent asks for; an error says why not.
+pub fn act(nvml: &Nvml, action: &Action) -> Outcome {
+    let done = match action {
+        Action::Create(create) => self::create(nvml, create).map(Outcome::Instance),
+        Action::Destroy(destroy) => self::destroy(nvml, destroy).map(Outcome::Destroyed),
+    };
+    done.unwrap_or_else(Outcome::Error)
+}
+
+/// Makes an instance, unless it is there.
+fn create(nvml: &Nvml, of: &MigCreate) -> Result<MigInstance, String> {
+    let what = || format!("instance {} {} of card {}", of.profile, of.start, of.card);
+    let failed = |error: NvmlError| format!("{}: {error}", what());
+    let device = nvml.device_by_uuid(&*of.card).map_err(failed)?;
+    let there = gpu_instances(&device).map_err(failed)?;
+    let same = |(profile, gpu): &&(Profile, GpuInstance)| {
+        profile.name == of.profile && gpu.start == of.start
+    };
+    let (gpu, new) = match there.iter().find(same) {
+        Some((_, gpu)) => (*gpu, false),
+        None => (create_gpu(&device, of)?, true),
+    };
+    let find = || -> Result<Option<MigInstance>, NvmlError> {
+        let all = instances(&device)?.into_iter();
+        let mut of_gpu = all.filter(|one| one.gpu_instance == gpu.id);
+        Ok(of_gpu.find(|one| !one.uuid.is_empty()))
+    };
+    let made = find().and_then(|found| match found {
+        None => raw_mig::create_compute(&device, &gpu).and_then(|()| find()),
+        found => Ok(found),
+    });
+    match made {
+        Ok(Some(made)) => Ok(made),
+        bad => {
+            if new && let Err(error) = raw_mig::destroy(&device, &gpu) {
+                eprintln!("{} stays without use: {error}", what());
+            }
+            let why = bad
+                .err()
+                .map_or("it has no device".to_owned(), |e| e.to_string());
+            Err(format!("{}: no compute instance: {why}", what()))
+        }
+    }
+}
+
+fn create_gpu(device: &Device<'_>, of: &MigCreate) -> Result<GpuInstance, String> {
+    let failed = |error: NvmlError| {
+        format!(
+            "instance {} {} of card {}: {error}",
+            of.profile, of.start, of.card
+        )
+    };
+    let all = raw_mig::profiles(device).map_err(failed)?;
+    let profile = all.iter().find(|profile| profile.name == of.profile);
+    let profile = profile.ok_or_else(|| failed(NvmlError::NotFound))?;
+    let places = raw_mig::places(device, profile.id).map_err(failed)?;
+    let place = places.into_iter().find(|(start, _)| *start == of.start);
+    let place = place.ok_or_else(|| failed(NvmlError::InvalidArg))?;
+    raw_mig::create(device, profile.id, place).map_err(failed)
+}
+
+/// Destroys an instance that no process uses. One that is gone is no error.
+fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
+    let failed = |error: NvmlError| {
+        format!(
+            "instance {} {} of card {}: {error}",
+            of.profile, of.start, of.card
+        )
+    };
+    let device = nvml.device_by_uuid(&*of.card).map_err(failed)?;
+    let there = gpu_instances(&device).map_err(failed)?;
+    let meant = there.iter().find(|(profile, gpu)| {
+        gpu.id == of.gpu_instance && profile.name == of.profile && gpu.start == of.start
+    });
+    let Some((_, gpu)) = meant else {
+        return Ok(of.gpu_instance);
+    };
+    let compute = device.running_compute_processes().map_err(failed)?;
+    let graphics = device.running_graphics_processes().map_err(failed)?;
+    let uses = |p: &&nvml_wrapper::struct_wrappers::device::ProcessInfo| {
+        // One whose instance NVML does not say may use this one.
+        p.gpu_instance_id.is_none_or(|id| id == gpu.id)
+    };
+    if let Some(process) = compute.iter().chain(&graphics).find(uses) {
+        let memory = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => format!(" with {} MiB", bytes >> 20),
+            UsedGpuMemory::Unavailable => String::new(),
+        };
+        return Err(format!(
+            "instance {} {} of card {} is in use by process {}{memory}",
+            of.profile, of.start, of.card, process.pid
+        ));
+    }
+    raw_mig::destroy(&device, gpu).map_err(failed)?;
+    Ok(gpu.id)
+}

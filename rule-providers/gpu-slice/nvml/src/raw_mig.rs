@@ -1,0 +1,227 @@
+//! MIG by NVML's own calls, which `nvml-wrapper` lacks.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{
+    NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, NVML_COMPUTE_INSTANCE_PROFILE_COUNT,
+    NVML_GPU_INSTANCE_PROFILE_1_SLICE, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2,
+    NVML_GPU_INSTANCE_PROFILE_2_SLICE, NVML_GPU_INSTANCE_PROFILE_3_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_4_SLICE, NVML_GPU_INSTANCE_PROFILE_6_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_7_SLICE, NVML_GPU_INSTANCE_PROFILE_8_SLICE, nvmlComputeInstance_t,
+    nvmlComputeInstanceProfileInfo_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t,
+    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+};
+
+/// The profiles without media or graphics attributes: each has all that its slices bring.
+const PLAIN: [u32; 8] = [
+    NVML_GPU_INSTANCE_PROFILE_1_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_2_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_3_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_4_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_6_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_7_SLICE,
+    NVML_GPU_INSTANCE_PROFILE_8_SLICE,
+    // One compute slice with twice the memory.
+    NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2,
+];
+/// Profiles that are asked for: newer drivers have more than the bindings know.
+const KINDS: u32 = 32;
+/// Most GPU or compute instances of one profile.
+const MOST: usize = 16;
+/// Most places of a profile.
+const MOST_PLACES: u32 = 32;
+
+/// A size of GPU instances.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Id of NVML.
+    pub id: u32,
+    /// `2g.20gb`.
+    pub name: String,
+    /// Compute slices.
+    pub compute: u32,
+    /// Whether it has no attributes, such as `+me`.
+    pub plain: bool,
+}
+
+/// A GPU instance and its handle, which is valid until the instance is destroyed.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuInstance {
+    handle: nvmlGpuInstance_t,
+    pub id: u32,
+    /// First memory slice.
+    pub start: u32,
+    /// Memory slices.
+    pub size: u32,
+}
+
+/// The profiles that the card has.
+pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlDeviceGetGpuInstanceProfileInfoV
+            .as_ref(),
+    )?;
+    let mut profiles = Vec::new();
+    for kind in 0..KINDS {
+        // SAFETY: zeroes are a value of the struct's integers and characters.
+        let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
+        info.version = (size_of::<nvmlGpuInstanceProfileInfo_v2_t>() | 2 << 24) as u32;
+        // SAFETY: the handle lives as long as `device`; the call fills the struct, whose version it
+        // gets.
+        match nvml_try(unsafe { call(device.handle(), kind, &mut info) }) {
+            Ok(()) => {}
+            Err(NvmlError::NotSupported | NvmlError::InvalidArg) => continue,
+            Err(error) => return Err(error),
+        }
+        info.name[info.name.len() - 1] = 0;
+        // SAFETY: the array ends with a zero.
+        let name = unsafe { CStr::from_ptr(info.name.as_ptr()) };
+        let name = name.to_string_lossy();
+        profiles.push(Profile {
+            id: info.id,
+            name: name.strip_prefix("MIG ").unwrap_or(&name).to_owned(),
+            compute: info.sliceCount,
+            plain: PLAIN.contains(&kind) && !name.contains(['+', '-']),
+        });
+    }
+    Ok(profiles)
+}
+
+/// First memory slice and number of memory slices of each place where an instance of a profile can
+/// be, whether it is free or not.
+pub fn places(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlDeviceGetGpuInstancePossiblePlacements_v2
+            .as_ref(),
+    )?;
+    let empty = nvmlGpuInstancePlacement_t { start: 0, size: 0 };
+    let mut places = vec![empty; MOST_PLACES as usize];
+    let mut count = MOST_PLACES;
+    // SAFETY: the handle lives as long as `device`; the call writes `count` places at most.
+    nvml_try(unsafe { call(device.handle(), profile, places.as_mut_ptr(), &mut count) })?;
+    places.truncate(count as usize);
+    Ok(places.iter().map(|p| (p.start, p.size)).collect())
+}
+
+/// The GPU instances of a profile.
+pub fn gpu_instances(device: &Device<'_>, profile: u32) -> Result<Vec<GpuInstance>, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstances.as_ref())?;
+    let mut handles: Vec<nvmlGpuInstance_t> = vec![std::ptr::null_mut(); MOST];
+    let mut count = MOST as u32;
+    // SAFETY: the handle lives as long as `device`; the call writes as many handles as the profile
+    // can have instances, of which no card has more than the list has room for.
+    nvml_try(unsafe { call(device.handle(), profile, handles.as_mut_ptr(), &mut count) })?;
+    handles.truncate(count as usize);
+    let info = |handle| gpu_instance(device, handle);
+    handles.into_iter().map(info).collect()
+}
+
+fn gpu_instance(device: &Device<'_>, handle: nvmlGpuInstance_t) -> Result<GpuInstance, NvmlError> {
+    let call = nvml_sym(device.nvml().lib().nvmlGpuInstanceGetInfo.as_ref())?;
+    // SAFETY: NVML has given the handle, and zeroes are a value of the struct's integers and
+    // pointer.
+    let info = unsafe {
+        let mut info: nvmlGpuInstanceInfo_t = std::mem::zeroed();
+        nvml_try(call(handle, &mut info))?;
+        info
+    };
+    Ok(GpuInstance {
+        handle,
+        id: info.id,
+        start: info.placement.start,
+        size: info.placement.size,
+    })
+}
+
+/// Makes a GPU instance at a place.
+pub fn create(
+    device: &Device<'_>,
+    profile: u32,
+    (start, size): (u32, u32),
+) -> Result<GpuInstance, NvmlError> {
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlDeviceCreateGpuInstanceWithPlacement
+            .as_ref(),
+    )?;
+    let place = nvmlGpuInstancePlacement_t { start, size };
+    let mut handle: nvmlGpuInstance_t = std::ptr::null_mut();
+    // SAFETY: the handle lives as long as `device`; the call reads the place and writes a handle.
+    nvml_try(unsafe { call(device.handle(), profile, &place, &mut handle) })?;
+    gpu_instance(device, handle)
+}
+
+/// Makes a compute instance over all of a GPU instance.
+pub fn create_compute(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlGpuInstanceCreateComputeInstance
+            .as_ref(),
+    )?;
+    let all = compute_profiles(device, of)?;
+    let (profile, _) = all
+        .into_iter()
+        .reduce(|best, next| if next.1 > best.1 { next } else { best })
+        .ok_or(NvmlError::NotFound)?;
+    let mut handle: nvmlComputeInstance_t = std::ptr::null_mut();
+    // SAFETY: NVML has given the instance's handle; the call writes a handle.
+    nvml_try(unsafe { call(of.handle, profile, &mut handle) })
+}
+
+/// Destroys a GPU instance with its compute instances. NVML refuses what processes use.
+pub fn destroy(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
+    let library = device.nvml().lib();
+    let list = nvml_sym(library.nvmlGpuInstanceGetComputeInstances.as_ref())?;
+    let destroy_compute = nvml_sym(library.nvmlComputeInstanceDestroy.as_ref())?;
+    let destroy = nvml_sym(library.nvmlGpuInstanceDestroy.as_ref())?;
+    for (profile, _) in compute_profiles(device, of)? {
+        let mut handles: Vec<nvmlComputeInstance_t> = vec![std::ptr::null_mut(); MOST];
+        let mut count = MOST as u32;
+        // SAFETY: NVML has given the instance's handle; the call writes as many handles as the
+        // profile can have instances, of which no card has more than the list has room for.
+        nvml_try(unsafe { list(of.handle, profile, handles.as_mut_ptr(), &mut count) })?;
+        for handle in handles.into_iter().take(count as usize) {
+            // SAFETY: NVML has just given the handle.
+            nvml_try(unsafe { destroy_compute(handle) })?;
+        }
+    }
+    // SAFETY: NVML has given the handle, which nobody uses after this call.
+    nvml_try(unsafe { destroy(of.handle) })
+}
+
+/// Ids of the compute instances' profiles, and their compute slices.
+fn compute_profiles(device: &Device<'_>, of: &GpuInstance) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let call = nvml_sym(
+        device
+            .nvml()
+            .lib()
+            .nvmlGpuInstanceGetComputeInstanceProfileInfo
+            .as_ref(),
+    )?;
+    let mut profiles = Vec::new();
+    for kind in 0..NVML_COMPUTE_INSTANCE_PROFILE_COUNT {
+        // SAFETY: zeroes are a value of the struct's integers.
+        let mut info: nvmlComputeInstanceProfileInfo_t = unsafe { std::mem::zeroed() };
+        let engines = NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED;
+        // SAFETY: NVML has given the instance's handle; the call fills the struct.
+        match nvml_try(unsafe { call(of.handle, kind, engines, &mut info) }) {
+            Ok(()) => profiles.push((info.id, info.sliceCount)),
+            Err(NvmlError::NotSupported | NvmlError::InvalidArg) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(profiles)
+}
