@@ -24,13 +24,13 @@ func TestAPIServerTakesTheChart(t *testing.T) {
 	plane := startControlPlane(t)
 	plane.namespace(t, "tautline-system")
 	for _, set := range []string{
-		"", existing, everything, everything + existing,
-		// On the host's network pods are not restricted; in a namespace of its own.
+		"", existing, strings.Replace(everything, gpu, "", 1), everything, everything + existing,
+		// GPU agents and pods on the host's network are not restricted; in a namespace of its own.
 		"webhooks: {hostNetwork: true, port: 10260}",
 		"podSecurityContext: null\nsecurityContext: null",
 	} {
 		release := Release{KubeVersion: "v1.36.3"}
-		privileged := strings.Contains(set, "hostNetwork") || strings.Contains(set, "null")
+		privileged := strings.Contains(set, "hostNetwork") || strings.Contains(set, "null") || strings.Contains(set, "gpu: {enabled")
 		if privileged {
 			release.Namespace = "other"
 			check(t, plane.apply(t.Context(), manifest(t, "{apiVersion: v1, kind: Namespace, metadata: {name: other}}")))

@@ -137,6 +137,10 @@ func TestBadValuesAreRefused(t *testing.T) {
 		{"webhooks: {hostNetwork: true}", "10250 is the kubelet's"},
 		{"webhooks: {port: 9090}", "webhooks.port and webhooks.adminPort must differ"},
 		{existing + "extender: {bind: true}", "extender.bind in mode existing needs extender.tls.requireClientCert"},
+		{existing + "gpu: {enabled: true}", "gpu.enabled turns extender.bind on"},
+		{"gpu: {enabled: true}\nproviders: {gpuSlice: {enabled: false}}", "gpu.enabled needs providers.gpuSlice.enabled"},
+		{"gpu: {enabled: true, limits: hami-core}", "gpu.limits hami-core needs gpu.hamiCore"},
+		{"gpu: {limits: strict}", "value must be one of 'none', 'timeslice', 'mps', 'mig', 'hami-core'"},
 	} {
 		_, err := Release{Values: values(t, test.values)}.Render()
 		if err == nil || !strings.Contains(err.Error(), test.fault) {
@@ -210,6 +214,8 @@ func chartFile(t *testing.T, name string) string {
 	return string(text)
 }
 
+const gpu = "gpu: {enabled: true, limits: mps}\n"
+
 const everything = `
 extender: {bind: true, tls: {requireClientCert: true}}
 controller: {advertiseGate: true}
@@ -220,7 +226,7 @@ exemptNamespaces: [monitoring]
 providerNamespaces: [infra]
 providerTLS: {clientSecret: c, serverSecret: s}
 listenHost: 0.0.0.0
-networkPolicy: {enabled: true}
+` + gpu + `networkPolicy: {enabled: true}
 metrics: {podMonitor: {enabled: true}, prometheusRule: {enabled: true}}
 dashboards: {enabled: true}
 `

@@ -84,7 +84,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	check(t, err)
 	plane.start(t, "kube-apiserver", "--etcd-servers="+client,
 		"--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+plane.dir+"/apiserver",
-		"--token-auth-file="+plane.dir+"/tokens.csv", "--authorization-mode=RBAC",
+		"--token-auth-file="+plane.dir+"/tokens.csv", "--authorization-mode=RBAC", "--allow-privileged",
 		"--endpoint-reconciler-type=none", "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+plane.dir+"/sa.key",

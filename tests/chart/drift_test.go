@@ -37,6 +37,7 @@ func TestChartIsKustomization(t *testing.T) {
 		{"network-policy", asKustomize + "networkPolicy: {enabled: true}", []string{".", "webhooks", "network-policy"}},
 		{"with-bind", asKustomize + "extender: {bind: true, tls: {requireClientCert: true}}", []string{"with-bind", "webhooks"}},
 		{"with-gate", asKustomize + "controller: {advertiseGate: true}", []string{"with-gate", "webhooks"}},
+		{"with-gpu", asKustomize + "extender: {tls: {requireClientCert: true}}\ngpu: {enabled: true}", []string{"with-gpu", "webhooks"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			chart, _ := render(t, Release{}, test.values)

@@ -45,7 +45,7 @@ func TestHelm(t *testing.T) {
 	_, err = webhooks.Patch(t.Context(), "tautline-governed", types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: "tautline"})
 	check(t, err)
 
-	output, err = helm("upgrade tautline " + Dir + " --namespace=tautline-system --set=scheduler.mode=existing,webhooks.port=8443")
+	output, err = helm("upgrade tautline " + Dir + " --namespace=tautline-system --set=scheduler.mode=existing,webhooks.port=8443,extender.tls.requireClientCert=true,gpu.enabled=true,gpu.limits=mps")
 	if err != nil || !strings.Contains(output, "kind: KubeSchedulerConfiguration") {
 		t.Fatalf("%v: %s", err, output)
 	}

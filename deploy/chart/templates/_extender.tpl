@@ -51,7 +51,7 @@ nodeCacheCapable: true
 filterVerb: filter
 prioritizeVerb: prioritize
 preemptVerb: preempt
-{{- if .Values.extender.bind }}
+{{- if include "tautline.bind" . }}
 bindVerb: bind
 {{- end }}
 # A score of 0..10 counts as 0..100 x weight. The default plugins' weights sum

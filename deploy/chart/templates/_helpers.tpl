@@ -18,6 +18,11 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{/* "true" if the extender binds. */}}
+{{- define "tautline.bind" -}}
+{{- if or .Values.extender.bind .Values.gpu.enabled }}true{{ end -}}
+{{- end }}
+
 {{/* Exempt namespaces, with commas. */}}
 {{- define "tautline.exemptNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace) .Values.exemptNamespaces | uniq | join "," -}}
@@ -83,7 +88,7 @@ imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- with $values.priorityClassName | default $root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with $root.Values.podSecurityContext }}
+{{- with hasKey $values "podSecurityContext" | ternary $values.podSecurityContext $root.Values.podSecurityContext }}
 securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with hasKey $values "nodeSelector" | ternary $values.nodeSelector $root.Values.nodeSelector }}
@@ -116,7 +121,7 @@ livenessProbe:
 {{- with $values.resources }}
 resources: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.securityContext }}
+{{- with hasKey $values "securityContext" | ternary $values.securityContext $root.Values.securityContext }}
 securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

@@ -12,9 +12,10 @@ import (
 // A static executable for Linux.
 type binary struct {
 	content []byte
-	arch    string // as in OCI platforms
-	glibc   *glibc // nil without glibc
-	rust    string // version of the compiler, or empty
+	arch    string  // as in OCI platforms
+	glibc   *glibc  // nil without glibc
+	rust    string  // version of the compiler, or empty
+	reader  *reader // nil without tautline-nvml
 }
 
 // The C library in a static executable.
@@ -97,6 +98,10 @@ func checkStatic(path string, file *elf.File) error {
 			path, strings.Join(libraries, ", "))
 	}
 	return nil
+}
+
+func (b *binary) machine() elf.Machine {
+	return map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[b.arch]
 }
 
 // The compiler's name for the binary's platform.

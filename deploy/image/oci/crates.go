@@ -29,10 +29,10 @@ func (c *crate) purl() string { return "pkg:cargo/" + c.Name + "@" + c.Version }
 
 func (c *crate) foreign() bool { return c.Source != "" }
 
-// The crates in the binary, by name and version. Build dependencies and procedural
+// The crates in the binaries, by name and version. Build dependencies and procedural
 // macros are not among them.
 func linkedCrates(root, triple string) ([]*crate, error) {
-	tree, err := cargo(root, "tree", "--locked", "--package", "tautline", "--target", triple,
+	tree, err := cargo(root, "tree", "--locked", "--package", "tautline", "--package", "tautline-nvml", "--target", triple,
 		"--edges", "normal,no-proc-macro", "--prefix", "none", "--no-dedupe", "--format", "{p}")
 	if err != nil {
 		return nil, err

@@ -61,6 +61,9 @@ func build(root string, b *binary, crates []*crate, source string, created time.
 	if err != nil {
 		return platformImage{}, err
 	}
+	if b.reader != nil {
+		licenses = append(licenses, b.reader.files...)
+	}
 	content, err := layerTar(append([]file{
 		{"etc/group", 0o644, []byte(group)},
 		{"etc/nsswitch.conf", 0o644, []byte(nsswitch)},
@@ -149,6 +152,14 @@ func licenses(root string, b *binary, crates []*crate) ([]file, error) {
 		installed["licenses/glibc"] = "/usr/share/doc/libc6/copyright"
 		installed["licenses/LGPL-2.1"] = "/usr/share/common-licenses/LGPL-2.1"
 	}
+	if b.reader != nil {
+		installed["licenses/glibc"] = "/usr/share/doc/libc6/copyright"
+		installed["licenses/LGPL-2.1"] = "/usr/share/common-licenses/LGPL-2.1"
+		if b.reader.gcc != nil {
+			installed["licenses/libgcc"] = "/usr/share/doc/libgcc-s1/copyright"
+			installed["licenses/GPL-3"] = "/usr/share/common-licenses/GPL-3"
+		}
+	}
 	for path, from := range installed {
 		content, err := os.ReadFile(from)
 		if os.IsNotExist(err) {
@@ -168,7 +179,7 @@ func layerTar(files []file, modified time.Time) ([]byte, error) {
 	entries := map[string]file{}
 	for _, f := range files {
 		entries[f.path] = f
-		if dir := filepath.Dir(f.path); dir != "." {
+		for dir := filepath.Dir(f.path); dir != "."; dir = filepath.Dir(dir) {
 			entries[dir+"/"] = file{path: dir + "/", mode: 0o755}
 		}
 	}

@@ -55,6 +55,12 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
+		if binary.reader, err = readReader(filepath.Dir(path), binary); err != nil {
+			return err
+		}
+		if binary.reader == nil {
+			fmt.Fprintf(os.Stderr, "image: no tautline-nvml beside %s: GPU agents of this image find no cards\n", path)
+		}
 		for _, other := range images {
 			if other.arch == binary.arch {
 				return fmt.Errorf("%s: a second binary for %s", path, binary.arch)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -87,19 +88,47 @@ func linkedRuntimes(b *binary) []cdx.Component {
 			Licenses:    &cdx.Licenses{{Expression: "MIT OR Apache-2.0"}},
 		})
 	}
-	if b.glibc != nil {
-		purl := "pkg:generic/glibc@" + b.glibc.version
-		if b.glibc.distribution != "" {
-			purl = fmt.Sprintf("pkg:deb/%s/glibc@%s?arch=source", b.glibc.distribution, b.glibc.version)
+	glibc, linking := b.glibc, "linked statically"
+	if b.reader != nil && b.reader.glibc != nil {
+		glibc, linking = b.reader.glibc, "shared libraries of tautline-nvml"
+		if b.glibc != nil && *b.glibc == *b.reader.glibc {
+			linking = "linked statically, and shared libraries of tautline-nvml"
+		}
+	}
+	if glibc != nil {
+		out = append(out, cdx.Component{
+			Type: cdx.ComponentTypeLibrary, Name: "glibc", Version: glibc.version,
+			PackageURL:  sourcePackage("glibc", glibc.distribution, glibc.version),
+			Description: "GNU C library, " + linking,
+			Licenses:    &cdx.Licenses{{Expression: "LGPL-2.1-or-later"}},
+		})
+	}
+	if b.reader != nil && b.reader.gcc != nil {
+		gcc := b.reader.gcc
+		source := "gcc"
+		if major, _, found := strings.Cut(gcc.version, "."); found {
+			source += "-" + major
 		}
 		out = append(out, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: "glibc", Version: b.glibc.version, PackageURL: purl,
-			Description: "GNU C library, linked statically",
-			Licenses:    &cdx.Licenses{{Expression: "LGPL-2.1-or-later"}},
+			Type: cdx.ComponentTypeLibrary, Name: "libgcc", Version: gcc.version,
+			PackageURL:  sourcePackage(source, gcc.distribution, gcc.version),
+			Description: "GCC's runtime library, shared library of tautline-nvml",
+			Licenses:    &cdx.Licenses{{Expression: "GPL-3.0-or-later WITH GCC-exception-3.1"}},
 		})
 	}
 	for i := range out {
 		out[i].BOMRef = out[i].PackageURL
 	}
 	return out
+}
+
+// The purl of a distribution's source package, or of upstream's source.
+func sourcePackage(name, distribution, version string) string {
+	if version == "" {
+		return "pkg:generic/" + name
+	}
+	if distribution == "" {
+		return "pkg:generic/" + name + "@" + version
+	}
+	return fmt.Sprintf("pkg:deb/%s/%s@%s?arch=source", distribution, name, version)
 }

@@ -1,7 +1,7 @@
 // archive writes a container image of one layer as a docker-archive. The same
 // files give the same image.
 //
-//	archive [-entrypoint PATH] [-link PATH=TARGET]... OUT NAME:TAG FILE=PATH...
+//	archive [-entrypoint PATH] [-env NAME=VALUE]... [-link PATH=TARGET]... OUT NAME:TAG FILE=PATH...
 package main
 
 import (
@@ -22,7 +22,11 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("archive: ")
 	entrypoint := flag.String("entrypoint", "", "`PATH` of the program that runs")
-	var links []string
+	var links, env []string
+	flag.Func("env", "an environment variable, `NAME=VALUE`", func(s string) error {
+		env = append(env, s)
+		return nil
+	})
 	flag.Func("link", "a symbolic link, `PATH=TARGET`", func(s string) error {
 		links = append(links, s)
 		return nil
@@ -36,7 +40,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	image, err := wrapImage(flag.Arg(1), *entrypoint, layer)
+	image, err := wrapImage(flag.Arg(1), *entrypoint, env, layer)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -125,10 +129,10 @@ func packLayer(files, links []string) ([]byte, error) {
 }
 
 // wrapImage wraps the layer with its configuration and manifest.
-func wrapImage(name, entrypoint string, layer []byte) ([]byte, error) {
+func wrapImage(name, entrypoint string, env []string, layer []byte) ([]byte, error) {
 	type object = map[string]any
 	digest := fmt.Sprintf("%x", sha256.Sum256(layer))
-	process := object{"Env": []string{"PATH=/usr/local/bin:/usr/bin:/bin"}}
+	process := object{"Env": append([]string{"PATH=/usr/local/bin:/usr/bin:/bin"}, env...)}
 	if entrypoint != "" {
 		process["Entrypoint"] = []string{entrypoint}
 	}

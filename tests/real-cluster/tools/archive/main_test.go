@@ -31,7 +31,7 @@ func TestLayerHasFoldersModesAndLinks(t *testing.T) {
 }
 
 func TestImageHasConfigLayerAndManifest(t *testing.T) {
-	image, err := wrapImage("localhost/x:1", "/x", []byte("layer"))
+	image, err := wrapImage("localhost/x:1", "/x", []string{"A=b"}, []byte("layer"))
 	if err != nil {
 		t.Fatal(err)
 	}
