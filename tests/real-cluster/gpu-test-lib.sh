@@ -49,7 +49,10 @@ install_gpu_chart() {
         --set providers.latency.enabled=false --set 'controller.extraArgs={--eviction-cool-down=5s}' \
         --set "gpu.extraArgs={--nvml-library=/host$run/\$(NODE_NAME)/fake/libnvidia-ml.so.1}" \
         --set 'gpu.extraEnv[0].name=FAKE_NVML_FILE' \
-        --set "gpu.extraEnv[0].value=/host$run/\$(NODE_NAME)/fake/cards.json" >/dev/null
+        --set "gpu.extraEnv[0].value=/host$run/\$(NODE_NAME)/fake/cards.json" \
+        --set 'gpu.extraEnv[1].name=FAKE_NVML_STATE,gpu.extraEnv[1].value=/run/tautline/fake-mig.json' \
+        --set webhooks.gpuSlices=true \
+        --set 'admission.extraArgs={--gpu-shared-resource=tautline.io/gpu-milli,--gpu-shares-per-card=4}' >/dev/null
 }
 
 gpu_pods_ready() {
@@ -69,11 +72,11 @@ allocatable() {
     [[ ${milli/%k/000} == "$2" ]]
 }
 
-# container MILLI [IMAGE]: prints the cards that it sees, by environment and devices. Its command line has the
+# container AMOUNT [IMAGE [RESOURCE]]: prints the cards that it sees, by environment and devices. Its command line has the
 # pod's name.
 container() {
     local see='echo "$NVIDIA_VISIBLE_DEVICES" $(cd /dev && ls | grep "^nvidia[0-9]")'
-    echo "{name: main, image: '${2:-localhost/busybox:1}', resources: {limits: {${1:+tautline.io/gpu-milli: $1}}}," \
+    echo "{name: main, image: '${2:-localhost/busybox:1}', resources: {limits: {${1:+${3:-tautline.io/gpu-milli}: $1}}}," \
         "command: [sh, -c, '$see; exec sh -c \"sleep 86400; :\" program-of-\$HOSTNAME']}"
 }
 
@@ -229,20 +232,68 @@ over_use() {
     wait_for 30 "the binding of $pod is compliant again" binding_says "$pod" Compliant ''
 }
 
-# A card of n1 gets a fault: its pod is evicted, and lands on n2. The controller evicts only for another node: so
-# n1 takes no new pods.
+# A pod of CastSlice's kind: a whole GPU of NVIDIA's, and an annotation.
+whole_gpu_pod() {
+    kubectl create -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: whole, namespace: vision, labels: {app: image, milli: "250"}, annotations: {castops.io/optimize: "true"}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - $(container 1 localhost/cuda:1 nvidia.com/gpu)
+YAML
+}
+
+# Slices of n2's cards as MIG instances: three quarters are three instances, which go with their pods.
+mig_slices() {
+    local i names=(mig-1 mig-2 mig-3)
+    change_cards n2 '.cards |= map(.mig = [])'
+    kubectl label node n2 tautline.io/gpu-limits=mig >/dev/null
+    wait_for 30 "n2 plans MIG instances" plans_mig
+    for i in "${names[@]}"; do
+        pod_of_image "$i" localhost/busybox:1 250 n2
+    done
+    wait_for 60 "three quarters run" running_pods "${names[@]}"
+    wait_for 20 "each sees an instance of its own" own_instances "${names[@]}"
+    kubectl -n vision delete pod "${names[@]}" --now >/dev/null
+    wait_for 60 "the instances are gone" no_instances
+    change_cards n2 '.cards |= map(del(.mig))'
+    kubectl label node n2 tautline.io/gpu-limits- >/dev/null
+    wait_for 30 "n2 has whole cards again" plans_no_mig
+}
+
+n2_inventory() { kubectl get node n2 -o 'jsonpath={.metadata.annotations.tautline\.io/gpu-inventory}'; }
+plans_mig() { n2_inventory | tee /dev/stderr | jq -e '.limits == "mig" and all(.cards[]; .mig and (.fault | not))' >/dev/null; }
+plans_no_mig() { n2_inventory | tee /dev/stderr | jq -e '.limits == "none" and all(.cards[]; (.mig or .fault) | not)' >/dev/null; }
+
+own_instances() {
+    local name all
+    records | grep mig-
+    all=$(for name in "$@"; do seen "$name"; done)
+    echo "$all"
+    [[ $(grep -c '^MIG-' <<<"$all") == $# && $(sort -u <<<"$all" | wc -l) == $# ]] &&
+        [[ $(records | grep -c 'mig-.*:250@') == $# ]]
+}
+
+no_instances() {
+    local state
+    state=$("$here/on" n2 cat /run/tautline/fake-mig.json)
+    echo "$state"
+    jq -e 'all(.[]; .now == [])' <<<"$state" >/dev/null
+}
+
+# A card of n1 gets a fault: its pod is evicted, and gets another card.
 break_card() {
     local pod node record card
     deployment drained 2 1000
     wait_for 60 "two whole cards are given" deployed drained 2
     read -r pod node _ record _ < <(records | grep '^vision/drained.* n1 ')
     card=${record%%:*}
-    kubectl cordon n1 >/dev/null
     change_cards n1 "(.cards[] | select(.uuid == \"$card\")).xids = [79]"
     wait_for 20 "the binding of ${pod#*/} is a violation" binding_says "${pod#*/}" Violation Xid79
     wait_for 60 "the pods are on other cards" drained "$card"
     wait_for 20 "the card is out of the node's capacity" allocatable n1 7000
-    kubectl uncordon n1 >/dev/null
     # The reader forgets a fault when it restarts.
     change_cards n1 "(.cards[] | select(.uuid == \"$card\")).xids = []"
     kubectl -n tautline-system delete pod "$(agent_of n1)" --wait=false >/dev/null

@@ -2,7 +2,7 @@
 //! init containers, and what Allocate answered. Its format is not an API: if it does not read, only
 //! these two are unknown.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use prost::Message;
@@ -53,9 +53,12 @@ struct RawEntry {
 pub(crate) async fn read(plugins: &Path) -> Result<Vec<Entry>, String> {
     let path = plugins.join("kubelet_internal_checkpoint");
     let wrong = |error: String| format!("{} does not read: {error}", path.display());
-    let size = fs::metadata(&path)
-        .await
-        .map_err(|e| wrong(e.to_string()))?;
+    let size = match fs::metadata(&path).await {
+        Ok(size) => size,
+        // No container of the node has had devices.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(wrong(error.to_string())),
+    };
     if size.len() > MOST_BYTES {
         return Err(wrong(format!("it has {} bytes", size.len())));
     }
