@@ -23,8 +23,8 @@ const PROVIDER: &str = "tautline-gpu-slice";
 /// Less than these parts of what a pod has is idle: percent of memory, thousandths of time.
 pub(crate) const IDLE_MEMORY_PERCENT: i64 = 5;
 pub(crate) const IDLE_BUSY_MILLI: i64 = 10;
-/// A process outside of pods may have so much, such as a display server.
-const OUTSIDE_BYTES: i64 = 64 << 20;
+/// What monitoring, or a process outside of pods such as a display server, may use of any card.
+const STRAY_BYTES: i64 = 64 << 20;
 
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct UseArgs {
@@ -178,9 +178,12 @@ impl NodeUse {
     pub(crate) fn strays<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (String, i64)> + 'a {
         let of_card = self.containers.iter().filter(|of| card.is(&of.card));
         of_card.filter_map(|of| {
+            if of.memory_bytes <= STRAY_BYTES {
+                return None;
+            }
             if of.pod.is_empty() {
                 let text = format!("process {:?} outside of pods", of.container);
-                return (of.memory_bytes > OUTSIDE_BYTES).then_some((text, of.memory_bytes));
+                return Some((text, of.memory_bytes));
             }
             let pod = model::key(&of.namespace, &of.pod);
             let has = card.holders.iter().any(|h| *h.pod == *pod);

@@ -362,7 +362,16 @@ fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Vec<St
     if !has_gpus(node) {
         return all;
     }
-    let cards = || node.inventory.pools.iter().flat_map(|p| &p.cards);
+    if node.inventory.pools.iter().any(|p| !p.offered) {
+        all.push(format!(
+            "node {name}: tautline.io/gpu-milli is not allocatable, so no further pod gets its \
+             cards: its agent is away, or another device plugin has them"
+        ));
+    }
+    let cards = || {
+        let offered = node.inventory.pools.iter().filter(|p| p.offered);
+        offered.flat_map(|p| &p.cards)
+    };
     if let Some(used) = uses.node(name) {
         for card in cards() {
             for (stray, bytes) in used.strays(card) {
@@ -374,7 +383,7 @@ fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Vec<St
         }
     }
     for pod in inspection.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = inventory::assigned_cards(inspection.names(), pod) else {
+        let Some(Ok(parts)) = node.inventory.assigned_cards(inspection.names(), pod) else {
             continue;
         };
         for part in parts

@@ -116,3 +116,23 @@ fn top_shows_what_is_used_beside_what_is_held() {
         "{narrow}"
     );
 }
+
+#[test]
+fn an_agent_that_offers_no_cards_is_a_warning_and_has_no_strays() {
+    let node = r#"apiVersion: v1
+kind: Node
+metadata:
+  name: n7
+  annotations:
+    tautline.io/gpu-inventory: '{"cards": [{"uuid": "GPU-a", "index": 0}, {"uuid": "GPU-b", "index": 1}]}'
+status: {allocatable: {tautline.io/gpu-milli: "0", nvidia.com/gpu: "0"}}
+"#;
+    let inspection = inspection(of(node));
+    let top = Top::new(&inspection, &Uses::of(USES), None, Sort::Name);
+    let text = top.text(ASCII, None);
+    assert!(
+        text.contains("tautline.io/gpu-milli is not allocatable"),
+        "{text}"
+    );
+    assert!(!text.contains("which no record gives it"), "{text}");
+}

@@ -21,7 +21,7 @@ use crate::{
     cdi::{CardSpecs, OwnSpecs},
     device_plugin::DevicePlugin,
     giver::Giver,
-    limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice},
+    limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice, timeslices},
     metrics::Metrics,
     mig::{Instances, Keeper},
     node::{NodeFacts, OwnNode},
@@ -144,6 +144,7 @@ impl App {
             given: watch::Sender::default(),
             entries: watch::Sender::default(),
             mode: watch::Sender::new(self.config.limits),
+            foreign: watch::Sender::default(),
         };
         let (events, queue) = Events::new();
         let pods = Arc::default();
@@ -171,13 +172,20 @@ impl App {
         parts.spawn_node(facts, queue, &output, tasks);
         parts.spawn_use(self.dialer, snapshot.clone(), tasks);
         parts.spawn_giving(&fact, &output, tasks);
-        let slice = parts.config.timeslice.map(|slice| (self.driver, slice));
+        if let Some(slice) = parts.config.timeslice {
+            let (inventory, mode) = (output.inventory.subscribe(), output.mode.subscribe());
+            let (followed, stop) = (
+                timeslices::follow(self.driver, slice, inventory, mode),
+                parts.stop.clone(),
+            );
+            let sliced = async move { _ = stop.run_until_cancelled(followed).await };
+            done(tasks, "time slices", sliced);
+        }
         let cards = Cards {
             snapshots: snapshot,
             facts: fact,
             own: keeper.own(),
             default_mode: parts.config.limits,
-            timeslice: slice,
             output,
             metrics: parts.metrics,
         };
@@ -234,6 +242,7 @@ impl Parts {
             name: self.config.node.clone(),
             entries: output.entries.subscribe(),
             facts,
+            pods: Arc::clone(&self.pods),
             events: Arc::clone(&self.events),
             metrics: self.metrics.clone(),
         };
@@ -279,6 +288,7 @@ impl Parts {
         let (attached, nri) = watch::channel(false);
         let plugin = Arc::new(NriPlugin {
             giver: Arc::clone(&self.giver),
+            foreign: output.foreign.subscribe(),
             exempt: self.config.exempt_namespaces.iter().cloned().collect(),
             driver_root: self.config.driver_root.clone(),
             attached,

@@ -1,6 +1,6 @@
 //! From readings and the node's settings to what the agent writes and gives out.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use tautline_gpu_placement::node_inventory::NodeInventory;
 use tokio::sync::watch;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     inventory,
-    limits::{DriverRoot, Mode, smi, smi::Timeslice},
+    limits::{Mode, ModeError},
     metrics::Metrics,
     mig::OwnInstances,
     node::{NodeEntries, NodeFacts},
@@ -24,6 +24,9 @@ pub(crate) struct CardsOutput {
     /// `None`: the reader has not said yet what is there.
     pub entries: watch::Sender<Option<Arc<NodeEntries>>>,
     pub mode: watch::Sender<Mode>,
+    /// Whether the agent surely has no say over cards: there are none, or NVIDIA's device plugin
+    /// owns them.
+    pub foreign: watch::Sender<bool>,
 }
 
 /// Turns readings into what others follow.
@@ -34,8 +37,6 @@ pub(crate) struct Cards {
     pub own: watch::Receiver<OwnInstances>,
     /// Of nodes without the label.
     pub default_mode: Mode,
-    /// The length of time slices in mode `timeslice`, with the driver that sets it.
-    pub timeslice: Option<(DriverRoot, Timeslice)>,
     pub output: CardsOutput,
     pub metrics: Metrics,
 }
@@ -44,7 +45,7 @@ impl Cards {
     /// Follows until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut restarts = 0;
-        let mut sliced = BTreeSet::new();
+        let mut wrong = None;
         loop {
             let snapshot = self.snapshots.borrow_and_update().clone();
             let facts = self.facts.borrow_and_update().clone();
@@ -53,16 +54,13 @@ impl Cards {
                 .reader_restarts
                 .inc_by(snapshot.restarts - restarts);
             restarts = snapshot.restarts;
-            let mode = self.mode(facts.as_ref());
-            self.output.mode.send_if_modified(|now| {
-                let changed = *now != mode;
-                *now = mode;
-                changed
-            });
-            let cards = self.publish(&snapshot, facts.as_ref(), mode);
-            if mode == Mode::Timeslice {
-                self.set_timeslices(&cards, &mut sliced).await;
+            let label = facts.as_ref().and_then(|facts| facts.limits.as_deref());
+            let (mode, error) = mode(label, self.default_mode);
+            if let Some(error) = news(&mut wrong, error) {
+                tracing::warn!(%error, used = %mode, "the node's label tautline.io/gpu-limits is not used");
             }
+            set(&self.output.mode, mode);
+            self.publish(&snapshot, facts.as_ref(), mode);
             let more = tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.snapshots.changed() => changed,
@@ -76,24 +74,7 @@ impl Cards {
         }
     }
 
-    fn mode(&self, facts: Option<&NodeFacts>) -> Mode {
-        let Some(label) = facts.and_then(|f| f.limits.as_deref()) else {
-            return self.default_mode;
-        };
-        label.parse().unwrap_or_else(|error| {
-            if *self.output.mode.borrow() != self.default_mode {
-                tracing::warn!(%error, default = %self.default_mode, "the node's label tautline.io/gpu-limits is not used");
-            }
-            self.default_mode
-        })
-    }
-
-    fn publish(
-        &self,
-        snapshot: &Snapshot,
-        facts: Option<&NodeFacts>,
-        mode: Mode,
-    ) -> Arc<NodeInventory> {
+    fn publish(&self, snapshot: &Snapshot, facts: Option<&NodeFacts>, mode: Mode) {
         let reading = snapshot.reading.as_deref();
         let cards = reading.map(|r| inventory::inventory(r, &mode.to_string(), &self.own.borrow()));
         let cards = Arc::new(cards.unwrap_or_default());
@@ -101,30 +82,36 @@ impl Cards {
         if let Some(entries) = entries(snapshot, &cards) {
             set(&self.output.entries, Some(Arc::new(entries)));
         }
-        let gives = facts.is_some_and(|f| !f.nvidia_plugin);
+        let gives = facts.is_some_and(|f| !f.has_other_owner());
         let given = if gives {
             Arc::clone(&cards)
         } else {
             Arc::default()
         };
-        set(&self.output.inventory, Arc::clone(&cards));
+        let owned = facts.is_some_and(|f| f.nvidia_plugin);
+        let none = reading.is_none() && matches!(snapshot.state, ReaderState::NoDriver(_));
+        set(&self.output.inventory, cards);
         set(&self.output.given, given);
-        cards
+        set(&self.output.foreign, owned || none);
     }
+}
 
-    async fn set_timeslices(&self, cards: &NodeInventory, sliced: &mut BTreeSet<String>) {
-        let Some((driver, slice)) = &self.timeslice else {
-            return;
-        };
-        for card in &cards.cards {
-            if card.fault.is_some() || !sliced.insert(card.uuid.clone()) {
-                continue;
-            }
-            if let Err(error) = smi::set_timeslice(driver, &card.uuid, *slice).await {
-                tracing::warn!(card = card.uuid, %error, "the card keeps its time slices");
-            }
-        }
+/// The mode, and what is wrong with the label.
+fn mode(label: Option<&str>, default: Mode) -> (Mode, Option<ModeError>) {
+    match label.map(str::parse) {
+        None => (default, None),
+        Some(Ok(mode)) => (mode, None),
+        Some(Err(error)) => (default, Some(error)),
     }
+}
+
+/// The error, if it is not the last one.
+fn news(last: &mut Option<ModeError>, error: Option<ModeError>) -> Option<ModeError> {
+    if *last == error {
+        return None;
+    }
+    last.clone_from(&error);
+    error
 }
 
 /// `None`: nothing is known of the cards yet.
@@ -178,12 +165,12 @@ mod tests {
             facts: watch::channel(facts).1,
             own: watch::channel(OwnInstances::default()).1,
             default_mode: Mode::None,
-            timeslice: None,
             output: CardsOutput {
                 inventory: watch::Sender::default(),
                 given: watch::Sender::default(),
                 entries: watch::Sender::default(),
                 mode: watch::Sender::default(),
+                foreign: watch::Sender::default(),
             },
             metrics: Metrics::default(),
         }
@@ -191,8 +178,7 @@ mod tests {
 
     fn published(snapshot: Snapshot, facts: Option<NodeFacts>) -> Cards {
         let cards = cards(snapshot.clone(), facts.clone());
-        let mode = cards.mode(facts.as_ref());
-        cards.publish(&snapshot, facts.as_ref(), mode);
+        cards.publish(&snapshot, facts.as_ref(), Mode::None);
         cards
     }
 
@@ -208,7 +194,7 @@ mod tests {
         let owned = |nvidia_plugin| {
             Some(NodeFacts {
                 nvidia_plugin,
-                limits: None,
+                ..NodeFacts::default()
             })
         };
         assert_eq!(
@@ -234,14 +220,46 @@ mod tests {
     }
 
     #[test]
-    fn label_of_the_node_decides_on_limits() {
-        let mode = |label: &str| {
-            let facts = NodeFacts {
-                limits: Some(label.to_owned()),
-                nvidia_plugin: false,
+    fn cards_are_foreign_only_once_that_is_known() {
+        let foreign = |state, facts| {
+            let unread = Snapshot {
+                state,
+                ..Snapshot::default()
             };
-            cards(Snapshot::default(), None).mode(Some(&facts))
+            *published(unread, facts).output.foreign.borrow()
         };
-        assert_eq!((mode("mps"), mode("often")), (Mode::Mps, Mode::None));
+        let owned = NodeFacts {
+            nvidia_plugin: true,
+            ..NodeFacts::default()
+        };
+        // A tenant may write such a pod.
+        let asked = NodeFacts {
+            nvidia_pods: true,
+            ..NodeFacts::default()
+        };
+        assert!(!foreign(ReaderState::Starting, Some(asked.clone())));
+        let read = published(snapshot(1, ReaderState::Reading), Some(asked));
+        assert!(read.output.given.borrow().cards.is_empty());
+        let no_driver = || ReaderState::NoDriver("no library".into());
+        assert!(!foreign(ReaderState::Starting, None));
+        assert!(!foreign(ReaderState::Failing("silent".into()), None));
+        assert!(foreign(ReaderState::Starting, Some(owned)));
+        assert!(foreign(no_driver(), None));
+        let lost = published(snapshot(1, no_driver()), None);
+        assert!(!*lost.output.foreign.borrow());
+    }
+
+    #[test]
+    fn label_of_the_node_decides_on_limits() {
+        assert_eq!(mode(Some("mps"), Mode::None), (Mode::Mps, None));
+        assert_eq!(mode(None, Mode::Mps), (Mode::Mps, None));
+        let (used, error) = mode(Some("often"), Mode::None);
+        assert_eq!(used, Mode::None);
+        let mut last = None;
+        assert!(news(&mut last, error.clone()).is_some());
+        assert_eq!(news(&mut last, error), None);
+        let (_, other) = mode(Some("seldom"), Mode::None);
+        assert!(news(&mut last, other).is_some());
+        assert_eq!(news(&mut last, None), None);
     }
 }

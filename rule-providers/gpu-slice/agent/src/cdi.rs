@@ -50,17 +50,14 @@ impl CardSpecs {
         Self { dirs, cache }
     }
 
-    /// The edits for the cards together; `None` if a card is in no spec.
+    /// The edits for the cards together; `None` if a card is in no spec by its UUID. An index may
+    /// mean another card after a loss.
     pub fn edits(&self, parts: &[Part]) -> Option<Injection> {
         let specs = self.read();
         let mut common = BTreeMap::new();
         let mut devices = Injection::default();
         for (card, _) in parts {
-            let named = |name: &str| find(&specs, name);
-            // A MIG instance has its card's index, which means the whole card.
-            let by_index = || named(&card.index.to_string());
-            let is_card = !card.uuid.starts_with("MIG-");
-            let (at, edits) = named(&card.uuid).or_else(|| is_card.then(by_index)?)?;
+            let (at, edits) = find(&specs, &card.uuid)?;
             common
                 .entry(at)
                 .or_insert_with(|| specs[at].container_edits.injection());
@@ -167,8 +164,9 @@ mod tests {
         "devices": [
             {"name": "GPU-a", "containerEdits": {"deviceNodes": [
                 {"path": "/dev/nvidia0", "hostPath": "/dev/nvidia7", "permissions": "rw"}]}},
-            {"name": "1", "containerEdits": {"deviceNodes": [
+            {"name": "GPU-b", "containerEdits": {"deviceNodes": [
                 {"path": "/dev/nvidia1", "type": "c", "major": 195, "minor": 1}]}},
+            {"name": "2", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia2"}]}},
             {"name": "all", "containerEdits": {"deviceNodes": [
                 {"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]}}
         ],
@@ -198,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_found_by_uuid_then_by_index() {
+    fn cards_are_found_by_uuid_only() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("nvidia.json"), JSON).unwrap();
         let specs = CardSpecs::new(vec![dir.path().into()]);
@@ -212,8 +210,7 @@ mod tests {
         assert_eq!(both.env["A"], "b=c");
         assert_eq!(both.hooks.len(), 1);
         assert_eq!(both.mounts[0].options, ["ro", "bind"]);
-        assert_eq!(specs.edits(&[part("GPU-c", 9)]), None);
-        assert_eq!(specs.edits(&[part("MIG-c", 1)]), None);
+        assert_eq!(specs.edits(&[part("GPU-c", 2)]), None);
     }
 
     #[test]

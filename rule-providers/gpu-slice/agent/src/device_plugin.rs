@@ -131,7 +131,7 @@ impl Supply {
         loop {
             let inventory = Arc::clone(&self.inventory.borrow_and_update());
             let owned = match &*self.facts.borrow_and_update() {
-                Some(facts) => facts.nvidia_plugin,
+                Some(facts) => facts.has_other_owner(),
                 None => true,
             };
             let wanted = !owned && !inventory.cards.is_empty();

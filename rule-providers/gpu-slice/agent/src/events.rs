@@ -21,7 +21,26 @@ pub(crate) fn refused(events: &Events, pod: &PodEntry, container: &str, refusal:
             warning: true,
             reason: REASON.to_owned(),
             action: ACTION,
-            text: refusal.text.clone(),
+            text: text(refusal),
         })
     });
+}
+
+fn text(refusal: &Refusal) -> String {
+    format!("{}: {}", refusal.reason, refusal.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_begins_with_the_code() {
+        let refusal = Refusal {
+            reason: "NoRecord",
+            text: "container app of pod shop/a gets no card".to_owned(),
+        };
+        let expected = "NoRecord: container app of pod shop/a gets no card";
+        assert_eq!(text(&refusal), expected);
+    }
 }

@@ -24,6 +24,7 @@ mod mps_edits;
 pub mod smi;
 #[cfg(test)]
 mod tests;
+pub(crate) mod timeslices;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
 

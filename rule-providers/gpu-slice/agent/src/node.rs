@@ -21,14 +21,16 @@ use tautline_runtime::{
 use tokio::{sync::watch, time};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    pods::{Pods, has_nvidia_cards},
+};
 
 /// The owner of what the agent writes, in `managedFields`.
 const MANAGER: &str = "tautline-gpu-agent";
 const LIMITS_LABEL: &str = "tautline.io/gpu-limits";
 /// GPU feature discovery sets it.
 const GFD_LABEL: &str = "nvidia.com/gfd.timestamp";
-const NVIDIA_RESOURCE: &str = "nvidia.com/gpu";
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Between two writes, so that a rival is not raced; after failures it grows to the longest.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -50,6 +52,16 @@ pub(crate) struct NodeFacts {
     pub limits: Option<String>,
     /// NVIDIA's device plugin offers cards: it owns them all.
     pub nvidia_plugin: bool,
+    /// A pod requests cards of NVIDIA's device plugin. A tenant may write such a pod where there is
+    /// no such plugin, so that it must not show cards to anybody.
+    pub nvidia_pods: bool,
+}
+
+impl NodeFacts {
+    /// Whether NVIDIA's device plugin may own the cards.
+    pub fn has_other_owner(&self) -> bool {
+        self.nvidia_plugin || self.nvidia_pods
+    }
 }
 
 /// The parts of the node that matter here.
@@ -71,6 +83,7 @@ pub(crate) struct OwnNode {
     /// `None`: not known yet, and nothing is written.
     pub entries: watch::Receiver<Option<Arc<NodeEntries>>>,
     pub facts: watch::Sender<Option<NodeFacts>>,
+    pub pods: Arc<Pods>,
     pub events: Arc<Events>,
     pub metrics: Metrics,
 }
@@ -94,10 +107,12 @@ impl OwnNode {
     ) {
         let mut seen = seeing.subscribe();
         let mut entries = self.entries.clone();
+        let mut pods = self.pods.version();
         let mut wait = WAITS.0;
         loop {
             let node = seen.borrow_and_update().clone();
             let wanted = entries.borrow_and_update().clone();
+            pods.mark_unchanged();
             if let Some(node) = &node {
                 self.tell(node);
             }
@@ -126,18 +141,23 @@ impl OwnNode {
             tokio::select! {
                 changed = seen.changed() => if changed.is_err() { return },
                 changed = entries.changed() => if changed.is_err() { return },
+                changed = pods.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
             }
         }
     }
 
     fn tell(&self, node: &Seen) {
+        let Some(now) = with_pods(&node.facts, &self.pods) else {
+            return;
+        };
+        let owned = now.has_other_owner();
         let turned = self.facts.send_if_modified(|facts| {
-            let changed = facts.as_ref() != Some(&node.facts);
-            *facts = Some(node.facts.clone());
+            let changed = facts.as_ref() != Some(&now);
+            *facts = Some(now);
             changed
         });
-        if !turned || !node.facts.nvidia_plugin {
+        if !turned || !owned {
             return;
         }
         tracing::warn!(
@@ -156,10 +176,11 @@ impl OwnNode {
             warning: true,
             reason: "GpuOwnedByNvidiaPlugin".to_owned(),
             action: "Withdraw",
-            text: format!(
-                "{NVIDIA_RESOURCE} is allocatable, so NVIDIA's device plugin owns the cards and \
-                 the agent gives out none; take that plugin off the node, or the agent"
-            ),
+            text:
+                "the node or a pod on it has cards of nvidia.com, so NVIDIA's device plugin owns \
+                   the cards and the agent gives out none; take that plugin and such pods off the \
+                   node (the kubelet forgets the plugin after 5 minutes), or the agent"
+                    .to_owned(),
         };
         self.events
             .publish_once(MANAGER.to_owned(), EVENT_QUIET, || Some(note()));
@@ -181,8 +202,8 @@ fn read(node: &Node) -> Seen {
         let fields = own.get(of).and_then(Value::as_object).into_iter().flatten();
         fields.filter_map(|(key, _)| key.strip_prefix("f:").map(str::to_owned))
     };
-    let allocatable = node.status.as_ref().and_then(|s| s.allocatable.as_ref());
-    let nvidia = allocatable.and_then(|resources| resources.get(NVIDIA_RESOURCE));
+    // Allocatable is 0 while the plugin restarts.
+    let capacity = node.status.as_ref().and_then(|s| s.capacity.as_ref());
     let ours = |key: &str| key.starts_with("nvidia.com/") || key.starts_with("tautline.io/");
     let labels = node.labels().iter().filter(|(key, _)| ours(key));
     Seen {
@@ -193,9 +214,18 @@ fn read(node: &Node) -> Seen {
         owns_inventory: names("f:annotations").any(|name| name == INVENTORY_ANNOTATION),
         facts: NodeFacts {
             limits: node.labels().get(LIMITS_LABEL).cloned(),
-            nvidia_plugin: nvidia.is_some_and(|count| count.0 != "0"),
+            nvidia_plugin: capacity.is_some_and(has_nvidia_cards),
+            nvidia_pods: false,
         },
     }
+}
+
+/// `None`: the pods are not known yet.
+fn with_pods(facts: &NodeFacts, pods: &Pods) -> Option<NodeFacts> {
+    Some(NodeFacts {
+        nvidia_pods: pods.ask_nvidia()?,
+        ..facts.clone()
+    })
 }
 
 /// `f:labels` and `f:annotations` that the agent applied.
@@ -249,6 +279,7 @@ fn with_name(mut patch: Value, name: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::PodEntry;
 
     fn wanted() -> NodeEntries {
         NodeEntries {
@@ -266,7 +297,10 @@ mod tests {
     fn node(own: Option<&Value>, others: &[(&str, &str)]) -> Node {
         let mut node = json!({
             "metadata": {"name": "n1", "uid": "u", "labels": {}, "annotations": {}},
-            "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "0"}},
+            "status": {
+                "capacity": {"cpu": "8", "nvidia.com/gpu": "0"},
+                "allocatable": {"cpu": "8", "nvidia.com/gpu": "0"},
+            },
         });
         for (key, value) in others {
             node["metadata"]["labels"][key] = (*value).into();
@@ -359,8 +393,17 @@ mod tests {
         assert!(!facts.nvidia_plugin);
         let mut owned = labelled;
         let status = owned.status.as_mut().unwrap();
-        let allocatable = status.allocatable.as_mut().unwrap();
-        allocatable.get_mut(NVIDIA_RESOURCE).unwrap().0 = "8".to_owned();
+        let capacity = status.capacity.as_mut().unwrap();
+        capacity.get_mut("nvidia.com/gpu").unwrap().0 = "8".to_owned();
         assert!(read(&owned).facts.nvidia_plugin);
+        let pods = Pods::of([PodEntry {
+            nvidia: true,
+            ..PodEntry::default()
+        }]);
+        let asked = with_pods(&facts, &pods).unwrap();
+        assert!(asked.has_other_owner() && !asked.nvidia_plugin);
+        let idle = with_pods(&facts, &Pods::of([])).unwrap();
+        assert!(!idle.has_other_owner());
+        assert_eq!(with_pods(&facts, &Pods::default()), None);
     }
 }

@@ -41,12 +41,18 @@ const WAIT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(2);
 /// A connection that lasted so long was a good one.
 const LASTING: Duration = Duration::from_secs(10);
-/// How long the plugin waits for the pods and cards of the node before it attaches.
+/// How long the plugin waits for the pods of the node before it attaches.
 const START: Duration = Duration::from_secs(10);
+/// Without NRI so long, what the runtime told no longer holds.
+const FORGET: Duration = Duration::from_secs(60);
+/// The variable by which NVIDIA's runtime knows an old CUDA image: without [`VISIBLE`] it sees all.
+const CUDA_VERSION: &str = "CUDA_VERSION";
 
 /// Gives cards to containers, and keeps them from those that ask for none.
 pub(crate) struct NriPlugin {
     pub giver: Arc<Giver>,
+    /// Whether containers are left alone: the agent surely has no say over cards.
+    pub foreign: watch::Receiver<bool>,
     /// Namespaces whose containers keep what their image or spec says in `NVIDIA_VISIBLE_DEVICES`.
     pub exempt: HashSet<String>,
     /// Where the host's files are.
@@ -62,10 +68,17 @@ pub(crate) async fn run(plugin: Arc<NriPlugin>, socket: &Path, stop: Cancellatio
         plugin.wait_ready().await;
         let mut backoff = WatchBackoff::default();
         let mut last = String::new();
+        let mut attached = Instant::now();
         loop {
             let begun = Instant::now();
             let error = serve(&plugin, socket).await;
             let was_attached = plugin.attach(false);
+            if was_attached {
+                attached = Instant::now();
+            }
+            if attached.elapsed() > FORGET {
+                plugin.giver.occupancy.lock().clear();
+            }
             // A runtime without NRI has no socket: said once.
             if was_attached || error != last {
                 tracing::info!(socket = %socket.display(), error, "NRI is not attached");
@@ -99,15 +112,12 @@ async fn serve(plugin: &Arc<NriPlugin>, socket: &Path) -> String {
 }
 
 impl NriPlugin {
-    /// Containers that start earlier would be refused, or get what their image says.
+    /// A container that starts earlier gets no card. After the deadline that is better than what
+    /// its image says.
     async fn wait_ready(&self) {
-        let deadline = Instant::now() + START;
-        if !self.giver.pods.wait_synced(deadline).await {
-            tracing::warn!("the pods of the node are not known yet");
+        if !self.giver.pods.wait_synced(Instant::now() + START).await {
+            tracing::warn!("the pods of the node are not known yet: new containers see no card");
         }
-        let mut inventory = self.giver.inventory.clone();
-        let cards = inventory.wait_for(|inventory| !inventory.cards.is_empty());
-        _ = tokio::time::timeout_at(deadline, cards).await;
     }
 
     /// Returns whether it was attached.
@@ -123,14 +133,17 @@ impl NriPlugin {
             deadline,
         } = request;
         let deadline = deadline.min(Instant::now() + WAIT);
-        let known = self.giver.pods.by_uid(&pod.uid);
+        let known = if *self.foreign.borrow() {
+            self.giver.pods.by_uid(&pod.uid)
+        } else {
+            let by_uid = PodRef::Uid(pod.uid.clone());
+            self.giver.pods.wait_for(&by_uid, deadline, |_| true).await
+        };
         let known = known.as_deref().and_then(|p| p.container(&container.name));
         if known.is_some_and(|c| c.asks.any()) {
             return self.give(&pod, &container, deadline).await;
         }
-        if self.sees_cards(&pod, &container)
-            && !self.asks_nvidia(&pod, &container, deadline).await?
-        {
+        if self.keeps_from_cards(&pod) && sees_cards(&container.env) {
             let env = BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]);
             let injection = Injection {
                 env,
@@ -171,7 +184,7 @@ impl NriPlugin {
         self.giver
             .occupancy
             .lock()
-            .hold(&container.id, gift.occupant);
+            .hold(&container.id, &pod.id, gift.occupant);
         self.metrics.given(Way::Nri, begun.elapsed());
         Ok(adjustment)
     }
@@ -193,35 +206,21 @@ impl NriPlugin {
         })
     }
 
-    /// Whether NVIDIA's runtime would show the container cards that the agent gives out.
-    fn sees_cards(&self, pod: &PodSandbox, container: &Container) -> bool {
-        let mut env = container.env.iter().filter_map(|pair| pair.split_once('='));
-        env.any(|(key, value)| key == VISIBLE && !matches!(value, "" | "none" | VOID))
-            && !self.exempt.contains(&pod.namespace)
-            && !self.giver.inventory.borrow().cards.is_empty()
-    }
-
-    async fn asks_nvidia(
-        &self,
-        pod: &PodSandbox,
-        container: &Container,
-        deadline: Instant,
-    ) -> Result<bool, String> {
-        let by_uid = PodRef::Uid(pod.uid.clone());
-        let known = self.giver.pods.wait_for(&by_uid, deadline, |_| true).await;
-        let Some(known) = known else {
-            return Err(format!(
-                "container {} of pod {}/{} sets {VISIBLE}, and the agent on node {} does not see \
-                 the pod: the kubelet tries again; if this lasts, look for errors of its watch in \
-                 the agent's log, or exempt the namespace (--exempt-namespace)",
-                container.name, pod.namespace, pod.name, self.giver.node
-            ));
-        };
-        Ok(known.container(&container.name).is_some_and(|c| c.nvidia))
+    fn keeps_from_cards(&self, pod: &PodSandbox) -> bool {
+        !*self.foreign.borrow() && !self.exempt.contains(&pod.namespace)
     }
 
     /// What a container that was there before the agent holds.
     fn occupant(&self, pod: &PodSandbox, container: &Container) -> Option<Occupant> {
+        let known = self.giver.pods.by_uid(&pod.uid);
+        let asks = known.as_deref().map(|pod| {
+            let container = pod.container(&container.name);
+            container.is_some_and(|c| c.asks.any())
+        });
+        // The runtime may have copied a pod's annotation.
+        if asks == Some(false) {
+            return None;
+        }
         if let Some(text) = container.annotations.get(HELD_ANNOTATION) {
             return Some(Occupant {
                 uid: pod.uid.as_str().into(),
@@ -229,11 +228,8 @@ impl NriPlugin {
                 held: parse_held(text)?,
             });
         }
-        let known = self.giver.pods.by_uid(&pod.uid)?;
-        let asks = known.container(&container.name)?.asks.any();
         let inventory = self.giver.inventory.borrow();
-        asks.then(|| self.giver.occupant(&known, &inventory))
-            .flatten()
+        self.giver.occupant(&*known?, &inventory)
     }
 }
 
@@ -247,14 +243,14 @@ impl Plugin for NriPlugin {
         let alive = |c: &&Container| !matches!(c.state(), ContainerState::ContainerStopped);
         let held = containers.iter().filter(alive).filter_map(|container| {
             let pod = pods.get(container.pod_sandbox_id.as_str())?;
-            Some((container.id.as_str(), self.occupant(pod, container)?))
+            Some((container, self.occupant(pod, container)?))
         });
-        let held: Vec<(&str, Occupant)> = held.collect();
+        let held: Vec<(&Container, Occupant)> = held.collect();
         tracing::debug!(containers = held.len(), "containers that hold cards");
         let mut occupancy = self.giver.occupancy.lock();
         occupancy.clear();
-        for (id, occupant) in held {
-            occupancy.hold(id, occupant);
+        for (container, occupant) in held {
+            occupancy.hold(&container.id, &container.pod_sandbox_id, occupant);
         }
         drop(occupancy);
         self.attach(true);
@@ -269,8 +265,18 @@ impl Plugin for NriPlugin {
     }
 
     fn pod_ended(&self, pod: PodSandbox) {
-        self.giver.occupancy.lock().release_pod(&pod.uid);
+        self.giver.occupancy.lock().release_sandbox(&pod.id);
     }
+}
+
+/// Whether NVIDIA's runtime shows cards for such variables.
+fn sees_cards(env: &[String]) -> bool {
+    let pairs = || env.iter().filter_map(|pair| pair.split_once('='));
+    let mut visible = pairs().filter(|(key, _)| *key == VISIBLE).peekable();
+    if visible.peek().is_none() {
+        return pairs().any(|(key, _)| key == CUDA_VERSION);
+    }
+    visible.any(|(_, value)| !matches!(value, "" | "none" | VOID))
 }
 
 fn format_held(held: &[Held]) -> String {

@@ -17,21 +17,23 @@ pub(crate) struct Occupant {
     pub held: Vec<Held>,
 }
 
-/// Holders by id of the container that holds.
+/// Holders by id of the container that holds, with the id of its sandbox.
 #[derive(Debug, Default)]
-pub(crate) struct Occupancy(HashMap<String, Occupant>);
+pub(crate) struct Occupancy(HashMap<String, (String, Occupant)>);
 
 impl Occupancy {
-    pub fn hold(&mut self, container_id: &str, occupant: Occupant) {
-        self.0.insert(container_id.to_owned(), occupant);
+    pub fn hold(&mut self, container_id: &str, sandbox_id: &str, occupant: Occupant) {
+        let held = (sandbox_id.to_owned(), occupant);
+        self.0.insert(container_id.to_owned(), held);
     }
 
     pub fn release(&mut self, container_id: &str) {
         self.0.remove(container_id);
     }
 
-    pub fn release_pod(&mut self, uid: &str) {
-        self.0.retain(|_, occupant| *occupant.uid != *uid);
+    /// A pod may have another sandbox meanwhile.
+    pub fn release_sandbox(&mut self, id: &str) {
+        self.0.retain(|_, (sandbox, _)| sandbox != id);
     }
 
     pub fn clear(&mut self) {
@@ -40,7 +42,7 @@ impl Occupancy {
 
     /// In no order; a pod once for each container.
     pub fn occupants(&self) -> impl Iterator<Item = &Occupant> {
-        self.0.values()
+        self.0.values().map(|(_, occupant)| occupant)
     }
 }
 
@@ -132,8 +134,8 @@ mod tests {
     #[test]
     fn a_pod_counts_once_and_until_its_last_container_ends() {
         let mut occupancy = Occupancy::default();
-        occupancy.hold("c1", occupant("a", 0, 600));
-        occupancy.hold("c2", occupant("a", 0, 600));
+        occupancy.hold("c1", "s1", occupant("a", 0, 600));
+        occupancy.hold("c2", "s2", occupant("a", 0, 600));
         let fits = |occupancy: &Occupancy, uid: &str, milli| {
             let occupants: Vec<Occupant> = occupancy.occupants().cloned().collect();
             fits(uid, &[share(0, milli, None)], &occupants, no_place)
@@ -146,8 +148,9 @@ mod tests {
             "card GPU-0 has 400 of 1000 thousandths free, as containers of shop/a still run"
         );
         occupancy.release("c1");
+        occupancy.release_sandbox("s1");
         assert!(fits(&occupancy, "b", 1000).is_err());
-        occupancy.release_pod("a");
+        occupancy.release_sandbox("s2");
         assert_eq!(fits(&occupancy, "b", 1000), Ok(()));
     }
 
@@ -193,7 +196,7 @@ mod tests {
                 if ends {
                     occupancy.release(&id);
                 } else if fits(&uid, &new.held, &occupants, no_place).is_ok() {
-                    occupancy.hold(&id, new);
+                    occupancy.hold(&id, &uid, new);
                 }
                 for card in 0..3 {
                     let card = format!("GPU-{card}");

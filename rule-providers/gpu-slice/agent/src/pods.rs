@@ -16,7 +16,7 @@ use tautline_runtime::backoff::WatchBackoff;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::{Asks, ContainerEntry, Kind, PodEntry};
+pub(crate) use entry::{Asks, ContainerEntry, Kind, PodEntry, has_nvidia_cards};
 
 use crate::device_plugin::PodRef;
 
@@ -157,6 +157,18 @@ impl Pods {
         matches!(tokio::time::timeout_at(deadline, known).await, Ok(Ok(_)))
     }
 
+    /// Whether a pod that has not ended requests cards of NVIDIA's device plugin; `None`: the pods
+    /// are not known yet.
+    pub fn ask_nvidia(&self) -> Option<bool> {
+        let asks = |pod: &Arc<PodEntry>| pod.nvidia && !pod.ended;
+        (*self.synced.borrow()).then(|| self.known.read().pods.values().any(asks))
+    }
+
+    /// Changes with the pods.
+    pub fn version(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
     /// A store with these pods, for tests.
     #[cfg(test)]
     pub fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
@@ -230,6 +242,23 @@ mod tests {
         let found = pods.get(&by_name("web-0")).unwrap();
         assert_eq!(&*found.uid, "new");
         assert!(pods.by_uid("old").is_some());
+    }
+
+    #[test]
+    fn pods_ask_nvidias_plugin_until_they_end() {
+        let pods = Pods::default();
+        assert_eq!(pods.ask_nvidia(), None);
+        pods.see(Event::InitDone);
+        assert_eq!(pods.ask_nvidia(), Some(false));
+        let mut asking = PodEntry {
+            nvidia: true,
+            ..PodEntry::default()
+        };
+        pods.put(asking.clone());
+        assert_eq!(pods.ask_nvidia(), Some(true));
+        asking.ended = true;
+        pods.put(asking);
+        assert_eq!(pods.ask_nvidia(), Some(false));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,12 +7,15 @@ mod read;
 use std::sync::Arc;
 
 pub use agent::AgentRequest;
+use assign::recorded_cards;
 pub use assign::{annotated_request, assigned_cards};
 pub use read::{PodReservation, read};
+use tautline_core::model::Pod;
 
 use crate::{
-    device_annotation::CardShare,
+    device_annotation::{AnnotationError, CardShare},
     mig::{MigLayout, MigPlace, Occupied},
+    names::Names,
     node_capacity::NodeCapacity,
     node_inventory::MILLI_RESOURCE,
     shape::{CARD, CardKind},
@@ -49,6 +52,9 @@ pub struct CardPool {
     /// The possible thousandths of a share, ascending; of cards that are given whole only, 1000;
     /// `None`: all.
     pub sizes: Option<Arc<[u16]>>,
+    /// Further pods may get cards. False while the node's agent offers none: it is away, or another
+    /// device plugin has them.
+    pub offered: bool,
     /// Cards by index on the node, from 0.
     pub cards: Vec<Card>,
 }
@@ -196,9 +202,23 @@ impl CardPool {
 }
 
 impl Inventory {
+    /// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes
+    /// with an agent only Tautline's record counts: anyone may write those of others.
+    pub fn assigned_cards(
+        &self,
+        names: &Names,
+        pod: &Pod,
+    ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+        match self.pools.iter().any(CardPool::has_agent) {
+            true => recorded_cards(pod),
+            false => assigned_cards(names, pod),
+        }
+    }
+
     /// The free capacity of a pool; `kind`: its index in the cost cache.
     pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
-        let left = pool.cards.iter().map(Card::left_milli).collect();
+        let left = |card: &Card| if pool.offered { card.left_milli() } else { 0 };
+        let left = pool.cards.iter().map(left).collect();
         NodeCapacity::new(self.cpu_milli, self.memory_bytes, kind, left)
             .with_topology(Topology::new(pool.cards.iter().map(|c| c.links)))
     }

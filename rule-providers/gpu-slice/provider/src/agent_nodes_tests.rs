@@ -239,6 +239,68 @@ async fn evaluate_names_faults_and_missing_records() {
     assert!(reserve(&provider, "c", "true", &[(MILLI_RESOURCE, 1)]).is_err());
 }
 
+#[tokio::test]
+async fn without_an_offer_of_the_agent_pods_keep_their_cards_and_others_get_none() {
+    let (store, provider) = with(&[card("GPU-a", 0), card("GPU-b", 1)]);
+    let offer = |allocatable: &[(&str, i64)]| {
+        let Object::Node(mut of) = node("n", &[card("GPU-a", 0), card("GPU-b", 1)]) else {
+            unreachable!()
+        };
+        of.allocatable = allocatable.iter().map(|(n, v)| (*n, v * 1000)).collect();
+        store.apply(Object::Node(of));
+    };
+    store.apply(pod("a", &[(MILLI_RESOURCE, 250)], Some("GPU-a:250")));
+    store.apply(pod("plugin", &[("nvidia.com/gpu", 1)], None));
+    let own = |milli| [(MILLI_RESOURCE, milli)];
+    offer(&[(MILLI_RESOURCE, 0), ("nvidia.com/gpu", 0)]);
+    let refused = reserve(&provider, "b", "true", &own(250)).unwrap_err();
+    assert!(refused.contains("GpuNotOffered"), "{refused}");
+    assert_eq!(reserve(&provider, "cpu", "true", &[]).unwrap(), "");
+    let evaluate = |pod: &str, request: &str| {
+        let request = EvaluationRequest {
+            targets: [("default".to_owned(), Reference::pod("ml", pod))].into(),
+            rule: rule(request),
+            ..EvaluationRequest::default()
+        };
+        provider.evaluate(request)
+    };
+    let found = evaluate("a", "true").await.unwrap();
+    assert_eq!(found.compliance, Compliance::Compliant, "{}", found.reason);
+    // As on a node without an annotation of an agent.
+    let found = evaluate("plugin", "1").await.unwrap();
+    let reason = "node n offers nvidia.com/gpu 0 and its pods hold 1";
+    assert_eq!(found.reason, reason);
+    offer(&[(MILLI_RESOURCE, 2000)]);
+    assert_eq!(
+        reserve(&provider, "b", "true", &own(250)).unwrap(),
+        "GPU-a:250"
+    );
+}
+
+#[tokio::test]
+async fn cards_that_others_annotate_are_not_a_pods() {
+    let (store, provider) = with(&[card("GPU-a", 0)]);
+    let Object::Pod(mut forger) = pod("forger", &[], None) else {
+        unreachable!()
+    };
+    forger.annotations = [
+        ("alibabacloud.com/gpu-index", "0"),
+        ("alibabacloud.com/gpu-count", "1"),
+    ]
+    .into_iter()
+    .collect();
+    store.apply(Object::Pod(forger));
+    let record = reserve(&provider, "a", "true", &[(MILLI_RESOURCE, 1000)]);
+    assert_eq!(record.unwrap(), "GPU-a:1000");
+    let request = EvaluationRequest {
+        targets: [("default".to_owned(), Reference::pod("ml", "forger"))].into(),
+        rule: rule("true"),
+        ..EvaluationRequest::default()
+    };
+    let found = provider.evaluate(request).await.unwrap();
+    assert_eq!(found.reason, "node n offers what its pods hold");
+}
+
 #[test]
 fn whole_cards_of_one_pod_are_linked() {
     let linked = |uuid: &str, index, nvlink| InventoryCard {

@@ -2,7 +2,7 @@ use tautline_core::{Snapshot, model::Pod, quantity};
 use tautline_gpu_placement::{
     CARD, Inventory, SharingMode,
     device_annotation::CardShare,
-    inventory::{self, AgentRequest, CardPool},
+    inventory::{AgentRequest, CardPool},
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape::is_model,
 };
@@ -29,7 +29,7 @@ pub(crate) fn of_pod(
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
-    let assigned = inventory::assigned_cards(&cluster.names, pod);
+    let assigned = inventory.assigned_cards(&cluster.names, pod);
     let parts = assigned.as_ref().and_then(|a| a.as_deref().ok());
     if let Some(product) = unwanted_product(inventory, parts.unwrap_or_default(), request) {
         let wanted = request.models.join("|");
@@ -86,7 +86,7 @@ fn unwanted_product<'a>(
 
 /// Whether the annotation is missing by which cards of a rule, or of an agent, are counted.
 fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> bool {
-    let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli;
+    let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli && p.offered;
     let of_cards = matches!(
         request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)

@@ -25,6 +25,7 @@ struct PoolShape {
     resource: Option<Arc<str>>,
     card_memory_bytes: Option<i64>,
     sizes: Option<Arc<[u16]>>,
+    offered: bool,
     shape: Result<(Shape, usize), Unfit>,
 }
 
@@ -40,6 +41,7 @@ impl<'a> PreparedRequest<'a> {
                 && p.card_memory_bytes == pool.card_memory_bytes
                 && p.resource == pool.resource
                 && p.sizes == pool.sizes
+                && p.offered == pool.offered
         };
         let at = self.pools.iter().position(same).unwrap_or_else(|| {
             let shape = shape_on_pool(self.request, pool).map(|s| {
@@ -51,6 +53,7 @@ impl<'a> PreparedRequest<'a> {
                 resource: pool.resource.clone(),
                 card_memory_bytes: pool.card_memory_bytes,
                 sizes: pool.sizes.clone(),
+                offered: pool.offered,
                 shape,
             });
             self.pools.len() - 1

@@ -15,6 +15,9 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
     if pool.has_agent() {
         let milli = pool.round_up(agent_milli(request, pool)?);
         let milli = milli.ok_or_else(Unfit::whole_only)?;
+        if milli > 0 && !pool.offered {
+            return Err(Unfit::not_offered());
+        }
         return Ok(request.shape(mode, milli));
     }
     let milli = match (&request.amount, mode) {

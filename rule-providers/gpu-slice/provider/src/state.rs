@@ -14,7 +14,7 @@ use crate::{
     cluster_inventory::ClusterInventory,
     dra::Devices,
     grant::{self, Grant},
-    use_compliance,
+    use_compliance::Users,
     use_store::{SessionId, UseStore},
 };
 
@@ -101,10 +101,9 @@ impl State {
         used: Use,
         now: Instant,
     ) -> Result<(), Status> {
-        let (entry, snapshot) = (self.inventory.node(node), &self.last_snapshot);
-        let is_stray = |of: &_| {
-            entry.is_some_and(|e| use_compliance::is_stray(&e.inventory, snapshot, node, of))
-        };
+        let entry = self.inventory.node(node);
+        let users = entry.map(|e| Users::new(&e.inventory, &self.last_snapshot, node));
+        let is_stray = |of: &_| users.as_ref().is_some_and(|users| users.is_stray(of));
         self.uses.report(node, session, used, now, is_stray)
     }
 

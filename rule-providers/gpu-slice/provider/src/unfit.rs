@@ -45,6 +45,12 @@ impl Unfit {
         Self::new(5, "NotRequested", detail)
     }
 
+    pub(crate) fn not_offered() -> Self {
+        let detail = "its agent is away, or another device plugin has the cards: \
+                      tautline.io/gpu-milli is not allocatable";
+        Self::new(8, "GpuNotOffered", detail)
+    }
+
     pub(crate) fn no_shared_gpu() -> Self {
         Self::new(1, "NoSharedGpu", "no card of it is shared")
     }

@@ -1,11 +1,11 @@
 //! Whether pods keep to their cards, by what their containers use.
 
-use std::time::Instant;
+use std::{collections::HashMap, time::Instant};
 
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::{
     CARD, Inventory,
-    inventory::{self, Card, CardPool},
+    inventory::{Card, CardPool},
 };
 use tautline_proto::gpu::ContainerUse;
 use tautline_sdk::{Compliance, Evaluation};
@@ -17,8 +17,8 @@ use crate::{
 
 /// Of the memory that a part of a card has: so much is near its limit.
 const NEAR_PERCENT: u64 = 95;
-/// What a process outside of pods may have, such as a display server.
-const OUTSIDE_BYTES: u64 = 64 << 20;
+/// What monitoring, or a process outside of pods such as a display server, may use of any card.
+const STRAY_BYTES: u64 = 64 << 20;
 
 /// The worst of the cards that the pod's record names; `None`: nothing is wrong, or nothing is
 /// known.
@@ -31,7 +31,7 @@ pub(crate) fn of_pod(
     let node = pod.node.as_deref()?;
     let used = uses.fresh(node, now)?;
     let inventory = &cluster.node(node)?.inventory;
-    let parts = inventory::assigned_cards(&cluster.names, pod)?.ok()?;
+    let parts = inventory.assigned_cards(&cluster.names, pod)?.ok()?;
     let mut held: Vec<(&CardPool, &Card, u64)> = Vec::new();
     for part in &parts {
         let Some((pool, card)) = inventory.card(&part.card) else {
@@ -55,29 +55,41 @@ pub(crate) fn of_pod(
     Some(found.swap_remove(at))
 }
 
-/// Whether a container uses a card of an agent that no record gives to its pod, or a process
-/// outside of pods more than a little of it.
-pub(crate) fn is_stray(
-    inventory: &Inventory,
-    snapshot: &Snapshot,
-    node: &str,
-    of: &ContainerUse,
-) -> bool {
-    let Some((_, card)) = inventory.card(&of.card) else {
-        return false;
-    };
-    if of.pod_uid.is_empty() {
-        return of.memory_bytes > OUTSIDE_BYTES;
+/// Who may use the cards of a node.
+pub(crate) struct Users<'a> {
+    inventory: &'a Inventory,
+    pods: HashMap<&'a str, &'a Pod>,
+}
+
+impl<'a> Users<'a> {
+    pub(crate) fn new(inventory: &'a Inventory, snapshot: &'a Snapshot, node: &str) -> Self {
+        let pods = snapshot.pods_on(node).iter();
+        Self {
+            inventory,
+            pods: pods.map(|pod| (&*pod.uid, &**pod)).collect(),
+        }
     }
-    let pods = snapshot.pods_on(node);
-    let pod = pods.iter().find(|p| *p.uid == *of.pod_uid);
-    // A reservation of a pod whose binding the watch has not brought yet has its name.
-    let (namespace, name) = match pod {
-        Some(pod) => (&*pod.namespace, &*pod.name),
-        None => (&*of.namespace, &*of.pod),
-    };
-    let is_pod = |holder: &str| holder.split_once('/') == Some((namespace, name));
-    !card.holders.iter().any(|h| h.annotated && is_pod(&h.pod))
+
+    /// Whether it uses more than a little of a card that an agent gives out, and no record gives
+    /// the card to its pod.
+    pub(crate) fn is_stray(&self, of: &ContainerUse) -> bool {
+        let Some((pool, card)) = self.inventory.card(&of.card) else {
+            return false;
+        };
+        if !pool.offered || of.memory_bytes <= STRAY_BYTES {
+            return false;
+        }
+        if of.pod_uid.is_empty() {
+            return true;
+        }
+        // A reservation of a pod whose binding the watch has not brought yet has its name.
+        let (namespace, name) = match self.pods.get(&*of.pod_uid) {
+            Some(pod) => (&*pod.namespace, &*pod.name),
+            None => (&*of.namespace, &*of.pod),
+        };
+        let is_pod = |holder: &str| holder.split_once('/') == Some((namespace, name));
+        !card.holders.iter().any(|h| h.annotated && is_pod(&h.pod))
+    }
 }
 
 struct OnCard<'a> {

@@ -188,8 +188,17 @@ async fn strays_are_violations_of_the_pods_that_have_the_card() {
             "container main of pod ml/other uses 3.0 GiB of card GPU-a of node n7 without having it",
         ),
         (
-            uses("bare", "GPU-a", MIB),
-            "container main of pod ml/bare uses 1 MiB of card GPU-a",
+            uses("bare", "GPU-a", 65 * MIB),
+            "container main of pod ml/bare uses 65 MiB of card GPU-a",
+        ),
+        // Such as monitoring.
+        (uses("bare", "GPU-a", 64 * MIB), ""),
+        (
+            ContainerUse {
+                pod_uid: "1-2".into(),
+                ..uses("", "GPU-a", 64 * MIB)
+            },
+            "",
         ),
         (
             unknown,
@@ -211,6 +220,68 @@ async fn strays_are_violations_of_the_pods_that_have_the_card() {
         assert!(found.1.contains(text), "{found:?}");
         assert_eq!(check(&provider, "other").await.0, Compliance::Compliant);
     }
+}
+
+#[tokio::test]
+async fn records_of_others_count_neither_for_nor_against_a_pod() {
+    let provider = provider(&[("web", "GPU-a:250"), ("forger", "")]);
+    let Object::Pod(mut forger) = pod("forger", "") else {
+        panic!()
+    };
+    forger.annotations = [("alibabacloud.com/gpu-index", "0")].into_iter().collect();
+    forger.requests = model::Resources::default();
+    provider.store.apply(Object::Pod(forger.clone()));
+    provider.state.lock().sync(&provider.store, Instant::now());
+    report(
+        &provider,
+        &[uses("web", "GPU-a", GIB), uses("forger", "GPU-a", GIB)],
+    );
+    let found = check(&provider, "web").await;
+    assert_eq!(found.0, Compliance::Violation);
+    assert!(
+        found.1.contains("pod ml/forger uses 1.0 GiB of card GPU-a"),
+        "{found:?}"
+    );
+    let state = provider.state.lock();
+    let of_forger = of_pod(&state.inventory, &state.uses, &forger, Instant::now());
+    assert_eq!(of_forger, None);
+}
+
+#[tokio::test]
+async fn without_an_offer_of_the_agent_no_use_is_stray() {
+    let provider = provider(&[("web", "GPU-a:250"), ("other", "")]);
+    let snapshot = provider.store.snapshot();
+    let mut node = snapshot.node("n7").unwrap().as_ref().clone();
+    node.allocatable = [(MILLI_RESOURCE, 0)].into_iter().collect();
+    provider.store.apply(Object::Node(node));
+    provider.state.lock().sync(&provider.store, Instant::now());
+    report(
+        &provider,
+        &[uses("web", "GPU-a", GIB), uses("other", "GPU-a", GIB)],
+    );
+    let found = check(&provider, "web").await;
+    assert_eq!(found.0, Compliance::Compliant, "{found:?}");
+}
+
+#[test]
+fn users_are_the_nodes_pods_by_uid() {
+    let provider = provider(&[("web", "GPU-a:250"), ("other", "GPU-b:250")]);
+    let (state, snapshot) = (provider.state.lock(), provider.store.snapshot());
+    let inventory = &state.inventory.node("n7").unwrap().inventory;
+    let users = Users::new(inventory, &snapshot, "n7");
+    assert_eq!(users.pods.len(), 2);
+    assert!(!users.is_stray(&uses("web", "GPU-a", GIB)));
+    // The agent's name of a known pod does not count.
+    let named = ContainerUse {
+        pod: "web".into(),
+        ..uses("other", "GPU-a", GIB)
+    };
+    assert!(users.is_stray(&named));
+    let unknown = ContainerUse {
+        pod_uid: "1-2".into(),
+        ..uses("web", "GPU-a", GIB)
+    };
+    assert!(!users.is_stray(&unknown));
 }
 
 #[tokio::test]

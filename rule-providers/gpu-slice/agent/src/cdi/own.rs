@@ -29,6 +29,11 @@ impl OwnSpecs {
 }
 
 impl Specs for OwnSpecs {
+    fn exist(&self) -> bool {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| is_own(&path))
+    }
+
     fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
         let spec = Spec {
             cdi_version: VERSION.to_owned(),
@@ -111,7 +116,9 @@ mod tests {
                 env: Vec::new(),
             }],
         };
+        assert!(!specs.exist());
         specs.write("t1", &Injection::default()).unwrap();
+        assert!(specs.exist());
         specs.write("t1", &injection).unwrap();
         let text = fs::read(dir.path().join("cdi/tautline.io-gpu-t1.json")).unwrap();
         let read: serde_json::Value = serde_json::from_slice(&text).unwrap();

@@ -85,8 +85,10 @@ pub(crate) fn holder(
         return None;
     }
     let first = recorded.first();
+    // A pod that was made again has the old one's name.
+    let by_uid = first.map(|entry| PodRef::Uid(entry.pod_uid.clone()));
     Some(Holder {
-        pod: named.or_else(|| first.map(|entry| PodRef::Uid(entry.pod_uid.clone())))?,
+        pod: by_uid.or(named)?,
         containers,
         cdi_devices: first.map(|entry| entry.cdi_devices.clone()),
         both,
@@ -186,11 +188,19 @@ mod tests {
             recorded("main", MILLI, &["m1"]),
         ];
         let found = find(&pods, &entries, &["m2", "m1"]).unwrap();
-        assert_eq!((found.pod, found.both), (ml("a"), true));
+        let uid = || PodRef::Uid("u".to_owned());
+        assert_eq!((found.pod, found.both), (uid(), true));
         assert_eq!(found.containers, BTreeSet::from(["setup".to_owned()]));
         assert_eq!(found.cdi_devices.unwrap(), ["tautline.io/gpu=t"]);
         // Nobody that is listed shares its IDs.
         let found = find(&[], &entries, &["m2", "m1"]).unwrap();
+        assert_eq!(found.pod, uid());
+    }
+
+    #[test]
+    fn checkpoint_names_the_pod_even_if_its_name_is_listed() {
+        let pods = [listed("a", &[("main", &[(MILLI, "m1")])])];
+        let found = find(&pods, &[recorded("main", MILLI, &["m1"])], &["m1"]).unwrap();
         assert_eq!(found.pod, PodRef::Uid("u".to_owned()));
     }
 

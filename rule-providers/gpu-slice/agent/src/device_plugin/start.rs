@@ -53,6 +53,8 @@ pub(crate) trait Give: Send + Sync + 'static {
 pub(crate) trait Specs: Send + Sync + 'static {
     /// Writes the spec, in place of an older one.
     fn write(&self, token: &str, injection: &Injection) -> io::Result<()>;
+    /// Whether there are any.
+    fn exist(&self) -> bool;
     /// Removes the specs older than `age` of which the token is not in `live`.
     fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()>;
 }
@@ -171,6 +173,9 @@ impl<G: Give, S: Specs> Starter<G, S> {
 
     /// Removes specs that no container needs: each is read once, when its container is created.
     pub async fn sweep(&self, age: Duration) {
+        if !self.specs.exist() {
+            return;
+        }
         let Ok(allocations) = self.allocations.ask().await else {
             return;
         };

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::{FutureExt, future::join_all};
 use parking_lot::Mutex;
 use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
 use tempfile::TempDir;
@@ -65,6 +65,10 @@ impl Specs for Written {
     fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
         self.0.lock().insert(token.to_owned(), injection.clone());
         Ok(())
+    }
+
+    fn exist(&self) -> bool {
+        !self.0.lock().is_empty()
     }
 
     fn sweep(&self, live: &HashSet<String>, _: Duration) -> io::Result<()> {
@@ -153,10 +157,7 @@ fn node(cards: &[Option<&str>]) -> NodeInventory {
 }
 
 fn pod(name: &str) -> PodRef {
-    PodRef::Name {
-        namespace: "ml".to_owned(),
-        name: name.to_owned(),
-    }
+    PodRef::Uid(format!("uid-{name}"))
 }
 
 #[tokio::test]
@@ -238,7 +239,7 @@ async fn init_container_gets_its_own_cards() {
     assert!(
         refused
             .message()
-            .starts_with("containers main and setup of pod ml/b get different")
+            .starts_with("containers main and setup of pod with UID uid-b get different")
     );
 }
 
@@ -258,7 +259,7 @@ async fn refusal_reaches_the_kubelet() {
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
     assert_eq!(
         refused.message(),
-        "container refused of pod ml/a gets no cards"
+        "container refused of pod with UID uid-a gets no cards"
     );
     assert!(scene.specs.0.lock().is_empty());
 }
@@ -297,7 +298,7 @@ async fn with_nri_nothing_is_written() {
     assert!(
         refused
             .message()
-            .contains("container main of pod ml/a gets its cards by NRI")
+            .contains("container main of pod with UID uid-a gets its cards by NRI")
     );
 }
 
@@ -399,4 +400,20 @@ async fn sweep_keeps_what_pods_hold() {
     starter.sweep(Duration::ZERO).await;
     assert!(scene.spec(&started[MILLI].cdi_devices[0].name).is_some());
     assert_eq!(scene.specs.0.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn without_specs_the_kubelet_is_not_asked() {
+    let dir = TempDir::new().unwrap();
+    let resources = PodResourcesClient::new(dir.path());
+    let (allocations, _reader) = Reader::new(resources, dir.path().to_owned());
+    let starter = Starter {
+        allocations,
+        giver: Giver,
+        specs: Written::default(),
+        nri: watch::channel(false).1,
+        metrics: Metrics::default(),
+    };
+    // The reader does not run, so a question would have no answer.
+    assert!(starter.sweep(Duration::ZERO).now_or_never().is_some());
 }

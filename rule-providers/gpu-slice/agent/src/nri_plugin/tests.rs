@@ -19,7 +19,8 @@ struct World {
     plugin: NriPlugin,
     pods: Arc<Pods>,
     cdi: tempfile::TempDir,
-    _inventory: watch::Sender<Arc<NodeInventory>>,
+    inventory: watch::Sender<Arc<NodeInventory>>,
+    foreign: watch::Sender<bool>,
 }
 
 fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
@@ -47,8 +48,10 @@ fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
         occupancy: Mutex::new(Occupancy::default()),
         instances: Instances::none(),
     };
+    let (foreign, is_foreign) = watch::channel(false);
     let plugin = NriPlugin {
         giver: Arc::new(giver),
+        foreign: is_foreign,
         exempt: HashSet::from(["gpu-system".to_owned()]),
         driver_root: "/".into(),
         attached: watch::Sender::new(false),
@@ -58,7 +61,8 @@ fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
         plugin,
         pods,
         cdi,
-        _inventory: sender,
+        inventory: sender,
+        foreign,
     }
 }
 
@@ -77,11 +81,6 @@ fn entry(uid: &str, record: Option<&str>, milli: u32) -> PodEntry {
             },
             ContainerEntry {
                 name: "log".into(),
-                ..ContainerEntry::default()
-            },
-            ContainerEntry {
-                name: "mig".into(),
-                nvidia: true,
                 ..ContainerEntry::default()
             },
         ]
@@ -138,7 +137,26 @@ async fn containers_get_the_cards_of_the_record_and_no_others() {
     assert_eq!(adjust.env[0].value, "GPU-1,GPU-2");
     assert_eq!(adjust.annotations[HELD_ANNOTATION], "GPU-1:1000,GPU-2:500");
     assert_eq!(world.visible("a", "log").await, "void");
-    assert_eq!(world.visible("a", "mig").await, "untouched");
+}
+
+#[test]
+fn old_cuda_images_see_all_cards_unless_told_otherwise() {
+    let sees = |env: &[&str]| {
+        let env: Vec<String> = env.iter().map(|e| (*e).to_owned()).collect();
+        sees_cards(&env)
+    };
+    assert!(sees(&["CUDA_VERSION=12.2.0"]));
+    assert!(sees(&["NVIDIA_VISIBLE_DEVICES=0"]));
+    assert!(sees(&[
+        "NVIDIA_VISIBLE_DEVICES=void",
+        "NVIDIA_VISIBLE_DEVICES=all"
+    ]));
+    assert!(!sees(&[
+        "CUDA_VERSION=12.2.0",
+        "NVIDIA_VISIBLE_DEVICES=void"
+    ]));
+    assert!(!sees(&["PATH=/bin", "NVIDIA_VISIBLE_DEVICES="]));
+    assert!(!sees(&["PATH=/bin"]));
 }
 
 #[tokio::test]
@@ -185,10 +203,6 @@ async fn refusals_name_pod_container_card_node_and_mend() {
             "names card GPU-9, which the node does not have; delete the pod",
         ),
         ("ill", "card GPU-3 is unhealthy: Xid79; repair the card"),
-        (
-            "unseen",
-            "sets NVIDIA_VISIBLE_DEVICES, and the agent on node n7 does not see the pod",
-        ),
     ] {
         let begun = Instant::now();
         let error = world.create(uid, "app").await.unwrap_err();
@@ -208,6 +222,44 @@ async fn a_record_that_comes_late_is_awaited() {
     };
     let (visible, ()) = tokio::join!(world.visible("a", "app"), late);
     assert_eq!(visible, "GPU-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_late_is_awaited_and_sees_no_card_if_it_does_not_come() {
+    let world = world([]);
+    let late = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.pods.put(entry("a", Some("GPU-2:250"), 250));
+    };
+    // It asks, and its image says nothing of cards.
+    let request = Request {
+        pod: sandbox("a"),
+        container: Container {
+            env: Vec::new(),
+            ..container("a", "app")
+        },
+        deadline: Instant::now() + Duration::from_secs(60),
+    };
+    let (given, ()) = tokio::join!(world.plugin.create_container(request), late);
+    assert_eq!(given.unwrap().env[0].value, "GPU-2");
+    let begun = Instant::now();
+    assert_eq!(world.visible("unseen", "app").await, "void");
+    assert!(begun.elapsed() <= WAIT, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_sandbox_does_not_free_what_a_new_one_holds() {
+    let world = world([
+        entry("a", Some("GPU-0:600"), 600),
+        entry("b", Some("GPU-0:600"), 600),
+    ]);
+    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    let old = PodSandbox {
+        id: "s-old".to_owned(),
+        ..sandbox("a")
+    };
+    world.plugin.pod_ended(old);
+    assert!(world.visible("b", "app").await.contains("shop/a still run"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,6 +288,7 @@ async fn synchronize_knows_running_containers() {
         entry("a", Some("GPU-0:600"), 600),
         entry("b", Some("GPU-0:600"), 600),
         entry("c", Some("GPU-1:600"), 600),
+        entry("d", Some("GPU-2:600"), 600),
     ]);
     let mut gone = container("gone", "app");
     gone.annotations
@@ -243,7 +296,12 @@ async fn synchronize_knows_running_containers() {
     let mut stopped = container("a", "app");
     stopped.set_state(ContainerState::ContainerStopped);
     let pods = ["a", "b", "gone"].map(sandbox).to_vec();
-    let running = vec![container("a", "app"), container("a", "log"), gone.clone()];
+    // It asks for nothing, and its pod's annotations were copied onto it.
+    let mut forged = container("a", "log");
+    forged
+        .annotations
+        .insert(HELD_ANNOTATION.to_owned(), "GPU-2:1000".to_owned());
+    let running = vec![container("a", "app"), forged, gone.clone()];
     world.plugin.synchronize(pods.clone(), running);
     assert!(*world.plugin.attached.borrow());
     assert!(world.visible("b", "app").await.contains("shop/a still run"));
@@ -253,13 +311,14 @@ async fn synchronize_knows_running_containers() {
             .await
             .contains("shop/gone still run")
     );
+    assert_eq!(world.visible("d", "app").await, "GPU-2");
     world.plugin.synchronize(pods, vec![stopped]);
     assert_eq!(world.visible("b", "app").await, "GPU-0");
     assert_eq!(world.visible("c", "app").await, "GPU-1");
 }
 
-#[tokio::test]
-async fn exempt_namespaces_and_nodes_without_cards_keep_the_variable() {
+#[tokio::test(start_paused = true)]
+async fn exempt_namespaces_and_foreign_cards_keep_the_variable() {
     let world = world([entry("a", None, 250)]);
     let request = |namespace: &str| Request {
         pod: PodSandbox {
@@ -271,9 +330,31 @@ async fn exempt_namespaces_and_nodes_without_cards_keep_the_variable() {
     };
     let exempt = world.plugin.create_container(request("gpu-system")).await;
     assert_eq!(exempt, Ok(ContainerAdjustment::default()));
-    world._inventory.send_replace(Arc::default());
+    // Cards that are not known yet are kept back.
+    world.inventory.send_replace(Arc::default());
+    assert_eq!(world.visible("dcgm", "exporter").await, "void");
+    world.foreign.send_replace(true);
     let idle = world.plugin.create_container(request("shop")).await;
     assert_eq!(idle, Ok(ContainerAdjustment::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_runtime_told_is_forgotten_once_it_is_long_detached() {
+    let world = world([entry("a", Some("GPU-0:600"), 600)]);
+    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    let giver = Arc::clone(&world.plugin.giver);
+    let held = || giver.occupancy.lock().occupants().count();
+    let plugin = Arc::new(world.plugin);
+    let stop = CancellationToken::new();
+    let steps = async {
+        tokio::time::sleep(FORGET / 2).await;
+        assert_eq!(held(), 1);
+        tokio::time::sleep(FORGET * 2).await;
+        assert_eq!(held(), 0);
+        stop.cancel();
+    };
+    let socket = Path::new("/nonexistent/nri.sock");
+    tokio::join!(run(plugin, socket, stop.clone()), steps);
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What the agent keeps of a pod. Pure.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod},
@@ -14,7 +14,6 @@ use tautline_gpu_placement::{
 
 /// Has a static pod's UID as the runtime knows it; the API server gives its mirror another.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-const NVIDIA: &str = "nvidia.com/";
 
 /// A pod of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub(crate) struct PodEntry {
     pub record: Option<Arc<str>>,
     /// Init containers, then containers, each in the order of the spec.
     pub containers: Box<[ContainerEntry]>,
+    /// A container requests cards of NVIDIA's device plugin.
+    pub nvidia: bool,
     /// No container starts any more.
     pub ending: bool,
     /// No container runs any more.
@@ -41,8 +42,6 @@ pub(crate) struct ContainerEntry {
     pub name: Arc<str>,
     pub kind: Kind,
     pub asks: Asks,
-    /// It requests resources of NVIDIA's device plugins.
-    pub nvidia: bool,
     /// Id that the runtime gave the last start, without the runtime's name.
     pub id: Option<Arc<str>>,
     pub running: bool,
@@ -88,13 +87,15 @@ impl PodEntry {
         let init = statuses(|s| &s.init_container_statuses);
         let main = statuses(|s| &s.container_statuses);
         let inits = spec.init_containers.as_deref().unwrap_or_default();
-        let inits = inits.iter().map(|c| {
+        let inits = inits.iter();
+        let entries = inits.clone().map(|c| {
             let sidecar = c.restart_policy.as_deref() == Some("Always");
             let kind = if sidecar { Kind::Sidecar } else { Kind::Init };
             ContainerEntry::read(c, kind, init)
         });
         let mains = spec.containers.iter();
         let mains = mains.map(|c| ContainerEntry::read(c, Kind::Main, main));
+        let nvidia = inits.clone().chain(&spec.containers).any(asks_nvidia);
         let phase = status.and_then(|s| s.phase.as_deref());
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         Some(Self {
@@ -103,7 +104,8 @@ impl PodEntry {
             namespace: metadata.namespace.as_deref()?.into(),
             name: metadata.name.as_deref()?.into(),
             record: annotation(DEVICES_ANNOTATION).map(Arc::from),
-            containers: inits.chain(mains).collect(),
+            containers: entries.chain(mains).collect(),
+            nvidia,
             ending: ended || metadata.deletion_timestamp.is_some(),
             ended,
         })
@@ -132,7 +134,6 @@ impl ContainerEntry {
                 milli: count(container, MILLI_RESOURCE),
                 gib: count(container, MEMORY_RESOURCE),
             },
-            nvidia: asks_nvidia(container),
             id: id.filter(|id| !id.is_empty()).map(Arc::from),
             running: state.is_some_and(|s| s.running.is_some()),
         }
@@ -152,8 +153,17 @@ fn count(container: &Container, resource: &str) -> u32 {
 fn asks_nvidia(container: &Container) -> bool {
     let resources = container.resources.as_ref();
     let listed = resources.into_iter().flat_map(|r| [&r.limits, &r.requests]);
-    let mut names = listed.flatten().flat_map(|list| list.keys());
-    names.any(|name| name.starts_with(NVIDIA))
+    listed.flatten().any(has_nvidia_cards)
+}
+
+/// Whether there are cards, shares or MIG instances of NVIDIA's device plugin, by any name that it
+/// gives them; other devices of `nvidia.com`, such as network cards, do not count.
+pub(crate) fn has_nvidia_cards(resources: &BTreeMap<String, Quantity>) -> bool {
+    resources.iter().any(|(name, quantity)| {
+        let name = name.strip_prefix("nvidia.com/");
+        name.is_some_and(|name| name.contains("gpu") || name.starts_with("mig-"))
+            && parse_milli(&quantity.0).unwrap_or(0) > 0
+    })
 }
 
 #[cfg(test)]
@@ -200,9 +210,21 @@ mod tests {
         assert_eq!(app.id.as_deref(), Some("c1"));
         let proxy = entry.container("proxy").unwrap();
         assert_eq!((proxy.kind, proxy.asks.gib), (Kind::Sidecar, 2));
-        assert!(entry.container("old").unwrap().nvidia);
+        assert!(entry.nvidia);
         let fetch = entry.container("fetch").unwrap();
         assert_eq!((fetch.kind, fetch.asks.any()), (Kind::Init, false));
+    }
+
+    #[test]
+    fn cards_of_nvidias_plugin_have_many_names() {
+        let has = |name: &str, count: &str| {
+            let quantity = Quantity(count.to_owned());
+            has_nvidia_cards(&BTreeMap::from([(format!("nvidia.com/{name}"), quantity)]))
+        };
+        for name in ["gpu", "gpu.shared", "gpu-shared", "mig-1g.10gb"] {
+            assert!(has(name, "1") && !has(name, "0"), "{name}");
+        }
+        assert!(!has("sriov_vf", "8"));
     }
 
     #[test]

@@ -74,6 +74,7 @@ pub(super) fn pools(
         warn(format!("{count} cards; only {MAX_CARDS} are used"));
     }
     let resource: Arc<str> = MILLI_RESOURCE.into();
+    let offered = node.allocatable.milli(MILLI_RESOURCE) > 0;
     let mut pools: Vec<CardPool> = Vec::new();
     for listed in inventory.cards.iter().take(MAX_CARDS as usize) {
         let (index, uuid) = (listed.index.to_string(), listed.uuid.as_str());
@@ -108,6 +109,7 @@ pub(super) fn pools(
                 resource: Some(Arc::clone(&resource)),
                 card_memory_bytes: memory,
                 sizes: sizes.clone(),
+                offered,
                 cards: Vec::new(),
             });
             pools.len() - 1

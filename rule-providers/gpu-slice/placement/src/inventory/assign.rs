@@ -4,17 +4,15 @@ use tautline_core::model::Pod;
 
 use super::{AgentRequest, Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
 use crate::{
-    device_annotation::{self, CardShare},
+    device_annotation::{self, AnnotationError, CardShare},
     names::{DEVICES_ANNOTATION, Names},
     node_capacity::NodeCapacity,
     shape::{CARD, Shape},
 };
 
-/// The cards that a pod's annotation names; `None`: the pod has no such annotation.
-pub fn assigned_cards(
-    names: &Names,
-    pod: &Pod,
-) -> Option<Result<Vec<CardShare>, device_annotation::AnnotationError>> {
+/// The cards that a pod's annotation names on a node without an agent; `None`: the pod has no such
+/// annotation.
+pub fn assigned_cards(names: &Names, pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     let number = |key: &str| pod.annotations.get(key).and_then(|v| v.parse::<u16>().ok());
     let (name, text) = names
         .pod_devices
@@ -25,6 +23,12 @@ pub fn assigned_cards(
         _ => number(&names.pod_milli).unwrap_or(CARD),
     };
     Some(device_annotation::parse(text, milli))
+}
+
+/// The cards that Tautline's annotation names; `None`: the pod has none.
+pub(super) fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
+    let text = pod.annotations.get(DEVICES_ANNOTATION)?;
+    Some(device_annotation::parse(text, CARD))
 }
 
 /// The largest requests first, each on the fullest card with enough, else on whole cards.
@@ -98,7 +102,11 @@ pub(super) fn assign<'a>(
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
     for pod in pods {
-        match assigned_cards(names, pod) {
+        let assigned = match has_agent {
+            true => recorded_cards(pod),
+            false => assigned_cards(names, pod),
+        };
+        match assigned {
             Some(Ok(parts)) => {
                 for part in parts {
                     let is_index = part.card.bytes().all(|b| b.is_ascii_digit());
@@ -121,13 +129,15 @@ pub(super) fn assign<'a>(
             )),
             None => {}
         }
-        let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
-        let amount = match annotated_request(names, |key| pod.annotations.get(key)) {
-            _ if has_agent && !of_agent.is_empty() => Amount::OfAgent(of_agent),
-            Some((count, milli)) => Amount::Milli(count * i64::from(milli)),
-            None => continue,
+        let amount = match has_agent {
+            true => {
+                let request = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
+                (!request.is_empty()).then_some(Amount::OfAgent(request))
+            }
+            false => annotated_request(names, |key| pod.annotations.get(key))
+                .map(|(count, milli)| Amount::Milli(count * i64::from(milli))),
         };
-        unrecorded.push(Unrecorded { pod, amount });
+        unrecorded.extend(amount.map(|amount| Unrecorded { pod, amount }));
     }
     let Some(first) = pools.first() else { return };
     // Whole cards first, then the larger shares.

@@ -48,6 +48,7 @@ pub fn read<'a>(
         resource: resource.cloned(),
         card_memory_bytes: memory.and_then(|mib| mib.checked_mul(1 << 20)),
         sizes: None,
+        offered: true,
         cards,
     };
     let mut plugin = false;

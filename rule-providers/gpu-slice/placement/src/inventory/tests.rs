@@ -232,6 +232,59 @@ fn read_packs_pods_without_records_where_they_fit() {
 }
 
 #[test]
+fn with_an_agent_only_records_and_requests_of_its_cards_count() {
+    let pods = [
+        pod("index", &[], &[("alibabacloud.com/gpu-index", "0,2")]),
+        pod("count", &[], &[("alibabacloud.com/gpu-count", "3")]),
+        pod(
+            "milli",
+            &[("tautline.io/gpu-milli", 100)],
+            &[
+                ("alibabacloud.com/gpu-index", "2"),
+                ("alibabacloud.com/gpu-count", "3"),
+            ],
+        ),
+    ];
+    let names = Names::default();
+    let agent = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
+    let with_agent = read(&names, &agent, pods.iter(), &[]);
+    let lefts: Vec<_> = with_agent.pools.iter().map(left).collect();
+    assert_eq!(lefts, [vec![900, 0], vec![1000]]);
+    assert_eq!(with_agent.assigned_cards(&names, &pods[0]), None);
+    let record = pod("record", &[], &[(DEVICES_ANNOTATION, "GPU-a:250")]);
+    let parts = with_agent.assigned_cards(&names, &record);
+    assert_eq!(parts, Some(Ok(vec![share("GPU-a", 250)])));
+
+    let label = node(&[("tautline.io/gpu-cards", 3)], &[]);
+    let without = read(&names, &label, pods[..1].iter(), &[]);
+    assert_eq!(left(&without.pools[0]), [0, 1000, 0]);
+    let parts = without.assigned_cards(&names, &pods[0]);
+    assert_eq!(parts, Some(Ok(vec![share("0", 1000), share("2", 1000)])));
+}
+
+/// As while NVIDIA's plugin restarts, or while the agent does.
+#[test]
+fn an_agent_that_offers_nothing_leaves_pods_their_cards_and_gives_no_more() {
+    let pods = [pod("a", &[], &[(DEVICES_ANNOTATION, "GPU-a:250")])];
+    for allocatable in [
+        &[][..],
+        &[("tautline.io/gpu-milli", 0), ("nvidia.com/gpu", 0)],
+        // A resource that the provider does not know.
+        &[("tautline.io/gpu-milli", 0), ("nvidia.com/GH100_H100", 2)],
+    ] {
+        let node = agent_node(INVENTORY, allocatable);
+        let all = read(&Names::default(), &node, pods.iter(), &[]);
+        assert!(all.pools.iter().all(|p| p.has_agent() && !p.offered));
+        assert_eq!(all.capacity(&all.pools[0], 0).cards(), [0, 0]);
+        assert_eq!(all.pools[0].cards[0].held_milli(), 250);
+        assert_eq!(all.fault(&[share("GPU-a", 250)]), None);
+    }
+    let node = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    assert_eq!(all.capacity(&all.pools[0], 0).cards(), [750, 0]);
+}
+
+#[test]
 fn a_device_plugin_has_precedence_over_an_agent_and_an_agent_over_labels() {
     let count = |node: &Node| {
         let all = read(&Names::default(), node, std::iter::empty(), &[]);

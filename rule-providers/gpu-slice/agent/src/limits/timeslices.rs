@@ -1,0 +1,120 @@
+//! Keeps the time slices of a node's cards in mode `timeslice`.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tautline_gpu_placement::node_inventory::NodeInventory;
+use tokio::{sync::watch, time};
+
+use super::{DriverError, DriverRoot, Mode, smi, smi::Timeslice};
+
+/// Between two tries of a card.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Sets the cards' time slices while the node's mode is `timeslice`.
+pub(crate) async fn follow(
+    driver: DriverRoot,
+    slice: Timeslice,
+    inventory: watch::Receiver<Arc<NodeInventory>>,
+    mode: watch::Receiver<Mode>,
+) {
+    let driver = &driver;
+    let set = |card: String| async move { smi::set_timeslice(driver, &card, slice).await };
+    follow_with(set, inventory, mode).await;
+}
+
+async fn follow_with<F: Future<Output = Result<(), DriverError>>>(
+    set: impl Fn(String) -> F,
+    mut inventory: watch::Receiver<Arc<NodeInventory>>,
+    mut mode: watch::Receiver<Mode>,
+) {
+    let mut done = BTreeSet::new();
+    loop {
+        let sound = match *mode.borrow_and_update() {
+            Mode::Timeslice => sound(&inventory.borrow_and_update()),
+            _ => BTreeSet::new(),
+        };
+        // A card that comes back has the driver's time slices.
+        done.retain(|card| sound.contains(card));
+        let mut failed = false;
+        for card in sound {
+            if done.contains(&card) {
+                continue;
+            }
+            match set(card.clone()).await {
+                Ok(()) => _ = done.insert(card),
+                Err(error) => {
+                    tracing::warn!(card, %error, "the card keeps its time slices");
+                    failed = true;
+                }
+            }
+        }
+        let more = tokio::select! {
+            changed = inventory.changed(), if !failed => changed,
+            changed = mode.changed() => changed,
+            () = time::sleep(PAUSE), if failed => Ok(()),
+        };
+        if more.is_err() {
+            return;
+        }
+    }
+}
+
+fn sound(inventory: &NodeInventory) -> BTreeSet<String> {
+    let cards = inventory.cards.iter();
+    let sound = cards.filter(|card| card.fault.is_none());
+    sound.map(|card| card.uuid.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use tautline_gpu_placement::node_inventory::InventoryCard;
+
+    use super::*;
+
+    fn node(cards: &[&str]) -> Arc<NodeInventory> {
+        let card = |uuid: &&str| InventoryCard {
+            uuid: (*uuid).to_owned(),
+            ..InventoryCard::default()
+        };
+        Arc::new(NodeInventory {
+            cards: cards.iter().map(card).collect(),
+            ..NodeInventory::default()
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_card_is_tried_until_it_is_set_and_again_when_it_comes_back() {
+        let tried = Mutex::new(Vec::new());
+        let set = |card: String| {
+            let mut tried = tried.lock();
+            tried.push(card);
+            let first = tried.len() == 1;
+            async move {
+                if first {
+                    return Err(DriverError::Failed("nvidia-smi".into(), "busy".into()));
+                }
+                Ok(())
+            }
+        };
+        let (inventory, inventories) = watch::channel(node(&["a"]));
+        let (mode, modes) = watch::channel(Mode::None);
+        let steps = async {
+            let settle = || time::sleep(PAUSE * 3);
+            settle().await;
+            assert!(tried.lock().is_empty());
+            mode.send_replace(Mode::Timeslice);
+            settle().await;
+            assert_eq!(*tried.lock(), ["a", "a"]);
+            inventory.send_replace(node(&["a", "b"]));
+            settle().await;
+            inventory.send_replace(node(&["b"]));
+            settle().await;
+            inventory.send_replace(node(&["a", "b"]));
+            settle().await;
+            assert_eq!(*tried.lock(), ["a", "a", "b", "a"]);
+            drop(inventory);
+        };
+        tokio::join!(follow_with(set, inventories, modes), steps);
+    }
+}
