@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Long enough for the pauses between a watch's attempts to reach their maximum.
-const OUTAGE: Duration = Duration::from_secs(30);
+const OUTAGE: Duration = Duration::from_secs(47);
 
 fn label(song: &str) -> String {
     format!("Object{{metadata: Object.metadata{{labels: {{\"team\": \"{song}\"}}}}}}")

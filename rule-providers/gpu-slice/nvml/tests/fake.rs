@@ -1,5 +1,6 @@
 //! The reader on the fake NVML: discovery, faults, processes.
 
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,5 +1,6 @@
 //! The reader on the fake NVML: MIG instances are made and destroyed.
 
+// The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,5 +1,6 @@
 //! The real binary on the fake NVML.
 
+// Each test binary uses a part of it.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read, Write};
