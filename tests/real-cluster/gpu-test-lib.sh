@@ -418,6 +418,7 @@ failed_pods() {
 # No pod starts any more: those that wait do not fit.
 rest_settled() {
     local pods
+    failed_pods
     pods=$(kubectl -n vision get pods --no-headers)
     echo "$pods"
     ! grep -q 'ContainerCreating\|Error\|Terminating' <<<"$pods"
@@ -440,14 +441,14 @@ nothing_left() {
 # ticks FOLDER...: of processes of n1, in /proc, all together.
 ticks() { echo "$(($("$here/on" n1 awk '{print $14 + $15}' "${@/%//stat}" | paste -sd+)))"; }
 
-# Memory and time of the agent of n1, with 32 containers.
+# Memory and time of the agent of n1, with 40 containers.
 at_rest() {
     local i pods='' pid pids before after
-    for i in {1..32}; do
-        pods+=$(gpu_pod "rest-$i" rest 250 '' n1)$'\n'
+    for i in {1..40}; do
+        pods+=$(gpu_pod "rest-$i" rest 200 '' n1)$'\n'
     done
     kubectl create -f - <<<"$pods" >/dev/null
-    wait_for 120 "32 pods run" deployed rest 32
+    wait_for 120 "40 pods run" deployed rest 40
     sleep 10
     mapfile -t pids < <("$here/on" n1 pgrep -f '^/tautline agent gpu|tautline-nvml')
     before=$(ticks "${pids[@]/#//proc/}")

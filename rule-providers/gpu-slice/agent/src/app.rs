@@ -1,6 +1,10 @@
 //! The agent's parts and what connects them.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -285,13 +289,11 @@ impl Parts {
         output: &CardsOutput,
         tasks: &mut Tasks,
     ) {
-        let (attached, nri) = watch::channel(false);
         let plugin = Arc::new(NriPlugin {
             giver: Arc::clone(&self.giver),
             foreign: output.foreign.subscribe(),
             exempt: self.config.exempt_namespaces.iter().cloned().collect(),
-            driver_root: self.config.driver_root.clone(),
-            attached,
+            attached: AtomicBool::new(false),
             metrics: self.metrics.clone(),
         });
         let (socket, stop) = (self.config.nri_socket.clone(), self.stop.clone());
@@ -301,7 +303,6 @@ impl Parts {
             kubelet_dir: self.config.kubelet_dir.clone(),
             inventory: output.given.subscribe(),
             facts: facts.clone(),
-            nri,
             giver: Arc::clone(&self.giver),
             specs: OwnSpecs::new(self.config.cdi_dir.clone()),
             metrics: self.metrics.clone(),

@@ -45,8 +45,6 @@ pub(crate) struct DevicePlugin<G, S> {
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
     /// `None` until the node was read: nothing is registered.
     pub facts: watch::Receiver<Option<NodeFacts>>,
-    /// Whether the runtime calls the NRI plugin.
-    pub nri: watch::Receiver<bool>,
     pub giver: G,
     pub specs: S,
     pub metrics: Metrics,
@@ -67,7 +65,6 @@ impl<G: Give, S: Specs> DevicePlugin<G, S> {
             allocations,
             giver: self.giver,
             specs: self.specs,
-            nri: self.nri,
             metrics: self.metrics,
         });
         let resource = |counted| {

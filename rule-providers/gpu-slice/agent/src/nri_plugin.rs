@@ -1,20 +1,26 @@
-//! The plugin that the container runtime calls before it creates a container.
+//! The plugin that the container runtime calls before it creates a container: it keeps cards from
+//! containers that request none, and knows which containers run.
+//!
+//! Requested cards come by CDI only. A plugin can be away: the runtime then creates a container
+//! without its adjustment, but never without the CDI device that Allocate answered.
 
-mod adjust;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::{BTreeMap, HashSet},
-    path::{Path, PathBuf},
-    sync::Arc,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use tautline_gpu_placement::device_annotation;
 use tautline_nri::{
     Identity, Plugin, Request,
-    messages::{Container, ContainerAdjustment, ContainerState, PodSandbox},
+    messages::{Container, ContainerAdjustment, ContainerState, KeyValue, PodSandbox},
 };
 use tautline_runtime::backoff::WatchBackoff;
 use tokio::{net::UnixStream, sync::watch, time::Instant};
@@ -23,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     device_plugin::PodRef,
     giver::{Giver, MigInstance},
-    injection::{Injection, VISIBLE, VOID},
+    injection::{VISIBLE, VOID},
     metrics::{Metrics, Way},
     occupancy::{Held, Occupant},
 };
@@ -48,17 +54,15 @@ const FORGET: Duration = Duration::from_secs(60);
 /// The variable by which NVIDIA's runtime knows an old CUDA image: without [`VISIBLE`] it sees all.
 const CUDA_VERSION: &str = "CUDA_VERSION";
 
-/// Gives cards to containers, and keeps them from those that ask for none.
+/// Keeps cards from containers that request none.
 pub(crate) struct NriPlugin {
     pub giver: Arc<Giver>,
     /// Whether containers are left alone: the agent surely has no say over cards.
     pub foreign: watch::Receiver<bool>,
     /// Namespaces whose containers keep what their image or spec says in `NVIDIA_VISIBLE_DEVICES`.
     pub exempt: HashSet<String>,
-    /// Where the host's files are.
-    pub driver_root: PathBuf,
     /// Whether the runtime calls the plugin.
-    pub attached: watch::Sender<bool>,
+    pub attached: AtomicBool,
     pub metrics: Metrics,
 }
 
@@ -123,7 +127,7 @@ impl NriPlugin {
     /// Returns whether it was attached.
     fn attach(&self, attached: bool) -> bool {
         self.metrics.nri.set(i64::from(attached));
-        self.attached.send_replace(attached)
+        self.attached.swap(attached, Ordering::Relaxed)
     }
 
     async fn adjust(&self, request: Request) -> Result<ContainerAdjustment, String> {
@@ -141,20 +145,32 @@ impl NriPlugin {
         };
         let known = known.as_deref().and_then(|p| p.container(&container.name));
         if known.is_some_and(|c| c.asks.any()) {
-            return self.give(&pod, &container, deadline).await;
+            return self.hold(&pod, &container, deadline).await;
         }
-        if self.keeps_from_cards(&pod) && sees_cards(&container.env) {
-            let env = BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]);
-            let injection = Injection {
-                env,
-                ..Injection::default()
-            };
-            return self.adjustment(&pod, &container, &injection);
+        if !self.keeps_from_cards(&pod) || !sees_cards(&container.env) {
+            return Ok(ContainerAdjustment::default());
         }
-        Ok(ContainerAdjustment::default())
+        // Runtimes replace the first only, and the last wins.
+        let visible = container.env.iter().filter(|pair| is_visible(pair));
+        if visible.count() > 1 {
+            return Err(format!(
+                "container {} of pod {}/{} has variable {VISIBLE} twice, by its image and its \
+                 spec; remove it from the spec",
+                container.name, pod.namespace, pod.name
+            ));
+        }
+        let void = KeyValue {
+            key: VISIBLE.to_owned(),
+            value: VOID.to_owned(),
+        };
+        Ok(ContainerAdjustment {
+            env: vec![void],
+            ..ContainerAdjustment::default()
+        })
     }
 
-    async fn give(
+    /// Holds the container's cards until it ends.
+    async fn hold(
         &self,
         pod: &PodSandbox,
         container: &Container,
@@ -171,12 +187,7 @@ impl NriPlugin {
             tracing::info!(reason, text, "a container is refused");
             text
         })?;
-        let mut adjustment = self
-            .adjustment(pod, container, &gift.injection)
-            .inspect_err(|_| {
-                self.metrics
-                    .refused(Way::Nri, "NoAdjustment", begun.elapsed())
-            })?;
+        let mut adjustment = ContainerAdjustment::default();
         let held = format_held(&gift.occupant.held);
         adjustment
             .annotations
@@ -187,23 +198,6 @@ impl NriPlugin {
             .hold(&container.id, &pod.id, gift.occupant);
         self.metrics.given(Way::Nri, begun.elapsed());
         Ok(adjustment)
-    }
-
-    fn adjustment(
-        &self,
-        pod: &PodSandbox,
-        container: &Container,
-        injection: &Injection,
-    ) -> Result<ContainerAdjustment, String> {
-        let read_node = |path: &str| adjust::read_node(&self.driver_root, path);
-        let made = adjust::check_env(&container.env, injection)
-            .and_then(|()| adjust::adjustment(injection, read_node));
-        made.map_err(|why| {
-            format!(
-                "container {} of pod {}/{} gets no card of node {}: {why}",
-                container.name, pod.namespace, pod.name, self.giver.node
-            )
-        })
     }
 
     fn keeps_from_cards(&self, pod: &PodSandbox) -> bool {
@@ -277,6 +271,10 @@ fn sees_cards(env: &[String]) -> bool {
         return pairs().any(|(key, _)| key == CUDA_VERSION);
     }
     visible.any(|(_, value)| !matches!(value, "" | "none" | VOID))
+}
+
+fn is_visible(pair: &str) -> bool {
+    pair.split_once('=').is_some_and(|(key, _)| key == VISIBLE)
 }
 
 fn format_held(held: &[Held]) -> String {

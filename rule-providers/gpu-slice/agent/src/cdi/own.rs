@@ -26,6 +26,10 @@ impl OwnSpecs {
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
+
+    fn path(&self, token: &str) -> PathBuf {
+        self.dir.join(format!("{PREFIX}{token}{SUFFIX}"))
+    }
 }
 
 impl Specs for OwnSpecs {
@@ -46,11 +50,18 @@ impl Specs for OwnSpecs {
         };
         let text = serde_json::to_vec(&spec)?;
         fs::create_dir_all(&self.dir)?;
-        let path = self.dir.join(format!("{PREFIX}{token}{SUFFIX}"));
+        let path = self.path(token);
         // The runtime reads only names that end in json or yaml.
         let fresh = path.with_extension("json.new");
         fs::write(&fresh, text)?;
         fs::rename(&fresh, &path)
+    }
+
+    fn remove(&self, token: &str) -> io::Result<()> {
+        match fs::remove_file(self.path(token)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()> {

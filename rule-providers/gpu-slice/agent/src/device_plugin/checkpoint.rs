@@ -1,13 +1,9 @@
 //! The kubelet's own file of device IDs by container. It has what the PodResources API leaves out:
-//! init containers, and what Allocate answered. Its format is not an API: if it does not read, only
-//! these two are unknown.
+//! init containers. Its format is not an API: if it does not read, only these are unknown.
 
 use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 
-use base64::{Engine, prelude::BASE64_STANDARD};
-use prost::Message;
 use serde::Deserialize;
-use tautline_node_proto::device_plugin::ContainerAllocateResponse;
 use tokio::fs;
 
 const MOST_BYTES: u64 = 64 << 20;
@@ -19,8 +15,6 @@ pub(crate) struct Entry {
     pub container: String,
     pub resource: String,
     pub ids: Vec<String>,
-    /// The CDI devices that Allocate answered.
-    pub cdi_devices: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -45,8 +39,6 @@ struct RawEntry {
     /// By NUMA node.
     #[serde(rename = "DeviceIDs")]
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
-    /// A `ContainerAllocateResponse` in base64.
-    alloc_resp: Option<String>,
 }
 
 /// Entries of the kubelet's file in its folder of device plugins.
@@ -68,29 +60,19 @@ pub(crate) async fn read(plugins: &Path) -> Result<Vec<Entry>, String> {
 
 fn parse(bytes: &[u8]) -> Result<Vec<Entry>, String> {
     let file: File = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    file.data
-        .entries
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|raw| raw.resource_name.starts_with("tautline.io/"))
-        .map(entry)
-        .collect()
+    let entries = file.data.entries.unwrap_or_default().into_iter();
+    let own = entries.filter(|raw| raw.resource_name.starts_with("tautline.io/"));
+    Ok(own.map(entry).collect())
 }
 
-fn entry(raw: RawEntry) -> Result<Entry, String> {
-    let answer = BASE64_STANDARD
-        .decode(raw.alloc_resp.unwrap_or_default())
-        .map_err(|e| format!("AllocResp: {e}"))?;
-    let answer = ContainerAllocateResponse::decode(answer.as_slice())
-        .map_err(|e| format!("AllocResp: {e}"))?;
+fn entry(raw: RawEntry) -> Entry {
     let by_numa = raw.device_ids.unwrap_or_default().into_values();
-    Ok(Entry {
+    Entry {
         pod_uid: raw.pod_uid,
         container: raw.container_name,
         resource: raw.resource_name,
         ids: by_numa.flatten().flatten().collect(),
-        cdi_devices: answer.cdi_devices.into_iter().map(|d| d.name).collect(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -102,19 +84,12 @@ pub(crate) mod tests {
     /// As the kubelet writes it.
     pub fn render(entries: &[Entry]) -> Vec<u8> {
         let entries = entries.iter().map(|entry| {
-            let cdi_devices = entry.cdi_devices.iter().cloned();
-            let answer = ContainerAllocateResponse {
-                cdi_devices: cdi_devices
-                    .map(|name| tautline_node_proto::device_plugin::CdiDevice { name })
-                    .collect(),
-                ..ContainerAllocateResponse::default()
-            };
             json!({
                 "PodUID": entry.pod_uid,
                 "ContainerName": entry.container,
                 "ResourceName": entry.resource,
                 "DeviceIDs": {"-1": entry.ids},
-                "AllocResp": BASE64_STANDARD.encode(answer.encode_to_vec()),
+                "AllocResp": "Gg==",
             })
         });
         let entries: Vec<_> = entries.collect();
@@ -132,7 +107,6 @@ pub(crate) mod tests {
             container: "main".to_owned(),
             resource: "tautline.io/gpu-milli".to_owned(),
             ids: vec!["m1".to_owned(), "m2".to_owned()],
-            cdi_devices: vec!["tautline.io/gpu=t".to_owned()],
         }];
         assert_eq!(parse(&render(&entries)).unwrap(), entries);
     }

@@ -187,6 +187,12 @@ impl FakeKubelet {
         Ok(answers)
     }
 
+    /// Ends a pod: its IDs are free.
+    pub fn end(&self, pod: &str) {
+        self.state.lock().allocations.retain(|a| a.pod != pod);
+        self.checkpoint();
+    }
+
     pub fn held(&self, resource: &str) -> BTreeSet<String> {
         let state = self.state.lock();
         let of = state.allocations.iter().filter(|a| a.resource == resource);
@@ -200,12 +206,6 @@ impl FakeKubelet {
             container: a.container.clone(),
             resource: a.resource.clone(),
             ids: a.ids.clone(),
-            cdi_devices: a
-                .answer
-                .cdi_devices
-                .iter()
-                .map(|d| d.name.clone())
-                .collect(),
         };
         let entries: Vec<Entry> = state.allocations.iter().map(entry).collect();
         let plugins = self.dir.join("device-plugins");

@@ -31,8 +31,6 @@ pub(crate) struct Holder {
     pub pod: PodRef,
     /// Several if the IDs of an init container pass on to a later container.
     pub containers: BTreeSet<String>,
-    /// The CDI devices that Allocate answered; `None`: unknown.
-    pub cdi_devices: Option<Vec<String>>,
     /// The containers hold IDs of the other resource too.
     pub both: bool,
 }
@@ -90,7 +88,6 @@ pub(crate) fn holder(
     Some(Holder {
         pod: by_uid.or(named)?,
         containers,
-        cdi_devices: first.map(|entry| entry.cdi_devices.clone()),
         both,
     })
 }
@@ -138,7 +135,6 @@ mod tests {
             container: container.to_owned(),
             resource: resource.to_owned(),
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-            cdi_devices: vec!["tautline.io/gpu=t".to_owned()],
         }
     }
 
@@ -173,7 +169,6 @@ mod tests {
         let found = find(&pods, &[], &["m4", "m5"]).unwrap();
         assert_eq!((found.pod, found.both), (ml("b"), true));
         assert_eq!(found.containers, BTreeSet::from(["main".to_owned()]));
-        assert_eq!(found.cdi_devices, None);
         assert!(!find(&pods, &[], &["m1", "m2"]).unwrap().both);
         assert_eq!(find(&pods, &[], &["m9"]), None);
         assert_eq!(find(&pods, &[], &["m4"]), None);
@@ -191,7 +186,6 @@ mod tests {
         let uid = || PodRef::Uid("u".to_owned());
         assert_eq!((found.pod, found.both), (uid(), true));
         assert_eq!(found.containers, BTreeSet::from(["setup".to_owned()]));
-        assert_eq!(found.cdi_devices.unwrap(), ["tautline.io/gpu=t"]);
         // Nobody that is listed shares its IDs.
         let found = find(&[], &entries, &["m2", "m1"]).unwrap();
         assert_eq!(found.pod, uid());

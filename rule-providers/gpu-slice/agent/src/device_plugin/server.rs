@@ -89,7 +89,7 @@ impl<G: Give, S: Specs> DevicePlugin for Service<G, S> {
         let requests = request.into_inner().container_requests;
         let answers = requests.iter().map(|r| self.starter.answer(&r.device_ids));
         Ok(Response::new(AllocateResponse {
-            container_responses: answers.collect(),
+            container_responses: answers.collect::<Result<_, _>>()?,
         }))
     }
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use tautline_node_proto::device_plugin::{CdiDevice, ContainerAllocateResponse};
-use tokio::{sync::watch, time::Instant};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::{
@@ -53,6 +53,8 @@ pub(crate) trait Give: Send + Sync + 'static {
 pub(crate) trait Specs: Send + Sync + 'static {
     /// Writes the spec, in place of an older one.
     fn write(&self, token: &str, injection: &Injection) -> io::Result<()>;
+    /// Removes the spec, if there is one.
+    fn remove(&self, token: &str) -> io::Result<()>;
     /// Whether there are any.
     fn exist(&self) -> bool;
     /// Removes the specs older than `age` of which the token is not in `live`.
@@ -64,23 +66,23 @@ pub(crate) struct Starter<G, S> {
     pub allocations: Asker,
     pub giver: G,
     pub specs: S,
-    /// Whether the runtime calls the NRI plugin.
-    pub nri: watch::Receiver<bool>,
     pub metrics: Metrics,
 }
 
 impl<G: Give, S: Specs> Starter<G, S> {
-    /// The answer of Allocate.
-    pub fn answer(&self, ids: &[String]) -> ContainerAllocateResponse {
-        let mut answer = ContainerAllocateResponse::default();
-        // Not with NRI: the variable would come twice where the image has it too, and NRI replaces
-        // the first one only.
-        if !*self.nri.borrow() {
-            answer.envs = BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]);
-            let name = format!("{CDI_KIND}={}", token(ids.iter().map(String::as_str)));
-            answer.cdi_devices.push(CdiDevice { name });
-        }
-        answer
+    /// The answer of Allocate. The runtime refuses the container until PreStartContainer has written
+    /// the spec of the CDI device.
+    pub fn answer(&self, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
+        let token = token(ids.iter().map(String::as_str));
+        // Left by the last holder of the same IDs.
+        let removed = self.specs.remove(&token);
+        removed.map_err(|e| Status::internal(format!("CDI spec {CDI_KIND}={token}: {e}")))?;
+        let name = format!("{CDI_KIND}={token}");
+        Ok(ContainerAllocateResponse {
+            // For a runtime without CDI.
+            envs: BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]),
+            cdi_devices: vec![CdiDevice { name }],
+        })
     }
 
     /// Prepares the start of the container that holds these IDs.
@@ -101,28 +103,14 @@ impl<G: Give, S: Specs> Starter<G, S> {
 
     async fn prepare(&self, counted: Counted, ids: &[String]) -> Result<(), Refusal> {
         let holder = self.holder(counted, ids).await?;
-        let nri = *self.nri.borrow();
-        let by_cdi = match &holder.cdi_devices {
-            Some(devices) => devices.iter().any(|name| name.starts_with(CDI_KIND)),
-            None => !nri,
-        };
-        if !by_cdi && !nri {
-            return Err(no_nri(&holder));
-        }
-        let injection = self.give(&holder, !nri).await?;
-        if !by_cdi {
-            return Ok(());
-        }
-        // The cards come by NRI, or by the spec of the other resource: this one must only exist.
-        let elsewhere = nri || (holder.both && counted == Counted::Memory);
-        let injection = if elsewhere {
-            Injection {
+        let mut injection = self.give(&holder).await?;
+        if holder.both && counted == Counted::Memory {
+            // The devices come by the spec of the other resource: this one must only exist.
+            injection = Injection {
                 env: injection.env,
                 ..Injection::default()
-            }
-        } else {
-            injection
-        };
+            };
+        }
         let token = token(ids.iter().map(String::as_str));
         self.specs.write(&token, &injection).map_err(|error| {
             let text = format!(
@@ -151,16 +139,16 @@ impl<G: Give, S: Specs> Starter<G, S> {
         })
     }
 
-    /// `alike`: all containers of the holder must get the same.
-    async fn give(&self, holder: &Holder, alike: bool) -> Result<Injection, Refusal> {
+    /// All containers of the holder must get the same.
+    async fn give(&self, holder: &Holder) -> Result<Injection, Refusal> {
         let mut given: Option<Injection> = None;
         for container in &holder.containers {
             let injection = self.giver.give(&holder.pod, container).await?;
             match &given {
-                Some(first) if alike && *first != injection => {
+                Some(first) if *first != injection => {
                     let text = format!(
                         "{} get different cards, but the kubelet does not say which of them \
-                         starts: let them request different amounts, or turn on NRI",
+                         starts: let them request different amounts",
                         describe(holder)
                     );
                     return Err(refusal("AmbiguousContainer", text));
@@ -199,15 +187,6 @@ impl<G: Give, S: Specs> Starter<G, S> {
             .map(str::to_owned)
             .collect()
     }
-}
-
-fn no_nri(holder: &Holder) -> Refusal {
-    let text = format!(
-        "{} gets its cards by NRI, to which the agent is not attached: the kubelet tries again; if \
-         NRI was turned off, delete the pod",
-        describe(holder)
-    );
-    refusal("NriDetached", text)
 }
 
 fn describe(holder: &Holder) -> String {

@@ -67,6 +67,11 @@ impl Specs for Written {
         Ok(())
     }
 
+    fn remove(&self, token: &str) -> io::Result<()> {
+        self.0.lock().remove(token);
+        Ok(())
+    }
+
     fn exist(&self) -> bool {
         !self.0.lock().is_empty()
     }
@@ -82,7 +87,6 @@ struct Scene {
     kubelet: FakeKubelet,
     inventory: watch::Sender<Arc<NodeInventory>>,
     facts: watch::Sender<Option<NodeFacts>>,
-    nri: watch::Sender<bool>,
     specs: Written,
     _stop: DropGuard,
 }
@@ -93,13 +97,11 @@ impl Scene {
         let kubelet = FakeKubelet::start(dir.path(), Arc::default());
         let (inventory, inventories) = watch::channel(Arc::new(node(cards)));
         let (facts, known) = watch::channel(Some(NodeFacts::default()));
-        let (nri, attached) = watch::channel(false);
         let specs = Written::default();
         let plugin = DevicePlugin {
             kubelet_dir: dir.path().to_owned(),
             inventory: inventories,
             facts: known,
-            nri: attached,
             giver: Giver,
             specs: specs.clone(),
             metrics: Metrics::default(),
@@ -111,7 +113,6 @@ impl Scene {
             kubelet,
             inventory,
             facts,
-            nri,
             specs,
             _stop: stop.drop_guard(),
         }
@@ -265,41 +266,20 @@ async fn refusal_reaches_the_kubelet() {
 }
 
 #[tokio::test]
-async fn with_nri_nothing_is_written() {
+async fn new_holder_of_ids_waits_for_its_own_spec() {
     let scene = Scene::new(&[None]);
     scene.counts((1000, 0), (80, 0)).await;
-    scene
-        .kubelet
-        .admit("before", "main", false, &[(MILLI, 100)])
-        .await;
-    scene.nri.send(true).unwrap();
-    scene
-        .kubelet
-        .admit("a", "main", false, &[(MILLI, 100)])
-        .await;
+    let all = [(MILLI, 1000)];
+    scene.kubelet.admit("a", "main", false, &all).await;
     let started = scene.kubelet.start_container("a", "main").await.unwrap();
-    assert!(started[MILLI].cdi_devices.is_empty());
-    assert!(scene.specs.0.lock().is_empty());
-    // The kubelet keeps the name that Allocate answered without NRI: it must stand for something.
-    let started = scene
-        .kubelet
-        .start_container("before", "main")
-        .await
-        .unwrap();
-    let spec = scene.spec(&started[MILLI].cdi_devices[0].name).unwrap();
-    assert_eq!((spec.env.len(), spec.devices.len()), (1, 0));
-
-    scene.nri.send(false).unwrap();
-    let refused = scene
-        .kubelet
-        .start_container("a", "main")
-        .await
-        .unwrap_err();
-    assert!(
-        refused
-            .message()
-            .contains("container main of pod with UID uid-a gets its cards by NRI")
-    );
+    let name = &started[MILLI].cdi_devices[0].name;
+    assert!(scene.spec(name).is_some());
+    scene.kubelet.end("a");
+    scene.kubelet.admit("b", "main", false, &all).await;
+    assert_eq!(scene.spec(name), None);
+    let started = scene.kubelet.start_container("b", "main").await.unwrap();
+    assert_eq!(&started[MILLI].cdi_devices[0].name, name);
+    assert_eq!(scene.spec(name), Some(injection(&pod("b"), "main")));
 }
 
 #[tokio::test]
@@ -394,7 +374,6 @@ async fn sweep_keeps_what_pods_hold() {
         allocations,
         giver: Giver,
         specs: scene.specs.clone(),
-        nri: scene.nri.subscribe(),
         metrics: Metrics::default(),
     };
     starter.sweep(Duration::ZERO).await;
@@ -411,7 +390,6 @@ async fn without_specs_the_kubelet_is_not_asked() {
         allocations,
         giver: Giver,
         specs: Written::default(),
-        nri: watch::channel(false).1,
         metrics: Metrics::default(),
     };
     // The reader does not run, so a question would have no answer.

@@ -1,7 +1,5 @@
 //! Containers that the runtime creates, and what they get.
 
-use std::fs;
-
 use parking_lot::Mutex;
 use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
 use tautline_runtime::events::Events;
@@ -18,7 +16,6 @@ use crate::{
 struct World {
     plugin: NriPlugin,
     pods: Arc<Pods>,
-    cdi: tempfile::TempDir,
     inventory: watch::Sender<Arc<NodeInventory>>,
     foreign: watch::Sender<bool>,
 }
@@ -37,12 +34,11 @@ fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
     };
     let (sender, receiver) = watch::channel(Arc::new(inventory));
     let pods = Pods::of(pods);
-    let cdi = tempfile::tempdir().unwrap();
     let giver = Giver {
         node: "n7".to_owned(),
         pods: Arc::clone(&pods),
         inventory: receiver,
-        specs: Arc::new(CardSpecs::new(vec![cdi.path().to_owned()])),
+        specs: Arc::new(CardSpecs::new(Vec::new())),
         limits: Box::new(|_| Ok(LimitEdits::default())),
         events: Events::new().0,
         occupancy: Mutex::new(Occupancy::default()),
@@ -53,14 +49,12 @@ fn world(pods: impl IntoIterator<Item = PodEntry>) -> World {
         giver: Arc::new(giver),
         foreign: is_foreign,
         exempt: HashSet::from(["gpu-system".to_owned()]),
-        driver_root: "/".into(),
-        attached: watch::Sender::new(false),
+        attached: AtomicBool::new(false),
         metrics: Metrics::default(),
     };
     World {
         plugin,
         pods,
-        cdi,
         inventory: sender,
         foreign,
     }
@@ -118,25 +112,30 @@ impl World {
         self.plugin.create_container(request).await
     }
 
-    /// The variable, or why there is none.
-    async fn visible(&self, uid: &str, name: &str) -> String {
+    /// The cards that the container holds from now on, the changed variable, or the refusal.
+    async fn held(&self, uid: &str, name: &str) -> String {
         match self.create(uid, name).await {
-            Ok(adjust) => {
-                let visible = adjust.env.into_iter().find(|e| e.key == VISIBLE);
-                visible.map_or("untouched".to_owned(), |e| e.value)
-            }
+            Ok(adjust) => describe(adjust),
             Err(error) => error,
         }
     }
 }
 
+fn describe(adjust: ContainerAdjustment) -> String {
+    let held = adjust.annotations.get(HELD_ANNOTATION).cloned();
+    let visible = adjust.env.into_iter().find(|e| e.key == VISIBLE);
+    held.or(visible.map(|e| e.value))
+        .unwrap_or("untouched".to_owned())
+}
+
 #[tokio::test]
-async fn containers_get_the_cards_of_the_record_and_no_others() {
+async fn containers_hold_the_cards_of_the_record_and_others_see_none() {
     let world = world([entry("a", Some("GPU-1:1000,2:500"), 1500)]);
     let adjust = world.create("a", "app").await.unwrap();
-    assert_eq!(adjust.env[0].value, "GPU-1,GPU-2");
     assert_eq!(adjust.annotations[HELD_ANNOTATION], "GPU-1:1000,GPU-2:500");
-    assert_eq!(world.visible("a", "log").await, "void");
+    // CDI sets it.
+    assert!(adjust.env.is_empty());
+    assert_eq!(world.held("a", "log").await, "void");
 }
 
 #[test]
@@ -162,31 +161,22 @@ fn old_cuda_images_see_all_cards_unless_told_otherwise() {
 #[tokio::test]
 async fn a_variable_that_comes_twice_is_refused() {
     let world = world([entry("a", Some("GPU-1:250"), 250)]);
-    for name in ["app", "log"] {
+    let request = |name: &str| {
         let mut twice = container("a", name);
-        twice
-            .env
-            .insert(0, "NVIDIA_VISIBLE_DEVICES=void".to_owned());
-        let request = Request {
+        let void = "NVIDIA_VISIBLE_DEVICES=void".to_owned();
+        twice.env.insert(0, void);
+        Request {
             pod: sandbox("a"),
             container: twice,
             deadline: Instant::now() + Duration::from_secs(60),
-        };
-        let error = world.plugin.create_container(request).await.unwrap_err();
-        assert!(error.contains("NVIDIA_VISIBLE_DEVICES twice"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn cdi_devices_replace_the_variable() {
-    let world = world([entry("a", Some("GPU-1:250"), 250)]);
-    let spec = r#"{"kind": "nvidia.com/gpu", "devices": [{"name": "GPU-1", "containerEdits":
-        {"deviceNodes": [{"path": "/dev/nvidia1", "hostPath": "/dev/null"}]}}]}"#;
-    fs::write(world.cdi.path().join("nvidia.json"), spec).unwrap();
-    let adjust = world.create("a", "app").await.unwrap();
-    assert_eq!(adjust.env[0].value, "void");
-    let devices = adjust.linux.unwrap().devices;
-    assert_eq!((&*devices[0].path, devices[0].major), ("/dev/nvidia1", 1));
+        }
+    };
+    // The second is Allocate's.
+    let given = world.plugin.create_container(request("app")).await;
+    assert_eq!(describe(given.unwrap()), "GPU-1:250");
+    let error = world.plugin.create_container(request("log")).await;
+    let error = error.unwrap_err();
+    assert!(error.contains("NVIDIA_VISIBLE_DEVICES twice"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,8 +210,8 @@ async fn a_record_that_comes_late_is_awaited() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         world.pods.put(entry("a", Some("GPU-2:250"), 250));
     };
-    let (visible, ()) = tokio::join!(world.visible("a", "app"), late);
-    assert_eq!(visible, "GPU-2");
+    let (held, ()) = tokio::join!(world.held("a", "app"), late);
+    assert_eq!(held, "GPU-2:250");
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,9 +231,9 @@ async fn a_pod_that_comes_late_is_awaited_and_sees_no_card_if_it_does_not_come()
         deadline: Instant::now() + Duration::from_secs(60),
     };
     let (given, ()) = tokio::join!(world.plugin.create_container(request), late);
-    assert_eq!(given.unwrap().env[0].value, "GPU-2");
+    assert_eq!(describe(given.unwrap()), "GPU-2:250");
     let begun = Instant::now();
-    assert_eq!(world.visible("unseen", "app").await, "void");
+    assert_eq!(world.held("unseen", "app").await, "void");
     assert!(begun.elapsed() <= WAIT, "{:?}", begun.elapsed());
 }
 
@@ -253,13 +243,13 @@ async fn an_old_sandbox_does_not_free_what_a_new_one_holds() {
         entry("a", Some("GPU-0:600"), 600),
         entry("b", Some("GPU-0:600"), 600),
     ]);
-    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    assert_eq!(world.held("a", "app").await, "GPU-0:600");
     let old = PodSandbox {
         id: "s-old".to_owned(),
         ..sandbox("a")
     };
     world.plugin.pod_ended(old);
-    assert!(world.visible("b", "app").await.contains("shop/a still run"));
+    assert!(world.held("b", "app").await.contains("shop/a still run"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,17 +259,17 @@ async fn a_card_is_not_given_while_others_run_on_it() {
         entry("b", Some("GPU-0:600"), 600),
         entry("c", Some("GPU-0:400"), 400),
     ]);
-    assert_eq!(world.visible("a", "app").await, "GPU-0");
-    let error = world.visible("b", "app").await;
+    assert_eq!(world.held("a", "app").await, "GPU-0:600");
+    let error = world.held("b", "app").await;
     let part = "card GPU-0 has 400 of 1000 thousandths free, as containers of shop/a still run";
     assert!(error.contains(part), "{error}");
-    assert_eq!(world.visible("c", "app").await, "GPU-0");
+    assert_eq!(world.held("c", "app").await, "GPU-0:400");
     // A container that starts again holds its card already.
-    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    assert_eq!(world.held("a", "app").await, "GPU-0:600");
     let plugin = &world.plugin;
     plugin.container_ended(sandbox("a"), container("a", "app"));
     plugin.pod_ended(sandbox("c"));
-    assert_eq!(world.visible("b", "app").await, "GPU-0");
+    assert_eq!(world.held("b", "app").await, "GPU-0:600");
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,18 +293,13 @@ async fn synchronize_knows_running_containers() {
         .insert(HELD_ANNOTATION.to_owned(), "GPU-2:1000".to_owned());
     let running = vec![container("a", "app"), forged, gone.clone()];
     world.plugin.synchronize(pods.clone(), running);
-    assert!(*world.plugin.attached.borrow());
-    assert!(world.visible("b", "app").await.contains("shop/a still run"));
-    assert!(
-        world
-            .visible("c", "app")
-            .await
-            .contains("shop/gone still run")
-    );
-    assert_eq!(world.visible("d", "app").await, "GPU-2");
+    assert!(world.plugin.attached.load(Ordering::Relaxed));
+    assert!(world.held("b", "app").await.contains("shop/a still run"));
+    assert!(world.held("c", "app").await.contains("shop/gone still run"));
+    assert_eq!(world.held("d", "app").await, "GPU-2:600");
     world.plugin.synchronize(pods, vec![stopped]);
-    assert_eq!(world.visible("b", "app").await, "GPU-0");
-    assert_eq!(world.visible("c", "app").await, "GPU-1");
+    assert_eq!(world.held("b", "app").await, "GPU-0:600");
+    assert_eq!(world.held("c", "app").await, "GPU-1:600");
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +317,7 @@ async fn exempt_namespaces_and_foreign_cards_keep_the_variable() {
     assert_eq!(exempt, Ok(ContainerAdjustment::default()));
     // Cards that are not known yet are kept back.
     world.inventory.send_replace(Arc::default());
-    assert_eq!(world.visible("dcgm", "exporter").await, "void");
+    assert_eq!(world.held("dcgm", "exporter").await, "void");
     world.foreign.send_replace(true);
     let idle = world.plugin.create_container(request("shop")).await;
     assert_eq!(idle, Ok(ContainerAdjustment::default()));
@@ -341,7 +326,7 @@ async fn exempt_namespaces_and_foreign_cards_keep_the_variable() {
 #[tokio::test(start_paused = true)]
 async fn what_the_runtime_told_is_forgotten_once_it_is_long_detached() {
     let world = world([entry("a", Some("GPU-0:600"), 600)]);
-    assert_eq!(world.visible("a", "app").await, "GPU-0");
+    assert_eq!(world.held("a", "app").await, "GPU-0:600");
     let giver = Arc::clone(&world.plugin.giver);
     let held = || giver.occupancy.lock().occupants().count();
     let plugin = Arc::new(world.plugin);
