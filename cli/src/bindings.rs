@@ -6,15 +6,6 @@ use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 
 use crate::scope::name as object_name;
 
-/// The order of lists: the most urgent first.
-pub(crate) const WORST_FIRST: [Compliance; 5] = [
-    Compliance::Error,
-    Compliance::Violation,
-    Compliance::Limit,
-    Compliance::Pending,
-    Compliance::Compliant,
-];
-
 const NAMES: [&str; 5] = ["Error", "Violation", "Limit", "Pending", "Compliant"];
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -28,7 +19,7 @@ pub(crate) struct FilterArgs {
         value_name = "C,...",
         value_delimiter = ',',
         ignore_case = true,
-        value_parser = PossibleValuesParser::new(NAMES).map(|text| parse(&text))
+        value_parser = PossibleValuesParser::new(NAMES).map(|text| Compliance::from_name(&text).unwrap_or_default())
     )]
     compliance: Vec<Compliance>,
 }
@@ -52,13 +43,15 @@ impl FilterArgs {
 
     /// "Error or Violation", unless all fit.
     pub(crate) fn compliances(&self) -> Option<String> {
-        let wanted = WORST_FIRST.iter().filter(|c| self.compliance.contains(c));
-        let names: Vec<&str> = wanted.map(|c| compliance_name(*c)).collect();
+        let wanted = Compliance::WORST_FIRST
+            .iter()
+            .filter(|c| self.compliance.contains(c));
+        let names: Vec<&str> = wanted.map(|c| c.name()).collect();
         (!names.is_empty()).then(|| names.join(" or "))
     }
 
     pub(crate) fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
-        self.matches_offer(binding) && self.matches_compliance(compliance(binding))
+        self.matches_offer(binding) && self.matches_compliance(binding.compliance())
     }
 }
 
@@ -80,7 +73,7 @@ impl Counts {
     pub(crate) fn of<'a>(bindings: impl IntoIterator<Item = &'a ConstraintPolicyBinding>) -> Self {
         let mut counts = Self::default();
         for binding in bindings {
-            counts.0[rank(compliance(binding))] += 1;
+            counts.0[binding.compliance().rank()] += 1;
         }
         counts
     }
@@ -103,33 +96,12 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The compliance of a binding; Pending before its first evaluation.
-pub(crate) fn compliance(binding: &ConstraintPolicyBinding) -> Compliance {
-    let status = binding.status.as_ref();
-    status.map_or(Compliance::Pending, |s| s.compliance)
-}
-
-pub(crate) fn compliance_name(compliance: Compliance) -> &'static str {
-    NAMES[rank(compliance)]
-}
-
-/// 0 is the worst.
-fn rank(compliance: Compliance) -> usize {
-    let found = WORST_FIRST.iter().position(|c| *c == compliance);
-    found.unwrap_or(WORST_FIRST.len() - 1)
-}
-
-fn parse(text: &str) -> Compliance {
-    let found = NAMES.iter().position(|n| n.eq_ignore_ascii_case(text));
-    WORST_FIRST[found.unwrap_or_default()]
-}
-
 /// Severity, namespace, name.
 pub(crate) type SortKey = (usize, Option<String>, String);
 
 pub(crate) fn sort_key(binding: &ConstraintPolicyBinding) -> SortKey {
     (
-        rank(compliance(binding)),
+        binding.compliance().rank(),
         binding.namespace(),
         binding.name_any(),
     )

@@ -43,6 +43,21 @@ impl ClusterArgs {
         Ok(Cluster::new(self.config().await?)?)
     }
 
+    /// The name of the context, or the API server's address.
+    pub(crate) async fn title(&self) -> Result<String> {
+        let context = match (&self.context, &self.kubeconfig) {
+            (Some(context), _) => Some(context.clone()),
+            (None, Some(path)) => Kubeconfig::read_from(path)?.current_context,
+            (None, None) => Kubeconfig::read()
+                .ok()
+                .and_then(|file| file.current_context),
+        };
+        match context {
+            Some(context) => Ok(context),
+            None => Ok(self.config().await?.cluster_url.to_string()),
+        }
+    }
+
     async fn config(&self) -> Result<Config> {
         let options = KubeConfigOptions {
             context: self.context.clone(),

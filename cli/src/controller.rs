@@ -7,7 +7,7 @@ use tautline_runtime::tasks::{self, Tasks};
 
 use crate::{
     cluster::ClusterArgs, duration_arg::parse_duration, identity::identity,
-    provider_args::ProviderArgs,
+    provider_args::ProviderArgs, trace_args::TraceArgs,
 };
 
 #[derive(clap::Args)]
@@ -40,6 +40,8 @@ pub(crate) struct Args {
     provider_concurrency: usize,
     #[command(flatten)]
     providers: ProviderArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
     /// Minimum time between two evictions of one offer; 0s: no limit
     #[arg(long, default_value = "2m", value_parser = any_duration)]
     eviction_cool_down: Duration,
@@ -61,6 +63,10 @@ pub(crate) struct Args {
     /// kube-scheduler without ignoredByScheduler; needs the role of deploy/with-gate
     #[arg(long)]
     advertise_gate: bool,
+    /// Write a Report of OpenReports for each offer; needs its CRDs, and the role of
+    /// deploy/with-open-reports
+    #[arg(long)]
+    open_reports: bool,
     /// Time without renewal after which the leader is replaced
     #[arg(long, default_value = "12s", value_parser = parse_duration)]
     lease_duration: Duration,
@@ -87,18 +93,26 @@ fn config(args: Args) -> Config {
             .providers
             .config(config.provider_client.clone(), &args.namespace),
         advertise_gate: args.advertise_gate,
+        open_reports: args.open_reports,
         ..config
     }
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = args.cluster.without_retries().await?;
-    let app = App::build(config(args), cluster).await?;
+    let traces = args.traces.start("tautline-controller")?;
+    let config = Config {
+        traces: traces.clone(),
+        ..config(args)
+    };
+    let app = App::build(config, cluster).await?;
     tracing::info!(admin = %app.admin_address()?, "controller starting");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
-    tasks
+    let ended = tasks
         .run(tasks::ready_then_shutdown_signal(readiness, "controller"))
-        .await
+        .await;
+    traces.end().await;
+    ended
 }

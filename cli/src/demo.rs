@@ -1,12 +1,27 @@
+use std::{io::BufRead, sync::Arc};
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use tautline_api::manifest;
 use tautline_core::trust::TrustedNamespaces;
+use tautline_runtime::tasks::{self, Tasks};
+use tokio::sync::mpsc;
 
-use crate::{local::LocalScheduler, output, render};
+use crate::{
+    local::LocalScheduler,
+    output, render,
+    ui::{self, LocalConsole},
+};
 
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(after_help = "Examples:\n  tautline demo\n  tautline demo --ui")]
+pub(crate) struct Args {
+    /// Open the web console on it: each Enter takes the next step, Ctrl-C ends it
+    #[arg(long)]
+    ui: bool,
+}
+
+const TITLE: &str = "examples/edge-inference";
 
 /// The example, as in `examples/edge-inference/`.
 const FILES: [&str; 4] = [
@@ -18,18 +33,82 @@ const FILES: [&str; 4] = [
 
 const NAMESPACE: &str = "vision";
 
-pub(crate) async fn run(_: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     let mut items = Vec::new();
     for file in FILES {
         items.extend(manifest::parse(file)?);
     }
-    let local = LocalScheduler::start(items, TrustedNamespaces::default()).await?;
-    let result = run_steps(&local).await;
+    let items = ui::with_uids(items);
+    // The console's page of latencies shows tables that count for all namespaces.
+    let trusted = match args.ui {
+        true => TrustedNamespaces::all(),
+        false => TrustedNamespaces::default(),
+    };
+    let local = LocalScheduler::start_on(&items, trusted).await?;
+    let result = if args.ui {
+        let names = (TITLE.to_owned(), format!(" -f {TITLE}"));
+        run_console(&local, &LocalConsole::new(&local, &items, names)?).await
+    } else {
+        run_steps(&local, None).await
+    };
     local.stop().await;
     result
 }
 
-async fn run_steps(local: &LocalScheduler) -> Result<()> {
+async fn run_console(local: &LocalScheduler, ui: &LocalConsole) -> Result<()> {
+    let listener = ui::bind_default().await?;
+    let mut tasks = Tasks::default();
+    ui.spawn(&mut tasks)?;
+    ui::serve(listener, Arc::clone(&ui.console), &mut tasks)?;
+    let stop = tasks.stop_token();
+    let steps = async {
+        let mut walk = Walk {
+            ui,
+            enter: enter_pressed(),
+            is_first: true,
+        };
+        tokio::select! {
+            result = run_steps(local, Some(&mut walk)) => result,
+            () = stop.cancelled() => Ok(()),
+        }
+    };
+    let serve = tasks.run(tasks::shutdown_signal());
+    let (served, steps) = futures::future::join(serve, steps).await;
+    served.and(steps)
+}
+
+/// The steps one by one, each as the user wants it.
+struct Walk<'a> {
+    ui: &'a LocalConsole,
+    enter: mpsc::Receiver<()>,
+    is_first: bool,
+}
+
+impl Walk<'_> {
+    /// Waits for Enter, but for the first step; no longer once the standard input is closed.
+    async fn next(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.is_first) || self.enter.is_closed() && self.enter.is_empty() {
+            return Ok(());
+        }
+        output::write("(Enter: the next step)\n")?;
+        _ = self.enter.recv().await;
+        Ok(())
+    }
+}
+
+/// A message for each line of the standard input. Its thread ends with the process.
+fn enter_pressed() -> mpsc::Receiver<()> {
+    let (pressed, enter) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let mut lines = std::io::stdin().lock().lines();
+        while let Some(Ok(_)) = lines.next()
+            && pressed.blocking_send(()).is_ok()
+        {}
+    });
+    enter
+}
+
+async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> Result<()> {
     output::write(&format!(
         "An edge inference service: {} nodes in 3 zones, some with shared GPUs.\n\
          The camera gateway runs at north-1; detectors must be within 20 ms of it and\n\
@@ -40,6 +119,7 @@ async fn run_steps(local: &LocalScheduler) -> Result<()> {
     ))?;
     step(
         local,
+        walk.as_deref_mut(),
         "1. A detector. `latency` keeps the far zone out, `gpu-slice` the cards that do not\n   \
             run its model. Of the rest the nearest wins.",
         "detector-0",
@@ -47,18 +127,21 @@ async fn run_steps(local: &LocalScheduler) -> Result<()> {
     .await?;
     step(
         local,
+        walk.as_deref_mut(),
         "2. The next one sees what the first one took.",
         "detector-1",
     )
     .await?;
     step(
         local,
+        walk.as_deref_mut(),
         "3. A trainer asks for two whole cards and does not care for latency.",
         "trainer-0",
     )
     .await?;
     step(
         local,
+        walk.as_deref_mut(),
         "4. A tracker must be within 100us of the gateway, and no GPU is so near. It stays\n   \
             pending, with reasons that say which rule and why; kube-scheduler shows the same.",
         "tracker-0",
@@ -66,15 +149,21 @@ async fn run_steps(local: &LocalScheduler) -> Result<()> {
     .await?;
     step(
         local,
+        walk.as_deref_mut(),
         "5. No offer selects the dashboard: it passes through untouched.",
         "dashboard-0",
     )
     .await?;
 
+    if let Some(walk) = &mut walk {
+        walk.next().await?;
+        walk.is_first = true;
+    }
     local.relabel(NAMESPACE, "latency-maintenance", "latency", true);
     local.relabel(NAMESPACE, "latency-table", "latency", false);
     step(
         local,
+        walk,
         "6. Fibre work in the north is due. The operator re-binds the rule `latency` to\n   \
             another provider by moving a label; nothing restarts:\n   \
             $ kubectl -n vision label service latency-maintenance constraint.ciena.com/constraint-latency=enabled\n   \
@@ -85,14 +174,25 @@ async fn run_steps(local: &LocalScheduler) -> Result<()> {
     .await
 }
 
-async fn step(local: &LocalScheduler, text: &str, pod: &str) -> Result<()> {
+async fn step(
+    local: &LocalScheduler,
+    mut walk: Option<&mut Walk<'_>>,
+    text: &str,
+    pod: &str,
+) -> Result<()> {
+    if let Some(walk) = &mut walk {
+        walk.next().await?;
+    }
     let named = |p: &&Pod| p.metadata.name.as_deref() == Some(pod);
     let pod = local
         .pending
         .iter()
         .find(named)
         .with_context(|| format!("no pod {pod}"))?;
-    let placement = local.place(pod).await?;
+    let placement = match walk {
+        Some(walk) => walk.ui.place(local, pod).await?,
+        None => local.place(pod).await?,
+    };
     output::write(&format!(
         "{text}\n\n{}\n",
         render::placement(&placement, 12)

@@ -4,21 +4,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Api, Client, api::ListParams};
-use serde::Serialize;
+use tautline_api::display::EventSummary;
 
 use crate::{age, fetch, table::section};
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct EventSummary {
-    /// The last time it happened.
-    pub time: Option<Timestamp>,
-    #[serde(rename = "type")]
-    pub type_: String,
-    pub reason: String,
-    pub note: String,
-    pub count: i32,
-    pub reporter: String,
-}
 
 /// The events of an object, the newest last.
 pub(crate) async fn list(
@@ -73,88 +61,4 @@ pub(crate) fn history(events: &Result<Vec<EventSummary>, String>, now: Timestamp
         &["AGE", "TYPE", "REASON", "NOTE"],
         rows.collect(),
     )
-}
-
-impl From<events::Event> for EventSummary {
-    fn from(event: events::Event) -> Self {
-        let series = event.series.as_ref();
-        let times = [
-            series.map(|s| s.last_observed_time.0),
-            event.deprecated_last_timestamp.map(|t| t.0),
-            event.event_time.map(|t| t.0),
-            event.metadata.creation_timestamp.map(|t| t.0),
-        ];
-        let source = event.deprecated_source.and_then(|s| s.component);
-        Self {
-            time: times.into_iter().flatten().next(),
-            type_: event.type_.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            note: event.note.unwrap_or_default(),
-            count: series
-                .map(|s| s.count)
-                .or(event.deprecated_count)
-                .unwrap_or(1),
-            reporter: event
-                .reporting_controller
-                .filter(|c| !c.is_empty())
-                .or(source)
-                .unwrap_or_default(),
-        }
-    }
-}
-
-impl From<core::Event> for EventSummary {
-    fn from(event: core::Event) -> Self {
-        let series = event.series.as_ref();
-        let times = [
-            series.and_then(|s| s.last_observed_time.as_ref().map(|t| t.0)),
-            event.last_timestamp.map(|t| t.0),
-            event.event_time.map(|t| t.0),
-            event.metadata.creation_timestamp.map(|t| t.0),
-        ];
-        let source = event.source.and_then(|s| s.component);
-        Self {
-            time: times.into_iter().flatten().next(),
-            type_: event.type_.unwrap_or_default(),
-            reason: event.reason.unwrap_or_default(),
-            note: event.message.unwrap_or_default(),
-            count: series.and_then(|s| s.count).or(event.count).unwrap_or(1),
-            reporter: event
-                .reporting_component
-                .filter(|c| !c.is_empty())
-                .or(source)
-                .unwrap_or_default(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn event_apis_give_equal_summaries() {
-        let new: events::Event = serde_json::from_value(json!({
-            "metadata": {"creationTimestamp": "2026-01-02T08:00:00Z"},
-            "eventTime": "2026-01-02T09:00:00.000000Z",
-            "series": {"count": 3, "lastObservedTime": "2026-01-02T11:00:00.000000Z"},
-            "type": "Warning", "reason": "Violated", "note": "31ms > 20ms",
-            "reportingController": "tautline-controller",
-        }))
-        .unwrap();
-        let old: core::Event = serde_json::from_value(json!({
-            "metadata": {"creationTimestamp": "2026-01-02T08:00:00Z"},
-            "involvedObject": {},
-            "lastTimestamp": "2026-01-02T11:00:00Z", "count": 3,
-            "type": "Warning", "reason": "Violated", "message": "31ms > 20ms",
-            "reportingComponent": "", "source": {"component": "tautline-controller"},
-        }))
-        .unwrap();
-        let (new, old) = (EventSummary::from(new), EventSummary::from(old));
-        assert_eq!(new, old);
-        assert_eq!(new.count, 3);
-        assert_eq!(new.time, Some("2026-01-02T11:00:00Z".parse().unwrap()));
-    }
 }

@@ -12,7 +12,12 @@ use tautline_runtime::{
 };
 use tautline_scheduler_extender::{App, Certificate, Config};
 
-use crate::{cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs};
+use tautline_traces::Traces;
+
+use crate::{
+    cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs,
+    trace_args::TraceArgs,
+};
 
 #[derive(clap::Args)]
 #[command(
@@ -27,7 +32,7 @@ pub(crate) struct Args {
     /// Address for kube-scheduler
     #[arg(long, default_value = "[::]:8888")]
     listen: SocketAddr,
-    /// Address of /livez, /readyz, /metrics and /explain
+    /// Address of /livez, /readyz, /metrics, /status and /explain
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     #[command(flatten)]
@@ -47,6 +52,8 @@ pub(crate) struct Args {
     provider_unavailable: Option<Unavailable>,
     #[command(flatten)]
     providers: ProviderArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
     /// Percentage of kube-scheduler's time for calls to the providers of one untrusted
     /// namespace; beyond it they are not called (ProviderOverBudget)
     #[arg(long, default_value_t = 5, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
@@ -241,20 +248,27 @@ fn config(args: Args) -> Result<Config> {
             scheduler_share_percent: Some(args.untrusted_share),
             ..provider_config
         },
+        traces: Traces::default(),
     })
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = args.cluster.without_retries().await?;
-    let config = config(args)?;
+    let traces = args.traces.start("tautline-extender")?;
+    let config = Config {
+        traces: traces.clone(),
+        ..config(args)?
+    };
     let app = App::build(config, ClusterStore::default(), Some(cluster)).await?;
     tracing::info!(address = %app.address()?, admin = %app.admin_address()?, "extender listening");
     let readiness = app.readiness();
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
-    tasks
+    let ended = tasks
         .run(tasks::ready_then_shutdown_signal(readiness, "extender"))
-        .await
+        .await;
+    traces.end().await;
+    ended
 }
 
 #[cfg(test)]

@@ -93,6 +93,19 @@ pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) 
     }
 }
 
+/// Fails if the objects of all namespaces cannot be listed.
+pub(crate) async fn check_all<K>(client: &Client) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api = Api::<K>::all(client.clone());
+    let params = ListParams::default().limit(1);
+    let listed = with_deadline(api.list_metadata(&params)).await;
+    listed
+        .map(drop)
+        .map_err(|e| explain_error::<K>(e, &Scope::All))
+}
+
 pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     api: &Api<K>,
     params: ListParams,

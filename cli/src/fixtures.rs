@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 
-use crate::events::EventSummary;
+use tautline_api::display::EventSummary;
 
 pub(crate) fn now() -> Timestamp {
     "2026-01-02T12:00:00Z".parse().unwrap()

@@ -2,7 +2,6 @@ pub(crate) mod bar;
 mod explain;
 #[cfg(test)]
 mod fixtures;
-mod format;
 mod fragmentation;
 mod source;
 mod top;

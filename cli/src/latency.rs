@@ -3,11 +3,9 @@
 mod heat;
 mod matrix;
 mod pair;
-mod scale;
 mod source;
 mod svg;
 mod top;
-mod units;
 
 use std::process::ExitCode;
 

@@ -8,13 +8,13 @@
 mod output;
 
 mod admission;
-mod age;
 mod agent;
 mod api_timeout;
 mod bindings;
 mod check;
 mod cluster;
 mod completion;
+mod conformance;
 mod controller;
 mod crds;
 mod demo;
@@ -36,6 +36,7 @@ pub mod local;
 mod manifests;
 mod plan;
 mod pod_name;
+mod policy_test;
 mod program_name;
 mod provider;
 mod provider_args;
@@ -47,12 +48,15 @@ mod scope;
 mod simulate;
 mod table;
 mod tables;
+mod trace_args;
+mod ui;
 mod version;
 mod watch;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use tautline_api::display::age;
 use tautline_runtime::{
     error_text::error_text,
     limits,
@@ -100,6 +104,8 @@ enum Command {
     Demo(demo::Args),
     /// Show where pods would go, and why: from manifests or for a live cluster
     Plan(plan::Args),
+    /// Test policies in CI: cases in YAML, each with a pod and the node, reason or score expected
+    Test(policy_test::Args),
     /// List policies, offers or bindings of a cluster; the worst bindings first
     #[command(subcommand)]
     Get(get::Command),
@@ -114,6 +120,8 @@ enum Command {
     /// Show the network as the latency provider sees it: zones, nodes, or one pair
     #[command(subcommand)]
     Latency(latency::Command),
+    /// Open a web console of a cluster or of manifests, read-only, on this machine
+    Ui(ui::Args),
     /// Check an installation: what is wrong, and the fix
     Doctor(doctor::Args),
     /// Show the versions of this program, the API server and Tautline's servers
@@ -125,13 +133,15 @@ enum Command {
     /// Show what admission would do to manifests, and why; no cluster is needed
     #[command(subcommand)]
     Check(check::Command),
+    /// Judge a rule provider by the contract: what is wrong, and the fix
+    Conformance(Box<conformance::Args>),
     /// Print the custom resource definitions
     Crds(crds::Args),
     /// Print a shell's completion script
     Completion(completion::Args),
     /// Write manual pages
     Man(completion::ManArgs),
-    /// Write the reference of commands and kinds as Markdown
+    /// Write the reference of commands, kinds and metrics as Markdown
     #[command(hide = true)]
     Reference(reference::Args),
     /// Run the scheduler extender
@@ -164,7 +174,10 @@ impl Cli {
                 | Command::Gpu(_)
                 | Command::Latency(_)
                 | Command::Simulate(_)
-                | Command::Check(_),
+                | Command::Ui(_)
+                | Command::Check(_)
+                | Command::Conformance(_)
+                | Command::Test(_),
             ) => "off",
             (None, _) => "warn,tautline=info",
         }
@@ -220,16 +233,19 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Demo(args) => done(runtime.block_on(demo::run(args))),
         Command::Plan(args) => runtime.block_on(plan::run(args)),
+        Command::Test(args) => runtime.block_on(policy_test::run(args)),
         Command::Get(command) => runtime.block_on(get::run(command)),
         Command::Describe(command) => runtime.block_on(describe::run(command)),
         Command::Watch(args) => runtime.block_on(watch::run(args)),
         Command::Gpu(command) => runtime.block_on(gpu::run(command)),
         Command::Latency(command) => runtime.block_on(latency::run(command)),
+        Command::Ui(args) => runtime.block_on(ui::run(args)),
         Command::Doctor(args) => runtime.block_on(doctor::run(args)),
         Command::Version(args) => done(runtime.block_on(version::run(args))),
         Command::Explain(args) => runtime.block_on(explain::run(args)),
         Command::Simulate(args) => runtime.block_on(simulate::run(args)),
         Command::Check(command) => check::run(command),
+        Command::Conformance(args) => runtime.block_on(conformance::run(*args)),
         Command::Crds(args) => done(crds::run(&args)),
         Command::Completion(args) => done(completion::run(&args)),
         Command::Man(args) => done(completion::man(&args)),

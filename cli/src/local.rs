@@ -1,32 +1,35 @@
 //! Scheduling on loopback without a cluster: the real extender and the real providers, over
 //! HTTP and gRPC, with the objects of manifests. This module plays kube-scheduler's part.
 
-use std::{net::Ipv4Addr, sync::Arc};
+mod builtin;
+mod fixed_costs;
+mod rule_check;
+
+use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::Value;
 use tautline_api::{convert, manifest::Item};
 use tautline_core::{
-    index::Object,
-    model::{Service, ServicePort},
+    index::{Kind, Object},
+    model::Service,
     node_filter::NodeFilter,
     providers::ExternalNames,
     trust::TrustedNamespaces,
 };
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
-use tautline_latency::{
-    BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
-};
+use tautline_gpu_slice::GpuSlice;
+use tautline_latency::Latency;
 use tautline_runtime::{cluster_store::ClusterStore, manifest_files, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config, explain::Record};
-use tautline_scripted::Scripted;
-use tautline_sdk::{RuleProvider, Server, testkit};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::Http;
+
+use self::builtin::Builtins;
+pub(crate) use self::fixed_costs::{FixedCost, NodeCosts};
 
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -39,6 +42,10 @@ pub struct LocalScheduler {
     admin: String,
     /// Pods without a node, in the order of the manifests.
     pub pending: Vec<Pod>,
+    trusted: TrustedNamespaces,
+    builtins: Builtins,
+    /// The Services of the manifests, with their addresses here.
+    services: Vec<Service>,
     stop: CancellationToken,
     servers: JoinHandle<Result<()>>,
 }
@@ -59,6 +66,9 @@ pub struct Placement {
     pub message: Option<String>,
     /// Nodes that Kubernetes' own rules exclude, before any provider is called.
     pub misfits: Vec<UnschedulableNode>,
+    /// The nodes that filter returned.
+    #[serde(skip)]
+    pub returned: Vec<String>,
     /// The extender's record; absent if no offer governs the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Record>,
@@ -80,37 +90,21 @@ impl LocalScheduler {
     /// # Errors
     /// An object that cannot be used, by its name.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
-        let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
-        let scripted = Scripted::trusting(trusted.clone());
-        let latency = Latency::new(store.clone()).with_trusted(trusted.clone());
-        scripted.set_costs(collect(&items, |i| match i {
-            Item::CostProvider(s) => Some(s),
-            _ => None,
-        }));
-        scripted.set_compliances(collect(&items, |i| match i {
-            Item::RuleProvider(s) => Some(s),
-            _ => None,
-        }));
-        let rtts = labelled_config_maps(&items, TABLE_LABEL);
-        latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
-        let bandwidths = labelled_config_maps(&items, BANDWIDTH_TABLE_LABEL);
-        latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
-        let ports = Ports {
-            gpu_slice: provider(
-                GpuSlice::new(store.clone(), GpuConfig::default()),
-                &mut tasks,
-            )
-            .await?,
-            latency: provider(latency, &mut tasks).await?,
-            scripted: provider(scripted, &mut tasks).await?,
-        };
+        Self::start_on(&items, trusted).await
+    }
 
-        let mut pending = Vec::new();
-        for item in &items {
+    /// [`Self::start`] for callers that use the objects afterwards.
+    pub(crate) async fn start_on(items: &[Item], trusted: TrustedNamespaces) -> Result<Self> {
+        let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
+        let builtins = Builtins::start(items, &store, &trusted, &mut tasks).await?;
+
+        let (mut pending, mut services) = (Vec::new(), Vec::new());
+        for item in items {
             let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;
             match (item, object) {
                 (Item::Service(api), Some(Object::Service(service))) => {
-                    let service = ports.redirect_to_builtin(api, service, &items);
+                    let service = builtins.redirect(api, service, items);
+                    services.push(service.clone());
                     store.apply(Object::Service(service));
                 }
                 (Item::Pod(api), Some(Object::Pod(pod))) => {
@@ -132,7 +126,7 @@ impl LocalScheduler {
             providers: tautline_provider_client::ClientConfig {
                 // Services are redirected to this machine.
                 external_names: ExternalNames::Any,
-                trusted,
+                trusted: trusted.clone(),
                 ..tautline_provider_client::ClientConfig::default()
             },
             ..Config::default()
@@ -149,9 +143,37 @@ impl LocalScheduler {
             extender,
             admin,
             pending,
+            trusted,
+            builtins,
+            services,
             stop,
             servers: done,
         })
+    }
+
+    /// The objects of the manifests, with the pods that have been placed.
+    pub fn store(&self) -> &ClusterStore {
+        &self.store
+    }
+
+    /// The URL of the extender's admin port, with `/explain`, `/metrics` and the rest.
+    pub fn admin_url(&self) -> &str {
+        &self.admin
+    }
+
+    /// The namespaces whose providers count for all others.
+    pub(crate) fn trusted(&self) -> &TrustedNamespaces {
+        &self.trusted
+    }
+
+    /// The provider `gpu-slice`.
+    pub(crate) fn gpu_slice(&self) -> &GpuSlice {
+        &self.builtins.gpu_provider
+    }
+
+    /// The provider `latency`.
+    pub(crate) fn latency(&self) -> &Latency {
+        &self.builtins.latency_provider
     }
 
     /// The number of nodes.
@@ -232,6 +254,7 @@ impl LocalScheduler {
             node,
             message,
             misfits,
+            returned: usable,
             round,
         })
     }
@@ -287,90 +310,30 @@ impl LocalScheduler {
         }
     }
 
+    /// Gives the rules of `costs` these costs from now on, and all others their providers.
+    pub(crate) fn set_costs(&self, costs: &BTreeMap<String, NodeCosts>) {
+        self.builtins.fixed_costs().set(costs.clone());
+        for service in &self.services {
+            let mut service = service.clone();
+            service.rules.retain(|rule| !costs.contains_key(&**rule));
+            self.store.apply(Object::Service(service));
+        }
+        let snapshot = self.store.snapshot();
+        let mut namespaces: Vec<_> = snapshot.offers().map(|e| &e.offer.namespace).collect();
+        namespaces.dedup();
+        for namespace in namespaces {
+            let rules = costs.keys().map(|rule| rule.as_str().into()).collect();
+            let service = Object::Service(self.builtins.fixed_service(namespace, rules));
+            match costs.is_empty() {
+                true => self.store.delete(Kind::Service, &service.key()),
+                false => self.store.apply(service),
+            }
+        }
+    }
+
     /// Stops the extender and the providers.
     pub async fn stop(self) {
         self.stop.cancel();
         _ = self.servers.await;
     }
-}
-
-const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
-
-struct Ports {
-    gpu_slice: u16,
-    latency: u16,
-    scripted: u16,
-}
-
-impl Ports {
-    /// The Service of the manifests with the address of a built-in provider: the one that its
-    /// annotation names, else the one of its rule, else the scripted one if a script has its
-    /// rule. A Service on loopback stays as it is; any other cannot be reached.
-    fn redirect_to_builtin(
-        &self,
-        api: &k8s_openapi::api::core::v1::Service,
-        service: Service,
-        items: &[Item],
-    ) -> Service {
-        let loopback = |host: &String| host == "localhost" || host.starts_with("127.");
-        if service.external_name.as_ref().is_some_and(loopback) {
-            return service;
-        }
-        let annotation = api.metadata.annotations.iter().flatten();
-        let named = annotation
-            .into_iter()
-            .find(|(k, _)| *k == BUILTIN_ANNOTATION)
-            .map(|(_, v)| v.as_str());
-        let has = |rule: &str| service.rules.iter().any(|r| **r == *rule);
-        let scripted = items.iter().any(|item| match item {
-            Item::CostProvider(s) => has(&s.spec.rule),
-            Item::RuleProvider(s) => has(&s.spec.rule),
-            _ => false,
-        });
-        let port = match named {
-            Some("gpu-slice") => self.gpu_slice,
-            Some("latency") => self.latency,
-            Some("scripted") => self.scripted,
-            _ if has("gpu-slice") => self.gpu_slice,
-            _ if LATENCY_RULES.iter().any(|rule| has(rule)) => self.latency,
-            _ if scripted => self.scripted,
-            _ => return service,
-        };
-        Service {
-            external_name: Some("127.0.0.1".into()),
-            ports: vec![ServicePort {
-                name: "ruleprovider".into(),
-                port,
-            }],
-            tls_required: false,
-            ..service
-        }
-    }
-}
-
-async fn provider(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16> {
-    let server = Server::bind(testkit::loopback()).await?;
-    let port = server.address().port();
-    server.spawn(Arc::new(provider), tasks)?;
-    Ok(port)
-}
-
-fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
-    items
-        .iter()
-        .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
-        .collect()
-}
-
-fn labelled_config_maps<'a>(
-    items: &'a [Item],
-    label: &'static str,
-) -> impl Iterator<Item = &'a ConfigMap> {
-    items.iter().filter_map(move |item| {
-        let Item::ConfigMap(map) = item else {
-            return None;
-        };
-        let value = map.metadata.labels.as_ref()?.get(label)?;
-        (value == "enabled").then_some(&**map)
-    })
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use tautline_api::manifest::Item;
-use tautline_runtime::manifest_files::{self, Warning};
+use tautline_api::manifest::{Item, MAX_TEMPLATE_PODS};
+use tautline_runtime::manifest_files::{self, Manifests, Warning};
 
 use crate::table::plain;
 
@@ -16,7 +16,7 @@ pub(crate) struct ManifestArgs {
     /// Manifests: a file, a folder, or - for the standard input; may be given several times
     #[arg(short, long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     file: Vec<PathBuf>,
-    /// Refuse manifests with parts that would be ignored, instead of a warning
+    /// Refuse manifests with faults, instead of a warning
     #[arg(long, requires = "file")]
     strict: bool,
 }
@@ -26,23 +26,49 @@ impl ManifestArgs {
         !self.file.is_empty()
     }
 
+    /// The paths as given.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.file
+    }
+
     /// The objects of the files; `None` without `-f`.
     pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
+        let Some(manifests) = self.load()? else {
+            return Ok(None);
+        };
+        self.judge(&manifests)?;
+        Ok(Some(manifests.items))
+    }
+
+    /// The contents of the files, whose warnings the caller passes on to [`Self::judge`].
+    pub(crate) fn load(&self) -> Result<Option<Manifests>> {
         if !self.is_given() {
             return Ok(None);
         }
         let manifests = manifest_files::read(&self.file)?;
+        for pair in manifests.items.windows(2) {
+            if let [Item::Workload(w), Item::Pod(first)] = pair
+                && w.replicas() > MAX_TEMPLATE_PODS
+                && w.made(&first.metadata)
+            {
+                let (name, all) = (plain(&w.to_string()), w.replicas());
+                note!("{name}: only {MAX_TEMPLATE_PODS} of its {all} pods are planned");
+            }
+        }
+        Ok(Some(manifests))
+    }
+
+    /// Shows the warnings; with `--strict` they are an error.
+    pub(crate) fn judge(&self, manifests: &Manifests) -> Result<()> {
         show(&manifests.warnings);
         match manifests.warnings.len() {
-            count @ 1.. if self.strict => {
-                bail!("--strict: parts of the manifests would be ignored: {count}")
-            }
-            _ => Ok(Some(manifests.items)),
+            count @ 1.. if self.strict => bail!("--strict: faults in the manifests: {count}"),
+            _ => Ok(()),
         }
     }
 }
 
-/// Prints the ignored parts of manifests on standard error.
+/// Prints the faults of manifests on standard error.
 pub(crate) fn show(warnings: &[Warning]) {
     for warning in warnings.iter().take(MAX_WARNINGS) {
         note!("{}", plain(&warning.to_string()));

@@ -12,6 +12,7 @@ use tautline_api::{
 };
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_latency::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL};
+use tautline_runtime::manifest_files::Manifests;
 
 use crate::{
     EXIT_NO,
@@ -28,6 +29,11 @@ use crate::{
 #[derive(clap::Args)]
 #[command(
     after_help = "Without -f the cluster is read once and not changed: where would its pending pods go?\n\
+    With -f a Deployment, StatefulSet, ReplicaSet, Job or CronJob without pods in the manifests counts\n\
+    with the pods of its template, NAME-0, NAME-1, ...: as many as run at a time, up to 100.\n\
+    Warnings, errors with --strict: fields, kinds and quantities that would be ignored, offers that\n\
+    select nothing or name a missing policy, rules without a Service, values that a built-in provider\n\
+    refuses.\n\n\
     The extender and the providers gpu-slice, latency and scripted run here, on loopback.\n\n\
     Examples:\n  tautline plan -f examples/edge-inference\n  tautline plan -f DIR --pod shop/web-0 -o json\n  \
     kubectl get nodes,pods,services,cp,cpo -A -o yaml | tautline plan -f - -n shop --strict\n  tautline plan --context production"
@@ -58,17 +64,29 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Some(pod) => pod.namespace(args.namespace.as_deref())?,
         None => args.namespace.as_deref(),
     };
-    let (items, default_namespace) = match args.manifests.read()? {
-        Some(items) => (items, "default".to_owned()),
+    let (mut manifests, default_namespace) = match args.manifests.load()? {
+        Some(manifests) => (manifests, "default".to_owned()),
         None => {
             let client = args.cluster.client().await?;
             let namespace = client.default_namespace().to_owned();
-            (read_cluster(client).await?, namespace)
+            let items = read_cluster(client).await?;
+            (Manifests::from_items(items), namespace)
         }
     };
+    let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);
+    let local = LocalScheduler::start_on(&manifests.items, trusted).await?;
+    if args.manifests.is_given() {
+        let faults = local.rule_faults(&manifests.items).await;
+        manifests.warn(faults);
+        args.manifests.judge(&manifests)?;
+    }
     let wanted = match &args.pod {
         None => None,
-        Some(pod) => match find(&items, named.unwrap_or(&default_namespace), &pod.name) {
+        Some(pod) => match find(
+            &manifests.items,
+            named.unwrap_or(&default_namespace),
+            &pod.name,
+        ) {
             Ok(pod) => Some(pod),
             Err(absent) => {
                 note!("error: {absent}");
@@ -76,7 +94,6 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
             }
         },
     };
-    let local = LocalScheduler::start(items, args.trust.trusted_namespaces(OWN_NAMESPACE)).await?;
     let pods = match wanted {
         Some(pod) => vec![pod],
         None => {

@@ -8,7 +8,11 @@ use clap::Subcommand;
 use tautline_gpu_placement::policy::PolicyName as Policy;
 use tautline_sdk::Config;
 
-use crate::{cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs};
+use tautline_traces::Traces;
+
+use crate::{
+    cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs, trace_args::TraceArgs,
+};
 
 /// Connections of up to 5,000 agents, and of callers.
 const CONNECTIONS: usize = 8192;
@@ -43,6 +47,8 @@ pub(crate) struct Args {
     admin: SocketAddr,
     #[command(flatten)]
     tls: ServerTlsArgs,
+    #[command(flatten)]
+    traces: TraceArgs,
 }
 
 #[derive(clap::Args)]
@@ -87,11 +93,12 @@ impl Command {
 }
 
 impl Args {
-    fn server(&self) -> Config {
+    fn server(&self, traces: &Traces) -> Config {
         Config {
             listen: self.listen,
             admin: Some(self.admin),
             tls: self.tls.clone().files(),
+            traces: traces.clone(),
             ..Config::default()
         }
     }
@@ -100,11 +107,12 @@ impl Args {
 pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GpuSlice(args) => {
+            let traces = args.common.traces.start("tautline-gpu-slice")?;
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let config = tautline_gpu_slice::ProcessConfig {
                 server: Config {
                     connections: CONNECTIONS,
-                    ..args.common.server()
+                    ..args.common.server(&traces)
                 },
                 provider: tautline_gpu_slice::Config {
                     policy: args.policy,
@@ -117,16 +125,21 @@ pub(crate) async fn run(command: Command) -> Result<()> {
                 trust_agents: args.trust_agents,
             };
             let cluster = args.common.cluster.with_retries().await?;
-            tautline_gpu_slice::run(cluster, config).await
+            let ended = tautline_gpu_slice::run(cluster, config).await;
+            traces.end().await;
+            ended
         }
         Command::Latency(args) => latency::run(args).await,
         Command::Scripted(args) => {
+            let traces = args.common.traces.start("tautline-scripted")?;
             let config = tautline_scripted::ProcessConfig {
-                server: args.common.server(),
+                server: args.common.server(&traces),
                 trusted: args.trust.trusted(),
             };
             let cluster = args.common.cluster.with_retries().await?;
-            tautline_scripted::run(cluster, config).await
+            let ended = tautline_scripted::run(cluster, config).await;
+            traces.end().await;
+            ended
         }
     }
 }

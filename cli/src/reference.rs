@@ -1,6 +1,7 @@
-//! `tautline reference`: the commands and the kinds as Markdown, for docs/reference.
+//! `tautline reference`: the commands, the kinds and the metrics as Markdown, for docs/reference.
 
 mod kinds;
+mod metrics;
 
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use crate::Cli;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  tautline reference --dir docs/reference")]
 pub(crate) struct Args {
-    /// Write commands.md and kinds.md into this folder
+    /// Write commands.md, kinds.md and metrics.md into this folder
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
@@ -31,6 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pages = [
         ("commands.md", lines_end(&commands)),
         ("kinds.md", kinds::page(&crds::all())?),
+        ("metrics.md", metrics::page()?),
     ];
     std::fs::create_dir_all(&args.dir).with_context(|| args.dir.display().to_string())?;
     for (name, text) in pages {

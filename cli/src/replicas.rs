@@ -27,9 +27,9 @@ const DEFAULT_PORT: u16 = 9090;
 pub(crate) struct ReplicaArgs {
     /// Tautline's namespace
     #[arg(long, value_name = "NS", default_value = OWN_NAMESPACE, value_parser = scope::name)]
-    tautline_namespace: String,
+    pub(crate) tautline_namespace: String,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
 }
 
 /// The answer of one replica.
@@ -74,6 +74,20 @@ pub(crate) async fn of_pods(
     components: &[&str],
     path: &str,
 ) -> Result<Vec<Answer>> {
+    let (answers, failed) = each_pod(client, namespace, components, (path, DEADLINE)).await?;
+    for error in failed {
+        note!("warning: {error}");
+    }
+    Ok(answers)
+}
+
+/// The answers of the replicas within the deadline, at least one, and the errors of the others.
+pub(crate) async fn each_pod(
+    client: Client,
+    namespace: &str,
+    components: &[&str],
+    (path, deadline): (&str, Duration),
+) -> Result<(Vec<Answer>, Vec<String>)> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
     let listed = pods.list(&ListParams::default().labels(&selector)).await;
@@ -87,7 +101,7 @@ pub(crate) async fn of_pods(
     }
     let calls = running.iter().map(async |pod| {
         let name = pod.name_any();
-        let answer = forward(&pods, (&name, admin_port(pod)), path, DEADLINE).await;
+        let answer = forward(&pods, (&name, admin_port(pod)), path, deadline).await;
         answer.map(|(status, body)| Answer {
             from: format!("pod {name} {path}"),
             status,
@@ -105,10 +119,7 @@ pub(crate) async fn of_pods(
     if answers.is_empty() {
         bail!("{}", failed.join("; "));
     }
-    for error in failed {
-        note!("warning: {error}");
-    }
-    Ok(answers)
+    Ok((answers, failed))
 }
 
 fn is_running(pod: &Pod) -> bool {

@@ -4,13 +4,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer,
-    constraint::{ObjectReference, PolicyRule},
+    constraint::PolicyRule,
+    display::{Enforcement, reference},
 };
 use unicode_width::UnicodeWidthStr;
 
 use crate::{
     age,
-    bindings::{compliance, compliance_name},
     table::{cut, plain, table},
 };
 
@@ -118,7 +118,7 @@ fn bindings_with(
         let mut cells = vec![
             binding.name_any(),
             binding.spec.offer.clone(),
-            compliance_name(compliance(binding)).to_owned(),
+            binding.compliance().name().to_owned(),
             reason(binding, reason_width),
             age::since_time(changed, now),
             age::since_time(binding.metadata.creation_timestamp.as_ref(), now),
@@ -137,28 +137,6 @@ fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
     cut(&reason, width)
 }
 
-/// The enforcement of an offer, with defaults filled in.
-pub(crate) struct Enforcement {
-    pub violation_policy: String,
-    pub period: String,
-    pub grace: String,
-}
-
-impl Enforcement {
-    pub(crate) fn of(offer: &ConstraintPolicyOffer) -> Self {
-        let or = |value: &Option<String>, default: &str| match value {
-            Some(value) if !value.is_empty() => value.clone(),
-            _ => default.to_owned(),
-        };
-        let policy = offer.spec.violation_policy.unwrap_or_default();
-        Self {
-            violation_policy: format!("{policy:?}"),
-            period: or(&offer.spec.period, "1m"),
-            grace: or(&offer.spec.grace, "0s"),
-        }
-    }
-}
-
 /// "source=Pod/client destination=Pod/server".
 fn targets(binding: &ConstraintPolicyBinding) -> String {
     let own = binding.namespace().unwrap_or_default();
@@ -167,19 +145,6 @@ fn targets(binding: &ConstraintPolicyBinding) -> String {
         .map(|(name, target)| format!("{name}={}", reference(target, &own)))
         .collect();
     texts.join(" ")
-}
-
-/// "Pod/client", with namespace and cluster if they differ from the binding's.
-pub(crate) fn reference(target: &ObjectReference, own: &str) -> String {
-    let mut text = String::new();
-    if !target.cluster.is_empty() {
-        text = format!("{}:", target.cluster);
-    }
-    text.push_str(&target.kind);
-    if !target.namespace.is_empty() && target.namespace != own {
-        text.push_str(&format!("/{}", target.namespace));
-    }
-    format!("{text}/{}", target.name)
 }
 
 /// "latency 5ms/20ms": the request, then the limit.
@@ -270,23 +235,5 @@ mod tests {
         let list = fixtures::policies();
         insta::assert_snapshot!("policies", policies(&list, false, fixtures::now()));
         insta::assert_snapshot!("policies_all", policies(&list, true, fixtures::now()));
-    }
-
-    #[test]
-    fn reference_names_other_namespaces_and_clusters() {
-        let of = |cluster: &str, namespace: &str| {
-            let target = ObjectReference {
-                cluster: cluster.into(),
-                namespace: namespace.into(),
-                kind: "Pod".into(),
-                name: "web".into(),
-                ..ObjectReference::default()
-            };
-            reference(&target, "shop")
-        };
-        assert_eq!(of("", "shop"), "Pod/web");
-        assert_eq!(of("", ""), "Pod/web");
-        assert_eq!(of("", "other"), "Pod/other/web");
-        assert_eq!(of("east", "other"), "east:Pod/other/web");
     }
 }

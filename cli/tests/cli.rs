@@ -221,6 +221,7 @@ fn committed_manifests_are_up_to_date() {
 fn help_has_an_example() {
     for command in [
         "plan",
+        "test",
         "simulate",
         "explain",
         "crds",

@@ -9,33 +9,38 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// The layer of each folder, the lowest first. The longest folder that holds a crate counts.
-const LAYERS: [(&str, usize); 19] = [
-    ("crates/core", 0),
-    ("crates/api", 1),
+const LAYERS: [(&str, usize); 24] = [
+    ("crates/types", 0),
+    ("crates/core", 1),
+    ("crates/serve", 1),
+    ("crates/traces", 1),
     ("proto", 1),
+    ("crates/api", 2),
     // The runtime, and libraries without one.
-    ("crates", 2),
-    ("crates/agent-link", 3),
-    ("crates/certificates", 3),
-    ("crates/provider-client", 3),
-    ("sdk", 3),
-    ("crates/pod-requeue", 4),
+    ("crates", 3),
+    ("crates/agent-link", 4),
+    ("crates/certificates", 4),
+    ("crates/conformance", 4),
+    ("crates/provider-client", 4),
+    ("sdk", 4),
+    ("crates/pod-requeue", 5),
     ("admission", SERVICES),
     ("controller", SERVICES),
     ("rule-providers/gpu-slice", SERVICES),
     ("rule-providers/latency", SERVICES),
     ("rule-providers/scripted", SERVICES),
     ("scheduler-extender", SERVICES),
-    ("cli", SERVICES + 1),
+    ("console", SERVICES + 1),
+    ("cli", SERVICES + 2),
     // Not part of the product.
     ("examples", OUTSIDE),
     ("proto/codegen", OUTSIDE),
     ("tests", OUTSIDE),
 ];
-const SERVICES: usize = 5;
-const OUTSIDE: usize = 7;
+const SERVICES: usize = 6;
+const OUTSIDE: usize = 9;
 
-/// Crates that `crates/core` must not use: it does no I/O and awaits nothing.
+/// Crates that `crates/core` and `crates/types` must not use: they do no I/O and await nothing.
 const IMPURE: [&str; 6] = ["axum", "hyper", "kube", "kube-runtime", "tokio", "tonic"];
 
 struct Package {
@@ -43,6 +48,9 @@ struct Package {
     /// Names of its dependencies, without those of its tests and build scripts.
     dependencies: Vec<String>,
     name: String,
+    is_published: bool,
+    /// Names of the dependencies with a path but without a version.
+    without_version: Vec<String>,
 }
 
 fn packages() -> Vec<Package> {
@@ -59,13 +67,15 @@ fn packages() -> Vec<Package> {
         let manifest = Path::new(package["manifest_path"].as_str().unwrap());
         let folder = manifest.parent().unwrap().strip_prefix(root).unwrap();
         let all = package["dependencies"].as_array().unwrap().iter();
-        let normal = all.filter(|d| d["kind"].is_null());
+        let normal: Vec<_> = all.filter(|d| d["kind"].is_null()).collect();
+        let name = |d: &&Value| d["name"].as_str().unwrap().to_owned();
+        let any_version = normal.iter().filter(|d| d["req"] == "*");
         Package {
             folder: folder.to_str().unwrap().to_owned(),
-            dependencies: normal
-                .map(|d| d["name"].as_str().unwrap().to_owned())
-                .collect(),
-            name: package["name"].as_str().unwrap().to_owned(),
+            dependencies: normal.iter().map(&name).collect(),
+            name: name(&package),
+            is_published: package["publish"].is_null(),
+            without_version: any_version.map(name).collect(),
         }
     };
     let packages = metadata["packages"].as_array().unwrap().iter();
@@ -112,15 +122,56 @@ fn dependencies_point_to_lower_layers() {
 }
 
 #[test]
+fn published_crates_need_published_crates_with_versions() {
+    let packages = packages();
+    let (mut published, mut refused) = (Vec::new(), Vec::new());
+    for package in packages.iter().filter(|p| p.is_published) {
+        published.push(package.name.as_str());
+        let private = |name: &&String| packages.iter().any(|p| p.name == **name && !p.is_published);
+        for name in package.dependencies.iter().filter(private) {
+            refused.push(format!(
+                "{} -> {name}: it has publish = false",
+                package.name
+            ));
+        }
+        for name in &package.without_version {
+            refused.push(format!(
+                "{} -> {name}: add its version to Cargo.toml, [workspace.dependencies]",
+                package.name
+            ));
+        }
+    }
+    published.sort_unstable();
+    let expected = [
+        "tautline-proto",
+        "tautline-sdk",
+        "tautline-serve",
+        "tautline-traces",
+        "tautline-types",
+    ];
+    assert_eq!(
+        published, expected,
+        "crates without publish.workspace = true"
+    );
+    assert!(
+        refused.is_empty(),
+        "CONTRIBUTING.md, Published crates\n{}",
+        refused.join("\n")
+    );
+}
+
+#[test]
 fn core_is_pure() {
     let packages = packages();
-    let core = packages.iter().find(|p| p.folder == "crates/core").unwrap();
-    for name in &core.dependencies {
-        assert!(
-            !IMPURE.contains(&name.as_str()),
-            "{} -> {name}: core does no I/O and awaits nothing",
-            core.name
-        );
+    for folder in ["crates/core", "crates/types"] {
+        let core = packages.iter().find(|p| p.folder == folder).unwrap();
+        for name in &core.dependencies {
+            assert!(
+                !IMPURE.contains(&name.as_str()),
+                "{} -> {name}: it does no I/O and awaits nothing",
+                core.name
+            );
+        }
     }
 }
 
@@ -129,7 +180,7 @@ fn refusal_names_both_folders() {
     let refused = refusal("crates/api", "rule-providers/gpu-slice/placement").unwrap();
     assert_eq!(
         refused,
-        "rule-providers/gpu-slice/placement is not below crates/api (layers 5 and 1)"
+        "rule-providers/gpu-slice/placement is not below crates/api (layers 6 and 2)"
     );
     for (from, to) in [
         ("controller", "scheduler-extender"),

@@ -96,8 +96,8 @@ fn examples_have_no_warnings() {
     }
 }
 
-/// A folder with these faults: an unknown field, an unreadable quantity, a wrong
-/// apiVersion, and a Deployment without pods.
+/// A folder with these faults: an unknown field, an unreadable quantity, and a wrong
+/// apiVersion; and a Deployment without pods, which is none.
 fn faulty() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0, namespace: shop}\nspec:\n  \
@@ -131,11 +131,14 @@ fn ignored_parts_are_named_with_file_and_line() {
              unknown field, so it is ignored; correct or remove it"
         ),
         format!("{path}/pods.yaml:9: Pod shop/web-0: spec.containers[0].resources.limits.cpu: "),
-        format!("{path}/pods.yaml:14: Deployment shop/db: spec.template: its pods are not in"),
     ] {
         assert!(printed.contains(&expected), "{expected}\n{printed}");
     }
-    assert_eq!(printed.lines().count(), 4, "{printed}");
+    assert_eq!(printed.lines().count(), 3, "{printed}");
+    assert!(
+        text(&out.stdout).contains("pod shop/db-0 goes to n\n"),
+        "of its template"
+    );
 
     for args in [
         &["plan", "-f", &path, "--strict"][..],
@@ -147,7 +150,7 @@ fn ignored_parts_are_named_with_file_and_line() {
         assert_eq!(out.status.code(), Some(2), "{args:?}: {printed}");
         assert!(
             printed.contains("requets")
-                && printed.contains("error: --strict: parts of the manifests would be ignored: 4"),
+                && printed.contains("error: --strict: faults in the manifests: 3"),
             "{args:?}: {printed}"
         );
         assert_eq!(out.stdout, b"");
@@ -160,6 +163,65 @@ fn ignored_parts_are_named_with_file_and_line() {
         printed.contains(&format!("{pods}:8: Pod shop/web-0")),
         "{printed}"
     );
+}
+
+#[test]
+fn strict_plan_refuses_rules_that_cannot_work() {
+    let policy = |rules: &str| {
+        format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: latency, namespace: shop, labels: \
+             {{constraint.ciena.com/constraint-latency: enabled}}}}\nspec: {{}}\n---\n\
+             apiVersion: constraint.ciena.com/v1alpha1\nkind: ConstraintPolicy\n\
+             metadata: {{name: near, namespace: shop}}\nspec:\n  rules:\n{rules}"
+        )
+    };
+    let faulty = policy("  - {name: latency, limit: 20}\n  - {name: colour}\n");
+    let strict = ["plan", "-f", "-", "--strict"];
+    let out = tautline(&faulty, &strict);
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{printed}");
+    for expected in [
+        "standard input:11: ConstraintPolicy shop/near: spec.rules[0].limit: ",
+        "standard input:12: ConstraintPolicy shop/near: spec.rules[1].name: no Service provides",
+        "error: --strict: faults in the manifests: 2",
+    ] {
+        assert!(printed.contains(expected), "{expected}: {printed}");
+    }
+    let out = tautline(&faulty, &strict[..3]);
+    assert_eq!(
+        out.status.code(),
+        Some(0),
+        "warnings: {}",
+        text(&out.stderr)
+    );
+    let out = tautline(&policy("  - {name: latency, limit: 20ms}\n"), &strict);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+
+    // `gpu` calls no provider.
+    let out = tautline(&faulty, &["gpu", "top", "-f", "-", "--strict"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+}
+
+#[test]
+fn test_files_are_not_manifests() {
+    let out = tautline("", &["test", "examples/near-server", "-o", "tap"]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let tap = text(&out.stdout);
+    assert!(tap.starts_with("TAP version 14\n1..5\nok 1 - "), "{tap}");
+    let plan = [
+        "plan",
+        "-f",
+        "examples/near-server",
+        "--strict",
+        "-o",
+        "json",
+    ];
+    let out = tautline("", &plan);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    assert_eq!(pods(&out), ["server-0", "client-0", "client-1"]);
+    let file = "examples/near-server/tests/near.tautline-test.yaml";
+    let out = tautline("", &["test", file, "--filter", "nothing"]);
+    assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
 }
 
 #[test]

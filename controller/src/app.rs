@@ -30,7 +30,7 @@ use crate::{
     executor::{
         bindings::{self, BINDINGS, Inputs},
         context::{Context, SharedInbox},
-        gate, release, violations, watch_bindings,
+        gate, open_reports, release, violations, watch_bindings,
     },
     metrics::Metrics,
 };
@@ -142,6 +142,16 @@ impl App {
         if context.config.advertise_gate {
             let run = gate::run(Arc::clone(&context), leader.subscribe(), stop.clone());
             spawn(tasks, "gate", run);
+        }
+        if context.config.open_reports {
+            let (report_events, reported) = mpsc::channel(BINDING_EVENTS);
+            tasks.spawn(
+                "watch constraintpolicybindings for reports",
+                watch_bindings::run(client.clone(), report_events, stop.clone()),
+            );
+            let term = leader.subscribe();
+            let run = open_reports::run(Arc::clone(&context), reported, term, stop.clone());
+            spawn(tasks, "open reports", run);
         }
         if context.config.requeue_pods {
             let requeue = PodRequeue {

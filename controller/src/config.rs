@@ -7,6 +7,7 @@ use std::{
 use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::lease;
+use tautline_traces::Traces;
 
 /// The Lease by which replicas elect their leader. An extender reads it, too.
 pub const LEASE: &str = CONTROLLER;
@@ -34,8 +35,12 @@ pub struct Config {
     pub requeue_pods: bool,
     /// Write the gate's resource into the capacity of nodes.
     pub advertise_gate: bool,
+    /// Write a Report of OpenReports for each offer.
+    pub open_reports: bool,
     /// Calls of rule providers.
     pub provider_client: ClientConfig,
+    /// Where spans of evaluations go.
+    pub traces: Traces,
 }
 
 impl Config {
@@ -52,11 +57,13 @@ impl Config {
             dry_run: false,
             requeue_pods: true,
             advertise_gate: false,
+            open_reports: false,
             provider_client: ClientConfig {
                 // No scheduling cycle waits for an evaluation.
                 deadline: Duration::from_secs(2),
                 ..ClientConfig::default()
             },
+            traces: Traces::default(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The executor carries out what the pure modules decide: watches, writes, calls to
 //! providers. Each task here owns one state machine and returns results to it.
 
-mod api;
+pub(crate) mod api;
 mod attempt;
 #[cfg(test)]
 mod attempt_tests;
@@ -11,10 +11,11 @@ mod bindings_tests;
 mod calls;
 mod cluster_calls;
 pub(crate) mod context;
-mod evaluate;
+pub(crate) mod evaluate;
 mod evict;
 pub(crate) mod gate;
 mod mediate;
+pub(crate) mod open_reports;
 pub(crate) mod release;
 pub(crate) mod violations;
 pub(crate) mod watch_bindings;

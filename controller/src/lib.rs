@@ -20,6 +20,8 @@ mod kind_states;
 mod metrics;
 mod mitigation;
 mod offer_status;
+mod open_reports;
+mod preview;
 mod provider_limiter;
 mod question;
 mod reconciler;
@@ -28,5 +30,25 @@ mod schedule;
 mod violations;
 mod write_error;
 
+use prometheus_client::registry::Registry;
+use tautline_runtime::{events::Events, watch::WatchMetrics};
+
 pub use app::App;
 pub use config::{Config, LEASE};
+pub use preview::Preview;
+
+/// Registers all metrics of the process, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    metrics::Metrics::register(registry).add_examples();
+    let calls = tautline_provider_client::Metrics::default();
+    calls.register(registry);
+    calls.add_examples();
+    Events::new().0.register(registry);
+    let watches = WatchMetrics::default();
+    watches.register(registry);
+    watches.add_examples();
+    let requeues = tautline_pod_requeue::Metrics::default();
+    requeues.register(registry);
+    requeues.add_examples();
+}

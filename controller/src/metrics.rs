@@ -13,30 +13,30 @@ use prometheus_client::{
 use tautline_core::Compliance;
 use tautline_runtime::label_bound::LabelBound;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCompliance {
     compliance: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Evaluation {
     rule: String,
     provider: String,
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByProvider {
     rule: String,
     provider: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Write {
     what: &'static str,
     outcome: &'static str,
@@ -55,6 +55,7 @@ pub(crate) struct Metrics {
     mediations: Family<Outcome, Counter>,
     releases: Family<Outcome, Counter>,
     pub(crate) leading: Gauge,
+    pub(crate) open_reports: Gauge,
 }
 
 impl Metrics {
@@ -72,6 +73,7 @@ impl Metrics {
             mediations: Family::default(),
             releases: Family::default(),
             leading: Gauge::default(),
+            open_reports: Gauge::default(),
         };
         let r = registry.sub_registry_with_prefix("controller");
         r.register(
@@ -127,7 +129,24 @@ impl Metrics {
             "Underlay allocations given back, by outcome",
             m.releases.clone(),
         );
+        r.register(
+            "open_reports",
+            "1 while this replica writes Reports of OpenReports; 0 if it does not lead, or they are turned off or \
+             not installed",
+            m.open_reports.clone(),
+        );
         m
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.bindings.get_or_create(&Default::default());
+        _ = self.evaluations.get_or_create(&Default::default());
+        _ = self.evaluation_seconds.get_or_create(&Default::default());
+        _ = self.writes.get_or_create(&Default::default());
+        _ = self.evictions.get_or_create(&Default::default());
+        _ = self.mediations.get_or_create(&Default::default());
+        _ = self.releases.get_or_create(&Default::default());
     }
 
     pub(crate) fn evaluated(

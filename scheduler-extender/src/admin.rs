@@ -1,3 +1,5 @@
+use hyper::Uri;
+use serde::Serialize;
 use tautline_api::convert;
 use tautline_core::constraints::{self, PodIdentity};
 use tautline_runtime::http;
@@ -5,30 +7,58 @@ use tautline_runtime::http;
 use crate::{
     explain::pod::{self, Governed, Read},
     state::State,
+    status,
 };
 
-/// Handles `/explain/NAMESPACE/POD`; `None` for another path.
-pub(crate) async fn explain(state: &State, path: &str) -> Option<http::HttpResponse> {
-    let (namespace, name) = path.strip_prefix("/explain/")?.split_once('/')?;
+/// Handles `/status`, `/explain` and `/explain/NAMESPACE/POD`; `None` for another path.
+pub(crate) async fn admin_page(state: &State, uri: &Uri) -> Option<http::HttpResponse> {
+    match uri.path() {
+        "/status" => Some(json(&status::status(state))),
+        "/explain" => Some(json(&state.history.summaries())),
+        path => {
+            let (namespace, name) = path.strip_prefix("/explain/")?.split_once('/')?;
+            Some(explain(state, namespace, name, uri.query()).await)
+        }
+    }
+}
+
+/// `at=MILLIS` in the query: only the round that began then, or the newest, has its nodes.
+async fn explain(
+    state: &State,
+    namespace: &str,
+    name: &str,
+    query: Option<&str>,
+) -> http::HttpResponse {
+    let nodes_at = match query {
+        None | Some("") => None,
+        Some(query) => match query.strip_prefix("at=").map(str::parse) {
+            Some(Ok(at)) => Some(at),
+            _ => return http::text(400, "write /explain/NAMESPACE/POD?at=MILLISECONDS\n"),
+        },
+    };
     if !pod::is_name(namespace) || !pod::is_name(name) {
-        return Some(http::text(400, "write /explain/NAMESPACE/POD\n"));
+        return http::text(400, "write /explain/NAMESPACE/POD\n");
     }
     let read = match &state.client {
         Some(client) => Some(state.history.reader.read(client, namespace, name).await),
         None => None,
     };
-    let mut rounds = state.history.rounds(namespace, name);
+    let mut rounds = state.history.rounds(namespace, name, nodes_at);
     if rounds.is_empty() {
         let governed = governed(state, namespace, read.as_ref());
         let text = pod::no_round(namespace, name, read.as_ref(), governed);
-        return Some(http::text(404, text));
+        return http::text(404, text);
     }
     for round in &mut rounds {
         round.pod_now = read.as_ref().map(|read| pod::now(read, &round.uid));
     }
-    match serde_json::to_vec(&rounds) {
-        Ok(body) => Some(http::respond(200, "application/json", body)),
-        Err(error) => Some(http::text(500, format!("{error}\n"))),
+    json(&rounds)
+}
+
+fn json<T: Serialize>(page: &T) -> http::HttpResponse {
+    match serde_json::to_vec(page) {
+        Ok(body) => http::respond(200, "application/json", body),
+        Err(error) => http::text(500, format!("{error}\n")),
     }
 }
 

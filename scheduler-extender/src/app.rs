@@ -19,7 +19,7 @@ use tautline_runtime::{
 use tokio::net::TcpListener;
 
 use crate::{
-    admin::explain,
+    admin::admin_page,
     bind_locks::BindLocks,
     config::Config,
     events::OfferEvents,
@@ -111,7 +111,7 @@ impl App {
         Ok(self.listener.local_addr()?)
     }
 
-    /// The address of `/livez`, `/readyz`, `/metrics` and `/explain`.
+    /// The address of `/livez`, `/readyz`, `/metrics`, `/status` and `/explain`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
@@ -167,7 +167,7 @@ impl App {
         let admin_state = Arc::clone(&state);
         let extra = move |request: Request<http::Body>| {
             let state = Arc::clone(&admin_state);
-            async move { explain(&state, request.uri().path()).await }
+            async move { admin_page(&state, request.uri()).await }
         };
         let registry = Arc::new(self.registry);
         tasks.spawn(

@@ -20,6 +20,7 @@ use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
 use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
 use tautline_provider_client::allocate::Reservation;
+use tautline_traces::{Caller, KeyValue, Span};
 
 use self::{
     allocation::Allocation,
@@ -27,21 +28,21 @@ use self::{
     pod_client::PodClient,
 };
 use crate::{
-    pod,
+    pod, spans,
     state::State,
     wire::{BindArgs, WireError, bind_args, error_result},
 };
 
 type Annotations = BTreeMap<String, String>;
 
-pub(crate) async fn bind(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+pub(crate) async fn bind(state: &State, json: &str, caller: &Caller) -> Result<Vec<u8>, WireError> {
     let args = bind_args(json)?;
     let Some(client) = &state.client else {
         return Ok(error_result(
             "this extender runs without a cluster and binds nothing",
         ));
     };
-    match bind_pod(state, client, &args).await {
+    match bind_pod(state, client, &args, caller).await {
         Ok(()) => {
             state.metrics.bind("bound");
             if !state.config.authenticates_clients() {
@@ -57,7 +58,12 @@ pub(crate) async fn bind(state: &State, json: &str) -> Result<Vec<u8>, WireError
     }
 }
 
-async fn bind_pod(state: &State, client: &Client, args: &BindArgs) -> Result<(), BindFailure> {
+async fn bind_pod(
+    state: &State,
+    client: &Client,
+    args: &BindArgs,
+    caller: &Caller,
+) -> Result<(), BindFailure> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &args.namespace);
     let client = PodClient {
         pods: &pods,
@@ -75,6 +81,38 @@ async fn bind_pod(state: &State, client: &Client, args: &BindArgs) -> Result<(),
         pod: &pod,
         constraints: &state.constraints(&snapshot, &pod),
     };
+    let span = span(context, caller);
+    let result = span.scope(carry_out(context)).await;
+    if let Err((outcome, error)) = &result {
+        span.fail(|| format!("{outcome}: {error}"));
+    }
+    result
+}
+
+/// Nothing for an ungoverned pod.
+fn span(context: BindContext<'_>, caller: &Caller) -> Span {
+    let (state, args) = (context.state, context.args);
+    if context.constraints.is_empty() {
+        return Span::default();
+    }
+    let filtered = state.plans.get(&args.uid);
+    let span = match &filtered {
+        Some(plan) => state.config.traces.span("bind", &caller.or(&plan.span)),
+        None => state.config.traces.span("bind", caller),
+    };
+    spans::pod(&span, context.pod);
+    span.record(|| [KeyValue::new("k8s.node.name", args.node.clone())]);
+    span
+}
+
+async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
+    let BindContext {
+        state,
+        snapshot,
+        client,
+        args,
+        ..
+    } = context;
     let mut allocation = context.allocate().await?;
     let reserved = match has_allocator(context) {
         true => reserve(context).await,
@@ -90,7 +128,7 @@ async fn bind_pod(state: &State, client: &Client, args: &BindArgs) -> Result<(),
     };
     let (was_refused, error) = match write(context, &reserved, &mut allocation).await {
         Write::Bound => {
-            state.providers.confirm(&snapshot, &reserved).await;
+            state.providers.confirm(snapshot, &reserved).await;
             publish_bound(state, args);
             return Ok(());
         }
@@ -106,11 +144,11 @@ async fn bind_pod(state: &State, client: &Client, args: &BindArgs) -> Result<(),
         if let Some(allocation) = &allocation {
             allocation.release_if_unused(&now).await;
         }
-        state.providers.confirm(&snapshot, &reserved).await;
+        state.providers.confirm(snapshot, &reserved).await;
         return Ok(());
     }
     if was_refused {
-        state.providers.release(&snapshot, &reserved).await;
+        state.providers.release(snapshot, &reserved).await;
         if let Some(allocation) = &allocation {
             allocation.undo().await;
         }

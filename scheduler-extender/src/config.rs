@@ -8,6 +8,7 @@ use tautline_certificates::Times;
 use tautline_core::{answer::AnswerMode, names::EXEMPT_NAMESPACES, trust::OWN_NAMESPACE};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
+use tautline_traces::Traces;
 
 /// Where the certificate for kube-scheduler comes from.
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ pub enum Certificate {
 pub struct Config {
     /// Address for kube-scheduler.
     pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz`, `/metrics` and `/explain`, without TLS.
+    /// Address of `/livez`, `/readyz`, `/metrics`, `/status` and `/explain`, without TLS.
     pub admin: SocketAddr,
     /// TLS of `listen`; `None`: plain HTTP.
     pub certificate: Option<Certificate>,
@@ -65,6 +66,8 @@ pub struct Config {
     pub controller_namespace: String,
     /// Calls of rule providers and underlay controllers.
     pub providers: ClientConfig,
+    /// Where spans of the rounds of governed pods go.
+    pub traces: Traces,
 }
 
 impl Default for Config {
@@ -89,6 +92,7 @@ impl Default for Config {
                 scheduler_share_percent: Some(5),
                 ..ClientConfig::default()
             },
+            traces: Traces::default(),
         }
     }
 }

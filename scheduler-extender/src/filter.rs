@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_api::convert;
 use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
+use tautline_traces::Caller;
 use tokio::time::Instant;
 
 use crate::{
     in_flight::{self, Attempt, Unsettled},
     planning::plan_pod,
     plans::PodPlan,
-    pod,
+    pod, spans,
     state::State,
     wire::{self, Nodes, WireError},
 };
@@ -20,6 +21,7 @@ const KIND: &str = "ExtenderArgs";
 pub(crate) async fn filter(
     state: &State,
     json: &str,
+    caller: &Caller,
     deadline: Instant,
 ) -> Result<Vec<u8>, WireError> {
     let args = wire::args(KIND, json)?;
@@ -31,6 +33,8 @@ pub(crate) async fn filter(
         state.metrics.pod(outcome);
         return Ok(pass_through(&args.nodes));
     }
+    let span = state.config.traces.span("filter", caller);
+    spans::pod(&span, &pod);
     let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
     let posted = pod::parse(KIND, args.pod)?;
     let question = pod::question(&posted, pod, nodes);
@@ -46,9 +50,13 @@ pub(crate) async fn filter(
         state.record(snapshot, &plan, posted);
         Ok::<_, Unsettled>(plan)
     };
-    match Box::pin(plan).await {
-        Ok(plan) => response(state, &args.nodes, &plan),
+    match span.scope(Box::pin(plan)).await {
+        Ok(plan) => {
+            spans::plan(&span, &plan);
+            response(state, &args.nodes, &plan)
+        }
         Err(unsettled) => {
+            span.fail(|| unsettled.to_string());
             state.metrics.pod("unsettled");
             Ok(wire::error_result(&unsettled.to_string()))
         }

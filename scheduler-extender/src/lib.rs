@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! app  serving                               process: ports, tasks, certificate
-//! server  admin  requeue                     HTTP verbs, /explain, requeue of rejected pods
+//! server  admin  requeue                     HTTP verbs, admin pages, requeue of rejected pods
+//! status                                     the JSON of /status
 //! filter  prioritize  preempt  bind          verbs
 //! planning                                   plans a pod: rules, then underlay
 //! in_flight                                  pods with an answer and without a node
@@ -35,14 +36,43 @@ mod prioritize;
 mod requeue;
 mod server;
 mod serving;
+mod spans;
 mod state;
+pub mod status;
 mod underlay;
 mod wire;
+
+use prometheus_client::registry::Registry;
+use tautline_certificates::CertificateMetrics;
+use tautline_runtime::{
+    cluster_store::ClusterStore, events::Events, http::PortMetrics, watch::WatchMetrics,
+};
 
 pub use self::{
     app::App,
     config::{Certificate, Config},
 };
+
+/// Registers all metrics of the process, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    metrics::Metrics::register(registry).add_examples();
+    registry.register_collector(Box::new(in_flight::FlightGauge(ClusterStore::default())));
+    let port = PortMetrics::default();
+    port.register("extender_", registry);
+    port.add_examples();
+    CertificateMetrics::register("extender_", registry).add_examples();
+    let calls = tautline_provider_client::Metrics::default();
+    calls.register(registry);
+    calls.add_examples();
+    Events::new().0.register(registry);
+    let watches = WatchMetrics::default();
+    watches.register(registry);
+    watches.add_examples();
+    let requeues = tautline_pod_requeue::Metrics::default();
+    requeues.register(registry);
+    requeues.add_examples();
+}
 
 /// Parses bytes as every kind of request, for the fuzz target and the replay of its corpus.
 #[doc(hidden)]

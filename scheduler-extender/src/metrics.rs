@@ -12,23 +12,25 @@ use prometheus_client::{
 };
 use tautline_runtime::label_bound::LabelBound;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+use crate::status::LastRequest;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Request {
     verb: &'static str,
     status: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Verb {
     verb: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Reason {
     reason: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Outcome {
     outcome: &'static str,
 }
@@ -117,6 +119,19 @@ impl Metrics {
         m
     }
 
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.requests.get_or_create(&Default::default());
+        _ = self.seconds.get_or_create(&Default::default());
+        _ = self.last.get_or_create(&Default::default());
+        _ = self.pods.get_or_create(&Default::default());
+        _ = self.placement_waits.get_or_create(&Default::default());
+        _ = self.rejected_nodes.get_or_create(&Default::default());
+        _ = self.binds.get_or_create(&Default::default());
+        _ = self.underlay_discovers.get_or_create(&Default::default());
+        _ = self.underlay_allocations.get_or_create(&Default::default());
+    }
+
     pub(crate) fn request(&self, verb: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Request { verb, status }).inc();
         self.seconds
@@ -127,6 +142,21 @@ impl Metrics {
         self.last
             .get_or_create(&Verb { verb })
             .set(i64::try_from(now).unwrap_or(i64::MAX));
+    }
+
+    /// The end of the last request of each verb, the newest first.
+    pub(crate) fn last_requests(&self) -> Vec<LastRequest> {
+        let last = |verb: &'static str| {
+            let at_unix_seconds = self.last.get(&Verb { verb })?.get();
+            Some(LastRequest {
+                verb: verb.to_owned(),
+                at_unix_seconds,
+            })
+        };
+        let verbs = ["bind", "prioritize", "preempt", "filter"].into_iter();
+        let mut all: Vec<LastRequest> = verbs.filter_map(last).collect();
+        all.sort_by_key(|request| std::cmp::Reverse(request.at_unix_seconds));
+        all
     }
 
     pub(crate) fn pod(&self, outcome: &'static str) {

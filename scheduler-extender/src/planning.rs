@@ -9,6 +9,7 @@ use tautline_core::{
     quantity,
 };
 use tautline_provider_client::PlanningQuestion;
+use tautline_traces::Span;
 use tokio::time::Instant;
 
 use crate::{plans::PodPlan, state::State, underlay::Discovery};
@@ -56,6 +57,7 @@ pub(crate) async fn plan_pod(
         underlay,
         answer,
         mode,
+        span: Span::current().reference(),
     }
 }
 

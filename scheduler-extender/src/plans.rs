@@ -10,6 +10,7 @@ use tautline_core::{
     planning::NodeVerdict,
 };
 use tautline_provider_client::PlanningRound;
+use tautline_traces::Span;
 use tokio::time::Instant;
 
 use crate::underlay::UnderlayResult;
@@ -31,6 +32,8 @@ pub(crate) struct PodPlan {
     /// The nodes that filter returned.
     pub answer: Answer,
     pub mode: AnswerMode,
+    /// The span of filter, for those of the verbs that follow.
+    pub span: Span,
 }
 
 impl PodPlan {

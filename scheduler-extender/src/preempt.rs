@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
+use tautline_traces::Caller;
 
 use crate::{
-    pod,
+    pod, spans,
     state::State,
     wire::{self, Victims, WireError},
 };
@@ -32,18 +33,25 @@ struct MetaPod {
     uid: String,
 }
 
-pub(crate) async fn preempt(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+pub(crate) async fn preempt(
+    state: &State,
+    json: &str,
+    caller: &Caller,
+) -> Result<Vec<u8>, WireError> {
     let args = wire::preempt_args(json, state.config.max_nodes)?;
     let pod = pod::identity(KIND, args.pod)?;
     let snapshot = state.store.snapshot();
     let constraints = state.constraints(&snapshot, &pod);
     let mut victims = args.victims;
     if !constraints.is_empty() {
+        let span = state.config.traces.span("preempt", caller);
+        spans::pod(&span, &pod);
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
         // Boxed for the same reason as in filter.
         let round = state.providers.plan_with(&snapshot, &constraints, question);
-        let round = Box::pin(round).await;
+        let round = span.scope(Box::pin(round)).await;
+        spans::round(&span, &round);
         victims.retain(|node, _| match round.verdict(node) {
             Some(NodeVerdict::Usable { .. }) => true,
             Some(NodeVerdict::Unusable { freeable, .. }) => *freeable,

@@ -2,16 +2,21 @@
 
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 use tautline_provider_client::PlanningRound;
+use tautline_traces::Caller;
 
 use crate::{
-    pod,
+    pod, spans,
     state::State,
     wire::{self, HostPriority, WireError},
 };
 
 const KIND: &str = "ExtenderArgs";
 
-pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, WireError> {
+pub(crate) async fn prioritize(
+    state: &State,
+    json: &str,
+    caller: &Caller,
+) -> Result<Vec<u8>, WireError> {
     let args = wire::args(KIND, json)?;
     let pod = pod::identity(KIND, args.pod)?;
     let names = || args.nodes.names(KIND, state.config.max_nodes);
@@ -19,6 +24,11 @@ pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, Wir
     if let Some(plan) = state.plans.get(&pod.uid) {
         let nodes = parsed.insert(names()?);
         if plan.allows_all(nodes) {
+            let span = state
+                .config
+                .traces
+                .span("prioritize", &caller.or(&plan.span));
+            spans::pod(&span, &pod);
             return scores(&plan, nodes);
         }
     }
@@ -32,10 +42,14 @@ pub(crate) async fn prioritize(state: &State, json: &str) -> Result<Vec<u8>, Wir
         Some(nodes) => nodes,
         None => names()?,
     };
+    let span = state.config.traces.span("prioritize", caller);
+    spans::pod(&span, &pod);
     let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
     // Boxed for the same reason as in filter.
     let round = state.providers.plan_with(&snapshot, &constraints, question);
-    scores(&Box::pin(round).await, &nodes)
+    let round = span.scope(Box::pin(round)).await;
+    spans::round(&span, &round);
+    scores(&round, &nodes)
 }
 
 fn scores(round: &PlanningRound, nodes: &NodeSet) -> Result<Vec<u8>, WireError> {

@@ -81,6 +81,7 @@ async fn route(
     if request.method() != Method::POST {
         return text(405, format!("{verb} takes POST\n"));
     }
+    let caller = state.config.traces.caller(request.headers());
     let body = match read_body(request, state.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
@@ -101,15 +102,15 @@ async fn route(
         return text(400, "the body is not UTF-8\n");
     };
     let result = match verb {
-        "filter" => filter(state, json, deadline).await,
-        "prioritize" => prioritize(state, json).await,
-        "preempt" => preempt(state, json).await,
+        "filter" => filter(state, json, &caller, deadline).await,
+        "prioritize" => prioritize(state, json, &caller).await,
+        "preempt" => preempt(state, json, &caller).await,
         _ => {
             // Runs to its end even if the request is cut off: a reservation is either
             // confirmed or released.
             let (state, json) = (Arc::clone(state), json.to_owned());
             drop(body);
-            let task = tokio::spawn(async move { bind(&state, &json).await });
+            let task = tokio::spawn(async move { bind(&state, &json, &caller).await });
             match task.await {
                 Ok(result) => result,
                 Err(error) => return text(500, format!("bind failed: {error}\n")),

@@ -5,8 +5,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tautline_core::Reference;
 use tautline_proto::{MAX_HOLD, allocator as wire};
+use tautline_types::Reference;
 use tonic::{Code, Request, Status, metadata::MetadataValue};
 
 use crate::types::{Rule, Workload, reference, target};

@@ -2,8 +2,8 @@
 
 use std::{fmt, ops::Range};
 
-use tautline_core::nodes::NodeSet;
 use tautline_proto::endpoint_cost::NodeCost;
+use tautline_types::nodes::NodeSet;
 
 /// The encoded lines of one kind of request. [Invalidate](Self::invalidate) a node when its line
 /// may have changed.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tautline_runtime::{http::Connection, stream::Stream};
+use tautline_serve::{http::Connection, stream::Stream};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,

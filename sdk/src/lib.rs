@@ -1,26 +1,4 @@
-//! Write a rule provider: implement [`RuleProvider`], pass it to [`serve`], and label a Service
-//! `constraint.ciena.com/constraint-<rule>: enabled`.
-//!
-//! ```no_run
-//! use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
-//!
-//! /// Prefers nodes with short names.
-//! struct ShortNames;
-//!
-//! impl RuleProvider for ShortNames {
-//!     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
-//!         Ok(request.eligible_nodes.iter().map(|node| (node, node.len() as i64)).collect())
-//!     }
-//!     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-//!         Ok(Evaluation::compliant("every name is accepted"))
-//!     }
-//! }
-//!
-//! #[tokio::main]
-//! async fn main() -> anyhow::Result<()> {
-//!     tautline_sdk::serve(ShortNames, tautline_sdk::Config::default()).await
-//! }
-//! ```
+#![doc = include_str!("../README.md")]
 //!
 //! | to | use |
 //! |---|---|
@@ -28,6 +6,7 @@
 //! | hand out countable things as pods are bound | [`Allocator`], [`reservations`] |
 //! | send unchanged nodes once | [`ChangeLog`] |
 //! | encode unchanged nodes once | [`AnswerCache`] |
+//! | send spans of calls to a collector of OpenTelemetry | the feature `traces`, and its environment variables |
 //! | test over real gRPC | [`testkit`] |
 
 #![warn(missing_docs)]
@@ -38,12 +17,15 @@ mod answer_cache;
 mod calls;
 mod change_log;
 mod codec;
+mod config;
 mod deadline;
 mod metrics;
 mod pages;
 pub mod reservations;
 mod server;
 mod service;
+#[cfg(feature = "traces")]
+mod spans;
 pub mod testkit;
 mod types;
 
@@ -55,35 +37,44 @@ pub use allocate::{
 pub use answer::CostAnswer;
 pub use answer_cache::AnswerCache;
 pub use change_log::ChangeLog;
+pub use config::Config;
 pub use pages::AdminPage;
-pub use server::{Config, Server, serve};
-pub use tautline_core::{Compliance, Reference};
+pub use server::{Server, example_metrics, serve};
 pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
-pub use tautline_runtime::{admin::Readiness, tasks::Tasks, tls::ServerFiles as TlsFiles};
+pub use tautline_serve::{admin::Readiness, tasks::Tasks, tls::ServerFiles as TlsFiles};
+pub use tautline_types::{Compliance, Reference};
 pub use types::{
-    CostRequest, Evaluation, EvaluationRequest, InFlightPod, Peer, ProviderError, Rule, Workload,
+    CostRequest, Evaluation, EvaluationRequest, InFlightPod, Peer, PeerCounts, ProviderError, Rule,
+    Workload,
 };
 
-/// Measures one rule, or several.
+/// Measures one rule, or several. A function of the costs is a provider that does not evaluate.
 ///
 /// ```
 /// use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
 ///
-/// /// Prefers nodes with few peers.
+/// /// At most one peer on a node.
 /// struct Spread;
 ///
 /// impl RuleProvider for Spread {
 ///     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+///         let peers = request.peer_counts();
 ///         let mut answer = CostAnswer::with_capacity(request.eligible_nodes.len());
 ///         for node in &request.eligible_nodes {
-///             let peers = request.peers.iter().filter(|peer| peer.node.as_ref() == Some(node));
-///             let count = peers.count();
-///             answer.usable(node, count as i64, format!("{count} peers"));
+///             match peers.on(node) {
+///                 0 => answer.usable(node, 0, "no peers"),
+///                 count => answer.unusable(node, "Taken", format!("{count} peers"), true),
+///             }
 ///         }
 ///         Ok(answer)
 ///     }
-///     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-///         Ok(Evaluation::compliant("spreading is a preference"))
+///     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+///         let mut nodes: Vec<_> = request.target_nodes.values().flatten().collect();
+///         nodes.sort();
+///         match nodes.windows(2).find(|two| two[0] == two[1]) {
+///             Some(two) => Ok(Evaluation::violation(format!("two pods on {}", two[0]))),
+///             None => Ok(Evaluation::compliant("every pod has a node of its own")),
+///         }
 ///     }
 /// }
 /// ```
@@ -99,14 +90,30 @@ pub trait RuleProvider: Send + Sync + 'static {
         request: CostRequest,
     ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send;
 
-    /// Returns whether placed objects comply with the rule.
+    /// Returns whether placed objects comply with the rule. By default they do: for rules that count
+    /// only when a pod is placed.
     ///
     /// # Errors
     /// The caller reports [`Compliance::Error`].
     fn evaluate(
         &self,
-        request: EvaluationRequest,
-    ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send;
+        _request: EvaluationRequest,
+    ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send {
+        async { Ok(Evaluation::compliant("checked only when pods are placed")) }
+    }
+}
+
+impl<F, Answer> RuleProvider for F
+where
+    F: Fn(CostRequest) -> Answer + Send + Sync + 'static,
+    Answer: Future<Output = Result<CostAnswer, ProviderError>> + Send,
+{
+    fn endpoint_cost(
+        &self,
+        request: CostRequest,
+    ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send {
+        self(request)
+    }
 }
 
 /// Hands out countable things, such as devices, as pods are bound: the extender reserves, writes

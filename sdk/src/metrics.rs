@@ -11,13 +11,13 @@ use prometheus_client::{
 };
 use tonic::{Code, Response, Status};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Call {
     rpc: &'static str,
     code: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Rpc {
     rpc: &'static str,
 }
@@ -46,6 +46,12 @@ impl Metrics {
             metrics.seconds.clone(),
         );
         metrics
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.calls.get_or_create(&Default::default());
+        _ = self.seconds.get_or_create(&Default::default());
     }
 
     pub(crate) async fn observed<T: From<A>, A>(

@@ -1,6 +1,6 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use tautline_runtime::http::{self, HttpResponse};
+use tautline_serve::http::{self, HttpResponse};
 
 /// A response on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Pages {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
-    use tautline_runtime::tasks::Tasks;
+    use tautline_serve::tasks::Tasks;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -1,21 +1,13 @@
 //! A provider's server: gRPC with health and reflection, TLS, metrics, and a graceful shutdown.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    net::{Ipv6Addr, SocketAddr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use prometheus_client::registry::Registry;
-use tautline_proto::{
-    FILE_DESCRIPTOR_SET, RULE_PROVIDER_PORT, allocator::allocator_server::AllocatorServer,
-};
-use tautline_runtime::{
+use tautline_proto::{FILE_DESCRIPTOR_SET, allocator::allocator_server::AllocatorServer};
+use tautline_serve::{
     admin::{self, Readiness},
-    http::{Body as AdminBody, Limits, Port, PortMetrics, Protocol},
+    http::{Body as AdminBody, Port, PortMetrics, Protocol},
     limits,
     tasks::{self, Tasks},
     tls::{ServerFiles, ServerTls},
@@ -30,13 +22,13 @@ use tonic::{
         http::{Request, Response},
     },
     server::NamedService,
-    service::{Routes, RoutesBuilder},
+    service::RoutesBuilder,
 };
 use tonic_health::ServingStatus;
 
 use crate::{
-    Allocator, RuleProvider,
-    calls::{Socket, TrackedRoutes},
+    Allocator, Config, RuleProvider,
+    calls::{Socket, TrackedBody, TrackedRoutes},
     metrics::Metrics,
     pages::{AdminPage, Pages},
     service::{AllocatorService, ReadinessGate, RuleService},
@@ -46,63 +38,29 @@ use crate::{
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 /// Deadline of unary calls, so that no unfinished request stays. Streams have none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Prefix of the port's metrics.
+const PREFIX: &str = "ruleprovider_";
 
-/// The configuration of a [`Server`].
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Address of gRPC; port 0 chooses a free one. Default: port 5309 of every address.
-    pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz` and `/metrics`. Default: `None`, not served.
-    pub admin: Option<SocketAddr>,
-    /// TLS files, reloaded within 2 s of a change. Default: `None`, no TLS.
-    pub tls: Option<ServerFiles>,
-    /// Maximum number of connections, 1,024 by default. Beyond it, the address with the most loses
-    /// its idlest one, but none with a call in progress.
-    pub connections: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let listen = SocketAddr::from((Ipv6Addr::UNSPECIFIED, RULE_PROVIDER_PORT));
-        Self {
-            listen,
-            admin: None,
-            tls: None,
-            connections: 1024,
-        }
-    }
-}
-
-impl Config {
-    fn limits(&self) -> Limits {
-        Limits {
-            connections: self.connections,
-            // Many agents may reconnect at once.
-            handshakes: (self.connections / 4).max(128),
-            // HTTP/2 has pings.
-            idle: None,
-            ..Limits::default()
-        }
-    }
+/// Registers the metrics of a server, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    Metrics::register(registry).add_examples();
+    let port_metrics = PortMetrics::default();
+    port_metrics.register_connections(PREFIX, registry);
+    port_metrics.add_examples();
 }
 
 /// Serves `provider` until SIGTERM or Ctrl-C, then finishes calls in progress.
 ///
 /// ```no_run
-/// # use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
-/// # struct Spread;
-/// # impl RuleProvider for Spread {
-/// #     async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
-/// #         Ok(CostAnswer::default())
-/// #     }
-/// #     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-/// #         Ok(Evaluation::compliant(""))
-/// #     }
+/// # use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
+/// # async fn spread(_: CostRequest) -> Result<CostAnswer, ProviderError> {
+/// #     Ok(CostAnswer::default())
 /// # }
 /// #[tokio::main]
 /// async fn main() -> anyhow::Result<()> {
 ///     let admin = Some(([0, 0, 0, 0], 9090).into());
-///     tautline_sdk::serve(Spread, tautline_sdk::Config { admin, ..Default::default() }).await
+///     tautline_sdk::serve(spread, tautline_sdk::Config { admin, ..Default::default() }).await
 /// }
 /// ```
 ///
@@ -110,26 +68,36 @@ impl Config {
 /// An address is in use, or TLS files do not load.
 pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
     limits::raise_open_files();
+    #[cfg(feature = "traces")]
+    let config = with_traces(config)?;
+    #[cfg(feature = "traces")]
+    let traces = config.traces.clone();
     let mut tasks = Tasks::default();
     let server = Server::bind(config).await?;
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
-    tasks.run(tasks::shutdown_signal()).await
+    let result = tasks.run(tasks::shutdown_signal()).await;
+    #[cfg(feature = "traces")]
+    traces.end().await;
+    result
+}
+
+#[cfg(feature = "traces")]
+fn with_traces(config: Config) -> Result<Config> {
+    if config.traces.is_on() {
+        return Ok(config);
+    }
+    let traces = tautline_traces::Traces::start("rule-provider", None)?;
+    Ok(Config { traces, ..config })
 }
 
 /// A server with bound ports: connections wait until it is spawned.
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use tautline_sdk::{Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, Server};
-/// # struct Spread;
-/// # impl RuleProvider for Spread {
-/// #     async fn endpoint_cost(&self, _: CostRequest) -> Result<CostAnswer, ProviderError> {
-/// #         Ok(CostAnswer::default())
-/// #     }
-/// #     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-/// #         Ok(Evaluation::compliant(""))
-/// #     }
+/// # use tautline_sdk::{Config, CostAnswer, CostRequest, ProviderError, Server};
+/// # async fn spread(_: CostRequest) -> Result<CostAnswer, ProviderError> {
+/// #     Ok(CostAnswer::default())
 /// # }
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> anyhow::Result<()> {
@@ -138,7 +106,7 @@ pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
 /// let readiness = server.readiness.clone();
 /// readiness.expect("table");
 /// let mut tasks = tautline_sdk::Tasks::default();
-/// server.spawn(Arc::new(Spread), &mut tasks)?;
+/// server.spawn(Arc::new(spread), &mut tasks)?;
 /// // Calls return UNAVAILABLE until the table is loaded.
 /// readiness.done("table");
 /// tasks.run(async { /* until a signal */ }).await
@@ -270,7 +238,7 @@ impl Server {
             .add_service(reflection);
 
         let port_metrics = PortMetrics::default();
-        port_metrics.register_connections("ruleprovider_", &mut self.registry);
+        port_metrics.register_connections(PREFIX, &mut self.registry);
         let port = Port::new(self.config.limits(), MAX_REQUEST_BYTES, port_metrics);
 
         let readiness = self.readiness.clone();
@@ -314,6 +282,12 @@ impl Server {
             tasks.spawn("tls", tls.watch_files(stop.clone()));
         }
         let closing = CancellationToken::new();
+        let routes = TrackedRoutes(routes.prepare());
+        #[cfg(feature = "traces")]
+        let routes = crate::spans::TracedRoutes {
+            routes,
+            traces: self.config.traces,
+        };
         let served = listen(routes, (self.listener, port), tls, closing.clone());
         tasks.spawn("grpc", async move {
             let close = async {
@@ -334,12 +308,17 @@ impl Server {
     }
 }
 
-async fn listen(
-    routes: Routes,
+async fn listen<R>(
+    routes: R,
     (listener, port): (TcpListener, Port),
     tls: Option<ServerTls>,
     stop: CancellationToken,
-) -> Result<()> {
+) -> Result<()>
+where
+    R: Service<Request<Body>, Response = Response<TrackedBody>, Error = Infallible>,
+    R: Clone + Send + 'static,
+    R::Future: Send + 'static,
+{
     let until = stop.clone().cancelled_owned();
     let (accepted, incoming) = mpsc::channel(64);
     let connection = move |stream| {
@@ -352,11 +331,7 @@ async fn listen(
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20)
         .timeout(CALL_TIMEOUT)
-        .serve_with_incoming_shutdown(
-            TrackedRoutes(routes.prepare()),
-            ReceiverStream::new(incoming),
-            until,
-        );
+        .serve_with_incoming_shutdown(routes, ReceiverStream::new(incoming), until);
     let ((), served) = tokio::join!(accepting, serving);
     Ok(served?)
 }

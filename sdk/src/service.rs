@@ -11,7 +11,7 @@ use tautline_proto::{
     allocator::{self, allocator_server},
     ruleprovider::{self as wire, rule_provider_server::SERVICE_NAME},
 };
-use tautline_runtime::admin::Readiness;
+use tautline_serve::admin::Readiness;
 use tonic::{
     Request, Response, Status,
     body::Body,
@@ -56,7 +56,13 @@ impl ReadinessGate {
                 ))),
             }
         };
-        self.metrics.observed(rpc, answer).await
+        let answered = self.metrics.observed(rpc, answer).await;
+        #[cfg(feature = "traces")]
+        if let Err(status) = &answered {
+            let why = || format!("{:?}: {}", status.code(), status.message());
+            tautline_traces::Span::current().fail(why);
+        }
+        answered
     }
 }
 

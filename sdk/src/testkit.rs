@@ -41,7 +41,7 @@ use tautline_proto::{
         rule_provider_client::RuleProviderClient,
     },
 };
-use tautline_runtime::tasks::Tasks;
+use tautline_serve::tasks::Tasks;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, transport::Channel};

@@ -1,12 +1,12 @@
 //! Requests and answers of a rule provider.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     time::{Duration, Instant},
 };
 
-use tautline_core::{Compliance, Reference, duration, quantity};
 use tautline_proto::ruleprovider as wire;
+use tautline_types::{Compliance, Reference, duration, quantity};
 use tonic::Status;
 
 /// A rule, with the texts of the policy's author.
@@ -119,6 +119,32 @@ pub struct CostRequest {
     pub in_flight: Vec<InFlightPod>,
     /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
+}
+
+impl CostRequest {
+    /// Counts the peers of each node.
+    pub fn peer_counts(&self) -> PeerCounts<'_> {
+        let mut counts = HashMap::new();
+        for node in self.peers.iter().filter_map(|peer| peer.node.as_deref()) {
+            *counts.entry(node).or_default() += 1;
+        }
+        if self.peers.is_empty() {
+            counts.extend(self.peer_nodes.iter().map(|node| (node.as_str(), 1)));
+        }
+        PeerCounts(counts)
+    }
+}
+
+/// The number of peers on each node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounts<'a>(HashMap<&'a str, i64>);
+
+impl PeerCounts<'_> {
+    /// The number of peers on `node`; at most 1 from callers that send
+    /// [`peer_nodes`](CostRequest::peer_nodes) only.
+    pub fn on(&self, node: &str) -> i64 {
+        self.0.get(node).copied().unwrap_or(0)
+    }
 }
 
 /// The request for the compliance of placed objects.
@@ -286,5 +312,34 @@ impl From<wire::EndpointCostRequest> for CostRequest {
             in_flight: request.in_flight.into_iter().map(in_flight).collect(),
             deadline: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peer_counts_falls_back_to_peer_nodes() {
+        let peer = |node: Option<&str>| Peer {
+            node: node.map(str::to_owned),
+            ..Peer::default()
+        };
+        let mut request = CostRequest {
+            peer_nodes: vec!["a".into(), "b".into()],
+            ..CostRequest::default()
+        };
+        let costs = |request: &CostRequest| {
+            let peers = request.peer_counts();
+            ["a", "b", "c"].map(|node| peers.on(node))
+        };
+        assert_eq!(costs(&request), [1, 1, 0]);
+        request.peers = vec![
+            peer(Some("a")),
+            peer(Some("a")),
+            peer(Some("b")),
+            peer(None),
+        ];
+        assert_eq!(costs(&request), [2, 1, 0]);
     }
 }

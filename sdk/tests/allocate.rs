@@ -16,13 +16,13 @@ use tautline_proto::{
         EndpointCostRequest, EvaluateRequest, rule_provider_client::RuleProviderClient,
     },
 };
-use tautline_runtime::tasks::Tasks;
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
     ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider, Server,
     reservations::{Key, Reservations},
     testkit,
 };
+use tautline_serve::tasks::Tasks;
 use tonic::{Code, Status, transport::Channel};
 
 struct Costs;

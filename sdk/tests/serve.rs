@@ -56,6 +56,33 @@ fn limited(limit: &str) -> EndpointCostRequest {
     }
 }
 
+/// The provider of the README.
+async fn spread(request: CostRequest) -> Result<CostAnswer, ProviderError> {
+    let peers = request.peer_counts();
+    let nodes = request.eligible_nodes.iter();
+    Ok(nodes.map(|node| (node, peers.on(node))).collect())
+}
+
+#[tokio::test]
+async fn function_of_costs_conforms() {
+    let running = testkit::start(spread).await.unwrap();
+    let long = Duration::from_secs(30);
+    let config = tautline_conformance::Config {
+        // For busy machines.
+        deadline: long,
+        evaluate_deadline: long,
+        patience: long,
+        start_within: long,
+        timeout: 10 * long,
+        ..tautline_conformance::Config::new(running.address.to_string(), "spread")
+    };
+    let report = tautline_conformance::run(config).await.unwrap();
+    assert_eq!(report.failed(), 0, "{}", report.tap());
+    let passed = report.cases.len() - report.skipped();
+    assert!(passed > 10, "{}", report.tap());
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn questions_and_errors() {
     let running = testkit::start(Sample).await.unwrap();

@@ -4,11 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
@@ -180,45 +180,56 @@ func TestCRDsStay(t *testing.T) {
 	}
 }
 
-// The documents name each metric of the alerts.
-func TestAlertsNameRealMetrics(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+// Components without a Service are scraped, too: the PodMonitor selects their pods.
+func TestPodMonitorSelectsAllPods(t *testing.T) {
+	all, _ := render(t, Release{}, everything)
+	monitor := all["PodMonitor/tautline-system/tautline"]
+	if monitor == nil {
+		t.Fatal("no PodMonitor")
 	}
-	var docs strings.Builder
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	labels, _, _ := unstructured.NestedStringMap(monitor.Object, "spec", "selector", "matchLabels")
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "podMetricsEndpoints")
+	if len(labels) == 0 || len(endpoints) != 1 || endpoints[0].(map[string]any)["honorLabels"] != true {
+		t.Fatalf("%v, %v", labels, endpoints)
+	}
+	port := endpoints[0].(map[string]any)["port"]
+	pods := 0
+	for key, object := range all {
+		template, is, _ := unstructured.NestedMap(object.Object, "spec", "template")
+		if !is {
+			continue
 		}
-		docs.Write(text)
-	}
-	metrics := regexp.MustCompile(`tautline_[a-z_]+`).FindAllString(chartFile(t, "files/alerts.yaml"), -1)
-	if len(metrics) < 10 {
-		t.Errorf("only %v", metrics)
-	}
-	for _, metric := range metrics {
-		if !strings.Contains(docs.String(), "`"+metric) {
-			t.Errorf("no document has %s", metric)
+		pods++
+		has, _, _ := unstructured.NestedStringMap(template, "metadata", "labels")
+		for label, value := range labels {
+			if has[label] != value {
+				t.Errorf("%s: the pods have no label %s=%s", key, label, value)
+			}
+		}
+		ports := 0
+		containers, _, _ := unstructured.NestedSlice(template, "spec", "containers")
+		for _, container := range containers {
+			named, _, _ := unstructured.NestedSlice(container.(map[string]any), "ports")
+			for _, of := range named {
+				if of.(map[string]any)["name"] == port {
+					ports++
+				}
+			}
+		}
+		if ports != 1 {
+			t.Errorf("%s: %d ports are named %s", key, ports, port)
 		}
 	}
-}
-
-func chartFile(t *testing.T, name string) string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(Dir, name))
-	if err != nil {
-		t.Fatal(err)
+	if pods < 8 {
+		t.Errorf("only %d workloads", pods)
 	}
-	return string(text)
 }
 
 const gpu = "gpu: {enabled: true, limits: mps}\n"
 
 const everything = `
 extender: {bind: true, tls: {requireClientCert: true}}
-controller: {advertiseGate: true}
+controller: {advertiseGate: true, openReports: true}
 webhooks: {gpuSlices: true, mutationPolicies: true, modelRegistry: true, adminPort: 9091}
 providers: {scripted: {enabled: true, rules: [cost]}}
 providerUnavailable: reject

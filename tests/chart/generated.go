@@ -14,12 +14,15 @@ const (
 
 // copies are folders of the chart that are copied from others of deploy.
 var copies = map[string]string{
-	"crds/*.yaml":       "files/crds",
-	"webhooks/*.yaml":   "files/webhooks",
-	"dashboards/*.json": "files/dashboards",
+	"crds/*.yaml":     "files/crds",
+	"webhooks/*.yaml": "files/webhooks",
 }
 
-// Generated returns the generated files of the chart in dir, by path.
+// generatedOnly matches paths, relative to the chart, of which all are generated.
+var generatedOnly = []string{"files/*.*", "files/*/*", "../alerts/*.rules.yaml", "../dashboards/*.json"}
+
+// Generated returns the generated files of the chart in dir, and those that are made of the same sources, by path
+// relative to dir.
 func Generated(dir string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for pattern, folder := range copies {
@@ -47,15 +50,26 @@ func Generated(dir string) (map[string][]byte, error) {
 		return nil, fmt.Errorf("values.yaml: %w", err)
 	}
 	files["values.schema.json"] = schema
-	readme, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
+	if err := generateAlerts(dir, files); err != nil {
 		return nil, err
 	}
-	before, rest, start := strings.Cut(string(readme), tableStart)
-	_, after, end := strings.Cut(rest, tableEnd)
-	if !start || !end {
-		return nil, fmt.Errorf("README.md has no place for the table of values, between %q and %q", tableStart, tableEnd)
+	if err := generateDashboards(dir, files); err != nil {
+		return nil, err
 	}
-	files["README.md"] = []byte(before + tableStart + table + tableEnd + after)
-	return files, nil
+	return files, replace(dir, "README.md", tableStart, tableEnd, table, files)
+}
+
+// replace adds the file name with its text between the markers replaced.
+func replace(dir, name, start, end, text string, files map[string][]byte) error {
+	content, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	before, rest, begins := strings.Cut(string(content), start)
+	_, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		return fmt.Errorf("%s has no place for its table, between %q and %q", name, start, end)
+	}
+	files[name] = []byte(before + start + text + end + after)
+	return nil
 }

@@ -40,6 +40,12 @@ const (
 	args      = container + ".args"
 )
 
+// tracing expects a variable of all components with spans.
+func tracing(name, text string) want {
+	components := "tautline-scheduler tautline-controller tautline-gpu-slice tautline-latency"
+	return each("Deployment", components, container+`.env[?(@.name=="`+name+`")].value`, text)
+}
+
 // A case for each value: what it changes. `value` may name several, with spaces.
 var cases = []struct {
 	value, values string
@@ -103,6 +109,10 @@ var cases = []struct {
 	{"controller.advertiseGate", "controller: {advertiseGate: true}", want{
 		"Deployment/tautline-controller " + args: `["controller","--advertise-gate"]`,
 		"ClusterRole/tautline-controller-gate":   "tautline-controller-gate",
+	}},
+	{"controller.openReports", "controller: {openReports: true}", want{
+		"Deployment/tautline-controller " + args:       `["controller","--open-reports"]`,
+		"ClusterRole/tautline-controller-open-reports": "tautline-controller-open-reports",
 	}},
 	{"controller.extraArgs controller.affinity controller.resources",
 		"controller: {extraArgs: [--dry-run], affinity: {nodeAffinity: {}}, resources: {limits: {memory: 2Gi}}}", want{
@@ -331,6 +341,8 @@ var cases = []struct {
 			"PrometheusRule/tautline .metadata.labels.release": "p",
 			"PrometheusRule/tautline .spec.groups[*].name":     "tautline",
 		}},
+	{"tracing.endpoint tracing.samplingRatio", "tracing: {endpoint: 'http://c:4317', samplingRatio: 0.25}", tracing(
+		"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317").and(tracing("OTEL_TRACES_SAMPLER_ARG", "0.25"))},
 	{"dashboards.enabled dashboards.labels", "dashboards: {enabled: true, labels: {dash: 'yes'}}", want{
 		"ConfigMap/tautline-dashboards .metadata.labels.dash":              "yes",
 		"ConfigMap/tautline-dashboards .metadata.labels.grafana_dashboard": "1",

@@ -1,11 +1,12 @@
 //! Providers in other languages, and peers with Turnbuckle's contract only.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Seek, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -41,10 +42,15 @@ impl Peer {
     }
 }
 
-/// Builds a Go program of the repository into target/go.
-fn go(folder: &str) -> PathBuf {
+/// Builds a Go program of the repository into target/go, once: several tests run it.
+fn go(folder: &'static str) -> PathBuf {
+    static BUILT: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+    let mut built = BUILT.lock().unwrap();
     let out = root().join("target/go").join(folder.replace('/', "-"));
-    let built = Command::new("go")
+    if built.contains(folder) {
+        return out;
+    }
+    let status = Command::new("go")
         .args(["build", "-o"])
         .arg(&out)
         .arg(".")
@@ -52,7 +58,8 @@ fn go(folder: &str) -> PathBuf {
         .env("CGO_ENABLED", "0")
         .status()
         .expect("Go is needed for this test");
-    assert!(built.success(), "go build of {folder} failed");
+    assert!(status.success(), "go build of {folder} failed");
+    built.insert(folder);
     out
 }
 
@@ -196,9 +203,48 @@ async fn extender_works_with_providers_in_other_languages() {
     }
 }
 
-/// A Python environment with the example's dependencies, and the example, copied to another
-/// folder as its users do; `None` without Python.
+#[tokio::test]
+async fn providers_in_other_languages_keep_the_contract() {
+    let mut providers = vec![
+        ("old", command(&go("tests/turnbuckle-peer"), &["serve"])),
+        (
+            "spread",
+            command(&go("examples/provider-go"), &["-listen", "127.0.0.1:0"]),
+        ),
+    ];
+    if let Some((program, script)) = python() {
+        let mut python = Command::new(program);
+        python.arg(script).args(["--listen", "127.0.0.1:0"]);
+        providers.push(("spread", python));
+    }
+    for (rule, mut provider) in providers {
+        // The old one prints every request, of 10,000 nodes too.
+        provider.stderr(Stdio::null());
+        let (_peer, port) = Peer::start(provider);
+        // A busy machine is no fault of theirs.
+        let minute = Duration::from_secs(60);
+        let report = tautline_conformance::run(tautline_conformance::Config {
+            nodes: NODES.iter().map(|node| (*node).to_owned()).collect(),
+            deadline: minute,
+            evaluate_deadline: minute,
+            patience: minute,
+            start_within: minute,
+            timeout: 5 * minute,
+            ..tautline_conformance::Config::new(format!("127.0.0.1:{port}"), rule)
+        });
+        let report = report.await.unwrap();
+        assert_eq!(report.failed(), 0, "{}", report.tap());
+    }
+}
+
+/// A Python environment with the SDK, and the example, copied to another folder as its users do;
+/// `None` without Python.
 fn python() -> Option<(PathBuf, PathBuf)> {
+    static PYTHON: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
+    PYTHON.get_or_init(prepare_python).clone()
+}
+
+fn prepare_python() -> Option<(PathBuf, PathBuf)> {
     let folder = root().join("examples/provider-python");
     let venv = root().join("target/python-provider");
     let program = venv.join("bin/python");
@@ -207,7 +253,7 @@ fn python() -> Option<(PathBuf, PathBuf)> {
         println!("skipped: the Python provider, as there is no python3");
         return None;
     }
-    if !ready(command(&program, &["-c", "import grpc_tools"]).stderr(Stdio::null())) {
+    if !ready(command(&program, &["-c", "import tautline_sdk"]).stderr(Stdio::null())) {
         assert!(
             ready(Command::new("python3").args(["-m", "venv"]).arg(&venv)),
             "no venv"

@@ -10,6 +10,7 @@ mod components;
 pub mod control_plane;
 pub mod devices;
 pub mod loopback;
+pub mod metrics_reference;
 pub mod objects;
 pub mod oracle;
 pub mod process;

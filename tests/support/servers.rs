@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     PATIENCE,
     control_plane::ControlPlane,
-    eventually,
+    eventually, metrics_reference,
     process::{Process, free_port},
 };
 
@@ -255,9 +255,14 @@ impl Server {
         .await;
     }
 
-    /// The value of a metric whose line begins with `name`, summed over labels.
+    /// The value of a metric whose line begins with `name`, summed over labels. The reference must have all metrics.
     pub async fn metric(&self, name: &str) -> f64 {
         let (_, text) = self.admin("/metrics").await.unwrap_or_default();
+        let undocumented = metrics_reference::undocumented(&text);
+        assert!(
+            undocumented.is_empty(),
+            "not in docs/reference/metrics.md: {undocumented:#?}"
+        );
         let lines = text.lines().filter(|l| l.starts_with(name));
         lines
             .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())

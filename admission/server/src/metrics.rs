@@ -12,25 +12,25 @@ use prometheus_client::{
 
 use crate::response::Response;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Request {
-    job: &'static str,
+    handler: &'static str,
     status: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Review {
-    job: &'static str,
+    handler: &'static str,
     outcome: &'static str,
     code: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HandlerLabel {
-    job: &'static str,
+    handler: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Result {
     result: &'static str,
 }
@@ -75,16 +75,26 @@ impl Metrics {
         m
     }
 
-    pub(crate) fn request(&self, job: &'static str, status: u16, took: Duration) {
-        self.requests.get_or_create(&Request { job, status }).inc();
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.requests.get_or_create(&Default::default());
+        _ = self.seconds.get_or_create(&Default::default());
+        _ = self.reviews.get_or_create(&Default::default());
+        _ = self.writes.get_or_create(&Default::default());
+    }
+
+    pub(crate) fn request(&self, handler: &'static str, status: u16, took: Duration) {
+        self.requests
+            .get_or_create(&Request { handler, status })
+            .inc();
         self.seconds
-            .get_or_create(&HandlerLabel { job })
+            .get_or_create(&HandlerLabel { handler })
             .observe(took.as_secs_f64());
     }
 
-    pub(crate) fn review(&self, job: &'static str, response: &Response) {
+    pub(crate) fn review(&self, handler: &'static str, response: &Response) {
         let label = Review {
-            job,
+            handler,
             outcome: response.kind.as_str(),
             code: response.code,
         };

@@ -1,14 +1,16 @@
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
-use kube::{ResourceExt, core::Selector};
-use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use tautline_api::{
+    ConstraintPolicy, ConstraintPolicyOffer,
+    display::{Enforcement, EventSummary, selector},
+};
 
 use super::conditions;
 use crate::{
     age,
     bindings::Counts,
-    events::{self, EventSummary},
+    events,
     table::{field, section},
-    tables::Enforcement,
 };
 
 pub(super) struct OfferDescription {
@@ -83,17 +85,6 @@ impl OfferDescription {
             }));
         }
         rows
-    }
-}
-
-fn selector(selector: Option<&LabelSelector>) -> String {
-    let Some(selector) = selector else {
-        return "none, so nothing is selected".into();
-    };
-    match Selector::try_from(selector.clone()) {
-        Ok(parsed) if parsed.selects_all() => "everything".into(),
-        Ok(parsed) => parsed.to_string(),
-        Err(error) => format!("not valid: {error}"),
     }
 }
 

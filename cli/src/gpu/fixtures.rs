@@ -4,7 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
-use tautline_gpu_slice::{Config, Inspection};
+use tautline_gpu_slice::{
+    Config, Inspection,
+    report::{UseAnswer, Uses},
+};
 use tautline_runtime::manifest_files;
 
 pub(crate) fn example() -> Arc<Snapshot> {
@@ -72,8 +75,7 @@ status: {allocatable: {tautline.io/gpu-milli: "3000"}}
     of(&text)
 }
 
-/// What is used of [`agents`], as the provider reports it.
-pub(crate) const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
+const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
   {"card": "GPU-a", "memoryBytes": 18253611008, "busyMilli": 370},
   {"card": "GPU-b", "memoryBytes": 536870912, "busyMilli": 0}],
  "containers": [
@@ -85,3 +87,13 @@ pub(crate) const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "car
    "memoryBytes": 1073741824, "smMilli": 6},
   {"namespace": "", "pod": "", "container": "Xorg", "card": "GPU-b",
    "memoryBytes": 536870912, "smMilli": 0}]}]}"#;
+
+/// What is used of [`agents`], as the provider reports it.
+pub(crate) fn uses() -> Uses {
+    let answer = UseAnswer {
+        from: "test",
+        status: 200,
+        body: USES.as_bytes(),
+    };
+    Uses::merge([answer]).unwrap()
+}

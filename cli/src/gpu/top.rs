@@ -1,13 +1,14 @@
-mod report;
 mod text;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::ValueEnum;
-use tautline_gpu_slice::{Config, Inspection};
+use tautline_gpu_slice::{
+    Config, Inspection,
+    report::{Order, Top, has_gpus},
+};
 
-use self::report::{Top, has_gpus};
 use super::{bar::TerminalStyle, source::SourceArgs, uses::UseArgs};
 use crate::{
     EXIT_NO,
@@ -42,6 +43,16 @@ enum Sort {
     Fragmented,
 }
 
+impl From<Sort> for Order {
+    fn from(sort: Sort) -> Self {
+        match sort {
+            Sort::Name => Self::Name,
+            Sort::Idle => Self::Idle,
+            Sort::Fragmented => Self::Fragmented,
+        }
+    }
+}
+
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(None).await?;
     let inspection = Inspection::new(source.snapshot, Config::default());
@@ -52,7 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_NO));
     }
     let uses = args.uses.read(&args.source, &inspection).await;
-    let top = Top::new(&inspection, &uses, args.node.as_deref(), args.sort);
+    let top = Top::new(&inspection, &uses, args.node.as_deref(), args.sort.into());
     if top.nodes.is_empty() {
         match &args.node {
             Some(node) => note!("node {node} has no GPUs"),
@@ -63,7 +74,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         }
     }
     output::print(args.output, &top, |top| {
-        top.text(TerminalStyle::of_stdout(), screen::columns())
+        text::text(top, TerminalStyle::of_stdout(), screen::columns())
     })?;
     Ok(ExitCode::SUCCESS)
 }

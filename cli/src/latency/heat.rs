@@ -5,13 +5,14 @@ pub(super) mod fixtures;
 
 use std::{fmt::Write, io::IsTerminal};
 
-use tautline_latency::report::{Basis, By, Cell, EffectiveRtt, MatrixReport};
-use unicode_width::UnicodeWidthStr;
-
-use super::{
+use tautline_latency::report::{
+    Basis, By, Cell, MatrixReport,
     scale::{Rgb, Scale},
     units::short,
+    words::marked_figure,
 };
+use unicode_width::UnicodeWidthStr;
+
 use crate::{
     gpu::bar::TerminalStyle,
     table::{cut, plain},
@@ -87,22 +88,6 @@ impl Canvas {
     fn glyph(self, scale: Scale, micros: u64) -> char {
         let ramp = self.ramp();
         ramp[scale.level(micros, ramp.len())]
-    }
-}
-
-pub(super) fn marked_figure(effective: EffectiveRtt) -> String {
-    let mark = match effective.basis {
-        Basis::Same => return String::new(),
-        Basis::Unreachable => return "x".to_owned(),
-        Basis::Nothing => return "-".to_owned(),
-        Basis::Measured => "",
-        Basis::Configured => "=",
-        Basis::Estimated => "~",
-        Basis::Old => "?",
-    };
-    match effective.rtt_micros {
-        Some(micros) => format!("{mark}{}", short(micros)),
-        None => "-".to_owned(),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use tautline_latency::report::{Basis, By, Cell, MatrixReport};
-use tautline_svg::escaped;
-
-use super::{
-    heat::marked_figure,
+use tautline_latency::report::{
+    Basis, By, MatrixReport,
     scale::{Rgb, Scale},
     units::short,
+    words::{self, marked_figure},
 };
+use tautline_svg::escaped;
+
 use crate::table::cut;
 
 /// All in pixels.
@@ -83,14 +83,14 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                 Some((micros, scale)) => {
                     let colour = Rgb::at(scale.place(micros));
                     (
-                        hex(colour),
+                        colour.hex(),
                         if colour.is_bright() { "#000" } else { "#fff" },
                     )
                 }
                 None if cell.effective.basis == Basis::Unreachable => ("#fff".to_owned(), "#000"),
                 None => ("#eee".to_owned(), "#555"),
             };
-            let tip = escaped(&tooltip(report, i, j, cell));
+            let tip = escaped(&words::cell(report, i, j, cell));
             _ = writeln!(
                 out,
                 "<g><title>{tip}</title><rect x=\"{x}\" y=\"{y}\" width=\"{wide}\" \
@@ -117,7 +117,7 @@ fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
     if let Some(scale) = scale {
         for i in 0..LEGEND_WIDTH / 4 {
             let place = i as f64 / (LEGEND_WIDTH / 4 - 1) as f64;
-            let (x, fill) = (EDGE + i * 4, hex(Rgb::at(place)));
+            let (x, fill) = (EDGE + i * 4, Rgb::at(place).hex());
             _ = writeln!(
                 out,
                 "<rect x=\"{x}\" y=\"{y}\" width=\"4\" height=\"10\" fill=\"{fill}\"/>"
@@ -143,43 +143,6 @@ fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
         let y = y + line * 14;
         _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\">{text}</text>");
     }
-}
-
-fn tooltip(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> String {
-    let name = |i: usize| report.names.get(i).map_or("", String::as_str);
-    let mut text = format!("{} to {}: ", name(row), name(column));
-    let basis = match cell.effective.basis {
-        Basis::Same => "the same node",
-        Basis::Measured => "measured",
-        Basis::Configured => "configured",
-        Basis::Estimated => "estimated",
-        Basis::Old => "measured, not recently",
-        Basis::Unreachable => "unreachable",
-        Basis::Nothing => "nothing known",
-    };
-    let figure = cell
-        .effective
-        .rtt_micros
-        .filter(|_| cell.effective.basis != Basis::Same);
-    match figure {
-        Some(micros) => _ = write!(text, "{} {basis}", short(micros)),
-        None => text += basis,
-    }
-    if let Some((low, high)) = cell.p10_micros.zip(cell.p90_micros) {
-        _ = write!(text, ", p10 {}, p90 {}", short(low), short(high));
-    }
-    match (report.by, cell.measured_pairs, cell.unreachable_pairs) {
-        (By::Zone, measured, 0) => _ = write!(text, ", {measured} pairs measured"),
-        (By::Zone, measured, lost) => {
-            _ = write!(text, ", {measured} pairs measured, {lost} unreachable");
-        }
-        (By::Node, ..) => {}
-    }
-    text
-}
-
-fn hex(Rgb([r, g, b]): Rgb) -> String {
-    format!("#{r:02x}{g:02x}{b:02x}")
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tautline_latency::report::{Basis, TopPair, TopReport};
-
-use super::{
-    heat::marked_figure,
-    source::SourceArgs,
+use tautline_latency::report::{
+    Basis, TopPair, TopReport,
     units::{age, percent, short},
+    words::marked_figure,
 };
+
+use super::source::SourceArgs;
 use crate::{
     output::{self, Output},
     table::{cut, table},

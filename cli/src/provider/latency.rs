@@ -58,6 +58,7 @@ fn targets(text: &str) -> Result<usize, String> {
 pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
     let args = *args;
     let common = args.common;
+    let traces = common.traces.start("tautline-latency")?;
     let config = Config {
         agent_certificates: common.tls.asks_clients(),
         server: tautline_sdk::Config {
@@ -65,6 +66,7 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
             admin: Some(common.admin),
             tls: common.tls.files(),
             connections: CONNECTIONS,
+            traces: traces.clone(),
         },
         trusted: args.trust.trusted(),
         table: args.table,
@@ -84,7 +86,9 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
         allow_transfers: args.allow_transfers,
     };
     let cluster = common.cluster.with_retries().await?;
-    tautline_latency::run(&cluster, config).await
+    let ended = tautline_latency::run(&cluster, config).await;
+    traces.end().await;
+    ended
 }
 
 #[cfg(test)]

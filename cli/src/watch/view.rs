@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     age,
-    bindings::{Counts, FilterArgs, compliance, compliance_name, sort_key},
+    bindings::{Counts, FilterArgs, sort_key},
     scope::Scope,
     table::{cut, plain},
     tables,
@@ -143,8 +143,8 @@ impl BindingsView {
         let change = Change {
             time,
             key: key.clone(),
-            old: old.map(|b| compliance(b)),
-            new: new.map(|b| compliance(b)),
+            old: old.map(|b| b.compliance()),
+            new: new.map(|b| b.compliance()),
             reason: reason.map(|s| plain(&s.first_reason)).unwrap_or_default(),
         };
         (fits && change.old != change.new).then_some(change)
@@ -214,8 +214,8 @@ impl fmt::Display for Change {
         let line = format!(
             "{} {namespace}/{object} {} -> {} {}",
             age::second(self.time),
-            self.old.map_or("new", compliance_name),
-            self.new.map_or("gone", compliance_name),
+            self.old.map_or("new", Compliance::name),
+            self.new.map_or("gone", Compliance::name),
             self.reason
         );
         f.write_str(line.trim_end())

@@ -54,6 +54,12 @@ pub(super) async fn create(
     client: Client,
     new: &NewBinding,
 ) -> Result<ConstraintPolicyBinding, WriteError> {
+    let api = Api::namespaced(client, &new.offer.namespace);
+    within(api.create(&PostParams::default(), &object(new))).await
+}
+
+/// The binding without a status.
+pub(crate) fn object(new: &NewBinding) -> ConstraintPolicyBinding {
     let offer = &new.offer;
     let reference = |r: &Reference| ObjectReference {
         cluster: r.cluster.clone(),
@@ -62,7 +68,7 @@ pub(super) async fn create(
         kind: r.kind.clone(),
         name: r.name.clone(),
     };
-    let binding = ConstraintPolicyBinding {
+    ConstraintPolicyBinding {
         metadata: ObjectMeta {
             name: Some(new.name.clone()),
             namespace: Some(offer.namespace.to_string()),
@@ -86,9 +92,7 @@ pub(super) async fn create(
                 .collect(),
         },
         status: None,
-    };
-    let api = Api::namespaced(client, &offer.namespace);
-    within(api.create(&PostParams::default(), &binding)).await
+    }
 }
 
 pub(super) async fn get_binding(

@@ -10,6 +10,7 @@ use std::{
 use futures::FutureExt;
 use tautline_core::{index::Kind, model::TargetKind};
 use tautline_runtime::{cluster_store::Versions, events::EventNote, lease::Term};
+use tautline_traces::{Caller, KeyValue};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
@@ -273,10 +274,22 @@ impl Executor {
 
 async fn run_evaluation(context: Arc<Context>, action: Evaluate) -> EvaluationResult {
     let (spec, question) = (&action.spec, &action.question);
-    let evaluation = evaluate(&context, &action.snapshot, spec, question);
-    let evaluation = AssertUnwindSafe(evaluation).catch_unwind().await;
-    if evaluation.is_err() {
-        tracing::error!(binding = %spec.key(), "an evaluation panicked");
+    let evaluation = evaluate(context.evaluator(), &action.snapshot, spec, question);
+    let span = context.config.traces.span("evaluate", &Caller::default());
+    let evaluation = AssertUnwindSafe(span.scope(evaluation))
+        .catch_unwind()
+        .await;
+    match &evaluation {
+        Ok(evaluation) => span.record(|| {
+            [
+                KeyValue::new("k8s.namespace.name", spec.namespace.to_string()),
+                KeyValue::new("tautline.binding", spec.name.to_string()),
+                KeyValue::new("tautline.offer", spec.offer.to_string()),
+                KeyValue::new("tautline.compliance", evaluation.compliance.as_str()),
+                KeyValue::new("tautline.reason", evaluation.first_reason.clone()),
+            ]
+        }),
+        Err(_) => tracing::error!(binding = %spec.key(), "an evaluation panicked"),
     }
     EvaluationResult {
         key: spec.key(),

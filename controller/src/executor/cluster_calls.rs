@@ -185,7 +185,7 @@ impl Calls for ClusterCalls {
             return Compliance::Pending;
         };
         let question = Question::new(&snapshot, self.context.trusted(), &entry.offer);
-        let evaluation = evaluate(&self.context, &snapshot, binding, &question).await;
+        let evaluation = evaluate(self.context.evaluator(), &snapshot, binding, &question).await;
         evaluation.compliance
     }
 

@@ -11,6 +11,7 @@ use tautline_runtime::{
 };
 use tokio::sync::Notify;
 
+use super::evaluate::Evaluator;
 use crate::{config::Config, decisions::Decisions, metrics::Metrics, violations::Inbox};
 
 pub(crate) struct Context {
@@ -29,6 +30,13 @@ pub(crate) struct Context {
 impl Context {
     pub(crate) fn trusted(&self) -> &TrustedNamespaces {
         &self.provider_client.config().trusted
+    }
+
+    pub(crate) fn evaluator(&self) -> Evaluator<'_> {
+        Evaluator {
+            providers: &self.provider_client,
+            metrics: &self.metrics,
+        }
     }
 }
 

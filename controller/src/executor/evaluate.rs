@@ -14,17 +14,25 @@ use tautline_core::{
     reference::Reference,
 };
 use tautline_proto::ruleprovider as wire;
+use tautline_provider_client::ProviderClient;
 
-use super::context::Context;
 use crate::{
     binding_spec::BindingSpec,
     evaluation::{Evaluation, missing_policy, policy_detail, rule_detail},
+    metrics::Metrics,
     question::Question,
 };
 
+/// Calls providers, and counts the calls.
+#[derive(Clone, Copy)]
+pub(crate) struct Evaluator<'a> {
+    pub providers: &'a ProviderClient,
+    pub metrics: &'a Metrics,
+}
+
 /// Calls all providers at once; each call has its deadline.
-pub(super) async fn evaluate(
-    context: &Context,
+pub(crate) async fn evaluate(
+    evaluator: Evaluator<'_>,
     snapshot: &Snapshot,
     binding: &BindingSpec,
     question: &Question,
@@ -34,7 +42,7 @@ pub(super) async fn evaluate(
             return missing_policy(&binding.namespace, &policy.policy);
         };
         let rules = rules.iter().map(async |(rule, service)| {
-            evaluate_rule(context, snapshot, binding, rule, service.as_ref()).await
+            evaluate_rule(evaluator, snapshot, binding, rule, service.as_ref()).await
         });
         policy_detail(&policy.policy, join_all(rules).await)
     });
@@ -42,13 +50,13 @@ pub(super) async fn evaluate(
 }
 
 async fn evaluate_rule(
-    context: &Context,
+    evaluator: Evaluator<'_>,
     snapshot: &Snapshot,
     binding: &BindingSpec,
     rule: &Rule,
     service: Option<&Arc<Service>>,
 ) -> RuleDetail {
-    let (providers, metrics) = (&context.provider_client, &context.metrics);
+    let Evaluator { providers, metrics } = evaluator;
     let Some(service) = service else {
         metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
         let why = providers.missing_provider_message(snapshot, &rule.name, &binding.namespace);

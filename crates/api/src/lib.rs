@@ -5,6 +5,7 @@
 pub mod constraint;
 pub mod convert;
 pub mod crds;
+pub mod display;
 pub mod manifest;
 pub mod mutation;
 pub mod scripted;

@@ -4,11 +4,14 @@ mod fields;
 mod kinds;
 mod path;
 mod references;
+mod workload;
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Pod, Service},
+    apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
+    batch::v1::{CronJob, Job},
+    core::v1::{ConfigMap, Node, Pod, ReplicationController, Service},
     discovery::v1::EndpointSlice,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -19,6 +22,7 @@ use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider}
 
 pub use path::{FieldPath, LineIndex};
 pub use references::check_references;
+pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
 
 /// One object of a manifest file.
 #[derive(Clone, Debug)]
@@ -33,28 +37,10 @@ pub enum Item {
     Offer(Box<ConstraintPolicyOffer>),
     CostProvider(Box<CostProvider>),
     RuleProvider(Box<RuleProvider>),
-    /// A Deployment or another controller of pods, for which planning creates no pods.
+    /// A Deployment or another controller of pods; [`add_template_pods`] adds its pods.
     Workload(Box<Workload>),
     /// A kind without effect on planning, as `Kind/name`.
     Other(String),
-}
-
-/// A controller of pods.
-#[derive(Clone, Debug)]
-pub struct Workload {
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-    /// Not if it is scaled to 0, suspended, complete, or owned by another workload.
-    has_pods: bool,
-    pod_labels: BTreeMap<String, String>,
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespace = self.namespace.as_deref().unwrap_or_default();
-        f.write_str(&object_name(&self.kind, namespace, &self.name))
-    }
 }
 
 /// The location of an object in its text.
@@ -245,7 +231,10 @@ fn item_of(
     Ok(match (version.as_str(), kind.as_str()) {
         ("v1", "Pod") => {
             let pod = decoder.decode()?;
-            decoder.find(fields::pod_quantities(&pod));
+            decoder.find(fields::pod_quantities(
+                &FieldPath::from_keys(["spec"]),
+                &pod,
+            ));
             Item::Pod(pod)
         }
         ("v1", "Node") => {
@@ -260,11 +249,13 @@ fn item_of(
         (API_VERSION, "ConstraintPolicyOffer") => Item::Offer(decoder.decode()?),
         ("constraint.ciena.com/v1", "CostProvider") => Item::CostProvider(decoder.decode()?),
         ("constraint.ciena.com/v1", "RuleProvider") => Item::RuleProvider(decoder.decode()?),
-        ("apps/v1", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
-        | ("batch/v1", "Job" | "CronJob")
-        | ("v1", "ReplicationController") => {
-            Item::Workload(Box::new(workload(&decoder.value, kind, name)))
-        }
+        ("apps/v1", "Deployment") => decoder.workload::<Deployment>()?,
+        ("apps/v1", "StatefulSet") => decoder.workload::<StatefulSet>()?,
+        ("apps/v1", "DaemonSet") => decoder.workload::<DaemonSet>()?,
+        ("apps/v1", "ReplicaSet") => decoder.workload::<ReplicaSet>()?,
+        ("batch/v1", "Job") => decoder.workload::<Job>()?,
+        ("batch/v1", "CronJob") => decoder.workload::<CronJob>()?,
+        ("v1", "ReplicationController") => decoder.workload::<ReplicationController>()?,
         _ => {
             if let Some((field, what)) = kinds::check(&version, &kind) {
                 decoder.find(vec![(FieldPath::from_keys([field]), what)]);
@@ -292,6 +283,15 @@ impl Decoder<'_> {
         Ok(Box::new(decoded))
     }
 
+    /// Its fields are those of `T`.
+    fn workload<T: DeserializeOwned + Serialize>(&mut self) -> Result<Item, ManifestError> {
+        self.decode::<T>()?;
+        let workload = Workload::new(&self.value);
+        let (at, pod) = (workload.template_path(), workload.pod(0));
+        self.find(fields::pod_quantities(&at.key("spec"), &pod));
+        Ok(Item::Workload(Box::new(workload)))
+    }
+
     fn find(&mut self, wrong: Vec<fields::Wrong>) {
         for (field, what) in wrong {
             let object = self.object.clone();
@@ -302,31 +302,6 @@ impl Decoder<'_> {
             };
             self.findings.push((self.place, finding));
         }
-    }
-}
-
-fn workload(value: &Value, kind: String, name: String) -> Workload {
-    let spec = &value["spec"];
-    let template = match kind.as_str() {
-        "CronJob" => &spec["jobTemplate"]["spec"]["template"],
-        _ => &spec["template"],
-    };
-    let labels = template["metadata"]["labels"].as_object();
-    let owners = value["metadata"]["ownerReferences"].as_array();
-    let is_owned = owners.is_some_and(|o| o.iter().any(|o| o["controller"] == true));
-    Workload {
-        kind,
-        namespace: value["metadata"]["namespace"].as_str().map(str::to_owned),
-        name,
-        has_pods: !is_owned
-            && spec["replicas"] != 0
-            && spec["suspend"] != true
-            && value["status"]["completionTime"].is_null(),
-        pod_labels: labels
-            .into_iter()
-            .flatten()
-            .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
-            .collect(),
     }
 }
 
@@ -387,7 +362,10 @@ mod tests {
              \x20 nodeName: null\n---\n\
              apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  allocatable:\n\
              \x20   cpu: 8\n    example.com/x: lots\n---\n\
-             apiVersion: v1\nkind: Podd\nmetadata: {name: b}\n",
+             apiVersion: v1\nkind: Podd\nmetadata: {name: b}\n---\n\
+             apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n\
+             \x20 replica: 2\n  template:\n    spec:\n      containers:\n      - name: main\n\
+             \x20       resources: {limits: {cpu: lots}}\n",
         );
         let unknown = "unknown field, so it is ignored; correct or remove it";
         assert_eq!(
@@ -412,10 +390,15 @@ mod tests {
                 "19: Node n: status.allocatable[\"example.com/x\"]: counts as 0: ",
             ),
             (5, "22: Podd b: kind: \"Podd\" is not a kind"),
+            (6, "29: Deployment d: spec.replica: unknown field"),
+            (
+                7,
+                "34: Deployment d: spec.template.spec.containers[0].resources.limits.cpu: counts as 0: ",
+            ),
         ] {
             assert!(found[at].starts_with(part), "{found:#?}");
         }
-        assert_eq!(found.len(), 6, "{found:#?}");
+        assert_eq!(found.len(), 8, "{found:#?}");
     }
 
     #[test]
@@ -434,18 +417,27 @@ mod tests {
         let good = "  policies: [p]\n  targets:\n  - kind: Pod\n    \
                     labelSelector: {matchLabels: {app: web}}\n";
         assert_eq!(found_of(good, &format!("{policy}---\n{pod}")), [""; 0]);
-        let all = format!("{policy}---\n{deployment}---\n{pod}");
-        assert_eq!(found_of(good, &all), [""; 0]);
+        // The Deployment's pods would be selected.
+        assert_eq!(
+            found_of(good, &format!("{policy}---\n{deployment}")),
+            [""; 0]
+        );
 
-        // The Deployment's pods would be selected: it alone is the mistake.
-        let found = found_of(good, &format!("{policy}---\n{deployment}"));
+        let daemon_set = deployment.replace("Deployment", "DaemonSet");
+        let found = found_of(good, &format!("{policy}---\n{daemon_set}"));
         assert_eq!(found.len(), 1, "{found:#?}");
         assert!(
-            found[0].starts_with("19: Deployment shop/web: spec.template: its pods are not"),
+            found[0].starts_with("19: DaemonSet shop/web: spec.template: a DaemonSet has a pod on"),
             "{found:#?}"
         );
-        let scaled = deployment.replace("spec:\n", "spec:\n  replicas: 0\n");
-        assert_eq!(found_of(good, &format!("{policy}---\n{scaled}")), [""; 0]);
+        let all = format!("{policy}---\n{daemon_set}---\n{pod}");
+        assert_eq!(found_of(good, &all), [""; 0]);
+        // No offer selects it.
+        let other = daemon_set.replace("app: web", "app: log");
+        assert_eq!(
+            found_of(good, &format!("{policy}---\n{pod}---\n{other}")),
+            [""; 0]
+        );
 
         let found = found_of(good, &pod.replace("shop", "other"));
         assert!(

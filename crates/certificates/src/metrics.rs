@@ -4,7 +4,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Result {
     result: &'static str,
 }
@@ -31,6 +31,11 @@ impl CertificateMetrics {
             metrics.expiry.clone(),
         );
         metrics
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.rotations.get_or_create(&Default::default());
     }
 
     pub(crate) fn rotation(&self, result: &'static str) {

@@ -5,33 +5,27 @@
 
 pub mod answer;
 pub mod binding;
-pub mod compliance;
 pub mod compliance_state;
 pub mod constraints;
 mod costs;
 pub mod cow_map;
-pub mod dns;
-pub mod duration;
 mod fuzz;
 pub mod index;
 pub mod model;
 pub mod names;
 pub mod node_filter;
-pub mod nodes;
 mod normalized_cost;
 pub mod planning;
 pub mod pod_affinity;
 pub mod providers;
-pub mod quantity;
-pub mod reference;
 mod rule_answer;
 pub mod selector;
-pub mod text;
 pub mod trust;
 
-pub use compliance::Compliance;
 pub use index::{Index, Snapshot};
-pub use reference::Reference;
+pub use tautline_types::{
+    Compliance, Reference, compliance, dns, duration, nodes, quantity, reference, text,
+};
 pub use trust::TrustedNamespaces;
 
 /// Parses bytes as a duration, a quantity and a reference. For the fuzz target.

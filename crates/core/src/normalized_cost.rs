@@ -81,30 +81,99 @@ impl<'a> Scale<'a> {
             false => scaled * significant / span,
         }
     }
+
+    fn is_exact(&self) -> bool {
+        self.costs.resolution <= 0 && !self.costs.has_tie_breaks()
+    }
+
+    /// Nodes that another rule excludes may lie outside the scale.
+    fn shown(&self, at: usize) -> Option<u64> {
+        let cost = self.costs.get(at).filter(|cost| *cost >= 0)?;
+        let cost = if self.net { self.cost(at) } else { cost };
+        if cost <= self.low || self.span == 0 {
+            return Some(0);
+        }
+        Some(u64::try_from(self.scaled(at)).unwrap_or(ONE).min(ONE))
+    }
+
+    fn rule_scale(&self) -> RuleScale {
+        let nodes = self.costs.by_position().len();
+        RuleScale {
+            low: self.low,
+            high: self.low.saturating_add_unsigned(self.span),
+            decides: self.decides(),
+            scaled: (0..nodes).map(|at| self.shown(at)).collect(),
+        }
+    }
 }
 
-/// For each node the mean, and the order among nodes of equal mean.
-pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u64)> {
-    let mut net: Vec<Scale<'_>> = answers
-        .iter()
-        .filter_map(|a| Scale::net(a, usable))
-        .collect();
-    let exact = |s: &Scale<'_>| s.costs.resolution <= 0 && !s.costs.has_tie_breaks();
-    if net.iter().all(exact) {
-        return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
+/// How a plan scales the costs of one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleScale {
+    /// The lowest cost of a usable node.
+    pub low: i64,
+    /// The highest cost of a usable node.
+    pub high: i64,
+    /// The rule has a weight, and its costs differ by more than their resolution.
+    pub decides: bool,
+    /// By position, 0 (the lowest cost) to 2^62; `None` for a node that the rule excludes.
+    pub scaled: Vec<Option<u64>>,
+}
+
+/// The scale of each answer, in their order; `None` without costs of usable nodes. If the answers
+/// together leave no node, each is scaled over the nodes that it leaves.
+pub fn rule_scales(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<Option<RuleScale>> {
+    let usable = usable_by(nodes, answers);
+    if usable.contains(&true) {
+        let scales = scales(&usable, answers).into_iter();
+        return scales.map(|s| s.map(|s| s.rule_scale())).collect();
     }
-    let raw = || answers.iter().filter_map(|a| Scale::raw(a, usable));
-    // A rule that decides alone keeps its tie-breaks: its provider weighed them against its costs.
-    let mut deciding = net.iter().filter(|s| s.decides()).map(|s| s.rule);
+    let alone = |answer: &RuleAnswer<'_>| {
+        let usable = usable_by(nodes, &[*answer]);
+        let scale = scales(&usable, &[*answer]).pop().flatten()?;
+        Some(scale.rule_scale())
+    };
+    answers.iter().map(alone).collect()
+}
+
+/// Whether all answers admit a node, by position.
+pub(crate) fn usable_by(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<bool> {
+    (0..nodes)
+        .map(|at| answers.iter().all(|a| a.admits(at)))
+        .collect()
+}
+
+/// The scales of the mean: net, except that a rule that decides alone keeps its tie-breaks, which
+/// its provider weighed against its costs.
+fn scales<'a>(usable: &[bool], answers: &[RuleAnswer<'a>]) -> Vec<Option<Scale<'a>>> {
+    let net = answers.iter().map(|a| Scale::net(a, usable));
+    let mut net: Vec<Option<Scale<'a>>> = net.collect();
+    if net.iter().flatten().all(Scale::is_exact) {
+        return net;
+    }
+    let decides = |s: &&Scale<'_>| s.decides();
+    let mut deciding = net.iter().flatten().filter(decides).map(|s| s.rule);
     let alone = deciding
         .next()
         .is_some_and(|rule| deciding.all(|r| r == rule));
     if alone {
-        for (net, raw) in net.iter_mut().zip(raw()).filter(|(net, _)| net.decides()) {
-            *net = raw;
+        for (net, answer) in net.iter_mut().zip(answers) {
+            if net.as_ref().is_some_and(Scale::decides) {
+                *net = Scale::raw(answer, usable);
+            }
         }
     }
-    let raw: Vec<Scale<'_>> = raw().collect();
+    net
+}
+
+/// For each node the mean, and the order among nodes of equal mean.
+pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u64)> {
+    let net: Vec<Scale<'_>> = scales(usable, answers).into_iter().flatten().collect();
+    if net.iter().all(Scale::is_exact) {
+        return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
+    }
+    let raw = answers.iter().filter_map(|a| Scale::raw(a, usable));
+    let raw: Vec<Scale<'_>> = raw.collect();
     let means = mean(usable, &net).into_iter();
     means.zip(mean(usable, &raw)).collect()
 }

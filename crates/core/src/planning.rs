@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::normalized_cost::{ONE, ranks};
+use crate::normalized_cost::{ONE, ranks, usable_by};
 pub use crate::{
     costs::{CostDetail, Costs},
+    normalized_cost::{RuleScale, rule_scales},
     rule_answer::{RuleAnswer, RuleOutcome},
 };
+
+/// The greatest normalized cost; the least is 0.
+pub const MAX_NORMALIZED_COST: u64 = ONE;
 
 /// kube-scheduler's `MaxExtenderPriority`.
 pub const MAX_SCORE: u8 = 10;
@@ -97,9 +101,7 @@ pub struct Plan {
 impl Plan {
     /// Decides on `nodes` nodes from the answers of all rules of all offers.
     pub fn new(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
-        let usable: Vec<bool> = (0..nodes)
-            .map(|at| answers.iter().all(|a| a.admits(at)))
-            .collect();
+        let usable = usable_by(nodes, answers);
         let ranks = ranks(&usable, answers);
         let best = (0..nodes)
             .filter(|at| usable[*at])

@@ -44,7 +44,7 @@ const CAUSES: [(&str, &[Kind]); 3] = [
     ("node", &[Kind::Node]),
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Cause {
     cause: &'static str,
 }
@@ -75,6 +75,11 @@ impl Metrics {
             "Pending pods that Tautline's rules rejected",
             self.rejected_pods.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.requeues.get_or_create(&Default::default());
     }
 }
 

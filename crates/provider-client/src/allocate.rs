@@ -20,6 +20,10 @@ use crate::{
 /// Time reserved for a Binding in transit before the hold ends.
 const MARGIN: Duration = Duration::from_secs(1);
 
+const RESERVE: &str = "tautline.allocator.v1.Allocator/Reserve";
+const CONFIRM: &str = "tautline.allocator.v1.Allocator/Confirm";
+const RELEASE: &str = "tautline.allocator.v1.Allocator/Release";
+
 /// A reservation for a pod at one provider.
 #[derive(Clone, Debug)]
 pub struct Reservation {
@@ -136,7 +140,7 @@ impl ProviderClient {
         };
         let before = Instant::now();
         let answer = self
-            .call_allocator(snapshot, service, move |mut client| {
+            .call_allocator(snapshot, service, RESERVE, move |mut client| {
                 let request = request.clone();
                 async move { Ok(client.reserve(request).await?.into_inner()) }
             })
@@ -170,7 +174,7 @@ impl ProviderClient {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
             let called = self
-                .call_allocator(snapshot, &r.service, move |mut client| {
+                .call_allocator(snapshot, &r.service, CONFIRM, move |mut client| {
                     let request = request.clone();
                     async move { client.confirm(request).await }
                 })
@@ -186,7 +190,7 @@ impl ProviderClient {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
             let called = self
-                .call_allocator(snapshot, &r.service, move |mut client| {
+                .call_allocator(snapshot, &r.service, RELEASE, move |mut client| {
                     let request = request.clone();
                     async move { client.release(request).await }
                 })

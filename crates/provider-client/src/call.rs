@@ -8,12 +8,14 @@ use tautline_core::{
     planning::fnv1a_64,
     providers::{self, Address, ExternalNames},
 };
+use tautline_traces::{Span, TraceHeaders};
 use tokio::time::Instant;
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, Status};
 
 use crate::{
     CallError, ProviderClient, failure, hedge,
-    pool::{CallGuard, Candidates, Connection, PoolError, Probe},
+    pool::{CallGuard, Candidates, Connection, Pool, PoolError, Probe},
+    traced::{self, TracedChannel},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +30,8 @@ pub(crate) enum EndpointChoice<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions<'a> {
+    /// `SERVICE/METHOD`.
+    pub rpc: &'static str,
     pub port: providers::PortPreference,
     pub deadline: Duration,
     /// The call is idempotent.
@@ -42,8 +46,9 @@ pub(crate) struct CallOptions<'a> {
 }
 
 impl CallOptions<'_> {
-    pub(crate) fn as_provider(deadline: Duration) -> Self {
+    pub(crate) fn as_provider(rpc: &'static str, deadline: Duration) -> Self {
         Self {
+            rpc,
             port: providers::PROVIDER_PORT,
             deadline,
             retry: true,
@@ -110,6 +115,20 @@ impl Endpoints {
             forbidden,
         }
     }
+
+    /// Each address, with the end of its pause if its breaker is open.
+    pub(crate) fn breakers(&self, pool: &Pool) -> Vec<(Address, Option<Instant>)> {
+        let candidates = Candidates {
+            addresses: &self.addresses,
+            first: 0,
+            tls_name: self.tls_name.as_deref(),
+            remote_only: self.remote_only,
+            trusted: self.trusted,
+            may_probe: false,
+        };
+        let state = |address: &Address| (address.clone(), pool.open_until(address, &candidates));
+        self.addresses.iter().map(state).collect()
+    }
 }
 
 impl ProviderClient {
@@ -121,14 +140,16 @@ impl ProviderClient {
         options: CallOptions<'_>,
         snapshot: &Snapshot,
         service: &Service,
-        attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
+        attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
     ) -> Result<T, CallError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Status>> + Send + 'static,
     {
         let endpoints = self.endpoints(snapshot, service, options.port);
-        let answered = self.call_at(options, endpoints, attempt).await;
+        let span = Span::of_call(options.rpc);
+        let answered = span.scope(self.call_at(options, endpoints, attempt)).await;
+        traced::record(&span, options.rpc, (service, ""), &answered);
         answered.map(|(answer, _)| answer)
     }
 
@@ -137,7 +158,7 @@ impl ProviderClient {
         &self,
         options: CallOptions<'_>,
         endpoints: Endpoints,
-        attempt: impl Fn(Channel, Duration) -> F + Send + Sync + 'static,
+        attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
     ) -> Result<(T, Arc<Connection>), CallError>
     where
         T: Send + 'static,
@@ -181,6 +202,7 @@ impl ProviderClient {
         let deadline = options
             .until
             .unwrap_or_else(|| Instant::now() + options.deadline);
+        let headers = TraceHeaders::current();
         let mut open = Vec::new();
         let mut before: Option<(Arc<Connection>, CallError)> = None;
         let outcome = loop {
@@ -199,7 +221,8 @@ impl ProviderClient {
                 }
             };
             let start = |connection: &Connection| {
-                attempt(connection.channel.clone(), hedge::time_until(deadline))
+                let channel = TracedChannel::new(connection.channel.clone(), headers.clone());
+                attempt(channel, hedge::time_until(deadline))
             };
             let second = || {
                 let may = options.retry && before.is_none() && addresses.len() > 1;
@@ -246,7 +269,7 @@ impl ProviderClient {
         };
         if options.probe && !open.is_empty() {
             let probe: Probe = Arc::new(move |channel, left| {
-                let attempt = attempt(channel, left);
+                let attempt = attempt(TracedChannel::new(channel, None), left);
                 Box::pin(async move { attempt.await.map(|_| ()) })
             });
             for connection in open {
@@ -296,7 +319,7 @@ fn conclude<T>(
 async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<Connection>) {
     let options = CallOptions {
         may_be_unavailable: not_now,
-        ..CallOptions::as_provider(deadline)
+        ..CallOptions::as_provider("", deadline)
     };
     let weak = Arc::downgrade(&connection);
     drop(connection);

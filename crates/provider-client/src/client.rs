@@ -17,7 +17,7 @@ use tautline_proto::{
 use tautline_runtime::tls::ClientFiles;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status, transport::Channel};
+use tonic::{Request, Status};
 
 use crate::{
     budget::Budgets,
@@ -27,6 +27,8 @@ use crate::{
     error::CallError,
     metrics::Metrics,
     pool::{Connection, Pool},
+    status::LastCalls,
+    traced::{self, TracedChannel},
 };
 
 /// The configuration of a [`ProviderClient`].
@@ -104,6 +106,7 @@ struct Inner {
     config: ClientConfig,
     pool: Pool,
     metrics: Metrics,
+    last_calls: LastCalls,
     cache: Cache,
     budgets: Option<Budgets>,
     /// For waits that are no provider's.
@@ -123,6 +126,7 @@ impl ProviderClient {
             config,
             pool,
             metrics,
+            last_calls: LastCalls::default(),
             cache: Cache::default(),
             budgets,
             wait_budgets,
@@ -136,6 +140,10 @@ impl ProviderClient {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub(crate) fn last_calls(&self) -> &LastCalls {
+        &self.0.last_calls
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -236,7 +244,7 @@ impl ProviderClient {
         let options = CallOptions {
             endpoint: first,
             until: Some(until),
-            ..CallOptions::as_provider(limit)
+            ..CallOptions::as_provider(traced::ENDPOINT_COST, limit)
         };
         self.call_at(options, endpoints, move |channel, left| {
             let question = question.clone();
@@ -265,7 +273,7 @@ impl ProviderClient {
     ) -> Result<EvaluateResponse, CallError> {
         let options = CallOptions {
             endpoint: EndpointChoice::Hash(replica_hash(&message)),
-            ..CallOptions::as_provider(self.0.config.deadline)
+            ..CallOptions::as_provider(traced::EVALUATE, self.0.config.deadline)
         };
         let answered = self.call_until(options, snapshot, service, move |channel, left| {
             let mut request = Request::new(message.clone());
@@ -285,7 +293,8 @@ impl ProviderClient {
         &self,
         snapshot: &Snapshot,
         service: &Service,
-        call: impl Fn(AllocatorClient<Channel>) -> F + Send + Sync + 'static,
+        rpc: &'static str,
+        call: impl Fn(AllocatorClient<TracedChannel>) -> F + Send + Sync + 'static,
     ) -> Result<T, CallError>
     where
         T: Send + 'static,
@@ -295,7 +304,7 @@ impl ProviderClient {
             may_be_unavailable: true,
             // A probe that repeats Reserve would reserve.
             probe: false,
-            ..CallOptions::as_provider(self.0.config.deadline)
+            ..CallOptions::as_provider(rpc, self.0.config.deadline)
         };
         self.call_until(options, snapshot, service, move |channel, _| {
             call(AllocatorClient::new(channel))

@@ -18,6 +18,7 @@ use tautline_core::{
     reference::Reference,
 };
 use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
+use tautline_traces::Span;
 use tokio::time::Instant;
 
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
     client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
     question::{PlanningQuestion, provider_name},
+    traced,
 };
 
 /// Of all pods in flight in a question; a pod takes some 200.
@@ -99,8 +101,12 @@ impl ProviderClient {
         let until = begun + deadline;
         let call = async |raw, first: EndpointChoice<'_>| {
             let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-            self.endpoint_cost(endpoints, raw, first, (deadline, until))
-                .await
+            let span = Span::of_call(traced::ENDPOINT_COST);
+            let called = self.endpoint_cost(endpoints, raw, first, (deadline, until));
+            let answered = span.scope(called).await;
+            let whose = (service, &*rule.name);
+            traced::record(&span, traced::ENDPOINT_COST, whose, &answered);
+            answered
         };
         let (mut refetch, mut part) = (None, None);
         match found {
@@ -233,12 +239,22 @@ impl ProviderClient {
         question: &PlanningQuestion,
     ) -> Result<Duration, CallError> {
         let deadline = self.config().deadline;
-        match self.budgets() {
-            Some(budgets) if question.scheduler_waits && !self.trusts(service) => {
-                self.deadline_within_budget(budgets, service, deadline)
-            }
-            _ => Ok(deadline),
+        match self.limiting_budgets(service, question) {
+            Some(budgets) => self.deadline_within_budget(budgets, service, deadline),
+            None => Ok(deadline),
         }
+    }
+
+    fn limiting_budgets(&self, service: &Service, question: &PlanningQuestion) -> Option<&Budgets> {
+        let is_limited = question.scheduler_waits && !self.trusts(service);
+        self.budgets().filter(|_| is_limited)
+    }
+
+    /// The longest that this call may take.
+    pub(crate) fn longest_call(&self, service: &Service, question: &PlanningQuestion) -> Duration {
+        let deadline = self.config().deadline;
+        let budgets = self.limiting_budgets(service, question);
+        budgets.map_or(deadline, |budgets| deadline.min(budgets.longest_wait()))
     }
 
     pub(crate) fn deadline_within_budget(

@@ -20,6 +20,8 @@ pub mod planning_round;
 mod pool;
 mod question;
 mod refresh;
+pub mod status;
+mod traced;
 mod underlay;
 
 pub use client::{ClientConfig, ProviderClient};

@@ -12,26 +12,26 @@ use prometheus_client::{
 };
 use tautline_runtime::label_bound::LabelBound;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Call {
     pub rule: String,
     pub provider: String,
     pub outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ByProvider {
     pub rule: String,
     pub provider: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Skipped {
     pub rule: String,
     pub code: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ByNamespace {
     pub namespace: String,
 }
@@ -125,6 +125,18 @@ impl Metrics {
             "Provider addresses with an open circuit breaker",
             self.open.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.calls.get_or_create(&Default::default());
+        _ = self.seconds.get_or_create(&Default::default());
+        _ = self.ignored.get_or_create(&Default::default());
+        _ = self.unexpected_nodes.get_or_create(&Default::default());
+        _ = self.cached.get_or_create(&Default::default());
+        _ = self.full_refetches.get_or_create(&Default::default());
+        _ = self.refreshes.get_or_create(&Default::default());
+        _ = self.over_budget.get_or_create(&Default::default());
     }
 
     fn by(&self, rule: &str, provider: &str) -> ByProvider {

@@ -19,7 +19,9 @@ use tautline_core::{
 use tokio::time::Instant;
 
 pub use crate::question::provider_name;
-use crate::{client::ProviderClient, costs::CostSource, question::PlanningQuestion};
+use crate::{
+    client::ProviderClient, costs::CostSource, question::PlanningQuestion, status::LastCall,
+};
 
 /// Maximum number of rules per pod: their providers are called concurrently.
 const MAX_RULES: usize = 256;
@@ -268,6 +270,13 @@ impl ProviderClient {
             .costs(snapshot, service, question, constraints, rule, nodes)
             .await;
         record.took = start.elapsed();
+        let called = |outcome, error| LastCall {
+            at: SystemTime::now(),
+            took: start.elapsed(),
+            deadline: self.longest_call(service, question),
+            outcome,
+            error,
+        };
         match result {
             Ok(CostSource::Cached(costs)) => {
                 self.metrics().cached(&rule.name, &provider);
@@ -283,6 +292,8 @@ impl ProviderClient {
                 record.counted = counted;
                 self.metrics()
                     .call(&rule.name, &provider, "OK", record.took);
+                self.last_calls()
+                    .set(&rule.name, &provider, called("OK", None));
                 self.metrics().unexpected_nodes(&rule.name, &provider, odd);
                 record.outcome = RuleOutcome::Costs(costs);
             }
@@ -294,6 +305,8 @@ impl ProviderClient {
                 let code = error.code();
                 record.outcome = RuleOutcome::Unavailable { code, reject };
                 record.error = Some(error.to_string());
+                self.last_calls()
+                    .set(&rule.name, &provider, called(code, record.error.clone()));
             }
         }
         record

@@ -38,6 +38,17 @@ struct Key {
     trusted: bool,
 }
 
+impl Key {
+    fn new(address: &Address, candidates: &Candidates<'_>) -> Self {
+        Self {
+            address: address.clone(),
+            tls_name: candidates.tls_name.map(str::to_owned),
+            remote_only: candidates.remote_only,
+            trusted: candidates.trusted,
+        }
+    }
+}
+
 pub(crate) type Probe =
     Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
@@ -229,17 +240,22 @@ impl Pool {
         }))
     }
 
+    /// The end of the pause of an address whose breaker is open.
+    pub(crate) fn open_until(
+        &self,
+        address: &Address,
+        candidates: &Candidates<'_>,
+    ) -> Option<Instant> {
+        let connection = self.connections.get(&Key::new(address, candidates))?;
+        connection.breaker.lock().open_until()
+    }
+
     fn connection(
         &self,
         address: &Address,
         candidates: &Candidates<'_>,
     ) -> Result<Arc<Connection>, PoolError> {
-        let key = Key {
-            address: address.clone(),
-            tls_name: candidates.tls_name.map(str::to_owned),
-            remote_only: candidates.remote_only,
-            trusted: candidates.trusted,
-        };
+        let key = Key::new(address, candidates);
         if let Some(connection) = self.connections.get(&key) {
             return Ok(Arc::clone(&connection));
         }

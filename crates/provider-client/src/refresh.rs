@@ -1,6 +1,6 @@
 //! Refreshes answers in use before they end, so that the next pod of the shape does not wait.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use tautline_proto::endpoint_cost::put_known_version;
@@ -12,6 +12,7 @@ use crate::{
     call::{EndpointChoice, Endpoints},
     client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
+    status::LastCall,
 };
 
 impl ProviderClient {
@@ -38,6 +39,15 @@ impl ProviderClient {
             let provider = &key.provider;
             this.metrics()
                 .refreshed(&rule, provider, outcome, begun.elapsed());
+            let last = LastCall {
+                at: SystemTime::now(),
+                took: begun.elapsed(),
+                deadline: this.config().deadline,
+                outcome,
+                // Details are for the log: the Service may be a tenant's.
+                error: None,
+            };
+            this.last_calls().set(&rule, provider, last);
             if let Err(error) = renewed {
                 tracing::debug!(%rule, %provider, %error, "answer not refreshed");
             }

@@ -91,7 +91,7 @@ impl ProviderClient {
         let budgets = self.budgets().filter(|_| !self.trusts(underlay));
         let mut options = CallOptions {
             probe: true,
-            ..self.call_options(true)
+            ..self.call_options("underlay.UnderlayController/Discover", true)
         };
         if let Some(budgets) = budgets {
             options.deadline = self.deadline_within_budget(budgets, underlay, options.deadline)?;
@@ -139,7 +139,7 @@ impl ProviderClient {
                 }
             }
         };
-        let mut options = self.call_options(true);
+        let mut options = self.call_options("underlay.UnderlayController/Allocate", true);
         if !self.trusts(underlay) {
             // It delays the binds of other pods.
             options.deadline = options.deadline.min(self.config().deadline);
@@ -185,8 +185,8 @@ impl ProviderClient {
                 }
             }
         };
-        self.call_until(self.call_options(true), snapshot, underlay, call)
-            .await
+        let options = self.call_options("underlay.UnderlayController/Release", true);
+        self.call_until(options, snapshot, underlay, call).await
     }
 
     /// Asks for the mitigation of a violation; returns the new allocation's id, or an empty text.
@@ -218,12 +218,13 @@ impl ProviderClient {
                 Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
             }
         };
-        self.call_until(self.call_options(false), snapshot, underlay, call)
-            .await
+        let options = self.call_options("underlay.UnderlayController/Mitigate", false);
+        self.call_until(options, snapshot, underlay, call).await
     }
 
-    fn call_options(&self, again: bool) -> CallOptions<'static> {
+    fn call_options(&self, rpc: &'static str, again: bool) -> CallOptions<'static> {
         CallOptions {
+            rpc,
             port: providers::UNDERLAY_PORT,
             deadline: self.config().underlay_deadline,
             retry: again,

@@ -1,21 +1,13 @@
-//! The parts that every Tautline process shares: servers, TLS, supervised tasks, logs, and (feature
+//! The parts that every Tautline process shares: the servers of `tautline-serve`, logs, and (feature
 //! `cluster`) watches that keep an index in step with a cluster.
 
 #![warn(missing_docs)]
 
-pub mod admin;
-mod connection;
-mod connections;
 pub mod error_text;
-pub mod http;
 pub mod label_bound;
-pub mod limits;
-mod port;
-mod port_metrics;
-pub mod stream;
-pub mod tasks;
 pub mod telemetry;
-pub mod tls;
+
+pub use tautline_serve::{admin, http, limits, stream, tasks, tls};
 
 #[cfg(feature = "cluster")]
 pub mod api_call;

@@ -65,17 +65,51 @@ impl fmt::Display for Warning {
 /// The contents of manifest files.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
-    /// The objects, in the order of the files.
+    /// The objects, in the order of the files; a workload without pods is followed by those of its
+    /// template.
     pub items: Vec<Item>,
-    /// In the order of the files and lines.
+    /// In the order of the files and lines, then those of [`Self::warn`].
     pub warnings: Vec<Warning>,
+    /// The file of each object, by its index in `files`, and its location there.
+    places: Vec<(usize, Location)>,
+    /// Paths and texts.
+    files: Vec<(PathBuf, String)>,
+}
+
+impl Manifests {
+    /// Objects of a cluster, which have no files.
+    pub fn from_items(items: Vec<Item>) -> Self {
+        Self {
+            items,
+            ..Self::default()
+        }
+    }
+
+    /// Adds findings about objects, each with the object's index in `items`.
+    pub fn warn(&mut self, findings: impl IntoIterator<Item = (usize, Finding)>) {
+        let located = findings.into_iter().filter_map(|(item, finding)| {
+            let (file, place) = *self.places.get(item)?;
+            let (path, text) = self.files.get(file)?;
+            with_lines(path, text, std::iter::once((place, &finding))).pop()
+        });
+        let located: Vec<Warning> = located.collect();
+        self.warnings.extend(located);
+    }
+}
+
+/// Whether a file holds tests of policies, by its name, such as `near.tautline-test.yaml`; [`read`]
+/// skips them in folders.
+pub fn is_test_file(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let ends = ["tautline-test.yaml", "tautline-test.yml"];
+    name.is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
 }
 
 /// The path of the standard input.
 pub const STDIN: &str = "-";
 
-/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name;
-/// [`STDIN`] is the standard input.
+/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name, but
+/// for tests; [`STDIN`] is the standard input.
 ///
 /// # Errors
 /// The first path that is unreadable, malformed or without objects.
@@ -114,19 +148,25 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
             });
         }
     }
+    let objects = manifest::add_template_pods(objects);
     findings.extend(manifest::check_references(&objects));
     let mut warnings = Vec::new();
-    for (file, (path, text)) in files.into_iter().enumerate() {
+    for (file, (path, text)) in files.iter().enumerate() {
         let here = findings.iter().filter(|((of, _), _)| *of == file);
         let mut here = here
             .map(|((_, place), finding)| (*place, finding))
             .peekable();
         if here.peek().is_some() {
-            warnings.extend(with_lines(&path, &text, here));
+            warnings.extend(with_lines(path, text, here));
         }
     }
-    let items = objects.into_iter().map(|(_, item)| item).collect();
-    Ok(Manifests { items, warnings })
+    let (places, items) = objects.into_iter().unzip();
+    Ok(Manifests {
+        items,
+        warnings,
+        places,
+        files,
+    })
 }
 
 /// The findings of a file with their lines, sorted by line.
@@ -176,7 +216,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileErro
         let manifest = entry
             .extension()
             .is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-        if entry.is_dir() || manifest {
+        if entry.is_dir() || (manifest && !is_test_file(&entry)) {
             collect(&entry, files)?;
         }
     }

@@ -52,7 +52,7 @@ type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 /// Reports that the watch is not needed yet, so that readiness does not wait for it.
 pub type NotNeeded = Box<dyn Fn() + Send>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
     kind: String,
 }
@@ -83,6 +83,13 @@ impl WatchMetrics {
             "Errors that restarted a watch",
             self.errors.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.events.get_or_create(&Default::default());
+        _ = self.malformed.get_or_create(&Default::default());
+        _ = self.errors.get_or_create(&Default::default());
     }
 }
 

@@ -25,6 +25,7 @@ env:
 - {name: MALLOC_ARENA_MAX, value: "1"}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+{{- include "tautline.tracingEnv" . | nindent 0 }}
 {{- end }}
 
 {{- define "tautline.kubeSchedulerTag" -}}

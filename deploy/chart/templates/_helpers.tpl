@@ -153,6 +153,15 @@ spec:
 {{- end }}
 {{- end }}
 
+{{/* Variables of a container whose decisions or answers have spans. */}}
+{{- define "tautline.tracingEnv" -}}
+{{- with .Values.tracing.endpoint -}}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ $.Values.tracing.samplingRatio | toString | quote }}}
+{{- end }}
+{{- end }}
+
 {{/* mTLS with providers: flags, mounts and volumes of callers and servers. */}}
 {{- define "tautline.providerClientArgs" -}}
 {{- if .Values.providerTLS.clientSecret -}}

@@ -1,35 +1,19 @@
-//! A rule provider that prefers the nodes with the fewest peers.
+//! A rule provider: a node costs as many as there are peers on it.
 
-use tautline_sdk::{
-    Config, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
-};
+use tautline_sdk::{Config, CostAnswer, CostRequest, ProviderError};
 
-struct Spread;
-
-impl RuleProvider for Spread {
-    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
-        let mut answer = CostAnswer::default();
-        for node in request.eligible_nodes {
-            let here = request
-                .peers
-                .iter()
-                .filter(|p| p.node.as_deref() == Some(&node))
-                .count();
-            answer.usable(node, here as i64, format!("{here} peers there"));
-        }
-        Ok(answer)
-    }
-
-    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
-        Ok(Evaluation::compliant(
-            "spread is a preference: every placement complies",
-        ))
-    }
+async fn spread(request: CostRequest) -> Result<CostAnswer, ProviderError> {
+    let peers = request.peer_counts();
+    let nodes = request.eligible_nodes.iter();
+    Ok(nodes.map(|node| (node, peers.on(node))).collect())
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let config = Config::default();
+    let config = Config::from_env()?;
     println!("listening on {}", config.listen);
-    tautline_sdk::serve(Spread, config).await
+    tautline_sdk::serve(spread, config).await
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
 //! Generates `proto/src/generated` from `proto/*.proto`, and the same of `crates/node-proto`, without protoc; CI refuses a difference.
-//! Unchanged files are not written, so that nothing is rebuilt. The Python example gets a copy.
+//! Unchanged files are not written, so that nothing is rebuilt.
 
 use std::{fs, io, path::Path};
 
@@ -17,14 +17,10 @@ const FILES: [&str; 5] = [
 
 const NODE_FILES: [&str; 3] = ["deviceplugin.proto", "nri.proto", "podresources.proto"];
 
-const PYTHON_COPY: &str = "../examples/provider-python/ruleprovider.proto";
-
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let out = proto.join("src/generated");
 
-    let contract = fs::read(proto.join("ruleprovider.proto"))?;
-    put(&proto.join(PYTHON_COPY), &contract)?;
     let set = generate(&FILES, &proto, &out)?;
     put(&out.join("descriptors.bin"), &set.encode_to_vec())?;
     let node = proto.join("../crates/node-proto");
@@ -64,17 +60,6 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn python_example_has_the_current_contract() {
-        let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let read = |path: &str| fs::read_to_string(proto.join(path)).unwrap();
-        assert_eq!(
-            read(PYTHON_COPY),
-            read("ruleprovider.proto"),
-            "run cargo run -p tautline-codegen"
-        );
-    }
 
     #[test]
     fn codegen_skips_unchanged_files() {

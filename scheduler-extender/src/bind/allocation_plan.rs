@@ -67,6 +67,7 @@ mod tests {
             freeable: false,
         };
         PodPlan {
+            span: Default::default(),
             round: PlanningRound {
                 subject: PodIdentity::default(),
                 nodes: Arc::new(["rules", "path", "far"].into_iter().collect()),

@@ -1,7 +1,5 @@
 //! Planning rounds as `/explain/NAMESPACE/POD` shows them.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use serde::{Deserialize, Serialize};
 use tautline_core::{
     answer::AnswerMode,
@@ -11,6 +9,7 @@ use tautline_core::{
 use super::pod::PodNow;
 use crate::{
     plans::PodPlan,
+    status::{micros, unix_millis},
     underlay::{CheckedOffer, UnderlayResult},
 };
 
@@ -125,6 +124,9 @@ pub struct RuleRecord {
     pub took_micros: u64,
     /// The costs are a cached answer.
     pub reused: bool,
+    /// Costs that differ by at most this are equally good; 0: every difference counts.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resolution: i64,
 }
 
 /// The decision on one node of the request.
@@ -157,6 +159,16 @@ pub struct CostRecord {
     /// The provider's text for people; may have figures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// The part of the cost that only orders equally good nodes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tie_break: i64,
+    /// Removing pods from the node could make it usable.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub freeable: bool,
+}
+
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 fn underlay_record(result: &UnderlayResult) -> UnderlayRecord {
@@ -178,29 +190,30 @@ fn underlay_record(result: &UnderlayResult) -> UnderlayRecord {
     }
 }
 
-fn answer_record(plan: &PodPlan) -> AnswerRecord {
-    let mode = match plan.mode {
+/// The mode, as `--answer`.
+pub(crate) fn mode_name(mode: AnswerMode) -> &'static str {
+    match mode {
         AnswerMode::Ties => "ties",
         AnswerMode::Decisive => "decisive",
         AnswerMode::Shortlist(_) => "shortlist",
-    };
+    }
+}
+
+fn answer_record(plan: &PodPlan) -> AnswerRecord {
     let name = |at: &usize| plan.nodes.name(*at).to_owned();
     AnswerRecord {
-        mode: mode.to_owned(),
+        mode: mode_name(plan.mode).to_owned(),
         nodes: plan.answer.nodes.iter().map(name).collect(),
         tied: plan.answer.tied,
     }
 }
 
-fn micros(took: Duration) -> u64 {
-    u64::try_from(took.as_micros()).unwrap_or(u64::MAX)
-}
-
-pub(super) fn record(plan: &PodPlan) -> Record {
+/// The record of a round, with or without its nodes.
+pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
     let rules = plan.rules.iter().map(|r| {
-        let (outcome, counted) = match &r.outcome {
-            RuleOutcome::Costs(_) => ("OK", true),
-            RuleOutcome::Unavailable { code, reject } => (*code, *reject),
+        let (outcome, counted, resolution) = match &r.outcome {
+            RuleOutcome::Costs(costs) => ("OK", true, costs.resolution.max(0)),
+            RuleOutcome::Unavailable { code, reject } => (*code, *reject, 0),
         };
         RuleRecord {
             offer: r.offer.to_string(),
@@ -214,9 +227,15 @@ pub(super) fn record(plan: &PodPlan) -> Record {
             error: r.error.clone(),
             took_micros: micros(r.took),
             reused: r.reused,
+            resolution,
         }
     });
-    let mut order: Vec<usize> = (0..plan.plan.verdicts.len()).collect();
+    let count = if with_nodes {
+        plan.plan.verdicts.len()
+    } else {
+        0
+    };
+    let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|at| (plan.plan.verdicts[*at].rank(), plan.nodes.name(*at)));
     let nodes = order.into_iter().map(|at| {
         let verdict = &plan.plan.verdicts[at];
@@ -228,6 +247,8 @@ pub(super) fn record(plan: &PodPlan) -> Record {
                     cost: costs.get(at),
                     code: note.code.to_owned(),
                     detail: note.detail.to_owned(),
+                    tie_break: note.tie_break,
+                    freeable: note.freeable,
                 }
             }
         };
@@ -242,12 +263,11 @@ pub(super) fn record(plan: &PodPlan) -> Record {
             costs: plan.rules.iter().map(cost).collect(),
         }
     });
-    let since = plan.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     Record {
         namespace: plan.subject.namespace.clone(),
         pod: plan.subject.name.clone(),
         uid: plan.subject.uid.clone(),
-        at_unix_millis: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        at_unix_millis: unix_millis(plan.at),
         took_micros: micros(plan.took),
         usable: plan.plan.usable().count(),
         rules: rules.collect(),

@@ -3,8 +3,11 @@
 // The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
+mod admin;
+mod collector;
 mod floods;
 mod in_flight;
 mod served;
+mod traces;
 mod underlay;
 mod verbs;

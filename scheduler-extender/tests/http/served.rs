@@ -48,9 +48,20 @@ impl Served {
 
 /// Sends a request; returns the answer's status and body.
 pub async fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    http_with(port, method, path, "", body).await
+}
+
+/// `headers` are lines.
+pub async fn http_with(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();

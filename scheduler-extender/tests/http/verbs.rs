@@ -24,7 +24,7 @@ use crate::served::{Served, http};
 
 /// n1 costs 5, n2 costs 9, n3 is full but could be freed, n4 is too far, others 7.
 #[derive(Clone, Default)]
-struct Sample {
+pub struct Sample {
     requests: Arc<Mutex<Vec<CostRequest>>>,
     delay: Duration,
 }
@@ -51,13 +51,13 @@ impl RuleProvider for Sample {
     }
 }
 
-struct World {
-    served: Served,
+pub struct World {
+    pub served: Served,
     provider: Sample,
     _running: testkit::TestServer,
 }
 
-async fn world(mut config: Config, provider: Sample) -> World {
+pub async fn world(mut config: Config, provider: Sample) -> World {
     // Trusted, so without a time budget: some providers here are slow.
     config.providers.trusted = TrustedNamespaces::all();
     let running = testkit::start(provider.clone()).await.unwrap();
@@ -114,7 +114,7 @@ async fn world(mut config: Config, provider: Sample) -> World {
 }
 
 impl World {
-    async fn post(&self, verb: &str, body: Value) -> Value {
+    pub async fn post(&self, verb: &str, body: Value) -> Value {
         let (status, text) = http(self.served.port, "POST", verb, &body.to_string()).await;
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
@@ -132,11 +132,11 @@ fn pod(app: &str) -> Value {
                     "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m"}}}]}})
 }
 
-fn names(app: &str, nodes: &[&str]) -> Value {
+pub fn names(app: &str, nodes: &[&str]) -> Value {
     json!({"Pod": pod(app), "Nodes": null, "NodeNames": nodes})
 }
 
-const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
+pub const ALL: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
 #[tokio::test]
 async fn filter_sends_reasons_if_no_node_is_left_or_all_usable_ones_are_returned() {

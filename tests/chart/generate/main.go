@@ -1,5 +1,6 @@
-// Writes the generated files of deploy/chart: the copies of deploy/crds, deploy/webhooks and
-// deploy/dashboards, values.schema.json, and the table of values in README.md.
+// Writes the generated files of deploy/chart: the copies of deploy/crds and deploy/webhooks, values.schema.json,
+// and the table of values in README.md. Of deploy/alerts and deploy/dashboards also Prometheus' rules, Grafana's
+// JSON and the documents' table of alerts.
 package main
 
 import (

@@ -184,7 +184,7 @@ async fn replicas_report_older_pods_once_and_one_is_enough() {
         }
     };
     let workers = futures::future::join_all((0..WORKERS).map(|_| worker()));
-    let reviews = "tautline_admission_reviews_total{job=\"governed\"";
+    let reviews = "tautline_admission_reviews_total{handler=\"governed\"";
     let killed = async {
         let check = async || {
             let served = [

@@ -124,7 +124,7 @@ async fn own_resources_are_validated_and_defaulted() {
     .await;
     world
         .wait_for_metric(
-            "tautline_admission_reviews_total{job=\"validate-constraint\",outcome=\"refuse\"",
+            "tautline_admission_reviews_total{handler=\"validate-constraint\",outcome=\"refuse\"",
             2.0,
         )
         .await;

@@ -10,13 +10,13 @@ use prometheus_client::{
 };
 use tautline_mutating_policy::Outcome;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InvocationLabel {
     policy: String,
     end: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Fault {
     policy: String,
     kind: &'static str,
@@ -67,6 +67,12 @@ impl Counters {
             c.unusable.clone(),
         );
         c
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.invocations.get_or_create(&Default::default());
+        _ = self.faults.get_or_create(&Default::default());
     }
 
     pub(super) fn count(&self, outcome: &Outcome) {

@@ -13,11 +13,11 @@ use tautline_gpu_placement::{inventory::UNHEALTHY, policy::PolicyName as Policy}
 use tautline_gpu_slice::{
     Config, Inspection,
     inspection::{Question, RequestSummary},
+    report::format,
 };
 use tautline_sdk::{EvaluationRequest, Reference};
 
 use super::nodes::{self, NodeReport};
-use crate::gpu::format;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,13 +1,12 @@
 use std::{collections::BTreeMap, fmt::Write};
 
+use tautline_gpu_slice::report::format;
+
 use super::{
     nodes::NodeReport,
     report::{HeldCard, PodExplanation, RequestReport, RuleReport},
 };
-use crate::{
-    gpu::format,
-    table::{field, section, table},
-};
+use crate::table::{field, section, table};
 
 impl PodExplanation {
     pub(super) fn text(&self, most_nodes: usize) -> String {

@@ -1,162 +1,137 @@
 use std::fmt::Write;
 
-use super::{Class, Counted, Given, NodeCounts, Product, Report};
-use crate::{
-    gpu::{
-        format,
-        uses::{IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT},
-    },
-    table::table,
+use tautline_gpu_slice::report::{
+    Class, Counted, Fragmentation, Given, IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, Product, format,
 };
+
+use crate::table::table;
 
 /// Names in a list.
 const SHOWN: usize = 5;
 
-impl Report {
-    pub(super) fn text(&self) -> String {
-        if self.nodes_with_cards == 0 {
-            return self.counted.text();
-        }
-        let mut out = String::new();
-        if !self.classes.is_empty() {
-            let header = [
-                "REQUEST",
-                "MODE",
-                "SHARE",
-                "PODS",
-                "STILL FIT",
-                "CANNOT USE",
-                "RUNS IN",
-                "NOT IN",
-            ];
-            let rows = self.classes.iter().map(|c| c.row(self));
-            out += &table(&header, rows);
-            out += "\n";
-        }
-        let idle = self.idle_milli;
-        _ = match self.fragmented_milli {
-            Some(lost) => {
-                let part = format::percent(lost as f64, idle as f64);
-                let what = "of the idle GPU is not expected to be usable by the next request";
-                writeln!(out, "{part} {what} (FGD's measure): {lost}m of {idle}m.")
-            }
-            None => writeln!(
-                out,
-                "{idle}m of GPU are idle; without requests their use is not known."
-            ),
-        };
+pub(super) fn text(report: &Fragmentation) -> String {
+    if report.nodes_with_cards == 0 {
+        return counted_text(&report.counted);
+    }
+    let mut out = String::new();
+    if !report.classes.is_empty() {
         let header = [
-            "PRODUCT",
+            "REQUEST",
             "MODE",
-            "NODES",
-            "CARDS",
-            "IDLE",
-            "FRAGMENTED",
-            "PART",
+            "SHARE",
+            "PODS",
+            "STILL FIT",
+            "CANNOT USE",
+            "RUNS IN",
+            "NOT IN",
         ];
-        out += &table(&header, self.products.iter().map(Product::row));
+        let rows = report.classes.iter().map(|c| class_row(c, report));
+        out += &table(&header, rows);
         out += "\n";
-        if let Some(given) = &self.given {
-            out += &given.text();
+    }
+    let idle = report.idle_milli;
+    _ = match report.fragmented_milli {
+        Some(lost) => {
+            let part = format::percent(lost as f64, idle as f64);
+            let what = "of the idle GPU is not expected to be usable by the next request";
+            writeln!(out, "{part} {what} (FGD's measure): {lost}m of {idle}m.")
         }
-        out + &self.counted.text()
+        None => writeln!(
+            out,
+            "{idle}m of GPU are idle; without requests their use is not known."
+        ),
+    };
+    let header = [
+        "PRODUCT",
+        "MODE",
+        "NODES",
+        "CARDS",
+        "IDLE",
+        "FRAGMENTED",
+        "PART",
+    ];
+    out += &table(&header, report.products.iter().map(product_row));
+    out += "\n";
+    if let Some(given) = &report.given {
+        out += &given_text(given);
     }
+    out + &counted_text(&report.counted)
 }
 
-impl Class {
-    fn row(&self, report: &Report) -> Vec<String> {
-        vec![
-            self.text.clone(),
-            self.lane.clone(),
-            format::percent(self.share, 1.0),
-            self.pods.len().to_string(),
-            self.still_fit.to_string(),
-            format!("{}m of {}m", self.unusable_milli, report.idle_milli),
-            format!("{} of {}", self.nodes.runs, report.nodes_with_cards),
-            self.nodes.others(),
-        ]
-    }
+fn class_row(class: &Class, report: &Fragmentation) -> Vec<String> {
+    vec![
+        class.text.clone(),
+        class.lane.clone(),
+        format::percent(class.share, 1.0),
+        class.pods.len().to_string(),
+        class.still_fit.to_string(),
+        format!("{}m of {}m", class.unusable_milli, report.idle_milli),
+        format!("{} of {}", class.nodes.runs, report.nodes_with_cards),
+        class.nodes.others(),
+    ]
 }
 
-impl NodeCounts {
-    /// "2 GPU short, 1 CPU short".
-    fn others(&self) -> String {
-        let all = [
-            (self.gpu_short, "GPU short"),
-            (self.cpu_short, "CPU short"),
-            (self.no_such_model, "no such model"),
-            (self.other_lane, "other mode"),
-        ];
-        let there = all.into_iter().filter(|(n, _)| *n > 0);
-        let texts: Vec<String> = there.map(|(n, what)| format!("{n} {what}")).collect();
-        texts.join(", ")
-    }
+fn product_row(product: &Product) -> Vec<String> {
+    let part = |lost: i64| format::percent(lost as f64, product.idle_milli as f64);
+    vec![
+        product.product.clone(),
+        product.lane.clone(),
+        product.nodes.to_string(),
+        product.cards.to_string(),
+        format::milli(product.idle_milli),
+        product
+            .fragmented_milli
+            .map(format::milli)
+            .unwrap_or_default(),
+        product.fragmented_milli.map(part).unwrap_or_default(),
+    ]
 }
 
-impl Product {
-    fn row(&self) -> Vec<String> {
-        let part = |lost: i64| format::percent(lost as f64, self.idle_milli as f64);
-        vec![
-            self.product.clone(),
-            self.lane.clone(),
-            self.nodes.to_string(),
-            self.cards.to_string(),
-            format::milli(self.idle_milli),
-            self.fragmented_milli.map(format::milli).unwrap_or_default(),
-            self.fragmented_milli.map(part).unwrap_or_default(),
-        ]
+fn counted_text(counted: &Counted) -> String {
+    if counted.pods == 0 && counted.pods_not_counted.is_empty() {
+        return "No pod requests GPUs, so no request is expected.\n".into();
     }
-}
-
-impl Counted {
-    fn text(&self) -> String {
-        if self.pods == 0 && self.pods_not_counted.is_empty() {
-            return "No pod requests GPUs, so no request is expected.\n".into();
-        }
-        let mut out = format!(
-            "The expected requests are those of {} of the cluster; all count the same.",
-            format::count(self.pods, "pod")
+    let mut out = format!(
+        "The expected requests are those of {} of the cluster; all count the same.",
+        format::count(counted.pods, "pod")
+    );
+    if counted.pods_by_rule > 0 {
+        let by = counted.pods_by_rule;
+        _ = write!(out, " {by} of them wait, and a rule states their request.");
+    }
+    out.push('\n');
+    if counted.classes_left_out > 0 {
+        let what = match counted.classes_left_out {
+            1 => "1 rare kind of request is".to_owned(),
+            n => format!("{n} rare kinds of requests are"),
+        };
+        _ = writeln!(out, "{what} left out, with at most 5% of the pods.");
+    }
+    let left = &counted.pods_not_counted;
+    if !left.is_empty() {
+        _ = writeln!(
+            out,
+            "Not counted, because only the number of their GPUs is known: {}.",
+            shown(left)
         );
-        if self.pods_by_rule > 0 {
-            let by = self.pods_by_rule;
-            _ = write!(out, " {by} of them wait, and a rule states their request.");
-        }
-        out.push('\n');
-        if self.classes_left_out > 0 {
-            let what = match self.classes_left_out {
-                1 => "1 rare kind of request is".to_owned(),
-                n => format!("{n} rare kinds of requests are"),
-            };
-            _ = writeln!(out, "{what} left out, with at most 5% of the pods.");
-        }
-        let left = &self.pods_not_counted;
-        if !left.is_empty() {
-            _ = writeln!(
-                out,
-                "Not counted, because only the number of their GPUs is known: {}.",
-                shown(left)
-            );
-        }
-        out
     }
+    out
 }
 
-impl Given {
-    fn text(&self) -> String {
-        let part = format::percent(self.idle_milli as f64, self.milli as f64);
-        let mut out = format!(
-            "{part} of the GPU that pods have is idle at this moment: {}m of {}m.",
-            self.idle_milli, self.milli
+fn given_text(given: &Given) -> String {
+    let part = format::percent(given.idle_milli as f64, given.milli as f64);
+    let mut out = format!(
+        "{part} of the GPU that pods have is idle at this moment: {}m of {}m.",
+        given.idle_milli, given.milli
+    );
+    if !given.idle_pods.is_empty() {
+        let (busy, pods) = (IDLE_BUSY_MILLI / 10, shown(&given.idle_pods));
+        _ = write!(
+            out,
+            " Used under {IDLE_MEMORY_PERCENT}% of their memory and {busy}% of the time: {pods}."
         );
-        if !self.idle_pods.is_empty() {
-            let (busy, pods) = (IDLE_BUSY_MILLI / 10, shown(&self.idle_pods));
-            _ = write!(
-                out,
-                " Used under {IDLE_MEMORY_PERCENT}% of their memory and {busy}% of the time: {pods}."
-            );
-        }
-        out + "\n"
     }
+    out + "\n"
 }
 
 /// The first names, and the number of the others.

@@ -1,10 +1,8 @@
 use tautline_core::Snapshot;
+use tautline_gpu_slice::report::Uses;
 
 use super::*;
-use crate::gpu::{
-    fixtures::{USES, agents, example, inspection, of, slices},
-    uses::Uses,
-};
+use crate::gpu::fixtures::{agents, example, inspection, of, slices, uses};
 
 const UNICODE: TerminalStyle = TerminalStyle {
     unicode: true,
@@ -16,14 +14,14 @@ const ASCII: TerminalStyle = TerminalStyle {
 };
 
 fn top(snapshot: std::sync::Arc<Snapshot>) -> Top {
-    Top::new(&inspection(snapshot), &Uses::default(), None, Sort::Name)
+    Top::new(&inspection(snapshot), &Uses::default(), None, Order::Name)
 }
 
 #[test]
 fn top_renders_text_and_json() {
     let top = top(example());
-    insta::assert_snapshot!("top", top.text(UNICODE, None));
-    insta::assert_snapshot!("top_ascii", top.text(ASCII, None));
+    insta::assert_snapshot!("top", text::text(&top, UNICODE, None));
+    insta::assert_snapshot!("top_ascii", text::text(&top, ASCII, None));
     insta::assert_snapshot!("top_json", serde_json::to_string_pretty(&top).unwrap());
 }
 
@@ -34,10 +32,10 @@ fn top_sorts_nodes() {
         let top = Top::new(&inspection, &Uses::default(), None, sort);
         top.nodes.iter().map(|n| n.node.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(order(Sort::Name)[0], "edge-1");
-    assert_eq!(order(Sort::Idle)[0], "slice-1");
-    assert_eq!(order(Sort::Fragmented)[0], "train-1");
-    let one = Top::new(&inspection, &Uses::default(), Some("slice-3"), Sort::Name);
+    assert_eq!(order(Order::Name)[0], "edge-1");
+    assert_eq!(order(Order::Idle)[0], "slice-1");
+    assert_eq!(order(Order::Fragmented)[0], "train-1");
+    let one = Top::new(&inspection, &Uses::default(), Some("slice-3"), Order::Name);
     assert_eq!((one.nodes.len(), one.totals.len()), (1, 1));
     assert!(one.warnings.is_empty());
 }
@@ -48,9 +46,9 @@ fn text_fits_the_terminal() {
 
     let top = top(example());
     let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max().unwrap();
-    let whole = top.text(UNICODE, None);
+    let whole = text::text(&top, UNICODE, None);
     for columns in [40, 80, 100, 120, 140] {
-        let text = top.text(UNICODE, Some(columns));
+        let text = text::text(&top, UNICODE, Some(columns));
         let cards = text.split("Warnings:").next().unwrap();
         assert!(widest(cards) <= columns, "{columns}:\n{text}");
         assert_eq!(text.lines().count(), whole.lines().count(), "{columns}");
@@ -59,12 +57,13 @@ fn text_fits_the_terminal() {
             assert!(head.contains("FREE") && head.contains("HELD BY"), "{text}");
         }
     }
-    assert_eq!(top.text(UNICODE, Some(1000)), whole);
+    assert_eq!(text::text(&top, UNICODE, Some(1000)), whole);
 }
 
 #[test]
 fn text_reports_faults_and_warnings() {
-    let text = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"])).text(ASCII, None);
+    let top = top(slices("2", &["0:700", "0:500", "0:lots", "7:250"]));
+    let text = text::text(&top, ASCII, None);
     assert!(text.contains("over-committed"), "{text}");
     assert!(
         text.contains("pod ml/p-2, annotation tautline.io/gpu-devices: \"0:lots\" is no card"),
@@ -79,10 +78,10 @@ fn text_reports_faults_and_warnings() {
 #[test]
 fn top_accepts_clusters_without_gpus_or_requests() {
     let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
-    assert_eq!(empty.text(ASCII, None), "");
+    assert_eq!(text::text(&empty, ASCII, None), "");
     // Cards without any request: their use is not known.
     let idle = top(slices("2", &[]));
-    let text = idle.text(ASCII, None);
+    let text = text::text(&idle, ASCII, None);
     assert!(
         text.contains("n      0-1    ....................   0m     2000m   -"),
         "{text}"
@@ -105,11 +104,11 @@ fn absent_node_is_reported_with_the_nodes_that_exist() {
 
 #[test]
 fn top_shows_what_is_used_beside_what_is_held() {
-    let (inspection, uses) = (inspection(agents()), Uses::of(USES));
-    let top = Top::new(&inspection, &uses, None, Sort::Name);
-    insta::assert_snapshot!("top_used", top.text(ASCII, None));
+    let (inspection, uses) = (inspection(agents()), uses());
+    let top = Top::new(&inspection, &uses, None, Order::Name);
+    insta::assert_snapshot!("top_used", text::text(&top, ASCII, None));
     insta::assert_snapshot!("top_used_json", serde_json::to_string_pretty(&top).unwrap());
-    let narrow = top.text(ASCII, Some(80));
+    let narrow = text::text(&top, ASCII, Some(80));
     let head = narrow.lines().next().unwrap();
     assert!(
         head.contains("USED") && head.contains("HELD BY"),
@@ -128,8 +127,8 @@ metadata:
 status: {allocatable: {tautline.io/gpu-milli: "0", nvidia.com/gpu: "0"}}
 "#;
     let inspection = inspection(of(node));
-    let top = Top::new(&inspection, &Uses::of(USES), None, Sort::Name);
-    let text = top.text(ASCII, None);
+    let top = Top::new(&inspection, &uses(), None, Order::Name);
+    let text = text::text(&top, ASCII, None);
     assert!(
         text.contains("tautline.io/gpu-milli is not allocatable"),
         "{text}"

@@ -1,11 +1,11 @@
 use std::fmt::Write;
 
-use super::report::{Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total};
+use tautline_gpu_slice::report::{
+    Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total, format,
+};
+
 use crate::{
-    gpu::{
-        bar::{BarSegments, TerminalStyle},
-        format,
-    },
+    gpu::bar::{BarSegments, TerminalStyle},
     table::{cut, plain, table},
 };
 
@@ -29,36 +29,34 @@ const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
 /// The least that is shown of HELD BY.
 const HELD_BY: usize = 20;
 
-impl Top {
-    /// `columns`: the terminal's width; `None`: unlimited.
-    pub(super) fn text(&self, style: TerminalStyle, columns: Option<usize>) -> String {
-        let mut out = String::new();
-        if !self.nodes.is_empty() {
-            let rows: Vec<_> = self.nodes.iter().flat_map(|n| rows(n, style)).collect();
-            let cards = fit(&rows, columns) + &clip(&style.legend(), columns);
-            out += &style.paint(&cards);
-            let header = [
-                "PRODUCT",
-                "MODE",
-                "NODES",
-                "CARDS",
-                "UNHEALTHY",
-                "HELD",
-                "FREE",
-                "FRAGMENTED",
-            ];
-            let sums = self.totals.iter().map(sum).chain([all(&self.totals)]);
-            out += "\n";
-            out += &clip(&table(&header, sums), columns);
-        }
-        if !self.warnings.is_empty() {
-            out += "\nWarnings:\n";
-        }
-        for warning in &self.warnings {
-            _ = writeln!(out, "  {}", plain(warning));
-        }
-        out
+/// `columns`: the terminal's width; `None`: unlimited.
+pub(super) fn text(top: &Top, style: TerminalStyle, columns: Option<usize>) -> String {
+    let mut out = String::new();
+    if !top.nodes.is_empty() {
+        let rows: Vec<_> = top.nodes.iter().flat_map(|n| rows(n, style)).collect();
+        let cards = fit(&rows, columns) + &clip(&style.legend(), columns);
+        out += &style.paint(&cards);
+        let header = [
+            "PRODUCT",
+            "MODE",
+            "NODES",
+            "CARDS",
+            "UNHEALTHY",
+            "HELD",
+            "FREE",
+            "FRAGMENTED",
+        ];
+        let sums = top.totals.iter().map(sum).chain([all(&top.totals)]);
+        out += "\n";
+        out += &clip(&table(&header, sums), columns);
     }
+    if !top.warnings.is_empty() {
+        out += "\nWarnings:\n";
+    }
+    for warning in &top.warnings {
+        _ = writeln!(out, "  {}", plain(warning));
+    }
+    out
 }
 
 /// The table of cards, without columns for which the terminal is too narrow.
@@ -92,27 +90,12 @@ fn rows(node: &NodeTop, style: TerminalStyle) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pool in &node.pools {
         // Adjacent equal cards share a row.
-        for alike in pool.cards.chunk_by(are_alike) {
+        for alike in pool.cards.chunk_by(|before, card| card.is_like(before)) {
             rows.push(row(node, pool, alike, style));
         }
     }
     rows.extend(node.counted.iter().map(|c| counted(node, c, style)));
     rows
-}
-
-fn are_alike(a: &CardTop, b: &CardTop) -> bool {
-    let number = |c: &CardTop| c.card.parse::<u32>().ok();
-    let follows = number(a).zip(number(b)).is_some_and(|(a, b)| a + 1 == b);
-    let same = |c: &CardTop| (c.held_milli, c.fragmented_milli, c.used);
-    follows && same(a) == same(b) && health(a) == health(b) && a.holders == b.holders
-}
-
-fn health(card: &CardTop) -> &str {
-    match card {
-        c if !c.healthy => c.fault.as_deref().unwrap_or("unhealthy"),
-        c if c.overcommitted => "over-committed",
-        _ => "ok",
-    }
 }
 
 fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) -> Vec<String> {
@@ -151,7 +134,7 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) 
         used.unwrap_or_default(),
         format::milli(first.free_milli * count),
         fragmented.map(format::milli).unwrap_or_default(),
-        health(first).into(),
+        first.health().into(),
         pool.product.clone(),
         format::sharing_mode(pool.sharing_mode),
         holders.collect::<Vec<_>>().join(", "),

@@ -1,3 +1,5 @@
+use tautline_latency::report::EffectiveRtt;
+
 use super::{
     fixtures::{nodes, zones},
     *,

@@ -1,20 +1,16 @@
 use tautline_latency::report::{
-    ActiveRule, Basis, Direction, EffectiveRtt, End, Estimated, PairReport, State,
+    ActiveRule, Direction, PairReport,
+    units::{age, exact},
+    words,
 };
 
-use crate::{
-    latency::units::{age, exact, percent},
-    table::{field, section},
-};
-
-/// Directions that differ by more get a note.
-const ASYMMETRY: f64 = 0.2;
+use crate::table::{field, section};
 
 pub(super) fn text(report: &PairReport) -> String {
-    let mut out = field("From", &end(&report.from));
-    out += &field("To", &end(&report.to));
-    out += &field("Rules use", &figure_and_basis(report.effective));
-    out += &field("Why", &why(report));
+    let mut out = field("From", &words::end(&report.from));
+    out += &field("To", &words::end(&report.to));
+    out += &field("Rules use", &words::figure_and_basis(report.effective));
+    out += &field("Why", &words::why(report));
     if !report.directions.is_empty() {
         let header = [
             "DIRECTION",
@@ -29,10 +25,10 @@ pub(super) fn text(report: &PairReport) -> String {
         ];
         let rows = report.directions.iter().map(direction).collect();
         out += &section("Measured", &header, rows);
-        out += &field("Both directions", &both_directions(report));
+        out += &field("Both directions", &words::both_directions(report));
         out += &field(
             "Estimate",
-            &report.estimate.map(estimate).unwrap_or_default(),
+            &report.estimate.map(words::estimate).unwrap_or_default(),
         );
         let configured = report.configured_micros.map(exact);
         out += &field("Configured", &configured.unwrap_or_default());
@@ -46,136 +42,7 @@ pub(super) fn text(report: &PairReport) -> String {
     out
 }
 
-fn end(end: &End) -> String {
-    let mut text = end.node.clone();
-    let mut more = Vec::new();
-    if let Some(zone) = &end.zone {
-        more.push(format!("zone {zone}"));
-    }
-    if !end.uid.is_empty() {
-        more.push(format!("UID {}", end.uid));
-    }
-    if let Some(boot) = &end.boot {
-        more.push(format!("boot {boot}"));
-    }
-    more.push(
-        if end.agent {
-            "agent connected"
-        } else {
-            "no agent"
-        }
-        .to_owned(),
-    );
-    text += &format!(" ({})", more.join(", "));
-    text
-}
-
-fn figure_and_basis(effective: EffectiveRtt) -> String {
-    let figure = effective.rtt_micros.map(exact).unwrap_or_default();
-    match effective.basis {
-        Basis::Same => "0, it is one node".to_owned(),
-        Basis::Measured => format!("{figure}, measured"),
-        Basis::Configured => format!("{figure}, configured"),
-        Basis::Estimated => format!("{figure}, estimated"),
-        Basis::Old => format!("{figure}, measured a while ago"),
-        Basis::Unreachable => "unreachable".to_owned(),
-        Basis::Nothing => "nothing is known".to_owned(),
-    }
-}
-
-fn why(report: &PairReport) -> String {
-    let fresh: Vec<&Direction> = in_state(report, State::Measured);
-    let of_echoes = fresh.iter().filter(|d| !d.by_connect);
-    let connects = fresh.len() - of_echoes.count();
-    match report.effective.basis {
-        Basis::Same => "a node is at no distance from itself".to_owned(),
-        Basis::Configured => {
-            "a configured table has a figure for these nodes or their zones, which takes \
-             precedence over measurements"
-                .to_owned()
-        }
-        Basis::Measured if connects > 0 => match connects == fresh.len() {
-            true => "UDP echoes are lost, so TCP connects are timed; open UDP",
-            false => {
-                "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
-            }
-        }
-        .to_owned(),
-        Basis::Measured => match fresh.as_slice() {
-            [one, other] if report.apart.is_some_and(|a| a > ASYMMETRY) => format!(
-                "both directions are fresh and {} apart; the larger counts ({} to {})",
-                report.apart.map(percent).unwrap_or_default(),
-                [one, other]
-                    .iter()
-                    .max_by_key(|d| d.median_micros)
-                    .map_or("", |d| &d.from),
-                [one, other]
-                    .iter()
-                    .max_by_key(|d| d.median_micros)
-                    .map_or("", |d| &d.to),
-            ),
-            [_, _] => "both directions are measured and fresh; the larger median counts".to_owned(),
-            [one] => format!("{} to {} is measured and fresh", one.from, one.to),
-            _ => "there is a fresh measurement".to_owned(),
-        },
-        Basis::Unreachable => {
-            let lost = in_state(report, State::Unreachable);
-            let since = lost.iter().filter_map(|d| d.unreachable_micros).max();
-            let since = since
-                .map(|s| format!(" for {}", age(s)))
-                .unwrap_or_default();
-            format!("echoes are lost{since}, three and more in a row; no rule accepts it")
-        }
-        Basis::Estimated => format!(
-            "{}; costs use the prediction, evaluations use none and return Error",
-            missing_reason(report)
-        ),
-        Basis::Old => format!(
-            "{}, and nothing is predicted; costs use the last figure, evaluations return Error",
-            missing_reason(report)
-        ),
-        Basis::Nothing => format!(
-            "{}, nothing is predicted, and no table has the pair; name it in a rule, or configure a figure",
-            missing_reason(report)
-        ),
-    }
-}
-
-fn missing_reason(report: &PairReport) -> String {
-    let without: Vec<&str> = [&report.from, &report.to]
-        .into_iter()
-        .filter(|e| !e.agent)
-        .map(|e| e.node.as_str())
-        .collect();
-    let stale = in_state(report, State::Stale);
-    match (
-        stale.iter().filter_map(|d| d.age_micros).min(),
-        without.as_slice(),
-    ) {
-        (Some(last), _) => format!("the last sample is {} old, too old to count", age(last)),
-        (None, [one]) => format!("not measured: {one} has no agent"),
-        (None, [one, other]) => format!("not measured: {one} and {other} have no agent"),
-        (None, _) => "the agents do not measure this pair".to_owned(),
-    }
-}
-
-fn in_state(report: &PairReport, state: State) -> Vec<&Direction> {
-    report
-        .directions
-        .iter()
-        .filter(|d| d.state == state)
-        .collect()
-}
-
 fn direction(d: &Direction) -> Vec<String> {
-    let state = match (d.state, d.unreachable_micros) {
-        (State::Measured, _) if d.by_connect => "fresh, by TCP connect".to_owned(),
-        (State::Measured, _) => "fresh".to_owned(),
-        (State::Unreachable, Some(since)) => format!("unreachable for {}", age(since)),
-        (State::Unreachable, None) => "unreachable".to_owned(),
-        (State::Stale, _) => "stale".to_owned(),
-        (State::Nothing, _) => "not measured".to_owned(),
-    };
     let figure = |micros: Option<u64>| micros.map(exact).unwrap_or_default();
     let windows = d.window_micros.iter().map(|w| exact(*w));
     let samples = if d.samples > 0 {
@@ -185,7 +52,7 @@ fn direction(d: &Direction) -> Vec<String> {
     };
     vec![
         format!("{} > {}", d.from, d.to),
-        state,
+        words::state(d),
         figure(d.median_micros),
         windows.collect::<Vec<_>>().join(" "),
         figure(d.p50_micros),
@@ -194,26 +61,6 @@ fn direction(d: &Direction) -> Vec<String> {
         d.age_micros.map(age).unwrap_or_default(),
         figure(d.refresh_micros),
     ]
-}
-
-fn both_directions(report: &PairReport) -> String {
-    let mut text = report.combined_micros.map(exact).unwrap_or_default();
-    if let Some(apart) = report.apart {
-        text += &format!(", {} apart", percent(apart));
-        if apart > ASYMMETRY {
-            text += " (asymmetric: check the routes and the load of the nodes)";
-        }
-    }
-    text
-}
-
-/// The figure, and the range of four in five real figures.
-fn estimate(e: Estimated) -> String {
-    let (low, high) = (exact(e.low_micros), exact(e.high_micros));
-    format!(
-        "{} ({low} to {high} in four of five cases)",
-        exact(e.rtt_micros)
-    )
 }
 
 fn rule_row(by: &ActiveRule) -> Vec<String> {
@@ -227,6 +74,8 @@ fn rule_row(by: &ActiveRule) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use tautline_latency::report::{Basis, EffectiveRtt, End, Estimated, State};
+
     use super::*;
 
     fn end_of(node: &str, agent: bool) -> End {
@@ -375,7 +224,7 @@ mod tests {
                 "the agents do not measure this pair",
             ),
         ] {
-            let shown = why(&report);
+            let shown = words::why(&report);
             assert!(shown.contains(expected), "{shown}");
         }
     }

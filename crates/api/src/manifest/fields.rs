@@ -56,10 +56,10 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-pub(super) fn pod_quantities(pod: &Pod) -> Vec<Wrong> {
+/// Those of a pod whose spec is `at`.
+pub(super) fn pod_quantities(at: &FieldPath, pod: &Pod) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let Some(spec) = &pod.spec else { return wrong };
-    let at = FieldPath::from_keys(["spec"]);
     let lists: [(&str, &[Container]); 2] = [
         ("containers", &spec.containers),
         (

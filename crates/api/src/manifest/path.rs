@@ -34,6 +34,11 @@ impl FieldPath {
         self.then(Step::Index(index))
     }
 
+    /// The path of a field of the object that this field holds.
+    pub fn join(&self, below: &Self) -> Self {
+        Self(self.0.iter().chain(&below.0).cloned().collect())
+    }
+
     fn then(&self, step: Step) -> Self {
         Self(self.0.iter().cloned().chain([step]).collect())
     }

@@ -1,6 +1,6 @@
 //! Checks references between objects of several manifests.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use tautline_core::{
     model::{Target, TargetKind},
@@ -13,7 +13,8 @@ use crate::{ConstraintPolicyOffer, Metadata, convert};
 const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
                            the namespace; write one, or {} if you mean all";
 
-/// Finds offers without effect and workloads without their pods; `W` locates each object.
+/// Finds offers without effect, and DaemonSets that an offer selects but that have no pods; `W`
+/// locates each object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();
@@ -56,6 +57,8 @@ struct Known<'a> {
     pods: HashMap<&'a str, Vec<(Labels, &'a Metadata)>>,
     templates: HashMap<&'a str, Vec<Labels>>,
     slices: HashMap<&'a str, Vec<Labels>>,
+    /// The targets of offers that are pods.
+    targets: HashMap<&'a str, Vec<Target>>,
 }
 
 impl<'a> Known<'a> {
@@ -78,9 +81,14 @@ impl<'a> Known<'a> {
                     slices.push(labels);
                 }
                 Item::Workload(w) => {
-                    let labels = convert::labels(Some(&w.pod_labels));
-                    let templates = known.templates.entry(w.namespace_or_default()).or_default();
-                    templates.push(labels);
+                    let templates = known.templates.entry(w.namespace()).or_default();
+                    templates.push(w.labels());
+                }
+                Item::Offer(o) => {
+                    let targets = known.targets.entry(namespace(&o.metadata)).or_default();
+                    let converted = convert::offer(o).map(|o| o.targets).unwrap_or_default();
+                    let pods = converted.into_iter();
+                    targets.extend(pods.filter(|t| t.kind == TargetKind::Pod));
                 }
                 _ => {}
             }
@@ -152,27 +160,17 @@ impl<'a> Known<'a> {
     }
 
     fn workload(&self, workload: &Workload) -> Vec<super::fields::Wrong> {
-        let pods = self.pods.get(workload.namespace_or_default());
-        let mut pods = pods.into_iter().flatten();
-        if !workload.has_pods || pods.any(|(labels, meta)| workload.owns(labels, meta)) {
+        let (namespace, labels) = (workload.namespace(), workload.labels());
+        let mut targets = self.targets.get(namespace).into_iter().flatten();
+        let mut pods = self.pods.get(namespace).into_iter().flatten();
+        if workload.kind() != "DaemonSet"
+            || !targets.any(|t| t.selector.matches(&labels))
+            || pods.any(|(_, metadata)| workload.owns(metadata))
+        {
             return Vec::new();
         }
-        let what = "its pods are not in the manifests, and only pods are placed; add them, for \
-                    instance from kubectl get pods -o yaml";
-        vec![(FieldPath::from_keys(["spec", "template"]), what.to_owned())]
-    }
-}
-
-impl Workload {
-    fn namespace_or_default(&self) -> &str {
-        self.namespace.as_deref().unwrap_or("default")
-    }
-
-    fn owns(&self, labels: &Labels, pod: &Metadata) -> bool {
-        let mut owners = pod.owner_references.iter().flatten();
-        let carries = |l: &BTreeMap<String, String>| {
-            !l.is_empty() && l.iter().all(|(k, v)| labels.get(k) == Some(v.as_str()))
-        };
-        owners.any(|o| o.kind == self.kind && o.name == self.name) || carries(&self.pod_labels)
+        let what = "a DaemonSet has a pod on each node, so its template is not planned; add its \
+                    pods, for instance from kubectl get pods -o yaml";
+        vec![(workload.template_path(), what.to_owned())]
     }
 }

@@ -10,6 +10,8 @@ const OWN: &[&str] = &[
     "tautline_api",
     "tautline_cel",
     "tautline_certificates",
+    "tautline_conformance",
+    "tautline_console",
     "tautline_controller",
     "tautline_core",
     "tautline_gpu_agent",
@@ -33,8 +35,12 @@ const OWN: &[&str] = &[
     "tautline_scheduler_extender",
     "tautline_scripted",
     "tautline_sdk",
+    "tautline_serve",
     "tautline_structured_merge",
     "tautline_svg",
+    "tautline_test_report",
+    "tautline_traces",
+    "tautline_types",
 ];
 
 /// Fails on an unknown level or target `tautline...`, too.

@@ -208,14 +208,8 @@ impl App {
 impl Parts {
     fn spawn_admin(&self, listener: TcpListener, tasks: &mut Tasks) {
         let mut registry = Registry::with_prefix("tautline");
-        self.metrics.register(&mut registry);
-        self.used.register(&mut registry);
-        self.events.register(&mut registry);
-        registry.register(
-            "gpu_agent_streams",
-            "Open streams to replicas of providers",
-            self.streams.clone(),
-        );
+        let shared = (&self.metrics, &self.used, &self.streams);
+        register(shared, &self.events, &mut registry);
         let nothing = |_| async { None };
         let (registry, readiness) = (Arc::new(registry), self.readiness.clone());
         let served = admin::serve(listener, registry, readiness, nothing, self.stop.clone());
@@ -309,6 +303,31 @@ impl Parts {
         };
         done(tasks, "device plugin", kubelet.run(self.stop.clone()));
     }
+}
+
+fn register(
+    (metrics, used, streams): (&Metrics, &UseMetrics, &Gauge),
+    events: &Events,
+    registry: &mut Registry,
+) {
+    metrics.register(registry);
+    used.register(registry);
+    events.register(registry);
+    registry.register(
+        "gpu_agent_streams",
+        "Open streams to replicas of providers",
+        streams.clone(),
+    );
+}
+
+/// Registers all metrics of the process, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    let (metrics, used) = (Metrics::default(), UseMetrics::default());
+    let shared = (&metrics, &used, &Gauge::default());
+    register(shared, &Events::new().0, registry);
+    metrics.add_examples();
+    used.add_examples();
 }
 
 fn giver(

@@ -26,4 +26,4 @@ mod reader;
 mod stream;
 mod usage;
 
-pub use app::{App, Config};
+pub use app::{App, Config, example_metrics};

@@ -12,22 +12,22 @@ use tautline_gpu_placement::node_inventory::NodeInventory;
 /// From 0.5 ms to 8 s: a container waits up to 5 s for its pod's record.
 const SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.1, 1.0, 5.0, 8.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
     state: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WayLabel {
     way: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabel {
     resource: &'static str,
 }
@@ -124,6 +124,15 @@ impl Metrics {
             "Writes of the node's labels and annotation that failed",
             self.node_failures.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.cards.get_or_create(&Default::default());
+        _ = self.given.get_or_create(&Default::default());
+        _ = self.refused.get_or_create(&Default::default());
+        _ = self.seconds.get_or_create(&Default::default());
+        _ = self.registrations.get_or_create(&Default::default());
     }
 
     pub fn see_cards(&self, inventory: &NodeInventory) {

@@ -1,6 +1,9 @@
 //! Answers of EndpointCost and Evaluate.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::dra;
@@ -47,7 +50,10 @@ pub(crate) fn answer(
     if !question.may_be_pod_specific() {
         answer.version = recent.changes().version();
         if let Some(nodes) = recent.changes().since(cost_request.known_version) {
-            changed = nodes.into_iter().map(str::to_owned).collect();
+            let eligible = &cost_request.eligible_nodes;
+            let eligible: HashSet<&str> = eligible.iter().map(String::as_str).collect();
+            let others = nodes.into_iter().filter(|node| !eligible.contains(node));
+            changed = others.map(str::to_owned).collect();
             answer.changed_since = cost_request.known_version;
         }
         if let Some(until) = quiet_until

@@ -10,7 +10,10 @@ use tautline_core::{
     model::{self, Offer, Pod},
     quantity,
 };
-use tautline_gpu_placement::{Inventory, Names, NodeCapacity, PlannedClasses, RequestClass, Shape};
+use tautline_gpu_placement::{
+    CostCache, Inventory, Names, NodeCapacity, PlannedClasses, RequestClass, Shape,
+    policy::PolicyName,
+};
 use tautline_sdk::{
     CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
@@ -18,14 +21,19 @@ use tautline_sdk::{
 pub use request_summary::RequestSummary;
 
 use crate::{
-    RULE, answers, cluster_inventory::ClusterInventory, config::Config, fit::Fit,
-    gpu_request::GpuRequest, state::State,
+    RULE, answers,
+    cluster_inventory::{ClusterInventory, NodeEntry},
+    config::Config,
+    fit::Fit,
+    gpu_request::GpuRequest,
+    state::State,
 };
 
 /// The provider's view of one snapshot.
 #[derive(Debug)]
 pub struct Inspection {
     state: State,
+    policy: PolicyName,
     snapshot: Arc<Snapshot>,
     /// Counted shapes of waiting pods whose request only a rule states, by pod.
     by_rule: HashMap<String, Shape>,
@@ -76,10 +84,12 @@ pub struct Questions {
 impl Inspection {
     /// Learns the distribution from requests and cards of pods, and from rules of waiting pods.
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
+        let policy = config.policy;
         let mut inventory = ClusterInventory::new(config);
         inventory.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
         let mut inspection = Self {
             state: State::new(inventory, ""),
+            policy,
             snapshot: Arc::clone(&snapshot),
             by_rule: HashMap::new(),
         };
@@ -116,6 +126,18 @@ impl Inspection {
     /// Names of the resources, labels and annotations that tell of GPUs.
     pub fn names(&self) -> &Names {
         &self.state.inventory.names
+    }
+
+    pub(crate) fn node_entries(&self) -> impl Iterator<Item = (&Arc<str>, &NodeEntry)> {
+        self.state.inventory.nodes()
+    }
+
+    pub(crate) fn costs(&self) -> &CostCache {
+        &self.state.inventory.costs
+    }
+
+    pub(crate) fn policy(&self) -> PolicyName {
+        self.policy
     }
 
     /// All nodes, sorted by name, also those without GPUs.

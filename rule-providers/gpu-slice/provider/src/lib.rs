@@ -25,12 +25,16 @@ mod pool_shape;
 mod process;
 mod provider;
 pub mod replicas;
+pub mod report;
 mod request_learner;
 mod state;
 mod unfit;
 mod use_compliance;
 mod use_page;
 mod use_store;
+
+use prometheus_client::registry::Registry;
+use tautline_runtime::watch::WatchMetrics;
 
 pub use crate::{
     config::{Config, NodeOrder},
@@ -43,3 +47,17 @@ pub use crate::{
 };
 
 pub(crate) const RULE: &str = "gpu-slice";
+
+/// Registers all metrics of the process, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    tautline_sdk::example_metrics(registry);
+    metrics::Metrics::default().register(registry);
+    let agents = agents::AgentMetrics::default();
+    agents.register(registry);
+    agents.add_examples();
+    replicas::example_metrics(registry);
+    let watches = WatchMetrics::default();
+    watches.register(registry);
+    watches.add_examples();
+}

@@ -72,7 +72,9 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     };
     provider.serve_agents(auth, &mut server, tasks.stop_token());
     let pages = provider.clone();
-    server.admin_pages(move |path, _| std::future::ready(pages.admin_page(&path)));
+    server.admin_pages(move |path, query| {
+        std::future::ready(pages.admin_page(&format!("{path}?{query}")))
+    });
 
     let provider = Arc::new(provider);
     let inner = Arc::clone(&provider);

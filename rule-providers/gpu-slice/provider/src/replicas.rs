@@ -32,7 +32,7 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tautline_runtime::{
     lease::{self, Term},
     tasks::Tasks,
@@ -50,6 +50,22 @@ use self::{
     open_grants::OpenGrants,
     peer::{Peer, Peers},
 };
+
+/// Registers the metrics of replicas, each with one series.
+pub(crate) fn example_metrics(registry: &mut Registry) {
+    register_granting(registry);
+    peer::example_metrics(registry);
+}
+
+fn register_granting(registry: &mut Registry) -> Gauge {
+    let granting = Gauge::default();
+    registry.register(
+        "allocator_granting",
+        "1 if this replica reserves, 0 if it forwards requests",
+        granting.clone(),
+    );
+    granting
+}
 
 /// After a hand-over the watch must show the last Bindings.
 const CATCH_UP: Duration = Duration::from_millis(500);
@@ -126,18 +142,12 @@ impl<A: Allocator> Replicas<A> {
     }
 
     fn new(inner: Arc<A>, hold: Duration, server: &mut Server) -> Self {
-        let granting = Gauge::default();
-        server.registry.register(
-            "allocator_granting",
-            "1 if this replica reserves, 0 if it forwards requests",
-            granting.clone(),
-        );
         Self {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
             open_grants: OpenGrants::default(),
             hold,
-            granting,
+            granting: register_granting(&mut server.registry),
         }
     }
 

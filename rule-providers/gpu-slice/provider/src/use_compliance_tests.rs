@@ -317,4 +317,8 @@ fn the_page_shows_nodes_cards_and_containers() {
     }]});
     let found: serde_json::Value = serde_json::from_str(&page.body).unwrap();
     assert_eq!(found, expected);
+    let of = |nodes: &str| provider.admin_page(&format!("/gpu/use?nodes={nodes}"));
+    assert_eq!(of("n8,n7").unwrap().body, page.body);
+    assert_eq!(of("n8").unwrap().body, r#"{"nodes":[]}"#);
+    assert_eq!(provider.admin_page("/gpu/use?").unwrap().body, page.body);
 }

@@ -1,6 +1,6 @@
-//! `GET /gpu/use` on the admin port: what is used of the nodes' cards.
+//! `GET /gpu/use[?nodes=a,b]` on the admin port: what is used of the nodes' cards.
 
-use std::time::Instant;
+use std::{collections::HashSet, time::Instant};
 
 use serde::Serialize;
 use tautline_sdk::AdminPage;
@@ -8,6 +8,7 @@ use tautline_sdk::AdminPage;
 use crate::{provider::GpuSlice, use_store::NodeUse};
 
 const PATH: &str = "/gpu/use";
+const NODES: &str = "nodes=";
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -43,14 +44,19 @@ struct Container<'a> {
 }
 
 impl GpuSlice {
-    /// The page of a path on the admin port; `None` if there is none.
+    /// The page of a path on the admin port, with its query; `None` if there is none.
     pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
-        (path == PATH).then(|| self.use_page(Instant::now()))
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let nodes = query.split('&').find_map(|field| field.strip_prefix(NODES));
+        let nodes = nodes.map(|nodes| nodes.split(',').collect());
+        (path == PATH).then(|| self.use_page(Instant::now(), nodes))
     }
 
-    fn use_page(&self, now: Instant) -> AdminPage {
+    /// `only`: the nodes to show; `None`: all.
+    fn use_page(&self, now: Instant, only: Option<HashSet<&str>>) -> AdminPage {
         let state = self.state.lock();
         let all = state.uses.all_fresh(now).into_iter();
+        let all = all.filter(|(node, ..)| only.as_ref().is_none_or(|o| o.contains(node)));
         let nodes = all.map(|(node, age, of)| Node {
             node,
             age_seconds: age.as_secs(),

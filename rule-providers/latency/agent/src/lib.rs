@@ -27,4 +27,11 @@ mod tcp;
 mod throughput;
 
 pub use app::{App, Config};
+use prometheus_client::registry::Registry;
 pub use tautline_agent_link::{Provider, Token};
+
+/// Registers all metrics of the process, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    metrics::Metrics::default().register(registry);
+}

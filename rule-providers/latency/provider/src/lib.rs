@@ -20,6 +20,9 @@ mod rules;
 mod run;
 mod tables;
 
+use prometheus_client::registry::Registry;
+use tautline_runtime::{cluster_store::ClusterStore, watch::WatchMetrics};
+
 pub use agents::keys::EchoKeys;
 pub use fitting::{FitSettings, RACK, TARGETS};
 pub use location::ZONE;
@@ -33,3 +36,18 @@ pub use tables::{
     table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table},
 };
 pub use tautline_agent_link::AgentAuth;
+
+/// Registers all metrics of the process, each with one series, for the reference of metrics.
+#[doc(hidden)]
+pub fn example_metrics(registry: &mut Registry) {
+    tautline_sdk::example_metrics(registry);
+    let network = Network::default();
+    network.metrics.register(registry);
+    network.metrics.add_examples();
+    let provider = Latency::new(ClusterStore::default());
+    provider.metrics().register(registry);
+    provider.metrics().add_examples();
+    let watches = WatchMetrics::default();
+    watches.register(registry);
+    watches.add_examples();
+}

@@ -9,11 +9,15 @@ mod model;
 mod names;
 mod pages;
 mod pair;
+mod pairs;
 mod provider_facts;
 mod query;
+pub mod scale;
 mod top;
+pub mod units;
+pub mod words;
 
-pub use matrix::{By, Cell, MatrixReport};
+pub use matrix::{By, Cell, MatrixReport, NO_ZONE};
 pub use model::{Basis, Direction, EffectiveRtt, End, Estimated, State};
 pub use pages::Pages;
 pub use pair::{ActiveRule, PairReport};

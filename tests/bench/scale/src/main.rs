@@ -6,8 +6,10 @@
 //!
 //! Measured: the time from the start until ready, resident and peak memory, a filter of 500
 //! and of all node names, the delay of a burst of pod updates, filters meanwhile, and the
-//! watch after a restart of the API server.
+//! watch after a restart of the API server; and the console: its first page, its slowest and
+//! largest page, its memory.
 
+mod console;
 mod fill;
 mod load;
 mod objects;
@@ -98,6 +100,8 @@ async fn main() -> Result<()> {
     );
     let burst = load::burst(&plane.client, &server, &args.size).await?;
     let resident_loaded = server.process.resident_bytes();
+    eprintln!("starting the console ...");
+    let console = console::measure(&plane, &bin).await?;
     eprintln!("restarting the API server ...");
     let before = load::seen(&server).await;
     let start = Instant::now();
@@ -115,6 +119,7 @@ async fn main() -> Result<()> {
         resident_loaded,
         api_server_back: restarted,
         resumed,
+        console,
         resident_then: server.process.resident_bytes(),
         peak_then: server.process.peak_bytes(),
     };

@@ -8,6 +8,7 @@ use tautline_tests::bench;
 
 use crate::{
     Size,
+    console::Console,
     load::{Burst, Resumed, Times},
 };
 
@@ -25,6 +26,7 @@ pub struct Report<'a> {
     pub api_server_back: Duration,
     pub resumed: Resumed,
     pub resident_then: u64,
+    pub console: Console,
     pub peak_then: u64,
 }
 
@@ -113,6 +115,33 @@ impl Report<'_> {
                     megabytes(self.peak_then)
                 ),
             ),
+            (
+                "console: from the start until its lists are complete; its first page then"
+                    .to_owned(),
+                format!(
+                    "{:.1} s; {} ms",
+                    self.console.first_sync.as_secs_f64(),
+                    self.console.first_page.as_millis()
+                ),
+            ),
+            (
+                "console: its slowest page again; its largest".to_owned(),
+                format!(
+                    "{} {} ms; {} {} kB",
+                    self.console.slowest.0,
+                    self.console.slowest.1.as_millis(),
+                    self.console.largest.0,
+                    self.console.largest.1 / 1000
+                ),
+            ),
+            (
+                "console: resident memory; peak".to_owned(),
+                format!(
+                    "{} MB; {} MB",
+                    megabytes(self.console.resident),
+                    megabytes(self.console.peak)
+                ),
+            ),
         ]);
         let mut table = format!(
             "{} nodes, {} pods, {} offers of two rules, {} Services with their EndpointSlices:\n\n| what | measured |\n|---|---|\n",
@@ -141,6 +170,11 @@ impl Report<'_> {
                 "resident_bytes": self.resident_loaded},
             "api_server_back_s": self.api_server_back.as_secs_f64(),
             "resumed_in_s": self.resumed.seen_in.as_secs_f64(), "brought": self.resumed.delivered,
+            "console": {"first_sync_s": self.console.first_sync.as_secs_f64(),
+                "first_page_s": self.console.first_page.as_secs_f64(),
+                "slowest_page_s": self.console.slowest.1.as_secs_f64(),
+                "largest_page_bytes": self.console.largest.1,
+                "resident_bytes": self.console.resident, "peak_bytes": self.console.peak},
             "resident_then_bytes": self.resident_then, "peak_then_bytes": self.peak_then,
         })
     }

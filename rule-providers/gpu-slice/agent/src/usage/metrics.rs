@@ -8,7 +8,7 @@ use prometheus_client::{
 };
 use tautline_proto::gpu::{ContainerUse, Use};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
 struct OfContainer {
     namespace: String,
     pod: String,
@@ -48,6 +48,12 @@ impl UseMetrics {
             "Thousandths of a card's processors that a container's processes had lately",
             self.sm.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.memory.get_or_create(&Default::default());
+        _ = self.sm.get_or_create(&Default::default());
     }
 
     /// Replaces all values; containers that are gone go.

@@ -5,7 +5,7 @@ use prometheus_client::{
 };
 use tautline_proto::gpu::CardUse;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfCard {
     node: String,
     card: String,
@@ -22,7 +22,7 @@ pub(crate) struct AgentMetrics {
 }
 
 impl AgentMetrics {
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "gpu_used_bytes",
             "Memory in use of each card, as the node's agent reports it",
@@ -38,6 +38,11 @@ impl AgentMetrics {
             "Streams of agents that were refused",
             self.refused.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub(crate) fn add_examples(&self) {
+        _ = self.used.get_or_create(&Default::default());
     }
 
     /// Cards that are no longer reported are dropped.

@@ -23,7 +23,7 @@ use super::PeerTls;
 /// Below the extender's provider deadline of 500 ms, so that the extender gets the reason.
 const DEADLINE: Duration = Duration::from_millis(400);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ForwardOutcome {
     outcome: &'static str,
 }
@@ -47,11 +47,7 @@ impl Peers {
     }
 
     pub(super) fn register_metrics(&self, registry: &mut Registry) {
-        registry.register(
-            "allocator_passed_on",
-            "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome",
-            self.forwarded.clone(),
-        );
+        register(&self.forwarded, registry);
     }
 
     pub(super) fn watch_files(&self) -> FileChanges {
@@ -100,6 +96,21 @@ impl Peers {
             }
         }
     }
+}
+
+fn register(forwarded: &ForwardedCalls, registry: &mut Registry) {
+    registry.register(
+        "allocator_passed_on",
+        "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome",
+        forwarded.clone(),
+    );
+}
+
+/// Registers the metric, with one series.
+pub(super) fn example_metrics(registry: &mut Registry) {
+    let forwarded = ForwardedCalls::default();
+    register(&forwarded, registry);
+    _ = forwarded.get_or_create(&ForwardOutcome::default());
 }
 
 fn read(tls: &PeerTls) -> io::Result<ClientTlsConfig> {

@@ -8,12 +8,12 @@ use prometheus_client::{
 
 use super::pair_store::{PairCounts, Refusal};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabel {
     state: &'static str,
 }
@@ -126,6 +126,13 @@ impl NetworkMetrics {
             "Time since the last fit",
             self.fit_age_seconds.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.pairs.get_or_create(&Default::default());
+        _ = self.flagged.get_or_create(&Default::default());
+        _ = self.reports_refused.get_or_create(&Default::default());
     }
 
     pub fn refuse_report(&self, refusal: Refusal) {

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     error::ReportError,
     facts::{NodeZone, ReportSource},
-    model::{Basis, EffectiveRtt},
+    model::EffectiveRtt,
     names,
+    pairs::Pairs,
     query::Query,
 };
 
@@ -22,7 +23,8 @@ const PEERS: usize = 8;
 const ALL_PEERS: usize = 400;
 /// and for each of them the pairs with so many nodes of each zone.
 const FROM: usize = 8;
-const NO_ZONE: &str = "(no zone)";
+/// The zone of nodes without the label, in a matrix.
+pub const NO_ZONE: &str = "(no zone)";
 
 /// What rows and columns are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +171,7 @@ impl MatrixReport {
             }
         }
         let count = members.len();
-        let mut pools = vec![ZonePairs::default(); count * count];
+        let mut pools = vec![Pairs::default(); count * count];
         let mut seen: HashSet<(usize, usize)> = HashSet::new();
         let mut add = |a: &str, b: &str, way: &dyn Fn(&str) -> EffectiveRtt| {
             let (Some(&(x, i)), Some(&(y, j))) = (number.get(a), number.get(b)) else {
@@ -230,79 +232,4 @@ fn bounded(count: usize, what: &'static str, fix: &'static str) -> Result<(), Re
         most: MOST,
         fix,
     })
-}
-
-#[derive(Clone, Debug, Default)]
-struct ZonePairs {
-    figures: Vec<(u64, Basis)>,
-    unreachable: usize,
-}
-
-impl ZonePairs {
-    fn add(&mut self, rtt: EffectiveRtt) {
-        match (rtt.basis, rtt.rtt_micros) {
-            (Basis::Unreachable, _) => self.unreachable += 1,
-            (Basis::Nothing | Basis::Same, _) | (_, None) => {}
-            (basis, Some(micros)) => self.figures.push((micros, basis)),
-        }
-    }
-
-    fn cell(&self) -> Cell {
-        let of = |basis| self.figures.iter().filter(|f| f.1 == basis).count();
-        let measured_pairs = of(Basis::Measured);
-        let bases = [
-            (Basis::Measured, measured_pairs),
-            (Basis::Configured, of(Basis::Configured)),
-            (Basis::Estimated, of(Basis::Estimated)),
-            (Basis::Old, of(Basis::Old)),
-            (Basis::Unreachable, self.unreachable),
-        ];
-        // Of equals the first.
-        let most = bases.iter().rev().filter(|b| b.1 > 0).max_by_key(|b| b.1);
-        let basis = most.map_or(Basis::Nothing, |b| b.0);
-        let mut sorted: Vec<u64> = self.figures.iter().map(|f| f.0).collect();
-        sorted.sort_unstable();
-        let known = basis != Basis::Unreachable;
-        let at = |percent| known.then(|| quantile(&sorted, percent)).flatten();
-        Cell {
-            effective: EffectiveRtt {
-                basis,
-                rtt_micros: at(50),
-            },
-            p10_micros: at(10),
-            p90_micros: at(90),
-            measured_pairs,
-            unreachable_pairs: self.unreachable,
-        }
-    }
-}
-
-/// The lower of the two in the middle, where there are two.
-fn quantile(sorted: &[u64], percent: usize) -> Option<u64> {
-    let last = sorted.len().checked_sub(1)?;
-    sorted.get(last * percent / 100).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn quantiles_are_of_the_list_and_in_order(mut list in prop::collection::vec(0u64..100, 1..50)) {
-            list.sort_unstable();
-            let [low, middle, high] = [10, 50, 90].map(|p| quantile(&list, p).unwrap());
-            prop_assert!(low <= middle && middle <= high);
-            prop_assert!(list.contains(&low) && list.contains(&high));
-        }
-    }
-
-    #[test]
-    fn nothing_has_no_quantile() {
-        assert_eq!(quantile(&[], 50), None);
-        assert_eq!(quantile(&[7], 90), Some(7));
-        assert_eq!(ZonePairs::default().cell(), Cell::default());
-    }
 }

@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CardLabel {
     card: String,
 }
@@ -43,6 +43,14 @@ impl Metrics {
             "Processes that were clients of an MPS server when it ended",
             self.lost.clone(),
         );
+    }
+
+    /// Gives each metric with labels a series, for the reference of metrics.
+    pub fn add_examples(&self) {
+        _ = self.up.get_or_create(&Default::default());
+        _ = self.clients.get_or_create(&Default::default());
+        _ = self.restarts.get_or_create(&Default::default());
+        _ = self.lost.get_or_create(&Default::default());
     }
 
     pub(super) fn of_card(&self, card: &str) -> CardMetrics {

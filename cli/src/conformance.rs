@@ -1,0 +1,305 @@
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use tautline_conformance::{
+    Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Tls, all_checks,
+};
+use tautline_test_report::{Case, CaseResult, Report};
+
+use crate::{
+    EXIT_NO,
+    duration_arg::parse_duration,
+    output,
+    provider_args::{ClientTlsArgs, client_files},
+    table::{plain, table},
+};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "It asks the provider as Tautline does, and changes nothing there; only --reserve makes\n\
+                  reservations. Each failure comes with its fix. Checks that need more knowledge of the\n\
+                  rule are skipped, with the flag that gives it.\n\n\
+                  Examples:\n  tautline conformance 127.0.0.1:5309 --rule spread\n  \
+                  tautline conformance latency.shop.svc --rule latency --request 5ms --limit 20ms --bad-request fast \\\n    \
+                  --nodes near-1,far-1 --peer db=shop/db-0@near-1 \\\n    \
+                  --expect 'Violation source=shop/web-0@far-1 destination=shop/db-0@near-1'\n  \
+                  tautline conformance 127.0.0.1:5309 --rule spread -o junit > conformance.xml\n\n\
+                  Exit codes: 0 no check failed, 1 a check failed, 2 error (no provider answers there)."
+)]
+pub(crate) struct Args {
+    /// The provider, as HOST[:PORT]; the port is 5309 by default
+    #[arg(required_unless_present = "list")]
+    address: Option<String>,
+    /// Name of the rule
+    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    rule: Option<String>,
+    /// A request that the rule accepts
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    request: String,
+    /// A limit that the rule accepts
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    limit: String,
+    /// A request that the rule must refuse
+    #[arg(long, value_name = "TEXT")]
+    bad_request: Option<String>,
+    /// A limit that the rule must refuse
+    #[arg(long, value_name = "TEXT")]
+    bad_limit: Option<String>,
+    /// Nodes that the provider knows [default: made-up names]
+    #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
+    nodes: Vec<String>,
+    /// File with such nodes, one in a line
+    #[arg(long, value_name = "FILE")]
+    nodes_file: Option<PathBuf>,
+    /// The pod to place [default: conformance/pod-0]
+    #[arg(long, value_name = "NS/POD")]
+    pod: Option<PlacedPod>,
+    /// A peer of the pod, which runs on a node; may be repeated [default: a made-up pod]
+    #[arg(long = "peer", value_name = "[TARGET=]NS/POD@NODE")]
+    peers: Vec<Peer>,
+    /// A label of the pod; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = key_value)]
+    labels: Vec<(String, String)>,
+    /// An annotation of the pod; may be repeated
+    #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = key_value)]
+    annotations: Vec<(String, String)>,
+    /// A resource request of the pod, such as nvidia.com/gpu=1; may be repeated
+    #[arg(long = "resource", value_name = "NAME=QUANTITY", value_parser = key_value)]
+    resources: Vec<(String, String)>,
+    /// Placed pods and the state that Evaluate must return; may be repeated
+    #[arg(
+        long = "expect",
+        value_name = "STATE TARGET=NS/POD@NODE ... [request=TEXT] [limit=TEXT]"
+    )]
+    expectations: Vec<Expectation>,
+    /// Judge reservations too: they are made on --nodes for pods that do not exist, so use a
+    /// provider that serves no cluster
+    #[arg(long)]
+    reserve: bool,
+    /// The deadline of EndpointCost that is judged: that of your extender
+    #[arg(long, default_value = "500ms", value_parser = parse_duration)]
+    deadline: Duration,
+    /// The most that the whole run may take
+    #[arg(long, default_value = "2m", value_parser = parse_duration)]
+    timeout: Duration,
+    /// Run only the checks with TEXT in their name
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// List the checks and what they require, and exit
+    #[arg(long)]
+    list: bool,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+    #[command(flatten)]
+    tls: ClientTlsArgs,
+    /// Name in the provider's certificate [default: the host of the address]
+    #[arg(long, value_name = "NAME", requires = "provider_ca")]
+    tls_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Table,
+    Json,
+    /// Test Anything Protocol, version 14
+    Tap,
+    /// XML for CI systems
+    Junit,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+/// With the default port if it has none.
+fn with_port(address: &str) -> String {
+    let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
+    match after_host.contains(':') {
+        true => address.to_owned(),
+        false => format!("{address}:{RULE_PROVIDER_PORT}"),
+    }
+}
+
+fn lines_of(text: &str) -> impl Iterator<Item = String> + '_ {
+    let lines = text.lines().map(str::trim);
+    lines.filter(|l| !l.is_empty()).map(str::to_owned)
+}
+
+impl Args {
+    fn config(self) -> Result<Config> {
+        let address = with_port(&self.address.unwrap_or_default());
+        let mut nodes = self.nodes;
+        if let Some(file) = &self.nodes_file {
+            let text = std::fs::read_to_string(file);
+            let text = text.with_context(|| format!("--nodes-file {}", file.display()))?;
+            nodes.extend(lines_of(&text));
+        }
+        let defaults = Config::new(address, self.rule.unwrap_or_default());
+        let map = |pairs: Vec<(String, String)>| BTreeMap::from_iter(pairs);
+        Ok(Config {
+            tls: tls(self.tls, self.tls_name)?,
+            request: self.request,
+            limit: self.limit,
+            bad_request: self.bad_request,
+            bad_limit: self.bad_limit,
+            nodes,
+            pod: self.pod.unwrap_or(defaults.pod),
+            peers: self.peers,
+            labels: map(self.labels),
+            annotations: map(self.annotations),
+            resources: map(self.resources),
+            expectations: self.expectations,
+            reserve: self.reserve,
+            deadline: self.deadline,
+            timeout: self.timeout,
+            filter: self.filter,
+            ..defaults
+        })
+    }
+}
+
+fn tls(args: ClientTlsArgs, name: Option<String>) -> Result<Option<Tls>> {
+    let files = client_files(args);
+    let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
+    let Some(ca) = &files.ca else { return Ok(None) };
+    let identity = match &files.identity {
+        Some((cert, key)) => Some((read(cert)?, read(key)?)),
+        None => None,
+    };
+    Ok(Some(Tls {
+        ca: read(ca)?,
+        identity,
+        name,
+    }))
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    if args.list {
+        output::write(&list())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let format = args.output;
+    let report = tautline_conformance::run(args.config()?).await?;
+    let text = match format {
+        Output::Table => render(&report),
+        Output::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Output::Tap => report.tap(),
+        Output::Junit => report.junit(),
+    };
+    output::write(&text)?;
+    Ok(match report.failed() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_NO),
+    })
+}
+
+fn list() -> String {
+    let row = |check: &tautline_conformance::Check| {
+        let name = format!("{}/{}", check.group, check.name);
+        vec![name, check.requires.to_owned()]
+    };
+    table(&["CHECK", "REQUIRES"], all_checks().map(row))
+}
+
+/// The failures with their fixes come last: they are what a terminal shows.
+fn render(report: &Report) -> String {
+    let same = |a: &Case, b: &Case| {
+        let skipped = matches!(a.result, CaseResult::Skipped { .. });
+        skipped && a.group == b.group && a.result == b.result
+    };
+    let rows = report.cases.chunk_by(same).filter_map(|alike| {
+        let case = alike.first()?;
+        let (result, note) = match &case.result {
+            CaseResult::Passed => ("ok", ""),
+            CaseResult::Failed { .. } => ("FAILED", "see below"),
+            CaseResult::Skipped { reason } => ("skipped", reason.as_str()),
+        };
+        let name = match alike.len() {
+            1 => name(case),
+            many => format!("{} and {} more", name(case), many - 1),
+        };
+        Some(vec![name, result.to_owned(), note.to_owned()])
+    });
+    let mut text = format!("{}\n\n", plain(&report.suite));
+    text += &table(&["CHECK", "RESULT", "NOTE"], rows);
+    for case in &report.cases {
+        if let CaseResult::Failed { message, fix } = &case.result {
+            let fix = fix.as_deref().unwrap_or_default();
+            text += &format!("\n{}: {}\n  fix: {fix}\n", name(case), plain(message));
+        }
+    }
+    let (all, failed, skipped) = (report.cases.len(), report.failed(), report.skipped());
+    let passed = all - failed - skipped;
+    text + &format!("\n{passed} passed, {failed} failed, {skipped} skipped\n")
+}
+
+fn name(case: &Case) -> String {
+    format!("{}/{}", case.group, case.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn render_ends_with_failures_and_fixes() {
+        let case = |name: &str, result| Case {
+            group: "nodes".into(),
+            name: name.into(),
+            result,
+            took: Duration::ZERO,
+        };
+        let skipped = |name: &str, reason: &str| {
+            let reason = reason.into();
+            case(name, CaseResult::Skipped { reason })
+        };
+        let report = Report {
+            suite: "provider 127.0.0.1:5309, rule spread".into(),
+            cases: vec![
+                case("once", CaseResult::Passed),
+                skipped("codes", "no node was refused"),
+                skipped("usable", "no node is usable"),
+                skipped("costs", "no node is usable"),
+                case(
+                    "every-node",
+                    CaseResult::Failed {
+                        message: "seen no line for \u{1b}[2Jn2".into(),
+                        fix: Some("return a NodeCost for every name".into()),
+                    },
+                ),
+            ],
+        };
+        insta::assert_snapshot!(render(&report), @"
+        provider 127.0.0.1:5309, rule spread
+
+        CHECK                     RESULT    NOTE
+        nodes/once                ok        -
+        nodes/codes               skipped   no node was refused
+        nodes/usable and 1 more   skipped   no node is usable
+        nodes/every-node          FAILED    see below
+
+        nodes/every-node: seen no line for �[2Jn2
+          fix: return a NodeCost for every name
+
+        1 passed, 1 failed, 3 skipped
+        ");
+    }
+
+    #[test]
+    fn port_has_a_default() {
+        for (address, expected) in [
+            ("localhost", "localhost:5309"),
+            ("10.0.0.7:80", "10.0.0.7:80"),
+            ("[::1]", "[::1]:5309"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(with_port(address), expected);
+        }
+    }
+}

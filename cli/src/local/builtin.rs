@@ -1,0 +1,178 @@
+//! The built-in providers on loopback, behind the Services of the manifests.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::{ConfigMap, Service as ApiService};
+use tautline_api::manifest::Item;
+use tautline_core::{
+    model::{Service, ServicePort},
+    trust::TrustedNamespaces,
+};
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
+use tautline_latency::{
+    BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
+};
+use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
+use tautline_scripted::Scripted;
+use tautline_sdk::{CostRequest, ProviderError, RuleProvider, Server, testkit};
+
+use super::{BUILTIN_ANNOTATION, fixed_costs::FixedCosts};
+
+const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
+
+pub(super) struct Builtins {
+    pub(super) gpu_provider: GpuSlice,
+    pub(super) latency_provider: Latency,
+    gpu_slice: u16,
+    latency: u16,
+    scripted: u16,
+    fixed: u16,
+    fixed_costs: FixedCosts,
+}
+
+impl Builtins {
+    pub(super) async fn start(
+        items: &[Item],
+        store: &ClusterStore,
+        trusted: &TrustedNamespaces,
+        tasks: &mut Tasks,
+    ) -> Result<Self> {
+        let scripted = Scripted::trusting(trusted.clone());
+        let latency = Latency::new(store.clone()).with_trusted(trusted.clone());
+        scripted.set_costs(collect(items, |i| match i {
+            Item::CostProvider(s) => Some(s),
+            _ => None,
+        }));
+        scripted.set_compliances(collect(items, |i| match i {
+            Item::RuleProvider(s) => Some(s),
+            _ => None,
+        }));
+        let rtts = labelled_config_maps(items, TABLE_LABEL);
+        latency.set_table(tables_of::<RoundTrip>(trusted.clone(), rtts));
+        let bandwidths = labelled_config_maps(items, BANDWIDTH_TABLE_LABEL);
+        latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
+        let fixed_costs = FixedCosts::default();
+        let gpu = GpuSlice::new(store.clone(), GpuConfig::default());
+        Ok(Self {
+            gpu_slice: serve(gpu.clone(), tasks).await?,
+            latency: serve(latency.clone(), tasks).await?,
+            gpu_provider: gpu,
+            latency_provider: latency,
+            scripted: serve(scripted, tasks).await?,
+            fixed: serve(fixed_costs.clone(), tasks).await?,
+            fixed_costs,
+        })
+    }
+
+    pub(super) fn fixed_costs(&self) -> &FixedCosts {
+        &self.fixed_costs
+    }
+
+    /// The Service of these rules that leads to the fixed costs.
+    pub(super) fn fixed_service(&self, namespace: &str, rules: Vec<Box<str>>) -> Service {
+        let service = Service {
+            namespace: namespace.into(),
+            name: "costs-of-the-test".into(),
+            rules,
+            ..Service::default()
+        };
+        at_port(service, self.fixed)
+    }
+
+    /// The Service of the manifests with the address of a built-in provider: the one that its
+    /// annotation names, else the one of its rule, else the scripted one if a script has its
+    /// rule. A Service on loopback stays as it is; any other cannot be reached.
+    pub(super) fn redirect(&self, api: &ApiService, service: Service, items: &[Item]) -> Service {
+        let loopback = |host: &String| host == "localhost" || host.starts_with("127.");
+        if service.external_name.as_ref().is_some_and(loopback) {
+            return service;
+        }
+        let annotation = api.metadata.annotations.iter().flatten();
+        let named = annotation
+            .into_iter()
+            .find(|(k, _)| *k == BUILTIN_ANNOTATION)
+            .map(|(_, v)| v.as_str());
+        let has = |rule: &str| service.rules.iter().any(|r| **r == *rule);
+        let scripted = items.iter().any(|item| match item {
+            Item::CostProvider(s) => has(&s.spec.rule),
+            Item::RuleProvider(s) => has(&s.spec.rule),
+            _ => false,
+        });
+        let port = match named {
+            Some("gpu-slice") => self.gpu_slice,
+            Some("latency") => self.latency,
+            Some("scripted") => self.scripted,
+            _ if has("gpu-slice") => self.gpu_slice,
+            _ if LATENCY_RULES.iter().any(|rule| has(rule)) => self.latency,
+            _ if scripted => self.scripted,
+            _ => return service,
+        };
+        at_port(service, port)
+    }
+
+    /// Asks a provider of the kind that a Service leads to, without nodes; `Ok` if it is none of
+    /// these.
+    pub(super) async fn ask(
+        &self,
+        service: &Service,
+        request: CostRequest,
+    ) -> Result<(), ProviderError> {
+        let port = match service.ports.as_slice() {
+            [only] if service.external_name.as_deref() == Some(LOOPBACK) => only.port,
+            _ => return Ok(()),
+        };
+        // Providers of their own: those that plan learn from what they are asked.
+        let store = ClusterStore::default();
+        let answer = if port == self.gpu_slice {
+            let provider = GpuSlice::new(store, GpuConfig::default());
+            provider.endpoint_cost(request).await
+        } else if port == self.latency {
+            Latency::new(store).endpoint_cost(request).await
+        } else {
+            return Ok(());
+        };
+        answer.map(drop)
+    }
+}
+
+const LOOPBACK: &str = "127.0.0.1";
+
+fn at_port(service: Service, port: u16) -> Service {
+    Service {
+        external_name: Some(LOOPBACK.into()),
+        ports: vec![ServicePort {
+            name: "ruleprovider".into(),
+            port,
+        }],
+        tls_required: false,
+        ..service
+    }
+}
+
+async fn serve(provider: impl RuleProvider, tasks: &mut Tasks) -> Result<u16> {
+    let server = Server::bind(testkit::loopback()).await?;
+    let port = server.address().port();
+    server.spawn(Arc::new(provider), tasks)?;
+    Ok(port)
+}
+
+fn collect<T: Clone>(items: &[Item], pick: impl Fn(&Item) -> Option<&Box<T>>) -> Vec<Arc<T>> {
+    items
+        .iter()
+        .filter_map(|i| pick(i).map(|o| Arc::new((**o).clone())))
+        .collect()
+}
+
+fn labelled_config_maps<'a>(
+    items: &'a [Item],
+    label: &'static str,
+) -> impl Iterator<Item = &'a ConfigMap> {
+    items.iter().filter_map(move |item| {
+        let Item::ConfigMap(map) = item else {
+            return None;
+        };
+        let value = map.metadata.labels.as_ref()?.get(label)?;
+        (value == "enabled").then_some(&**map)
+    })
+}

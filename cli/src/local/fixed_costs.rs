@@ -1,0 +1,53 @@
+//! Costs that a test gives in place of a provider.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwap;
+use tautline_sdk::{
+    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
+};
+
+/// The costs of one rule by node.
+pub(crate) type NodeCosts = BTreeMap<String, FixedCost>;
+
+/// The cost of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FixedCost {
+    /// Lower is better; negative: not usable.
+    Cost(i64),
+    /// Not usable, with this reason code.
+    Refused(String),
+}
+
+/// Costs by rule and node, the same for every pod. A node without one has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FixedCosts(Arc<ArcSwap<BTreeMap<String, NodeCosts>>>);
+
+impl FixedCosts {
+    pub(super) fn set(&self, costs: BTreeMap<String, NodeCosts>) {
+        self.0.store(Arc::new(costs));
+    }
+}
+
+impl RuleProvider for FixedCosts {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let costs = self.0.load();
+        let mut answer = CostAnswer::default();
+        let Some(nodes) = costs.get(&request.rule.name) else {
+            return Ok(answer);
+        };
+        for node in &request.eligible_nodes {
+            match nodes.get(node) {
+                Some(FixedCost::Cost(cost @ 0..)) => answer.usable(node, *cost, ""),
+                Some(FixedCost::Cost(_)) => answer.unusable(node, "Refused", "", false),
+                Some(FixedCost::Refused(code)) => answer.unusable(node, code, "", false),
+                None => {}
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        Ok(Evaluation::compliant("tests do not evaluate"))
+    }
+}

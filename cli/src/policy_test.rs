@@ -1,0 +1,195 @@
+//! `tautline test`: cases with the expected place of a pod, run by the real extender and the
+//! real providers on loopback.
+
+mod cluster;
+mod expect;
+mod file;
+mod runner;
+mod table;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use tautline_core::{
+    text::sanitize,
+    trust::{OWN_NAMESPACE, TrustedNamespaces},
+};
+use tautline_runtime::manifest_files;
+use tautline_test_report::Report;
+
+use self::{file::TestFile, runner::CaseRun};
+use crate::{EXIT_ERROR, EXIT_NO, output, provider_args::TrustArgs, table::plain};
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "A test file, in the folder of the manifests or below:\n\n  \
+    manifests: [..]              # files and folders, from this file on [default: its folder]\n  \
+    namespace: vision            # of names without one [default: default]\n  \
+    costs:                       # in place of the provider of a rule; a text is a reason code\n    \
+      carbon: {north-1: 10, north-2: 40, south-1: OverLimit}\n  \
+    cases:\n  \
+    - name: the nearest card that runs the model\n    \
+      pod: detector-0            # of the manifests, or its fields; or workload: Deployment/detector\n    \
+      expect: {node: north-2, scores: {south-1: 3}}\n  \
+    - name: no GPU is near enough\n    \
+      pod: tracker-0\n    \
+      expect: {pending: true, reasons: {south-1: latency/OverLimit}, counts: {latency/OverLimit: 3}}\n\n\
+    The cases of a file run in order on one cluster: a pod takes its room from those after it. With\n\
+    fresh: true a case begins with the cluster of the manifests again.\n\n\
+    Exit codes: 0 all cases pass, 1 a case fails, 2 a file cannot be used.\n\n\
+    Examples:\n  tautline test examples\n  tautline test examples/edge-inference --filter tracker\n  \
+    tautline test policies -o junit > report.xml"
+)]
+pub(crate) struct Args {
+    /// Test files, and folders: of these, all files below with names that end in
+    /// tautline-test.yaml
+    #[arg(value_name = "PATH", default_value = ".")]
+    paths: Vec<PathBuf>,
+    /// Only cases with this in their name; the pods of earlier cases still take their room
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Table,
+    /// Test Anything Protocol, version 14
+    Tap,
+    /// XML, as CI systems read it
+    Junit,
+    Json,
+}
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
+    let trusted = args.trust.trusted_namespaces(OWN_NAMESPACE);
+    let runs = match run_all(&args.paths, args.filter.as_deref(), &trusted).await? {
+        Ok(runs) => runs,
+        Err(faults) => {
+            for fault in faults {
+                let (first, rest) = fault.split_once('\n').unwrap_or((&fault, ""));
+                note!("error: {}", plain(first));
+                for line in rest.lines() {
+                    note!("{}", sanitize(line, usize::MAX));
+                }
+            }
+            return Ok(ExitCode::from(EXIT_ERROR));
+        }
+    };
+    let report = report(&runs);
+    let text = match args.output {
+        Format::Table => table::text(&runs),
+        Format::Tap => report.tap(),
+        Format::Junit => report.junit(),
+        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+    };
+    output::write(&text)?;
+    Ok(match report.failed() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_NO),
+    })
+}
+
+fn report(runs: &[CaseRun]) -> Report {
+    Report {
+        suite: "tautline test".to_owned(),
+        cases: runs.iter().map(|run| run.case.clone()).collect(),
+    }
+}
+
+/// Runs the cases of these paths; the faults of all files if one of them cannot be used.
+async fn run_all(
+    paths: &[PathBuf],
+    filter: Option<&str>,
+    trusted: &TrustedNamespaces,
+) -> Result<Result<Vec<CaseRun>, Vec<String>>> {
+    let mut ready = Vec::new();
+    let (mut faults, mut warnings) = (Vec::new(), BTreeSet::new());
+    for path in test_files(paths)? {
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let read = file::read(&path, &text).and_then(|file: TestFile| {
+            let manifests = manifest_files::read(&file.manifests(&path))
+                .map_err(|e| vec![format!("{}: {e}", path.display())])?;
+            warnings.extend(manifests.warnings.iter().map(ToString::to_string));
+            cluster::Cluster::new(manifests.items).prepare(&path, &text, file)
+        });
+        match read {
+            Ok(file) => ready.push(file),
+            Err(more) => faults.extend(more),
+        }
+    }
+    if !faults.is_empty() {
+        return Ok(Err(faults));
+    }
+    for warning in warnings {
+        note!("{}", plain(&warning));
+    }
+    let mut runs = Vec::new();
+    for file in &ready {
+        runs.extend(runner::run(file, filter, trusted).await?);
+    }
+    if let Some(filter) = filter
+        && runs.is_empty()
+    {
+        bail!("no case has {filter:?} in its name; correct --filter");
+    }
+    Ok(Ok(runs))
+}
+
+/// The files of these paths, each once; those below a folder by name.
+fn test_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let mut below = Vec::new();
+        match path.is_dir() {
+            true => collect(path, &mut below)?,
+            false => below.push(path.clone()),
+        }
+        if below.is_empty() {
+            bail!(
+                "{}: holds no tests, which are files with names that end in tautline-test.yaml",
+                path.display()
+            );
+        }
+        below.sort();
+        for file in below {
+            if !files.contains(&file) {
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Links to folders and hidden folders are left out.
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let named = || folder.display().to_string();
+    for entry in fs::read_dir(folder).with_context(named)? {
+        let entry = entry.with_context(named)?;
+        let hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let path = entry.path();
+        if entry.file_type().with_context(named)?.is_dir() {
+            if !hidden {
+                collect(&path, files)?;
+            }
+        } else if manifest_files::is_test_file(&path) {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "policy_test/tests.rs"]
+mod tests;

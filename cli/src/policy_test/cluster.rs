@@ -1,0 +1,270 @@
+//! The cluster of a test file: its manifests, and the pods that its cases name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use tautline_api::manifest::{self, FieldPath, Item, Workload};
+
+use super::{
+    expect::Expect,
+    file::{CaseSpec, Costs, Faults, Subject, TestFile, case_path},
+};
+use crate::pod_name;
+
+pub(super) struct Cluster {
+    pub items: Vec<Item>,
+    nodes: BTreeSet<String>,
+}
+
+/// A test file with its cluster, without faults.
+pub(super) struct PreparedFile {
+    pub path: PathBuf,
+    pub cluster: Cluster,
+    pub cases: Vec<PreparedCase>,
+}
+
+pub(super) struct PreparedCase {
+    pub name: String,
+    pub subject: PreparedSubject,
+    pub fresh: bool,
+    pub costs: Costs,
+    pub expect: Expect,
+}
+
+pub(super) enum PreparedSubject {
+    Pod(Box<Pod>),
+    /// The next pod of its template.
+    Workload(Box<Workload>),
+}
+
+type Fault = (FieldPath, String);
+
+impl Cluster {
+    pub fn new(items: Vec<Item>) -> Self {
+        let nodes = items.iter().filter_map(|item| match item {
+            Item::Node(node) => node.metadata.name.clone(),
+            _ => None,
+        });
+        Self {
+            nodes: nodes.collect(),
+            items,
+        }
+    }
+
+    /// Finds the pods and nodes that the cases name.
+    pub fn prepare(
+        self,
+        path: &Path,
+        text: &str,
+        file: TestFile,
+    ) -> Result<PreparedFile, Vec<String>> {
+        let mut faults = Faults::new(path, text);
+        self.check_costs(&file.costs, &FieldPath::default(), &mut faults);
+        let mut cases = Vec::new();
+        for (at, case) in file.cases.into_iter().enumerate() {
+            let path = case_path(at);
+            self.check_costs(&case.costs, &path, &mut faults);
+            for (field, node) in case.expect.named_nodes() {
+                if let Some(what) = self.absent_node(node) {
+                    faults.add(&path.key("expect").key(field), &what);
+                }
+            }
+            let namespace = case.namespace.as_deref().unwrap_or(&file.namespace);
+            let subject = match self.subject(&case, namespace, &path) {
+                Ok(subject) => subject,
+                Err(found) => {
+                    for (field, what) in found {
+                        faults.add(&field, &what);
+                    }
+                    continue;
+                }
+            };
+            cases.push(PreparedCase {
+                name: case.name,
+                subject,
+                fresh: case.fresh,
+                costs: merged(&file.costs, case.costs),
+                expect: case.expect,
+            });
+        }
+        faults.done(())?;
+        Ok(PreparedFile {
+            path: path.to_owned(),
+            cluster: self,
+            cases,
+        })
+    }
+
+    fn check_costs(&self, costs: &Costs, path: &FieldPath, faults: &mut Faults<'_>) {
+        for (rule, nodes) in costs {
+            for node in nodes.keys() {
+                if let Some(what) = self.absent_node(node) {
+                    faults.add(&path.key("costs").key(rule).key(node), &what);
+                }
+            }
+        }
+    }
+
+    fn absent_node(&self, node: &str) -> Option<String> {
+        (!self.nodes.contains(node)).then(|| {
+            format!("there is no Node {node} in the manifests; correct the name, or add the node")
+        })
+    }
+
+    fn subject(
+        &self,
+        case: &CaseSpec,
+        namespace: &str,
+        path: &FieldPath,
+    ) -> Result<PreparedSubject, Vec<Fault>> {
+        let one = |field: &str, what: String| vec![(path.key(field), what)];
+        match (&case.pod, &case.workload) {
+            (Some(Subject::Name(name)), _) => match self.pod(name, namespace) {
+                Ok(pod) => Ok(PreparedSubject::Pod(Box::new(pod))),
+                Err(what) => Err(one("pod", what)),
+            },
+            (Some(Subject::Object(object)), _) => match inline(object, namespace, true) {
+                Ok(Item::Pod(pod)) => Ok(PreparedSubject::Pod(Box::new(without_node(*pod)))),
+                Ok(_) => Err(one(
+                    "pod",
+                    "is not a Pod; write workload for other kinds".into(),
+                )),
+                Err(faults) => Err(below(&path.key("pod"), faults)),
+            },
+            (None, Some(Subject::Name(name))) => match self.workload(name, namespace) {
+                Ok(workload) => Ok(PreparedSubject::Workload(Box::new(workload))),
+                Err(what) => Err(one("workload", what)),
+            },
+            (None, Some(Subject::Object(object))) => match inline(object, namespace, false) {
+                Ok(Item::Workload(workload)) if workload.kind() != DAEMON_SET => {
+                    Ok(PreparedSubject::Workload(workload))
+                }
+                Ok(_) => Err(one(
+                    "workload",
+                    "has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or \
+                     CronJob"
+                        .into(),
+                )),
+                Err(faults) => Err(below(&path.key("workload"), faults)),
+            },
+            (None, None) => Err(one("pod", "is missing".into())),
+        }
+    }
+
+    /// The pod as if it were not bound.
+    fn pod(&self, name: &str, namespace: &str) -> Result<Pod, String> {
+        let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
+        let named: Vec<&Pod> = self
+            .pods()
+            .filter(|p| p.metadata.name.as_deref() == Some(name))
+            .collect();
+        match named.iter().find(|p| namespace_of(p) == namespace) {
+            Some(pod) => Ok(without_node((*pod).clone())),
+            None => Err(pod_name::absent(
+                namespace,
+                name,
+                named.iter().map(|p| namespace_of(p)),
+            )),
+        }
+    }
+
+    /// By `Kind/NAME`, in any case of the kind.
+    fn workload(&self, name: &str, namespace: &str) -> Result<Workload, String> {
+        let Some((kind, name)) = name.split_once('/') else {
+            return Err(format!("{name:?} has no kind; write Deployment/{name}"));
+        };
+        let found = self.items.iter().find_map(|item| match item {
+            Item::Workload(w)
+                if w.kind().eq_ignore_ascii_case(kind)
+                    && w.name() == name
+                    && w.namespace() == namespace =>
+            {
+                Some((**w).clone())
+            }
+            _ => None,
+        });
+        match found {
+            Some(w) if w.kind() == DAEMON_SET => {
+                Err("a DaemonSet has a pod on each node; name one of its pods".into())
+            }
+            Some(workload) => Ok(workload),
+            None => Err(format!(
+                "there is no {kind} {namespace}/{name} in the manifests; correct the name, or write \
+                 the namespace"
+            )),
+        }
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Pod(pod) => Some(&**pod),
+            _ => None,
+        })
+    }
+}
+
+const DAEMON_SET: &str = "DaemonSet";
+
+pub(super) fn namespace_of(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+fn without_node(mut pod: Pod) -> Pod {
+    if let Some(spec) = &mut pod.spec {
+        spec.node_name = None;
+    }
+    pod
+}
+
+/// An object in a test file, with the default namespace; a pod needs no kind and no name.
+fn inline(object: &Value, namespace: &str, is_pod: bool) -> Result<Item, Vec<Fault>> {
+    let mut object = object.clone();
+    let set = |fields: &mut Value, field: &str, value: &str| {
+        if let Some(fields) = fields.as_object_mut() {
+            let at = fields.entry(field).or_insert(Value::Null);
+            if at.is_null() {
+                *at = json!(value);
+            }
+        }
+    };
+    if is_pod {
+        set(&mut object, "apiVersion", "v1");
+        set(&mut object, "kind", "Pod");
+    }
+    if let Some(fields) = object.as_object_mut() {
+        let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+        set(metadata, "namespace", namespace);
+        if is_pod {
+            set(metadata, "name", "test-pod");
+        }
+    }
+    let fault = |what: String| vec![(FieldPath::default(), what)];
+    // JSON is YAML.
+    let read = manifest::read(&object.to_string()).map_err(|e| fault(e.to_string()))?;
+    if !read.findings.is_empty() {
+        let findings = read.findings.into_iter();
+        return Err(findings.map(|(_, f)| (f.field, f.message)).collect());
+    }
+    let item = read.objects.into_iter().next().map(|(_, item)| item);
+    item.ok_or_else(|| fault("has no object".into()))
+}
+
+fn below(path: &FieldPath, faults: Vec<Fault>) -> Vec<Fault> {
+    faults
+        .into_iter()
+        .map(|(field, what)| (path.join(&field), what))
+        .collect()
+}
+
+/// The costs of the file, with those of the case for its nodes.
+fn merged(file: &Costs, case: Costs) -> Costs {
+    let mut all: BTreeMap<_, _> = file.clone();
+    for (rule, nodes) in case {
+        all.entry(rule).or_default().extend(nodes);
+    }
+    all
+}

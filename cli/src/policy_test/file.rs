@@ -1,0 +1,322 @@
+//! The format of test files.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_path_to_error::Segment;
+use tautline_api::manifest::{self, FieldPath, LineIndex, Location};
+
+use super::expect::Expect;
+use crate::local::{FixedCost, NodeCosts};
+
+/// Costs by rule and node.
+pub(super) type Costs = BTreeMap<String, NodeCosts>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TestFile {
+    #[serde(default)]
+    manifests: Vec<PathBuf>,
+    #[serde(default = "default_namespace")]
+    pub namespace: String,
+    #[serde(default)]
+    pub costs: Costs,
+    pub cases: Vec<CaseSpec>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaseSpec {
+    pub name: String,
+    pub namespace: Option<String>,
+    pub pod: Option<Subject>,
+    pub workload: Option<Subject>,
+    /// The cluster of the manifests again.
+    #[serde(default)]
+    pub fresh: bool,
+    /// In this case only, over those of the file.
+    #[serde(default)]
+    pub costs: Costs,
+    pub expect: Expect,
+}
+
+/// A name, or the object itself.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Value")]
+pub(super) enum Subject {
+    Name(String),
+    Object(Value),
+}
+
+impl TryFrom<Value> for Subject {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        match value {
+            Value::String(name) => Ok(Self::Name(name)),
+            Value::Object(_) => Ok(Self::Object(value)),
+            _ => Err("must be a name, or an object's fields"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for FixedCost {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let is_code = |code: &str| {
+            code.len() <= 40
+                && code.starts_with(|c: char| c.is_ascii_uppercase())
+                && code.chars().all(|c| c.is_ascii_alphabetic())
+        };
+        match &value {
+            Value::Number(cost) => cost.as_i64().map(Self::Cost),
+            Value::String(code) if is_code(code) => Some(Self::Refused(code.clone())),
+            _ => None,
+        }
+        .ok_or_else(|| {
+            serde::de::Error::custom(
+                "must be a whole number, or a reason code of letters, such as OverLimit",
+            )
+        })
+    }
+}
+
+fn default_namespace() -> String {
+    "default".to_owned()
+}
+
+impl TestFile {
+    /// The manifests of a file with this path.
+    pub fn manifests(&self, path: &Path) -> Vec<PathBuf> {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        match self.manifests.as_slice() {
+            [] => vec![folder.to_owned()],
+            some => some.iter().map(|p| normal(&folder.join(p))).collect(),
+        }
+    }
+}
+
+/// `a/tests/../b` as `a/b`, for messages.
+fn normal(path: &Path) -> PathBuf {
+    use std::path::Component;
+    let mut short = PathBuf::new();
+    let parts = path.components().filter(|part| *part != Component::CurDir);
+    for part in parts {
+        let last = short.components().next_back();
+        match (part, last) {
+            (Component::ParentDir, Some(Component::Normal(_))) => _ = short.pop(),
+            _ => short.push(part),
+        }
+    }
+    match short.as_os_str().is_empty() {
+        true => ".".into(),
+        false => short,
+    }
+}
+
+/// The faults of one file, as `FILE:LINE: field: problem; fix`.
+pub(super) struct Faults<'a> {
+    path: &'a Path,
+    text: &'a str,
+    lines: Option<LineIndex>,
+    pub found: Vec<String>,
+}
+
+const DOCUMENT: Location = Location {
+    document: 1,
+    index: None,
+};
+
+impl<'a> Faults<'a> {
+    pub fn new(path: &'a Path, text: &'a str) -> Self {
+        Self {
+            path,
+            text,
+            lines: None,
+            found: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, field: &FieldPath, message: &str) {
+        let lines = self.lines.get_or_insert_with(|| LineIndex::new(self.text));
+        let line = lines.line(DOCUMENT, field);
+        let line = line.map_or_else(String::new, |line| format!(":{line}"));
+        let field = match field == &FieldPath::default() {
+            true => String::new(),
+            false => format!("{field}: "),
+        };
+        self.found
+            .push(format!("{}{line}: {field}{message}", self.path.display()));
+    }
+
+    pub fn done<T>(self, value: T) -> Result<T, Vec<String>> {
+        match self.found.is_empty() {
+            true => Ok(value),
+            false => Err(self.found),
+        }
+    }
+}
+
+/// The path of a case.
+pub(super) fn case_path(at: usize) -> FieldPath {
+    FieldPath::from_keys(["cases"]).index(at)
+}
+
+/// A test file, in the right form; else its faults.
+pub(super) fn read(path: &Path, text: &str) -> Result<TestFile, Vec<String>> {
+    let mut faults = Faults::new(path, text);
+    let documents =
+        manifest::documents(text).map_err(|e| vec![format!("{}: {e}", path.display())])?;
+    let document = match documents.as_slice() {
+        [(_, document)] => document,
+        _ => {
+            let what = format!(
+                "has {} YAML documents; a test file is one, with cases",
+                documents.len()
+            );
+            faults.add(&FieldPath::default(), &what);
+            return Err(faults.found);
+        }
+    };
+    let file: TestFile = match serde_path_to_error::deserialize(document) {
+        Ok(file) => file,
+        Err(error) => {
+            let at = field_path(error.path());
+            faults.add(&at, &error.into_inner().to_string());
+            return Err(faults.found);
+        }
+    };
+    check(&file, &mut faults);
+    faults.done(file)
+}
+
+fn field_path(path: &serde_path_to_error::Path) -> FieldPath {
+    let mut at = FieldPath::default();
+    for segment in path {
+        at = match segment {
+            Segment::Seq { index } => at.index(*index),
+            Segment::Map { key } => at.key(key),
+            Segment::Enum { .. } | Segment::Unknown => at,
+        };
+    }
+    at
+}
+
+fn check(file: &TestFile, faults: &mut Faults<'_>) {
+    if file.cases.is_empty() {
+        let what = "no case; write one with name, pod and expect";
+        faults.add(&FieldPath::from_keys(["cases"]), what);
+    }
+    let mut names = BTreeSet::new();
+    for (at, case) in file.cases.iter().enumerate() {
+        let path = case_path(at);
+        if case.name.trim().is_empty() {
+            faults.add(&path.key("name"), "is empty; write a sentence");
+        } else if !names.insert(&case.name) {
+            faults.add(
+                &path.key("name"),
+                "is another case's name; write one of its own",
+            );
+        }
+        match (&case.pod, &case.workload) {
+            (None, None) => faults.add(&path, "has no pod; write pod or workload"),
+            (Some(_), Some(_)) => {
+                faults.add(
+                    &path.key("workload"),
+                    "the case has a pod, too; remove one of them",
+                );
+            }
+            _ => {}
+        }
+        if let Some(what) = case.expect.fault() {
+            faults.add(&path.key("expect"), what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> String {
+        let found = read(Path::new("t.yaml"), text).map(|_| ()).unwrap_err();
+        found.join("\n")
+    }
+
+    #[test]
+    fn faults_name_line_and_field() {
+        let case = |fields: &str| format!("cases:\n- name: a\n  pod: p\n  {fields}\n");
+        let all = [
+            "a: [".to_owned(),
+            String::new(),
+            "cases: []".to_owned(),
+            "manifest: [..]\ncases: []".to_owned(),
+            case("expect: {nod: n}"),
+            case("expect: {scores: {n: 11}}"),
+            case("expect: {}"),
+            case("expect: {node: n, pending: true}"),
+            case("expct: {}\n  expect: {node: n}"),
+            "cases:\n- {name: a, expect: {node: n}}".to_owned(),
+            "cases:\n- {name: a, pod: p, workload: Job/w, expect: {node: n}}".to_owned(),
+            "cases:\n- {name: a, pod: [p], expect: {node: n}}".to_owned(),
+            "costs:\n  carbon:\n    n: over-limit\ncases: []".to_owned(),
+            case("expect: {node: n}\n- {name: a, pod: p, expect: {node: n}}"),
+            "cases: []\n---\ncases: []".to_owned(),
+        ];
+        let found: Vec<String> = all.iter().map(|text| faults(text)).collect();
+        insta::assert_snapshot!(found.join("\n"), @r#"
+        t.yaml: not valid YAML: error: line 1 column 4: unclosed bracket '['
+         --> <input>:1:4
+          |
+        1 | a: [
+          |    ^ unclosed bracket '['
+        t.yaml: has 0 YAML documents; a test file is one, with cases
+        t.yaml:1: cases: no case; write one with name, pod and expect
+        t.yaml:1: manifest: unknown field `manifest`, expected one of `manifests`, `namespace`, `costs`, `cases`
+        t.yaml:4: cases[0].expect.nod: unknown field `nod`, expected one of `node`, `nodes`, `pending`, `governed`, `reasons`, `counts`, `scores`
+        t.yaml:4: cases[0].expect.scores.n: a score is 0 to 10
+        t.yaml:4: cases[0].expect: is empty; write node, nodes, pending, governed, reasons, counts or scores
+        t.yaml:4: cases[0].expect: node and pending exclude each other; remove one of them
+        t.yaml:4: cases[0].expct: unknown field `expct`, expected one of `name`, `namespace`, `pod`, `workload`, `fresh`, `costs`, `expect`
+        t.yaml:2: cases[0]: has no pod; write pod or workload
+        t.yaml:2: cases[0].workload: the case has a pod, too; remove one of them
+        t.yaml:2: cases[0].pod: must be a name, or an object's fields
+        t.yaml:3: costs.carbon.n: must be a whole number, or a reason code of letters, such as OverLimit
+        t.yaml:5: cases[1].name: is another case's name; write one of its own
+        t.yaml:1: has 2 YAML documents; a test file is one, with cases
+        "#);
+    }
+
+    #[test]
+    fn manifests_are_found_from_the_file_on() {
+        let of = |path: &str, manifests: &str| {
+            let case = "cases: [{name: a, pod: p, expect: {pending: true}}]";
+            let file = read(Path::new(path), &format!("{manifests}\n{case}")).unwrap();
+            let found = file.manifests(Path::new(path)).into_iter();
+            found.map(|p| p.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("a/tests/t.yaml", ""), ["a/tests"]);
+        assert_eq!(of("t.yaml", ""), ["."]);
+        let up = "manifests: [.., ../../b/c.yaml]";
+        assert_eq!(of("a/tests/t.yaml", up), ["a", "b/c.yaml"]);
+        assert_eq!(of("t.yaml", "manifests: [..]"), [".."]);
+    }
+
+    #[test]
+    fn costs_are_numbers_or_codes() {
+        let text = "costs: {carbon: {a: 3, b: -1, c: OverLimit}}\n\
+                    cases: [{name: a, pod: p, expect: {pending: false}}]";
+        let file = read(Path::new("t.yaml"), text).unwrap();
+        let costs = &file.costs["carbon"];
+        assert_eq!(costs["a"], FixedCost::Cost(3));
+        assert_eq!(costs["b"], FixedCost::Cost(-1));
+        assert_eq!(costs["c"], FixedCost::Refused("OverLimit".into()));
+    }
+}

@@ -1,0 +1,154 @@
+//! Runs the cases of a file, in order, on one cluster.
+
+use std::{collections::HashSet, time::Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Pod;
+use tautline_api::manifest::Workload;
+use tautline_core::{planning::code, trust::TrustedNamespaces};
+use tautline_test_report::{Case, CaseResult};
+
+use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject, namespace_of};
+use crate::local::{LocalScheduler, Placement};
+
+/// A case, and where its pod went.
+pub(super) struct CaseRun {
+    pub case: Case,
+    pub placement: Placement,
+}
+
+/// The cases with `filter` in their name; the others before the last of them only take room.
+pub(super) async fn run(
+    file: &PreparedFile,
+    filter: Option<&str>,
+    trusted: &TrustedNamespaces,
+) -> Result<Vec<CaseRun>> {
+    let is_wanted = |case: &PreparedCase| filter.is_none_or(|part| case.name.contains(part));
+    let count = file
+        .cases
+        .iter()
+        .rposition(is_wanted)
+        .map_or(0, |last| last + 1);
+    let mut runs = Vec::new();
+    let mut state: Option<State<'_>> = None;
+    for case in &file.cases[..count] {
+        let started = Instant::now();
+        let mut current = match state.take() {
+            Some(current) if !case.fresh => current,
+            before => {
+                if let Some(before) = before {
+                    before.local.stop().await;
+                }
+                State::start(&file.cluster, trusted).await?
+            }
+        };
+        let placement = current.place(case).await;
+        let placement =
+            placement.with_context(|| format!("{}: case {:?}", file.path.display(), case.name))?;
+        state = Some(current);
+        if is_wanted(case) {
+            runs.push(CaseRun {
+                case: Case {
+                    group: file.path.display().to_string(),
+                    name: case.name.clone(),
+                    result: result(case, &placement),
+                    took: started.elapsed(),
+                },
+                placement,
+            });
+        }
+    }
+    if let Some(state) = state {
+        state.local.stop().await;
+    }
+    Ok(runs)
+}
+
+fn result(case: &PreparedCase, placement: &Placement) -> CaseResult {
+    let wrong = case.expect.compare(placement);
+    if wrong.is_empty() {
+        return CaseResult::Passed;
+    }
+    let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    CaseResult::Failed {
+        message: wrong.join("\n"),
+        fix: fix(placement),
+    }
+}
+
+/// The remedy for a rule without an answer, which is seldom meant.
+fn fix(placement: &Placement) -> Option<String> {
+    let mut rules = placement.round.iter().flat_map(|round| &round.rules);
+    let rule = rules.find(|rule| rule.outcome != "OK")?;
+    let (name, offer) = (&rule.rule, &rule.offer);
+    Some(match rule.outcome.as_str() {
+        code::NO_PROVIDER => format!(
+            "no Service provides rule {name} of offer {offer}: add one to the manifests, or give \
+             the rule costs in the test file"
+        ),
+        code::POLICY_MISSING => {
+            format!("offer {offer} names the policy {name}: add it to the manifests")
+        }
+        outcome => {
+            let error = rule.error.as_deref().unwrap_or(outcome);
+            format!("rule {name} of offer {offer} has no answer: {error}")
+        }
+    })
+}
+
+struct State<'a> {
+    cluster: &'a Cluster,
+    local: LocalScheduler,
+    /// Namespaces and names.
+    placed: HashSet<(String, String)>,
+}
+
+impl<'a> State<'a> {
+    async fn start(cluster: &'a Cluster, trusted: &TrustedNamespaces) -> Result<Self> {
+        Ok(Self {
+            cluster,
+            local: LocalScheduler::start_on(&cluster.items, trusted.clone()).await?,
+            placed: HashSet::new(),
+        })
+    }
+
+    async fn place(&mut self, case: &PreparedCase) -> Result<Placement> {
+        let pod = match &case.subject {
+            PreparedSubject::Pod(pod) => (**pod).clone(),
+            PreparedSubject::Workload(workload) => self.next_pod(workload),
+        };
+        self.local.set_costs(&case.costs);
+        let placement = self.local.place(&pod).await?;
+        let key = (placement.namespace.clone(), placement.pod.clone());
+        self.placed.insert(key);
+        Ok(placement)
+    }
+
+    /// The first pod of a workload that no case has placed, else one more.
+    fn next_pod(&self, workload: &Workload) -> Pod {
+        let is_placed = |pod: &Pod| {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            self.placed.contains(&(namespace_of(pod).to_owned(), name))
+        };
+        let is_bound = |pod: &Pod| pod.spec.as_ref().is_some_and(|s| s.node_name.is_some());
+        let mut own = self.cluster.pods().filter(|p| workload.owns(&p.metadata));
+        if let Some(next) = own.find(|p| !is_placed(p) && !is_bound(p)) {
+            return next.clone();
+        }
+        let is_taken = |pod: &Pod| {
+            let mut known = self.cluster.pods();
+            is_placed(pod)
+                || known.any(|p| {
+                    p.metadata.name == pod.metadata.name && namespace_of(p) == namespace_of(pod)
+                })
+        };
+        let mut number = 0;
+        loop {
+            let pod = workload.pod(number);
+            if !is_taken(&pod) {
+                return pod;
+            }
+            number += 1;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The results for people.
+
+use std::fmt::Write;
+
+use tautline_test_report::CaseResult;
+
+use super::runner::CaseRun;
+use crate::{
+    render,
+    table::{cut, plain, section},
+};
+
+const MAX_NAME_COLUMNS: usize = 70;
+/// Nodes of a failed case that are shown.
+const MAX_NODES: usize = 12;
+
+/// A table for each file, then the failed cases, then the totals.
+pub(super) fn text(runs: &[CaseRun]) -> String {
+    let mut out = String::new();
+    for file in runs.chunk_by(|a, b| a.case.group == b.case.group) {
+        let rows = file.iter().map(|run| {
+            let (result, place) = (word(&run.case.result), &run.placement);
+            let node = place.node.clone().unwrap_or_else(|| "pending".to_owned());
+            let name = cut(&plain(&run.case.name), MAX_NAME_COLUMNS);
+            let pod = format!("{}/{}", place.namespace, place.pod);
+            vec![result.to_owned(), name, pod, node]
+        });
+        let title = file.first().map_or("", |run| &run.case.group);
+        out += &section(title, &["RESULT", "CASE", "POD", "NODE"], rows.collect());
+        out.push('\n');
+    }
+    for run in runs {
+        if let CaseResult::Failed { message, fix } = &run.case.result {
+            failure(&mut out, run, message, fix.as_deref());
+        }
+    }
+    let failed = runs
+        .iter()
+        .filter(|run| word(&run.case.result) == FAILED)
+        .count();
+    // Writing to a String cannot fail.
+    _ = writeln!(out, "{} passed, {failed} failed", runs.len() - failed);
+    out
+}
+
+const FAILED: &str = "FAILED";
+
+fn word(result: &CaseResult) -> &'static str {
+    match result {
+        CaseResult::Passed => "ok",
+        CaseResult::Failed { .. } => FAILED,
+        CaseResult::Skipped { .. } => "skipped",
+    }
+}
+
+fn failure(out: &mut String, run: &CaseRun, message: &str, fix: Option<&str>) {
+    let (group, name) = (&run.case.group, plain(&run.case.name));
+    _ = writeln!(out, "{FAILED} {group}: {name}");
+    for line in message.lines() {
+        // The first word is right-aligned.
+        let indent = line.len() - line.trim_start().len();
+        _ = writeln!(out, "  {:indent$}{}", "", plain(line));
+    }
+    if let Some(fix) = fix {
+        _ = writeln!(out, "  fix: {}", plain(fix));
+    }
+    for line in render::placement(&run.placement, MAX_NODES).lines() {
+        _ = writeln!(out, "  | {line}");
+    }
+    out.push('\n');
+}

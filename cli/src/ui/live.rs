@@ -1,0 +1,225 @@
+//! The console of a cluster.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result, anyhow};
+use futures::future::BoxFuture;
+use k8s_openapi::api::{
+    core::v1::{Event, Node, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{Api, Client, Resource, api::ListParams};
+use serde::de::DeserializeOwned;
+use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
+use tautline_console::{
+    Console,
+    source::{AdminAnswer, Component, Source},
+};
+use tautline_core::trust::TrustedNamespaces;
+use tautline_runtime::{
+    cluster::Cluster,
+    tasks::{self, Tasks},
+};
+use tokio::{net::TcpListener, time::timeout};
+
+use super::{serve, shell};
+use crate::{
+    fetch,
+    replicas::{self, ReplicaArgs},
+};
+
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Shorter than the pages' own deadlines: a replica that hangs must not hide the others.
+const OF_A_REPLICA: Duration = Duration::from_secs(2);
+const MAX_EVENTS: u32 = 500;
+/// Lists are slow in a large cluster: only then it is asked why one is missing.
+const PATIENCE: Duration = Duration::from_secs(3);
+const RECHECK: Duration = Duration::from_secs(15);
+
+pub(super) async fn run(
+    listener: TcpListener,
+    args: &ReplicaArgs,
+    trusted: TrustedNamespaces,
+) -> Result<()> {
+    let cluster = args.cluster.with_retries().await?;
+    reach(cluster.client()).await?;
+    let source = ClusterSource {
+        client: cluster.client().clone(),
+        namespace: args.tautline_namespace.clone(),
+    };
+    let title = args.cluster.title().await?;
+    let mut console = Console::new(title, command_args(args), Arc::new(source));
+    console.trusted = trusted;
+    let console = Arc::new(console);
+    let mut tasks = Tasks::default();
+    tautline_console::watch(&console, &cluster, &mut tasks);
+    serve(listener, Arc::clone(&console), &mut tasks)?;
+    let stop = tasks.stop_token();
+    let lists = Arc::clone(&console);
+    tasks.spawn("lists", async move {
+        tokio::select! {
+            () = watch_connection(&lists, &cluster) => {}
+            () = stop.cancelled() => {}
+        }
+        Ok(())
+    });
+    tasks.run(tasks::shutdown_signal()).await
+}
+
+/// Fails if there is no API server, or it does not accept the user.
+async fn reach(client: &Client) -> Result<()> {
+    let answer = timeout(DEADLINE, client.apiserver_version()).await;
+    match answer.map_err(|_| anyhow!("no answer within {DEADLINE:?}")) {
+        Ok(Err(kube::Error::Api(status))) if status.code != 401 => Ok(()),
+        answer => answer.and_then(|version| Ok(version?)).map(drop).context(
+            "the API server cannot be asked; is the cluster up, and is it the one that \
+             --kubeconfig and --context name? `tautline ui -f DIR` needs none",
+        ),
+    }
+}
+
+/// The arguments that make other commands read the same cluster.
+fn command_args(args: &ReplicaArgs) -> String {
+    let mut text = String::new();
+    if let Some(file) = &args.cluster.kubeconfig {
+        text += &format!(
+            " --kubeconfig {}",
+            shell::quote(&file.display().to_string())
+        );
+    }
+    if let Some(context) = &args.cluster.context {
+        text += &format!(" --context {}", shell::quote(context));
+    }
+    text
+}
+
+/// Keeps [`Console::problems`]: lists that cannot be read, later an API server that does not answer.
+async fn watch_connection(console: &Console, cluster: &Cluster) {
+    report_lists(console, cluster).await;
+    loop {
+        tokio::time::sleep(RECHECK).await;
+        let lost = reach(cluster.client()).await.err();
+        let problems: Vec<String> = lost
+            .iter()
+            .map(|error| format!("the pages may be out of date: {error:#}"))
+            .collect();
+        if problems != **console.problems.load() {
+            console.problems.store(Arc::new(problems));
+        }
+    }
+}
+
+/// Shows how far the first lists are, and on every page which list cannot be read.
+async fn report_lists(console: &Console, cluster: &Cluster) {
+    let mut shown = Vec::new();
+    let started = tokio::time::Instant::now();
+    let mut checked = None;
+    loop {
+        let missing = console.readiness.missing();
+        if missing.is_empty() {
+            break;
+        }
+        if missing != shown && started.elapsed() > Duration::from_millis(500) {
+            note!("waiting for {}", missing.join(", "));
+            shown.clone_from(&missing);
+        }
+        let due = checked.is_none_or(|at: tokio::time::Instant| at.elapsed() > RECHECK);
+        if started.elapsed() > PATIENCE && due {
+            let problems = problems(cluster.client(), &missing).await;
+            if problems != **console.problems.load() {
+                problems
+                    .iter()
+                    .for_each(|problem| note!("warning: {problem}"));
+                console.problems.store(Arc::new(problems));
+            }
+            checked = Some(tokio::time::Instant::now());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    console.problems.store(Arc::default());
+    let snapshot = console.store.snapshot();
+    let (nodes, pods) = (snapshot.node_count(), snapshot.pod_count());
+    note!(
+        "complete: {nodes} nodes, {pods} pods, after {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
+}
+
+async fn problems(client: &Client, missing: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    all.extend(problem::<Node>(client, missing).await);
+    all.extend(problem::<Pod>(client, missing).await);
+    all.extend(problem::<Service>(client, missing).await);
+    all.extend(problem::<EndpointSlice>(client, missing).await);
+    all.extend(problem::<ConstraintPolicy>(client, missing).await);
+    all.extend(problem::<ConstraintPolicyOffer>(client, missing).await);
+    all.extend(problem::<ConstraintPolicyBinding>(client, missing).await);
+    all
+}
+
+/// Why all objects of a kind cannot be listed.
+async fn problem<K>(client: &Client, missing: &[String]) -> Option<String>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    if !missing.contains(&K::plural(&()).into_owned()) {
+        return None;
+    }
+    let error = fetch::check_all::<K>(client).await.err()?;
+    Some(format!("{error:#}"))
+}
+
+struct ClusterSource {
+    client: Client,
+    namespace: String,
+}
+
+impl Source for ClusterSource {
+    fn admin<'a>(
+        &'a self,
+        component: Component,
+        path: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
+        Box::pin(async move {
+            let (client, apps) = (self.client.clone(), component.app_names());
+            let call = replicas::each_pod(client, &self.namespace, apps, (path, OF_A_REPLICA));
+            let (answers, failed) = timeout(DEADLINE * 2, call).await??;
+            for error in failed {
+                tracing::debug!(?component, path, error, "a replica does not answer");
+            }
+            let answers = answers.into_iter().map(|answer| AdminAnswer {
+                from: answer.from,
+                status: answer.status.as_u16(),
+                body: answer.body,
+            });
+            Ok(answers.collect())
+        })
+    }
+
+    fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
+        Box::pin(async move {
+            let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+            let pod = timeout(DEADLINE, api.get_opt(name)).await;
+            let pod = pod.with_context(|| format!("no answer within {DEADLINE:?}"))?;
+            pod.with_context(|| format!("pod {namespace}/{name}"))
+        })
+    }
+
+    fn events<'a>(
+        &'a self,
+        namespace: &'a str,
+        kind: &'a str,
+        name: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<Event>>> {
+        Box::pin(async move {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+            let fields = format!("involvedObject.name={name},involvedObject.kind={kind}");
+            let params = ListParams::default().fields(&fields).limit(MAX_EVENTS);
+            let list = timeout(DEADLINE, api.list(&params)).await;
+            let list = list.with_context(|| format!("no answer within {DEADLINE:?}"))?;
+            Ok(list
+                .with_context(|| format!("events in namespace {namespace}"))?
+                .items)
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Files that the binary holds.
+
+use axum::{
+    extract::Path,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+struct Asset {
+    name: &'static str,
+    kind: &'static str,
+    body: &'static [u8],
+}
+
+const ASSETS: [Asset; 4] = [
+    Asset {
+        name: "console.css",
+        kind: "text/css; charset=utf-8",
+        body: include_bytes!("../assets/console.css"),
+    },
+    Asset {
+        name: "console.js",
+        kind: "text/javascript; charset=utf-8",
+        body: include_bytes!("../assets/console.js"),
+    },
+    Asset {
+        name: "htmx.min.js",
+        kind: "text/javascript; charset=utf-8",
+        body: include_bytes!("../assets/htmx.min.js"),
+    },
+    Asset {
+        name: "sse.min.js",
+        kind: "text/javascript; charset=utf-8",
+        body: include_bytes!("../assets/sse.min.js"),
+    },
+];
+
+pub(crate) async fn serve(Path(name): Path<String>) -> Response {
+    match ASSETS.iter().find(|asset| asset.name == name) {
+        // Another version of the binary may answer at the same port later.
+        Some(Asset { kind, body, .. }) => (
+            [
+                (header::CONTENT_TYPE, *kind),
+                (header::CACHE_CONTROL, "no-cache"),
+            ],
+            *body,
+        )
+            .into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}

@@ -1,0 +1,32 @@
+//! Answers of the controller's admin port, merged over its replicas.
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::{
+    extender::admin,
+    source::{Component, Source},
+};
+
+/// A decision on a violation, as `/decisions` has it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Decision {
+    pub time: String,
+    /// `namespace/name`.
+    pub binding: String,
+    pub action: String,
+    pub outcome: String,
+    pub text: String,
+}
+
+/// The decisions of all replicas; only the leader has some. The newest of each first.
+pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
+    let answers = admin(source, Component::Controller, "/decisions").await?;
+    let mut all: Vec<Decision> = Vec::new();
+    for answer in answers.iter().filter(|a| a.status == 200) {
+        let parsed = serde_json::from_slice::<Vec<Decision>>(&answer.body);
+        all.extend(parsed.with_context(|| format!("{} has another answer", answer.from))?);
+    }
+    Ok(all)
+}

@@ -1,0 +1,78 @@
+//! Small drawn things, and texts of others.
+
+use maud::{Markup, html};
+use tautline_core::text::sanitize;
+
+/// Untrusted text in one line, cut with an ellipsis.
+pub(crate) fn clean(text: &str, max: usize) -> String {
+    let mut shown = sanitize(text, max).into_owned();
+    if text.chars().nth(max).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// One bar of parts: class, label and amount of each.
+pub(crate) fn share<'a>(
+    what: &str,
+    parts: impl Iterator<Item = (&'a str, &'a str, u64)> + Clone,
+) -> Markup {
+    let total: u64 = parts.clone().map(|(.., amount)| amount).sum();
+    let labels = parts.clone().filter(|(.., amount)| *amount > 0);
+    let labels: Vec<String> = labels
+        .map(|(_, label, amount)| format!("{amount} {label}"))
+        .collect();
+    let mut before = 0;
+    html! {
+        @if total > 0 {
+            svg .share viewBox="0 0 1000 30" preserveAspectRatio="none" role="img"
+                aria-label={ (what) ": " (labels.join(", ")) } {
+                @for (class, _, amount) in parts {
+                    @if amount > 0 {
+                        (segment(class, before, amount, total))
+                        ({ before += amount; "" })
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn segment(class: &str, before: u64, amount: u64, total: u64) -> Markup {
+    let x = before * 1000 / total;
+    // A small part is still seen.
+    let width = (amount * 1000 / total).max(4);
+    html! { rect class=(class) x=(x) y="0" width=(width) height="30" {} }
+}
+
+/// The sign of a class in a legend.
+pub(crate) fn key(class: &str) -> Markup {
+    html! {
+        svg .key viewBox="0 0 14 14" aria-hidden="true" {
+            rect class=(class) width="14" height="14" {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn share_has_parts_and_their_text() {
+        let drawn = share(
+            "Bindings",
+            [("bad", "Violation", 1), ("good", "Compliant", 3)].into_iter(),
+        );
+        insta::assert_snapshot!(drawn.into_string(), @r#"<svg class="share" viewBox="0 0 1000 30" preserveAspectRatio="none" role="img" aria-label="Bindings: 1 Violation, 3 Compliant"><rect class="bad" x="0" y="0" width="250" height="30"></rect><rect class="good" x="250" y="0" width="750" height="30"></rect></svg>"#);
+        let none = share("Bindings", [("bad", "Violation", 0)].into_iter());
+        assert_eq!(none.into_string(), "");
+    }
+
+    #[test]
+    fn clean_cuts_with_an_ellipsis() {
+        assert_eq!(clean("abc", 3), "abc");
+        assert_eq!(clean("abcd\n", 3), "abc…");
+        assert_eq!(clean("a\u{202e}b", 9), "a\u{fffd}b");
+    }
+}

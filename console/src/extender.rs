@@ -1,0 +1,169 @@
+//! Answers of the extender's admin port, merged over its replicas.
+
+use std::{cmp::Reverse, collections::HashSet, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use tautline_core::text::sanitize;
+use tautline_scheduler_extender::{
+    explain::{Record, Summary},
+    status::Status,
+};
+use tokio::time::timeout;
+
+use crate::{
+    request,
+    source::{AdminAnswer, Component, Source},
+};
+
+/// Pages show what has answered until then.
+const DEADLINE: Duration = Duration::from_secs(3);
+const MAX_TEXT: usize = 2000;
+const MAX_ROUNDS: usize = 10;
+
+/// The answers of a component's replicas, within the deadline of a page.
+pub(crate) async fn admin(
+    source: &dyn Source,
+    component: Component,
+    path: &str,
+) -> Result<Vec<AdminAnswer>> {
+    let answers = timeout(DEADLINE, source.admin(component, path)).await;
+    answers.with_context(|| format!("no replica answered within {DEADLINE:?}"))?
+}
+
+/// The rounds of one pod.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// The newest first.
+    pub records: Vec<Record>,
+    /// Why a replica knows none.
+    pub unknown: Option<String>,
+}
+
+/// Only the round that began at `at`, or the newest, needs to have its nodes.
+pub(crate) async fn rounds(
+    source: &dyn Source,
+    namespace: &str,
+    pod: &str,
+    at: Option<u64>,
+) -> Result<Rounds> {
+    let path = request::path(&["explain", namespace, pod]);
+    let path = format!("{path}?at={}", at.unwrap_or(0));
+    merge_rounds(admin(source, Component::Extender, &path).await?)
+}
+
+fn merge_rounds(answers: Vec<AdminAnswer>) -> Result<Rounds> {
+    let mut rounds = Rounds::default();
+    for answer in answers {
+        match answer.status {
+            404 => _ = rounds.unknown.get_or_insert(text(&answer.body)),
+            _ => rounds.records.extend(parse::<Vec<Record>>(&answer)?),
+        }
+    }
+    rounds.records.sort_by_key(|r| Reverse(r.at_unix_millis));
+    rounds.records.truncate(MAX_ROUNDS);
+    Ok(rounds)
+}
+
+/// The last round of each pod, the newest first.
+pub(crate) async fn summaries(source: &dyn Source) -> Result<Vec<Summary>> {
+    merge_summaries(&admin(source, Component::Extender, "/explain").await?)
+}
+
+fn merge_summaries(answers: &[AdminAnswer]) -> Result<Vec<Summary>> {
+    let lists = parse_all::<Vec<Summary>>(answers)?;
+    let mut all: Vec<Summary> = lists.into_iter().flat_map(|(_, list)| list).collect();
+    all.sort_by_key(|s| Reverse(s.at_unix_millis));
+    let mut seen = HashSet::new();
+    all.retain(|s| seen.insert((s.namespace.clone(), s.pod.clone())));
+    Ok(all)
+}
+
+/// The status of each replica, with its name.
+pub(crate) async fn statuses(source: &dyn Source) -> Result<Vec<(String, Status)>> {
+    parse_all(&admin(source, Component::Extender, "/status").await?)
+}
+
+/// The answers that can be read, with the replica's name: during an upgrade some may lack the page.
+fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<(String, T)>> {
+    let (mut all, mut failed) = (Vec::new(), None);
+    for answer in answers {
+        match parse(answer) {
+            Ok(parsed) => all.push((answer.from.clone(), parsed)),
+            Err(error) => _ = failed.get_or_insert(error),
+        }
+    }
+    match failed {
+        Some(error) if all.is_empty() => Err(error),
+        _ => Ok(all),
+    }
+}
+
+fn parse<T: DeserializeOwned>(answer: &AdminAnswer) -> Result<T> {
+    if answer.status != 200 {
+        bail!(
+            "{} answered {}: {}",
+            answer.from,
+            answer.status,
+            text(&answer.body)
+        );
+    }
+    let parsed = serde_json::from_slice(&answer.body);
+    parsed.with_context(|| format!("{}: an answer of another version of Tautline", answer.from))
+}
+
+fn text(body: &[u8]) -> String {
+    sanitize(String::from_utf8_lossy(body).trim(), MAX_TEXT).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, body: impl ToString) -> AdminAnswer {
+        AdminAnswer {
+            from: "pod e-1".into(),
+            status,
+            body: body.to_string().into_bytes().into(),
+        }
+    }
+
+    fn summary(pod: &str, at: u64) -> serde_json::Value {
+        json!({"namespace": "shop", "pod": pod, "uid": "u", "atUnixMillis": at, "tookMicros": 1,
+               "nodes": 3, "usable": 1, "offered": 1, "offeredNodes": ["n1"]})
+    }
+
+    #[test]
+    fn summaries_have_each_pod_once() {
+        let answers = [
+            answer(200, json!([summary("a", 5), summary("b", 1)])),
+            answer(404, "not found"),
+            answer(200, json!([summary("b", 9)])),
+        ];
+        let merged = merge_summaries(&answers).unwrap();
+        let got: Vec<_> = merged.iter().map(|s| (&*s.pod, s.at_unix_millis)).collect();
+        assert_eq!(got, [("b", 9), ("a", 5)]);
+        let error = merge_summaries(&[answer(404, "not found")]).unwrap_err();
+        assert_eq!(error.to_string(), "pod e-1 answered 404: not found");
+        let error = merge_summaries(&[answer(200, "{}")]).unwrap_err();
+        assert!(error.to_string().contains("another version"), "{error}");
+    }
+
+    #[test]
+    fn rounds_of_one_replica_hide_the_others_404() {
+        let record = json!({"namespace": "shop", "pod": "a", "uid": "u", "atUnixMillis": 7,
+            "tookMicros": 1, "usable": 0, "rules": [], "nodes": []});
+        let rounds = merge_rounds(vec![
+            answer(404, "no round of pod\u{1b}[2J is known\n"),
+            answer(200, json!([record])),
+        ])
+        .unwrap();
+        assert_eq!(rounds.records.len(), 1);
+        assert_eq!(
+            rounds.unknown.unwrap(),
+            "no round of pod\u{fffd}[2J is known"
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! What surrounds every page: head, navigation, and the command that prints the same.
+
+use axum::http::StatusCode;
+use maud::{DOCTYPE, Markup, html};
+use tautline_core::text;
+
+use crate::request::{PageInfo, PageRequest};
+
+/// Paths and names of the sections, in order.
+const SECTIONS: [(&str, &str); 6] = [
+    ("/", "Overview"),
+    ("/decisions", "Decisions"),
+    ("/bindings", "Bindings"),
+    ("/gpu", "GPU"),
+    ("/latency", "Latency"),
+    ("/policies", "Policies"),
+];
+
+const MAX_PROBLEM_CHARS: usize = 1000;
+
+/// htmx must not write styles or evaluate text: the content security policy forbids both.
+const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
+
+pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup) -> Markup {
+    let console = &request.console;
+    let trigger: Vec<String> = info.live.iter().map(|name| format!("sse:{name}")).collect();
+    let here = request.link("format", None);
+    let missing = console.readiness.missing();
+    let command = console.command(info.command);
+    document(
+        info.title,
+        &html! {
+            header {
+                a .skip href="#main" { "Skip to content" }
+                a .brand href="/" { "Tautline" }
+                nav aria-label="Sections" {
+                    @for (path, name) in SECTIONS {
+                        a href=(path) aria-current=[(path == info.section).then_some("page")] { (name) }
+                    }
+                }
+                span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
+                button #theme type="button" aria-label="Change between dark and light" { "◐" }
+            }
+            main #main tabindex="-1" hx-ext="sse" sse-connect=[(!trigger.is_empty()).then_some("/events")] {
+                h1 { (info.title) }
+                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML"
+                    hx-trigger=(if trigger.is_empty() { "none".to_owned() } else { trigger.join(", ") }) {
+                    @if !missing.is_empty() {
+                        p .note role="status" { "Not complete yet: waiting for " (missing.join(", ")) }
+                    }
+                    @for problem in console.problems.load().iter() {
+                        p .error role="status" { (text::sanitize(problem, MAX_PROBLEM_CHARS)) }
+                    }
+                    (content)
+                }
+            }
+            footer {
+                p { (command.0) code { (command.1) } }
+                p { a href=(request.link("format", Some("json"))) { "JSON" } " · read-only" }
+            }
+        },
+    )
+}
+
+pub(crate) fn error_page(status: StatusCode, text: &str) -> Markup {
+    let title = status.canonical_reason().unwrap_or("Error");
+    document(
+        title,
+        &html! {
+            header {
+                a .brand href="/" { "Tautline" }
+                nav aria-label="Sections" {
+                    @for (path, name) in SECTIONS {
+                        a href=(path) { (name) }
+                    }
+                }
+            }
+            main #main {
+                h1 { (title) }
+                // In place of the live part, so that an error that passes goes away by itself.
+                div #live { p .error role="alert" { (text) } }
+            }
+        },
+    )
+}
+
+fn document(title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="htmx-config" content=(HTMX);
+                title { (title) " · Tautline" }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="/assets/console.css";
+                script src="/assets/console.js" {}
+                script src="/assets/htmx.min.js" defer {}
+                script src="/assets/sse.min.js" defer {}
+            }
+            body { (body) }
+        }
+    }
+}

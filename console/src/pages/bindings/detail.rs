@@ -1,0 +1,366 @@
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_api::{
+    ConstraintPolicyBinding, ConstraintPolicyOffer,
+    constraint::{Compliance, ObjectReference},
+    display::{Enforcement, EventSummary, RuleRow, age, reference, rule_rows},
+};
+use tautline_core::index::Snapshot;
+
+use super::{
+    badge::badge,
+    timeline::{Moment, Sources, timeline},
+};
+use crate::{
+    Console,
+    controller::decisions,
+    draw,
+    pages::policies,
+    request::{PageError, path},
+};
+
+const MAX_TEXT_CHARS: usize = 600;
+/// Rules about a pair of nodes, whose page says more.
+const PAIR_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct View {
+    namespace: String,
+    name: String,
+    offer: String,
+    offer_exists: bool,
+    compliance: Compliance,
+    reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    violation_policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    period: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace: Option<String>,
+    targets: Vec<Target>,
+    rules: Vec<Rule>,
+    timeline: Vec<Moment>,
+    /// Parts that could not be read.
+    problems: Vec<String>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    role: String,
+    object: String,
+    /// The page of a pod.
+    #[serde(skip)]
+    link: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
+    exists: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    policy: String,
+    rule: String,
+    compliance: Compliance,
+    reason: String,
+    provider: String,
+    request: String,
+    limit: String,
+    /// The page of the pair of nodes that the rule is about.
+    #[serde(skip)]
+    pair: Option<String>,
+}
+
+pub(super) async fn view(
+    console: &Console,
+    namespace: &str,
+    name: &str,
+) -> Result<View, PageError> {
+    let binding = find(console, namespace, name).ok_or_else(|| absent(console, namespace, name))?;
+    let source = &console.source;
+    let (events, decisions) = tokio::join!(
+        source.events(namespace, "ConstraintPolicyBinding", name),
+        decisions(&**source),
+    );
+    let mut problems = Vec::new();
+    let mut or_problem = |what: &str, error: anyhow::Error| {
+        let problem = format!("{what} cannot be read: {error:#}");
+        problems.push(clean(&problem));
+    };
+    let events = events.unwrap_or_else(|e| {
+        or_problem("Events", e);
+        Vec::new()
+    });
+    let mut decisions = decisions.unwrap_or_else(|e| {
+        or_problem("The controller's decisions", e);
+        Vec::new()
+    });
+    let key = format!("{namespace}/{name}");
+    decisions.retain(|decision| decision.binding == key);
+    let events: Vec<EventSummary> = events.into_iter().map(EventSummary::from).collect();
+    let offers = console.offers.list();
+    let is_offer = |o: &&Arc<ConstraintPolicyOffer>| {
+        o.metadata.namespace.as_deref() == Some(namespace)
+            && o.metadata.name.as_deref() == Some(binding.spec.offer.as_str())
+    };
+    let offer = offers.iter().find(is_offer).map(|o| &**o);
+    let sources = Sources {
+        binding: &binding,
+        offer,
+        events: &events,
+        decisions: &decisions,
+    };
+    let now = Timestamp::now();
+    Ok(View {
+        problems,
+        ..of_objects(console, &sources, now)
+    })
+}
+
+fn of_objects(console: &Console, sources: &Sources<'_>, now: Timestamp) -> View {
+    let (binding, offer) = (sources.binding, sources.offer);
+    let namespace = binding.namespace().unwrap_or_default();
+    let status = binding.status.clone().unwrap_or_default();
+    let snapshot = console.store.snapshot();
+    let targets = binding.spec.targets.iter();
+    let targets: Vec<Target> = targets
+        .map(|(role, object)| target(&snapshot, &namespace, role, object))
+        .collect();
+    let policies = console.policies.list();
+    let here = policies
+        .iter()
+        .filter(|p| p.metadata.namespace.as_ref() == Some(&namespace));
+    let here: Vec<_> = here.map(|p| &**p).collect();
+    let rows = rule_rows(&status.details, offer, &here);
+    let pair = pair(&targets);
+    let terms = offer.map(Enforcement::of);
+    View {
+        name: binding.name_any(),
+        offer: binding.spec.offer.clone(),
+        offer_exists: offer.is_some(),
+        compliance: binding.compliance(),
+        reason: clean(&status.first_reason),
+        since: status
+            .last_compliance_change_timestamp
+            .as_ref()
+            .map(|t| t.0),
+        violation_policy: terms.as_ref().map(|t| t.violation_policy.clone()),
+        period: terms.as_ref().map(|t| clean(&t.period)),
+        grace: terms.as_ref().map(|t| clean(&t.grace)),
+        targets,
+        rules: rows
+            .into_iter()
+            .map(|row| rule(row, pair.as_deref()))
+            .collect(),
+        timeline: timeline(sources, now),
+        problems: Vec::new(),
+        namespace,
+        now,
+    }
+}
+
+fn find(console: &Console, namespace: &str, name: &str) -> Option<Arc<ConstraintPolicyBinding>> {
+    let all = console.bindings.list();
+    let key = |b: &ConstraintPolicyBinding| {
+        let of = (b.metadata.namespace.as_deref(), b.metadata.name.as_deref());
+        of.cmp(&(Some(namespace), Some(name)))
+    };
+    let at = all.binary_search_by(|b| key(b)).ok()?;
+    all.get(at).cloned()
+}
+
+fn absent(console: &Console, namespace: &str, name: &str) -> PageError {
+    let known = console.bindings.list().len();
+    PageError::absent(format!(
+        "there is no binding {namespace}/{name}, of {known} known: it is deleted with the objects \
+         that it is about, and with its offer"
+    ))
+}
+
+fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) -> Target {
+    let is_pod = object.kind == "Pod" && object.cluster.is_empty();
+    let namespace = match object.namespace.as_str() {
+        "" => own,
+        namespace => namespace,
+    };
+    let pod = is_pod
+        .then(|| snapshot.pod(namespace, &object.name))
+        .flatten();
+    Target {
+        role: clean(role),
+        object: clean(&reference(object, own)),
+        link: pod.map(|_| path(&["decisions", namespace, &object.name])),
+        node: pod.and_then(|p| p.node.as_deref()).map(str::to_owned),
+        exists: !is_pod || pod.is_some(),
+    }
+}
+
+/// The page of the two nodes that the targets are on.
+fn pair(targets: &[Target]) -> Option<String> {
+    let nodes: Vec<&str> = targets.iter().filter_map(|t| t.node.as_deref()).collect();
+    match nodes[..] {
+        [a, b] if a != b => Some(path(&["latency", "pair", a, b])),
+        _ => None,
+    }
+}
+
+fn rule(row: RuleRow, pair: Option<&str>) -> Rule {
+    Rule {
+        pair: pair
+            .filter(|_| PAIR_RULES.contains(&&*row.rule))
+            .map(str::to_owned),
+        policy: clean(&row.policy),
+        rule: clean(&row.rule),
+        compliance: row.compliance,
+        reason: clean(&row.reason),
+        provider: clean(&row.provider),
+        request: clean(&row.request),
+        limit: clean(&row.limit),
+    }
+}
+
+fn clean(text: &str) -> String {
+    draw::clean(text, MAX_TEXT_CHARS)
+}
+
+pub(super) fn render(view: &View) -> Markup {
+    let offer = policies::offer_link(&view.namespace, &view.offer);
+    html! {
+        p .verdict {
+            (badge(view.compliance)) " "
+            @if let Some(since) = view.since {
+                span .dim { "for " (age::since(since, view.now)) ", since " time datetime=(age::second(since)) { (age::second(since)) } }
+            }
+        }
+        @if !view.reason.is_empty() { p .lead { (view.reason) } }
+        dl .facts {
+            dt { "Offer" }
+            dd {
+                @if view.offer_exists { a href=(offer) { (view.namespace) "/" (view.offer) } }
+                @else { (view.offer) ", which was deleted" }
+            }
+            @if let Some(policy) = &view.violation_policy {
+                dt { "On violation" } dd { (on_violation(policy)) }
+            }
+            @if let Some(period) = &view.period { dt { "Evaluated every" } dd { (period) } }
+            @if let Some(grace) = &view.grace { dt { "Grace" } dd { (grace) } }
+        }
+        @for problem in &view.problems { p .error role="status" { (problem) } }
+        (targets(view))
+        (rules(view))
+        (history(view))
+    }
+}
+
+fn on_violation(policy: &str) -> String {
+    let meaning = match policy {
+        "Mediate" => "the underlay controller is asked to mitigate",
+        "Evict" => "a pod is evicted, if a node within the rules can take it",
+        _ => "it is reported only",
+    };
+    format!("{policy}: {meaning}")
+}
+
+fn targets(view: &View) -> Markup {
+    html! {
+        h2 { "Targets" }
+        div .scroll {
+            table {
+                thead { tr { th scope="col" { "Role" } th scope="col" { "Object" } th scope="col" { "Node" } } }
+                tbody {
+                    @for target in &view.targets {
+                        tr {
+                            th scope="row" { (target.role) }
+                            td {
+                                @match &target.link {
+                                    Some(link) => a href=(link) { (target.object) },
+                                    None => (target.object),
+                                }
+                                @if !target.exists { " " span .dim { "(does not exist)" } }
+                            }
+                            td {
+                                @if let Some(node) = &target.node { a href=(path(&["gpu", node])) { (node) } }
+                                @else { span .dim { "none" } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rules(view: &View) -> Markup {
+    html! {
+        h2 { "Rules" }
+        @if view.rules.is_empty() {
+            p .note { "The offer names no policy with rules." }
+        } @else {
+            div .scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Compliance" }
+                            th scope="col" { "Rule" }
+                            th scope="col" { "Reason" }
+                            th .number scope="col" { "Request" }
+                            th .number scope="col" { "Limit" }
+                            th scope="col" { "Policy" }
+                            th scope="col" { "Provider" }
+                        }
+                    }
+                    tbody {
+                        @for rule in &view.rules {
+                            tr {
+                                td { (badge(rule.compliance)) }
+                                th scope="row" {
+                                    @match &rule.pair {
+                                        Some(link) => a href=(link) { (rule.rule) },
+                                        None if rule.rule.is_empty() => "none",
+                                        None => (rule.rule),
+                                    }
+                                }
+                                td { (rule.reason) }
+                                td .number { (rule.request) }
+                                td .number { (rule.limit) }
+                                td { a href=(policies::policy_link(&view.namespace, &rule.policy)) { (rule.policy) } }
+                                td { (rule.provider) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn history(view: &View) -> Markup {
+    html! {
+        h2 { "Timeline" }
+        @if view.timeline.is_empty() {
+            p .note { "Nothing is recorded yet. States, evictions, mediation and events are shown here." }
+        }
+        ol .timeline {
+            @for moment in &view.timeline {
+                li class=(moment.tone) {
+                    time datetime=(age::second(moment.time)) title=(age::second(moment.time)) {
+                        @if moment.is_expected { "in " (age::since(view.now, moment.time)) }
+                        @else { (age::since(moment.time, view.now)) " ago" }
+                    }
+                    b { (moment.title) }
+                    @if !moment.text.is_empty() { span { (moment.text) } }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What has happened to a binding, as far as objects, events and the controller remember.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use serde::Serialize;
+use tautline_api::{
+    ConstraintPolicyBinding, ConstraintPolicyOffer,
+    constraint::ConstraintPolicyBindingStatus,
+    display::{Enforcement, EventSummary},
+};
+use tautline_core::duration;
+
+use super::badge::tone;
+use crate::{controller::Decision, draw};
+
+const MAX_TEXT_CHARS: usize = 600;
+const MAX_MOMENTS: usize = 200;
+
+/// Something that happened, or will.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Moment {
+    pub time: Timestamp,
+    pub title: String,
+    pub text: String,
+    /// The class of its colour.
+    #[serde(skip)]
+    pub tone: &'static str,
+    /// It is yet to come.
+    pub is_expected: bool,
+}
+
+pub(super) struct Sources<'a> {
+    pub binding: &'a ConstraintPolicyBinding,
+    pub offer: Option<&'a ConstraintPolicyOffer>,
+    pub events: &'a [EventSummary],
+    pub decisions: &'a [Decision],
+}
+
+/// The newest first.
+pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
+    let binding = sources.binding;
+    let mut all = Vec::new();
+    let created = binding.metadata.creation_timestamp.as_ref();
+    all.extend(created.map(|t| moment(t.0, "Created", "the offer selects these objects", "none")));
+    if let Some(status) = &binding.status {
+        of_status(status, &mut all);
+        all.extend(grace_end(sources, status, now));
+    }
+    let eviction = sources
+        .offer
+        .and_then(|o| o.status.as_ref()?.last_eviction.as_ref());
+    if let Some(eviction) = eviction.filter(|e| Some(&e.binding) == binding.metadata.name.as_ref())
+    {
+        let text = format!("pod {} from node {}", eviction.pod, eviction.node);
+        all.push(moment(eviction.time.0, "Evicted", &text, "bad"));
+    }
+    all.extend(sources.decisions.iter().filter_map(|decision| {
+        let title = format!("{}: {}", decision.action, decision.outcome);
+        Some(moment(
+            decision.time.parse().ok()?,
+            &title,
+            &decision.text,
+            "near",
+        ))
+    }));
+    all.extend(sources.events.iter().filter_map(|event| {
+        let tone = if event.type_ == "Warning" {
+            "near"
+        } else {
+            "none"
+        };
+        let mut title = event.reason.clone();
+        if event.count > 1 {
+            title += &format!(" ×{}", event.count);
+        }
+        Some(moment(event.time?, &title, &event.note, tone))
+    }));
+    // Of those in the same second the later is first, too.
+    all.reverse();
+    all.sort_by_key(|moment| std::cmp::Reverse(moment.time));
+    all.truncate(MAX_MOMENTS);
+    all
+}
+
+fn of_status(status: &ConstraintPolicyBindingStatus, all: &mut Vec<Moment>) {
+    let changed = status.last_compliance_change_timestamp.as_ref();
+    all.extend(changed.map(|Time(time)| {
+        let compliance = status.compliance;
+        moment(
+            *time,
+            compliance.name(),
+            &status.first_reason,
+            tone(compliance),
+        )
+    }));
+    for condition in &status.conditions {
+        let (title, tone) = match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Compliant", "False") => ("Out of range", "bad"),
+            ("Compliant", "True") => ("In range", "good"),
+            ("Ready", "False") => ("Cannot be evaluated", "bad"),
+            ("Ready", "True") => ("Can be evaluated", "good"),
+            _ => continue,
+        };
+        all.push(moment(
+            condition.last_transition_time.0,
+            title,
+            &condition.reason,
+            tone,
+        ));
+    }
+    let mitigated = status.last_mitigated_timestamp.as_ref();
+    let text = "the underlay controller was asked to mitigate";
+    all.extend(mitigated.map(|t| moment(t.0, "Mediated", text, "near")));
+}
+
+/// The time when Limit becomes Violation, while the grace runs.
+fn grace_end(
+    sources: &Sources<'_>,
+    status: &ConstraintPolicyBindingStatus,
+    now: Timestamp,
+) -> Option<Moment> {
+    let mut conditions = status.conditions.iter();
+    let running = conditions.find(|c| c.type_ == "Compliant" && c.reason == "Grace")?;
+    let grace = duration::parse(&Enforcement::of(sources.offer?).grace).ok()?;
+    let end = running.last_transition_time.0.checked_add(grace).ok()?;
+    (end > now).then(|| Moment {
+        is_expected: true,
+        ..moment(
+            end,
+            "Grace ends",
+            "then it is in violation, unless it is in range",
+            "bad",
+        )
+    })
+}
+
+fn moment(time: Timestamp, title: &str, text: &str, tone: &'static str) -> Moment {
+    let clean = |text: &str| draw::clean(text, MAX_TEXT_CHARS);
+    Moment {
+        time,
+        title: clean(title),
+        text: clean(text),
+        tone,
+        is_expected: false,
+    }
+}

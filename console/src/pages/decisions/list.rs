@@ -1,0 +1,302 @@
+use axum::response::Response;
+use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_core::{Snapshot, model::Pod};
+use tautline_scheduler_extender::explain::Summary;
+
+use super::{link, waits};
+use crate::{
+    draw::clean,
+    events, extender,
+    list::Window,
+    request::{PageError, PageInfo, PageRequest},
+    when,
+};
+
+/// Waiting pods above the rounds; `view=waiting` has all.
+const FIRST_WAITING: usize = 10;
+const MAX_NAME: usize = 130;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    /// Pods without a node that match the filter.
+    waiting_total: usize,
+    waiting: Window<Waiting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounds: Option<Window<Summary>>,
+    /// Why the rounds are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Waiting {
+    namespace: String,
+    pod: String,
+    /// Rules that left it no node.
+    rejected_by: Vec<String>,
+    gated: bool,
+    scheduler: String,
+}
+
+/// The filter, by the fields of the query.
+struct Filter<'a> {
+    namespace: Option<&'a str>,
+    text: Option<&'a str>,
+    reason: Option<&'a str>,
+    /// Whether a node is usable.
+    usable: Option<bool>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(request: &'a PageRequest) -> Result<Self, PageError> {
+        let usable = match request.field("verdict") {
+            None => None,
+            Some("usable") => Some(true),
+            Some("none") => Some(false),
+            Some(other) => {
+                return Err(PageError::bad(format!(
+                    "verdict={other}: write usable or none"
+                )));
+            }
+        };
+        Ok(Self {
+            namespace: request.field("namespace"),
+            text: request.field("q"),
+            reason: request.field("reason"),
+            usable,
+        })
+    }
+
+    fn names(&self, namespace: &str, pod: &str) -> bool {
+        self.namespace.is_none_or(|n| n == namespace) && self.text.is_none_or(|t| pod.contains(t))
+    }
+
+    fn waiting(&self, pod: &Pod) -> bool {
+        let placement = pod.placement.as_deref();
+        let rules = placement.map_or(&[][..], |p| &p.rejected_by);
+        let gated = placement.is_some_and(|p| p.gated);
+        let reason = match self.reason {
+            None => true,
+            Some("gated") => rules.is_empty() && gated,
+            Some("other") => rules.is_empty() && !gated,
+            Some(rule) => rules.iter().any(|r| **r == *rule),
+        };
+        reason && self.names(&pod.namespace, &pod.name)
+    }
+
+    fn round(&self, round: &Summary) -> bool {
+        let usable = self
+            .usable
+            .is_none_or(|usable| usable == (round.usable > 0));
+        usable && self.names(&round.namespace, &round.pod)
+    }
+}
+
+pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
+    let now = Timestamp::now();
+    let only_waiting = match request.field("view") {
+        None => false,
+        Some("waiting") => true,
+        Some(other) => return Err(PageError::bad(format!("view={other}: write waiting"))),
+    };
+    let filter = Filter::new(&request)?;
+    let snapshot = request.console.store.snapshot();
+    let mut waiting = waiting(&snapshot, &filter);
+    let waiting_total = waiting.len();
+    let (mut rounds, mut problem) = (None, None);
+    if !only_waiting {
+        waiting.truncate(FIRST_WAITING);
+        match extender::summaries(&*request.console.source).await {
+            Ok(mut all) => {
+                all.retain(|r| filter.round(r));
+                rounds = Some(Window::new(&request, &all, Summary::clone)?);
+            }
+            Err(error) => problem = Some(format!("{error:#}")),
+        }
+    }
+    let view = View {
+        waiting_total,
+        waiting: match only_waiting {
+            true => Window::new(&request, &waiting, waiting_row)?,
+            false => Window {
+                rows: waiting.iter().map(waiting_row).collect(),
+                total: waiting_total,
+                page: 1,
+                pages: 1,
+            },
+        },
+        rounds,
+        problem,
+    };
+    let info = PageInfo {
+        title: if only_waiting {
+            "Pods without a node"
+        } else {
+            "Decisions"
+        },
+        section: "/decisions",
+        command: "explain NAMESPACE/POD",
+        live: &[events::TICKS],
+    };
+    Ok(request.respond(&info, &view, |view| render(view, &request, now)))
+}
+
+/// Sorted by namespace and name.
+fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
+    let pods = snapshot.pods().map(|p| &**p);
+    let mut pods: Vec<&Pod> = pods.filter(|p| waits(p) && filter.waiting(p)).collect();
+    pods.sort_unstable_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    pods
+}
+
+fn waiting_row(pod: &&Pod) -> Waiting {
+    let placement = pod.placement.as_deref();
+    let rules = placement.map_or(&[][..], |p| &p.rejected_by);
+    Waiting {
+        namespace: pod.namespace.to_string(),
+        pod: pod.name.to_string(),
+        rejected_by: rules.iter().take(8).map(|r| clean(r, 60)).collect(),
+        gated: placement.is_some_and(|p| p.gated),
+        scheduler: clean(placement.map_or("", |p| &p.scheduler), MAX_NAME),
+    }
+}
+
+fn render(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
+    let only_waiting = view.rounds.is_none() && view.problem.is_none();
+    html! {
+        (form(request, only_waiting))
+        @if !only_waiting {
+            h2 { "Without a node" }
+        }
+        (waiting_table(view, only_waiting))
+        @if only_waiting {
+            (view.waiting.pager(request))
+            p { a href="/decisions" { "All decisions" } }
+        } @else if view.waiting_total > view.waiting.rows.len() {
+            p { a href=(request.link("view", Some("waiting"))) { "All " (view.waiting_total) " pods" } }
+        }
+        @if let Some(problem) = &view.problem {
+            h2 { "Last rounds" }
+            p .error { (problem) }
+        }
+        @if let Some(rounds) = &view.rounds {
+            h2 { "Last rounds" }
+            (rounds_table(rounds, now))
+            (rounds.pager(request))
+        }
+    }
+}
+
+fn form(request: &PageRequest, only_waiting: bool) -> Markup {
+    let value = |name| request.field(name).unwrap_or_default();
+    let verdict = value("verdict");
+    html! {
+        // Kept as it is when the page shows itself again: somebody may be writing.
+        form #filter .filter action="/decisions" role="search" hx-preserve="true" {
+            @if only_waiting { input type="hidden" name="view" value="waiting"; }
+            label { "Namespace" input name="namespace" value=(value("namespace")); }
+            label { "Pod" input name="q" type="search" value=(value("q")); }
+            @if only_waiting {
+                label { "Rule, gated or other" input name="reason" value=(value("reason")); }
+            } @else {
+                label { "Verdict"
+                    select name="verdict" {
+                        @for (name, text) in [("", "any"), ("usable", "a node is usable"), ("none", "no node")] {
+                            option value=(name) selected[verdict == name] { (text) }
+                        }
+                    }
+                }
+            }
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+fn waiting_table(view: &View, only_waiting: bool) -> Markup {
+    html! {
+        @if view.waiting.rows.is_empty() {
+            p .note { @if only_waiting { "No pod without a node matches the filter." } @else { "Every pod has a node." } }
+        } @else {
+            div .scroll tabindex="0" role="region" aria-label="Pods without a node" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Pod" }
+                        th scope="col" { "Waits because of" }
+                        th scope="col" { "Scheduler" }
+                    } }
+                    tbody { @for pod in &view.waiting.rows { (waiting_line(pod)) } }
+                }
+            }
+        }
+    }
+}
+
+fn waiting_line(pod: &Waiting) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (pod_link(&pod.namespace, &pod.pod)) }
+            td {
+                @for rule in &pod.rejected_by { span .state.near { (rule) } " " }
+                @if pod.rejected_by.is_empty() {
+                    @if pod.gated { span .state.none { "scheduling gates" } }
+                    @else { span .dim { "kube-scheduler's own rules, or not tried yet" } }
+                }
+            }
+            td { (pod.scheduler) }
+        }
+    }
+}
+
+fn pod_link(namespace: &str, pod: &str) -> Markup {
+    html! {
+        a href=(link(namespace, pod)) { (clean(namespace, MAX_NAME)) "/" wbr; (clean(pod, MAX_NAME)) }
+    }
+}
+
+fn rounds_table(rounds: &Window<Summary>, now: Timestamp) -> Markup {
+    html! {
+        @if rounds.rows.is_empty() {
+            p .note {
+                "No round matches, or none is known. A round is planned when kube-scheduler calls the extender for a \
+                 pod that an offer selects; the extender forgets the oldest ("
+                code { "--explain-memory" } "). " code { "tautline doctor" } " finds out why none is called."
+            }
+        } @else {
+            div .scroll tabindex="0" role="region" aria-label="Last rounds" {
+                table .wide {
+                    thead { tr {
+                        th scope="col" { "Pod" }
+                        th scope="col" { "Verdict" }
+                        th .number scope="col" { "Usable nodes" }
+                        th scope="col" { "Offered to kube-scheduler" }
+                        th .number scope="col" { "Took" }
+                        th scope="col" { "When" }
+                    } }
+                    tbody { @for round in &rounds.rows { (round_line(round, now)) } }
+                }
+            }
+        }
+    }
+}
+
+fn round_line(round: &Summary, now: Timestamp) -> Markup {
+    let offered: Vec<String> = round.offered_nodes.iter().map(|n| clean(n, 70)).collect();
+    let more = round.offered.saturating_sub(offered.len());
+    html! {
+        tr {
+            th scope="row" { (pod_link(&round.namespace, &round.pod)) }
+            td {
+                @if round.usable > 0 { span .state.good { "placeable" } }
+                @else { span .state.bad { (clean(round.reason.as_deref().unwrap_or("no node"), 80)) } }
+            }
+            td .number { (round.usable) " of " (round.nodes) }
+            td { (offered.join(", ")) @if more > 0 { " and " (more) " more" } }
+            td .number { (when::micros(round.took_micros)) }
+            td { (when::ago(when::of_millis(round.at_unix_millis), now)) }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The matrix of nodes and rules.
+
+use serde::Serialize;
+use tautline_core::planning::{MAX_NORMALIZED_COST, RuleScale};
+use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
+
+use super::fitting::Excluded;
+use crate::{draw::clean, list::ROWS, when};
+
+/// Levels of the scaled cost besides 0.
+pub(super) const LEVELS: u64 = 10;
+/// Parts of the map of all nodes.
+const PARTS: usize = 100;
+const MAX_DETAIL: usize = 48;
+const MAX_REASON: usize = 90;
+
+/// The decision on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Verdict {
+    /// The pod is on it.
+    Chosen,
+    /// Filter returned it to kube-scheduler.
+    Offered,
+    Usable,
+    /// A rule excludes it.
+    Refused,
+    /// Kubernetes' own rules exclude it.
+    KeptOut,
+    /// It was not in the request, and the reason is not known.
+    NotAsked,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Row {
+    pub node: String,
+    pub verdict: Verdict,
+    /// From 1 on; nodes that tie share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<usize>,
+    /// 0 to 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<u8>,
+    /// `rule/Code`, or kube-scheduler's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// By the shown rules; empty for a node that was not in the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<Cell>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Cell {
+    pub state: CellState,
+    /// The raw cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<i64>,
+    /// The provider's text, or its code.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum CellState {
+    /// The scaled cost: 0 is the best, 10 the worst.
+    Scaled(u64),
+    /// The rule excludes the node.
+    Refused,
+    /// The provider's answer lacks the node.
+    NoCost,
+    /// The provider gave no answer.
+    NoAnswer,
+    /// The node was not in the request.
+    NotAsked,
+}
+
+/// A record, and what is known besides.
+pub(super) struct Decision<'a> {
+    pub record: &'a Record,
+    pub scales: &'a [Option<RuleScale>],
+    pub ranks: &'a [Option<usize>],
+    pub excluded: &'a [Excluded],
+    /// The pod's node.
+    pub node: Option<&'a str>,
+}
+
+impl Decision<'_> {
+    /// The node of the record at a position.
+    pub fn row(&self, at: usize, columns: &[usize]) -> Row {
+        let node = &self.record.nodes[at];
+        Row {
+            node: node.node.clone(),
+            verdict: self.verdict(node),
+            rank: self.ranks.get(at).copied().flatten(),
+            score: node.usable.then_some(node.score),
+            reason: node.reason.as_deref().map(|r| clean(r, MAX_REASON)),
+            cells: columns.iter().map(|rule| self.cell(at, *rule)).collect(),
+        }
+    }
+
+    pub fn verdict(&self, node: &NodeRecord) -> Verdict {
+        if self.node == Some(&*node.node) {
+            Verdict::Chosen
+        } else if self.record.answer.nodes.contains(&node.node) {
+            Verdict::Offered
+        } else if node.usable {
+            Verdict::Usable
+        } else {
+            Verdict::Refused
+        }
+    }
+
+    pub fn cell(&self, at: usize, rule: usize) -> Cell {
+        let missing = CostRecord::default();
+        let line = self.record.nodes[at].costs.get(rule).unwrap_or(&missing);
+        let text = if line.detail.is_empty() {
+            &line.code
+        } else {
+            &line.detail
+        };
+        Cell {
+            state: self.cell_state(at, rule),
+            cost: line.cost,
+            text: clean(text, MAX_DETAIL),
+        }
+    }
+
+    fn cell_state(&self, at: usize, rule: usize) -> CellState {
+        let answered = self
+            .record
+            .rules
+            .get(rule)
+            .is_some_and(|r| r.outcome == "OK");
+        let line = self.record.nodes[at].costs.get(rule);
+        let scale = self.scales.get(rule).and_then(Option::as_ref);
+        match (answered, line.and_then(|line| line.cost)) {
+            (false, _) => CellState::NoAnswer,
+            (true, None) => CellState::NoCost,
+            (true, Some(cost)) if cost < 0 => CellState::Refused,
+            (true, Some(_)) => {
+                let scaled = scale.and_then(|s| s.scaled.get(at).copied().flatten());
+                CellState::Scaled(level(scaled.unwrap_or(0)))
+            }
+        }
+    }
+
+    /// For each column the nodes in their order, joined to at most a hundred parts of equal length;
+    /// nothing if the table shows all nodes.
+    pub fn map(&self, columns: &[usize]) -> Vec<MapRow> {
+        let total = self.record.nodes.len() + self.excluded.len();
+        if total <= ROWS {
+            return Vec::new();
+        }
+        let parts = PARTS.min(total);
+        let bounds = |part: usize| (part * total / parts, (part + 1) * total / parts);
+        let row = |rule: &usize| MapRow {
+            rule: clean(&self.record.rules[*rule].rule, 60),
+            parts: (0..parts)
+                .map(|part| self.part(*rule, bounds(part)))
+                .collect(),
+        };
+        columns.iter().map(row).collect()
+    }
+
+    fn part(&self, rule: usize, (start, end): (usize, usize)) -> CellState {
+        let (mut levels, mut costs, mut refused, mut silent) = (0, 0, 0, 0);
+        for at in start..end.min(self.record.nodes.len()) {
+            match self.cell_state(at, rule) {
+                CellState::Scaled(level) => (levels, costs) = (levels + level, costs + 1),
+                CellState::Refused | CellState::NoCost => refused += 1,
+                CellState::NoAnswer | CellState::NotAsked => silent += 1,
+            }
+        }
+        let not_asked = (end - start) as u64 - costs - refused - silent;
+        let most = costs.max(refused).max(silent).max(not_asked);
+        match () {
+            () if most == costs => CellState::Scaled((levels + costs / 2) / costs.max(1)),
+            () if most == refused => CellState::Refused,
+            () if most == silent => CellState::NoAnswer,
+            () => CellState::NotAsked,
+        }
+    }
+}
+
+/// One rule over all nodes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MapRow {
+    pub rule: String,
+    /// By the majority of the nodes in each part; the cost is their mean.
+    pub parts: Vec<CellState>,
+}
+
+impl Row {
+    /// A node that was not in the request.
+    pub fn excluded(excluded: &Excluded) -> Self {
+        Self {
+            node: excluded.node.clone(),
+            verdict: match excluded.reason {
+                Some(_) => Verdict::KeptOut,
+                None => Verdict::NotAsked,
+            },
+            rank: None,
+            score: None,
+            reason: excluded.reason.as_deref().map(|r| clean(r, MAX_REASON)),
+            cells: Vec::new(),
+        }
+    }
+}
+
+fn level(scaled: u64) -> u64 {
+    let (scaled, max) = (u128::from(scaled), u128::from(MAX_NORMALIZED_COST));
+    let level = (scaled * u128::from(LEVELS) + max / 2) / max;
+    u64::try_from(level).unwrap_or(LEVELS).min(LEVELS)
+}
+
+/// The unit of a rule's costs, if it is known.
+pub(super) fn unit(rule: &str) -> Option<&'static str> {
+    match rule {
+        "latency" | "jitter" => Some("µs"),
+        "bandwidth" => Some("kbit/s short"),
+        _ => None,
+    }
+}
+
+/// A cost with its unit.
+pub(super) fn cost_text(rule: &str, cost: i64) -> String {
+    match unit(rule) {
+        Some("µs") => when::micros(u64::try_from(cost).unwrap_or(0)),
+        Some(unit) => format!("{cost} {unit}"),
+        None => format!("cost {cost}"),
+    }
+}

@@ -1,0 +1,184 @@
+use std::{collections::BTreeMap, collections::HashSet, sync::Arc};
+
+use axum::{extract::Path, response::Response};
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+use tautline_core::Snapshot;
+use tautline_scheduler_extender::explain::{PodNow, Record};
+use tokio::time::{Duration, timeout};
+
+use super::{
+    fitting::{Excluded, excluded, unbound},
+    pod_state::PodState,
+    render,
+    round::{Reason, Round},
+    what_if,
+};
+use crate::{
+    Console,
+    draw::clean,
+    events,
+    extender::{self, Rounds},
+    request::{PageError, PageInfo, PageRequest},
+};
+
+const DEADLINE: Duration = Duration::from_secs(3);
+const MAX_TEXT: usize = 2000;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct View {
+    pub namespace: String,
+    pub pod: String,
+    pub state: PodState,
+    /// Why no round is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+    /// Servers that did not answer.
+    pub problems: Vec<String>,
+    /// The newest first.
+    pub rounds: Vec<Tab>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round: Option<Round>,
+    /// Without a round: the nodes that Kubernetes' own rules exclude, and those that they admit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Tab {
+    pub at_unix_millis: u64,
+    pub usable: usize,
+    pub took_micros: u64,
+    pub shown: bool,
+    /// Of an earlier pod of the same name.
+    pub other_pod: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Kubernetes {
+    pub nodes: usize,
+    pub admitted: usize,
+    pub reasons: Vec<Reason>,
+}
+
+pub(super) async fn page(
+    Path((namespace, pod)): Path<(String, String)>,
+    request: PageRequest,
+) -> Result<Response, PageError> {
+    let now = Timestamp::now();
+    let view = view(&request, namespace, pod).await?;
+    let command = format!("explain {}/{}", view.namespace, view.pod);
+    let title = clean(&format!("Pod {}/{}", view.namespace, view.pod), 300);
+    let info = PageInfo {
+        title: &title,
+        section: "/decisions",
+        command: &clean(&command, 600),
+        live: live(&request, &view),
+    };
+    Ok(request.respond(&info, &view, |view| render::page(view, &request, now)))
+}
+
+/// A slider in the user's hand must not be replaced, and a pod with a node has no new round.
+fn live(request: &PageRequest, view: &View) -> &'static [&'static str] {
+    let mut fields = request.query.keys();
+    let is_what_if = fields.any(|name| name.starts_with(what_if::PREFIX));
+    let is_over = view.state.node.is_some() && view.round.is_some();
+    if is_what_if || is_over {
+        &[]
+    } else {
+        &[events::TICKS]
+    }
+}
+
+async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<View, PageError> {
+    let at = request.number::<u64>("at")?;
+    let console: &Console = &request.console;
+    let source = &*console.source;
+    let read = async {
+        let read = timeout(DEADLINE, source.pod(&namespace, &pod)).await;
+        read.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer within {DEADLINE:?}")))
+    };
+    let (rounds, read) = tokio::join!(extender::rounds(source, &namespace, &pod, at), read);
+    let snapshot = console.store.snapshot();
+    let state = PodState::new(&read, &snapshot);
+    let mut problems = Vec::new();
+    let Rounds { records, unknown } = rounds.unwrap_or_else(|error| {
+        problems.push(clean(&format!("{error:#}"), MAX_TEXT));
+        Rounds::default()
+    });
+    let chosen = records.iter().position(|r| Some(r.at_unix_millis) == at);
+    let record = records.get(chosen.unwrap_or_default());
+    let asked = record
+        .into_iter()
+        .flat_map(|r| &r.nodes)
+        .map(|n| n.node.clone());
+    let known = match read {
+        Ok(Some(pod)) => Some(unbound(pod)),
+        // Once bound, a pod of the index lacks its constraints.
+        _ => snapshot
+            .pod(&namespace, &pod)
+            .filter(|p| p.node.is_none())
+            .map(|p| (**p).clone()),
+    };
+    let has_pod = known.is_some();
+    let excluded = excluded(&snapshot, known, asked.collect::<HashSet<_>>()).await?;
+    let node = node(&state, record);
+    let round = record.map(|r| Round::new(request, r, &excluded, node.as_deref()));
+    Ok(View {
+        unknown: unknown.filter(|_| records.is_empty()),
+        rounds: tabs(&records, record, &state),
+        kubernetes: (record.is_none() && has_pod).then(|| kubernetes(&snapshot, &excluded)),
+        round: round.transpose()?,
+        state,
+        problems,
+        namespace,
+        pod,
+    })
+}
+
+/// The pod's node, if the record is of this pod.
+fn node(state: &PodState, record: Option<&Record>) -> Option<String> {
+    let record = record?;
+    if state.exists {
+        return state.node.clone().filter(|_| state.uid == record.uid);
+    }
+    match &record.pod_now {
+        Some(PodNow::Bound { node }) => Some(node.clone()),
+        _ => None,
+    }
+}
+
+fn tabs(records: &[Record], shown: Option<&Record>, state: &PodState) -> Vec<Tab> {
+    let shown = shown.map(|r| r.at_unix_millis);
+    let tab = |record: &Record| Tab {
+        at_unix_millis: record.at_unix_millis,
+        usable: record.usable,
+        took_micros: record.took_micros,
+        shown: shown == Some(record.at_unix_millis),
+        other_pod: state.exists && state.uid != record.uid,
+    };
+    records.iter().map(tab).collect()
+}
+
+fn kubernetes(snapshot: &Arc<Snapshot>, excluded: &[Excluded]) -> Kubernetes {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in excluded.iter().filter_map(|e| e.reason.as_deref()) {
+        *counts.entry(reason).or_default() += 1;
+    }
+    let reason = |(reason, nodes): (&str, usize)| Reason {
+        reason: clean(reason, 200),
+        nodes,
+        by_kubernetes: true,
+    };
+    let mut reasons: Vec<Reason> = counts.into_iter().map(reason).collect();
+    reasons.sort_by_key(|r| std::cmp::Reverse(r.nodes));
+    reasons.truncate(12);
+    Kubernetes {
+        nodes: snapshot.node_count(),
+        admitted: excluded.iter().filter(|e| e.reason.is_none()).count(),
+        reasons,
+    }
+}

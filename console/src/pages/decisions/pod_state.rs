@@ -1,0 +1,83 @@
+use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
+use tautline_api::convert;
+use tautline_core::{
+    Snapshot,
+    constraints::{self, PodIdentity},
+    names::DEFAULT_SCHEDULER,
+};
+
+use crate::draw::clean;
+
+const MAX_MESSAGE: usize = 2000;
+const MAX_OFFERS: usize = 50;
+
+/// The pod as the API has it now.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodState {
+    pub exists: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    pub phase: String,
+    pub scheduler: String,
+    pub scheduling_gates: Vec<String>,
+    /// kube-scheduler's message about its last attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Names of the offers that govern it.
+    pub offers: Vec<String>,
+    #[serde(skip)]
+    pub uid: String,
+    /// Why the pod could not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl PodState {
+    pub fn new(read: &anyhow::Result<Option<Pod>>, snapshot: &Snapshot) -> Self {
+        match read {
+            Err(error) => Self {
+                problem: Some(clean(&format!("{error:#}"), MAX_MESSAGE)),
+                ..Self::default()
+            },
+            Ok(None) => Self::default(),
+            Ok(Some(pod)) => Self::of(pod, snapshot),
+        }
+    }
+
+    fn of(pod: &Pod, snapshot: &Snapshot) -> Self {
+        let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
+        let gates = spec.and_then(|s| s.scheduling_gates.as_ref());
+        let gates = gates.into_iter().flatten().take(8);
+        let conditions = status.and_then(|s| s.conditions.as_ref());
+        let mut scheduled = conditions.into_iter().flatten();
+        let scheduled = scheduled.find(|c| c.type_ == "PodScheduled" && c.status == "False");
+        let node = spec.and_then(|s| s.node_name.clone());
+        let identity = PodIdentity {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            labels: convert::labels(pod.metadata.labels.as_ref()),
+            ..PodIdentity::default()
+        };
+        let candidates = snapshot.candidate_offers(&identity.namespace, &identity.labels);
+        let governing = candidates.filter(|e| constraints::governs(&e.offer, &identity));
+        let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
+        Self {
+            exists: true,
+            node: node.filter(|n| !n.is_empty()),
+            phase: clean(
+                status.and_then(|s| s.phase.as_deref()).unwrap_or_default(),
+                40,
+            ),
+            scheduler: clean(scheduler.unwrap_or(DEFAULT_SCHEDULER), 260),
+            scheduling_gates: gates.map(|g| clean(&g.name, 80)).collect(),
+            message: scheduled.and_then(|c| Some(clean(c.message.as_deref()?, MAX_MESSAGE))),
+            offers: governing
+                .take(MAX_OFFERS)
+                .map(|e| e.offer.name.to_string())
+                .collect(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            problem: None,
+        }
+    }
+}

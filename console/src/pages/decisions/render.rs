@@ -1,0 +1,348 @@
+mod matrix;
+mod what_if;
+
+use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::{
+    matrix::cost_text,
+    pod::{Kubernetes, Tab, View},
+    pod_state::PodState,
+    round::{Answer, Reason, Round, Rule, Underlay},
+    why_not::WhyNot,
+};
+use crate::{
+    draw::clean,
+    pages::policies,
+    request::{self, PageRequest},
+    when,
+};
+
+pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
+    html! {
+        (state(&view.state, &view.namespace))
+        @for problem in &view.problems {
+            p .error { "The extender's records cannot be read: " (problem) }
+        }
+        @if let Some(unknown) = &view.unknown { p .note { (unknown) } }
+        @if let Some(kubernetes) = &view.kubernetes { (kubernetes_only(kubernetes)) }
+        @if let Some(round) = &view.round {
+            (tabs(&view.rounds, request, now))
+            (summary(round))
+            (rules(round, request, &view.namespace))
+            (reasons(&round.reasons))
+            (why_not(round.why_not.as_ref(), request))
+            @if let Some(part) = &round.underlay { (underlay(part)) }
+            @if round.usable > 0 { (what_if::section(&round.what_if, request)) }
+            (matrix::section(round, request))
+        }
+    }
+}
+
+fn state(state: &PodState, namespace: &str) -> Markup {
+    html! {
+        p {
+            @match (&state.problem, &state.node) {
+                (Some(problem), _) => span .error { "The pod cannot be read: " (problem) },
+                (None, Some(node)) => { span .state.good { "on a node" } " " (node_links(node)) },
+                (None, None) if state.exists => span .state.near { "without a node" },
+                (None, None) => span .state.none { "no such pod now" },
+            }
+            @if !state.phase.is_empty() { " " span .dim { (state.phase) } }
+            @if !state.scheduler.is_empty() { " " span .dim { "scheduled by " (state.scheduler) } }
+        }
+        @if state.exists {
+            p {
+                @if state.offers.is_empty() {
+                    "No offer selects it, so Tautline does not affect it."
+                } @else {
+                    "Governed by "
+                    @for (i, offer) in state.offers.iter().enumerate() {
+                        @if i > 0 { ", " }
+                        a href=(policies::offer_link(namespace, offer)) { (clean(offer, 120)) }
+                    }
+                    "."
+                }
+            }
+        }
+        @if !state.scheduling_gates.is_empty() {
+            p .note {
+                "kube-scheduler does not look at it before its scheduling gates are removed: "
+                (state.scheduling_gates.join(", "))
+            }
+        }
+        @if let Some(message) = state.message.as_ref().filter(|_| state.node.is_none()) {
+            p .note { "kube-scheduler says: " (message) }
+        }
+    }
+}
+
+/// The node's name, with its pages.
+fn node_links(node: &str) -> Markup {
+    html! {
+        b { (clean(node, 260)) } " ("
+        a href=(request::path(&["gpu", node])) { "GPU" } ", "
+        a href=(request::link("/latency", &[("node".to_owned(), node.to_owned())].into())) { "latency" }
+        ")"
+    }
+}
+
+fn kubernetes_only(kubernetes: &Kubernetes) -> Markup {
+    html! {
+        h2 { "Nodes by Kubernetes' own rules, now" }
+        p { (kubernetes.admitted) " of " (kubernetes.nodes) " nodes admit the pod." }
+        (reasons(&kubernetes.reasons))
+    }
+}
+
+fn tabs(rounds: &[Tab], request: &PageRequest, now: Timestamp) -> Markup {
+    html! {
+        nav .tabs aria-label="Rounds of the pod" {
+            @for tab in rounds {
+                @let at = tab.at_unix_millis.to_string();
+                a href=(request.link("at", Some(&at))) aria-current=[tab.shown.then_some("true")] {
+                    (when::ago(when::of_millis(tab.at_unix_millis), now)) ": " (tab.usable) " usable"
+                    @if tab.other_pod { " (an earlier pod of this name)" }
+                }
+            }
+        }
+    }
+}
+
+fn summary(round: &Round) -> Markup {
+    html! {
+        p {
+            b { (round.usable) " of " (round.asked) " nodes usable" }
+            ", planned in " (when::micros(round.took_micros)) ". " (answer(&round.answer, round.usable))
+        }
+    }
+}
+
+fn answer(answer: &Answer, usable: usize) -> String {
+    let all = answer.nodes.len() + answer.more;
+    let tied = answer.tied;
+    match all {
+        0 => String::new(),
+        1 if tied <= 1 => format!(
+            "Offered to kube-scheduler ({}): {}.",
+            answer.mode, answer.nodes[0]
+        ),
+        1 => format!(
+            "Offered to kube-scheduler ({}): {}, one of {tied} that tie for best.",
+            answer.mode, answer.nodes[0]
+        ),
+        _ => format!(
+            "Offered to kube-scheduler ({}): {all} of {usable} usable nodes, {tied} of which tie for best; \
+             the scheduler's own scores choose.",
+            answer.mode
+        ),
+    }
+}
+
+fn rules(round: &Round, request: &PageRequest, namespace: &str) -> Markup {
+    let longest = round
+        .rules
+        .iter()
+        .map(|r| r.took_micros)
+        .max()
+        .unwrap_or(0)
+        .max(1);
+    html! {
+        h2 { "Rules and providers" }
+        div .scroll tabindex="0" role="region" aria-label="Rules and providers" {
+            table .wide {
+                thead { tr {
+                    th scope="col" { "Rule" }
+                    th scope="col" { "Request" }
+                    th scope="col" { "Limit" }
+                    th scope="col" { "Provider" }
+                    th scope="col" { "Outcome" }
+                    th .number scope="col" { "Costs" }
+                    th .number scope="col" { "Weight" }
+                    th scope="col" { "Time" }
+                } }
+                tbody { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } }
+            }
+        }
+        @if round.rules_left_out > 0 { p .dim { "and " (round.rules_left_out) " more rules" } }
+    }
+}
+
+fn rule_row(rule: &Rule, longest: u64, request: &PageRequest, namespace: &str) -> Markup {
+    html! {
+        tr {
+            th scope="row" {
+                a href=(request.link("rule", Some(&rule.rule))) title="Only its column" { (rule.rule) }
+                " " span .dim {
+                    "of " a href=(policies::offer_link(namespace, &rule.offer)) { (rule.offer) }
+                }
+            }
+            td { (rule.request) }
+            td { (rule.limit) }
+            td { @match &rule.provider {
+                Some(provider) => (provider),
+                None => span .dim { "none" },
+            } }
+            td { (outcome(rule)) }
+            td .number { (range(rule)) }
+            td .number { (rule.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
+            td { (time(rule, longest)) }
+        }
+        @if let Some(error) = &rule.error { tr { td colspan="8" { span .error { (error) } } } }
+    }
+}
+
+fn outcome(rule: &Rule) -> Markup {
+    html! {
+        @if rule.outcome == "OK" {
+            span .state.good { "answered" }
+            @if rule.refused > 0 { " " (rule.refused) " refused" }
+        } @else {
+            span .state.bad { (rule.outcome) }
+            " " (if rule.counted { "so no node is usable" } else { "so the rule is left out" })
+        }
+    }
+}
+
+fn range(rule: &Rule) -> String {
+    let text = |cost: i64| match rule.unit {
+        Some(_) => cost_text(&rule.rule, cost),
+        None => rounded(cost),
+    };
+    match (rule.lowest, rule.highest) {
+        (Some(low), Some(high)) if low == high => text(low),
+        (Some(low), Some(high)) => format!("{} to {}", text(low), text(high)),
+        _ => String::new(),
+    }
+}
+
+/// A cost without a unit, in three figures.
+fn rounded(cost: i64) -> String {
+    const STEPS: [(i64, &str); 4] = [
+        (1_000_000_000_000, "T"),
+        (1_000_000_000, "G"),
+        (1_000_000, "M"),
+        (1_000, "k"),
+    ];
+    let step = STEPS.iter().find(|(step, _)| cost >= *step);
+    let Some((step, sign)) = step.filter(|_| cost >= 100_000) else {
+        return cost.to_string();
+    };
+    let hundredths = cost / (step / 100);
+    match hundredths {
+        0..1_000 => format!("{}.{:02}{sign}", hundredths / 100, hundredths % 100),
+        1_000..10_000 => format!("{}.{}{sign}", hundredths / 100, hundredths / 10 % 10),
+        _ => format!("{}{sign}", hundredths / 100),
+    }
+}
+
+fn time(rule: &Rule, longest: u64) -> Markup {
+    if rule.reused {
+        return html! { span .dim { "cached answer" } };
+    }
+    html! {
+        svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
+            rect class="u-used" width=((rule.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
+        }
+        " " (when::micros(rule.took_micros))
+    }
+}
+
+fn reasons(reasons: &[Reason]) -> Markup {
+    html! {
+        @if !reasons.is_empty() {
+            ul .counts .lines {
+                @for r in reasons {
+                    li {
+                        b { (r.nodes) " node" (if r.nodes == 1 { "" } else { "s" }) } " "
+                        @if r.by_kubernetes { span .state.none { "Kubernetes" } } @else { span .state.bad { "rule" } }
+                        " " (r.reason)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
+    html! {
+        h2 { "Why not this node?" }
+        form #why .filter action=(request.path) hx-preserve="true" {
+            @for (name, value) in hidden(request, |name| name != "node") {
+                input type="hidden" name=(name) value=(value);
+            }
+            label { "Node" input name="node" value=(request.field("node").unwrap_or_default()) required; }
+            button type="submit" { "Why not?" }
+        }
+        @if let Some(why_not) = why_not {
+            p role="status" {
+                (why_not.text)
+                @if why_not.exists { " " (node_links(&why_not.node)) }
+            }
+        }
+    }
+}
+
+/// The fields of the query that a form of GET must repeat.
+fn hidden(
+    request: &PageRequest,
+    keep: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = (&String, &String)> {
+    request.query.iter().filter(move |(name, _)| keep(name))
+}
+
+fn underlay(underlay: &Underlay) -> Markup {
+    html! {
+        h2 { "Underlay" }
+        p {
+            "The rules left no node, so " (underlay.service) " was asked for a path to one of "
+            (underlay.asked_nodes) " nodes: " b { (underlay.outcome) } " after " (when::micros(underlay.took_micros)) "."
+        }
+        @if let Some(error) = &underlay.error { p .error { (error) } }
+        @if !underlay.offers.is_empty() {
+            div .scroll tabindex="0" role="region" aria-label="Offers of the underlay" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Node" }
+                        th scope="col" { "Offer" }
+                        th .number scope="col" { "Cost" }
+                        th scope="col" { "Verdict" }
+                    } }
+                    tbody {
+                        @for offer in &underlay.offers {
+                            tr {
+                                th scope="row" { (offer.node) }
+                                td { (offer.id) }
+                                td .number { (offer.cost) }
+                                td { @match &offer.refused {
+                                    Some(refused) => span .state.bad { (refused) },
+                                    None => span .state.good { "accepted" },
+                                } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if underlay.left_out > 0 { p .dim { "and " (underlay.left_out) " more offers" } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounded_has_three_figures() {
+        for (cost, text) in [
+            (0, "0"),
+            (99_999, "99999"),
+            (123_456, "123k"),
+            (1_234_567, "1.23M"),
+            (29_305_602_048, "29.3G"),
+            (i64::MAX, "9223372T"),
+        ] {
+            assert_eq!(rounded(cost), text);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+use maud::{Markup, html};
+
+use crate::{
+    draw::clean,
+    pages::decisions::{
+        matrix::{Cell, CellState, LEVELS, MapRow, Row, Verdict, cost_text},
+        round::Round,
+    },
+    request::PageRequest,
+};
+
+const SHOWS: [(&str, &str); 4] = [
+    ("all", "all"),
+    ("usable", "usable"),
+    ("refused", "refused by a rule"),
+    ("notAsked", "excluded by Kubernetes, or not in the request"),
+];
+
+pub(super) fn section(round: &Round, request: &PageRequest) -> Markup {
+    html! {
+        h2 { "Nodes and rules" }
+        (legend())
+        (map(&round.map))
+        nav .tabs aria-label="Nodes to show" {
+            @for (value, text) in SHOWS {
+                @let shown = request.field("show").unwrap_or("all") == value;
+                a href=(show_link(request, value)) aria-current=[shown.then_some("true")] { (text) }
+            }
+            @if request.field("rule").is_some() { a href=(request.link("rule", None)) { "all rules" } }
+        }
+        @if round.nodes.rows.is_empty() {
+            p .note { "No node here." }
+        } @else {
+            (table(round, request))
+            (round.nodes.pager(request))
+        }
+    }
+}
+
+fn show_link(request: &PageRequest, show: &str) -> String {
+    let mut query = request.query.clone();
+    query.remove("page");
+    query.insert("show".into(), show.into());
+    crate::request::link(&request.path, &query)
+}
+
+fn legend() -> Markup {
+    html! {
+        p .key-line {
+            "Cost within its rule: "
+            svg .scale viewBox="0 0 110 10" role="img" aria-label="from 0, the best, in light colour, to 10, the worst, in dark colour" {
+                @for level in 0..=LEVELS {
+                    rect class={ "l" (level) } x=(level * 10) width="10" height="10" {}
+                }
+            }
+            " 0 best to 10 worst · " span .cell.refused { "hatched" } " refused · "
+            span .cell.out { "grey" } " not in the request"
+        }
+    }
+}
+
+/// All nodes in their order, where the table shows a part.
+fn map(rows: &[MapRow]) -> Markup {
+    const HEIGHT: usize = 12;
+    html! {
+        @if !rows.is_empty() {
+            div .map {
+                @for (i, row) in rows.iter().enumerate() {
+                    div {
+                        span .dim { (row.rule) }
+                        svg viewBox={ "0 0 " (row.parts.len()) " " (HEIGHT) } preserveAspectRatio="none"
+                            role="img" aria-label={ "All nodes by rule " (row.rule) ", best first" } {
+                            defs {
+                                pattern id={ "hatch" (i) } width="3" height="3" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                                    rect class="hatch-ground" width="3" height="3" {}
+                                    rect class="hatch-line" width="1.2" height="3" {}
+                                }
+                            }
+                            @for (x, length, state) in runs(&row.parts) {
+                                @match state {
+                                    CellState::Refused | CellState::NoCost => {
+                                        rect fill={ "url(#hatch" (i) ")" } x=(x) width=(length) height=(HEIGHT) {}
+                                    }
+                                    state => rect class=(class(state)) x=(x) width=(length) height=(HEIGHT) {},
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Start, length and state of equal neighbours.
+fn runs(parts: &[CellState]) -> Vec<(usize, usize, CellState)> {
+    let mut runs: Vec<(usize, usize, CellState)> = Vec::new();
+    for (x, state) in parts.iter().enumerate() {
+        match runs.last_mut() {
+            Some((_, length, last)) if last == state => *length += 1,
+            _ => runs.push((x, 1, *state)),
+        }
+    }
+    runs
+}
+
+fn class(state: CellState) -> String {
+    match state {
+        CellState::Scaled(level) => format!("l{level}"),
+        CellState::Refused | CellState::NoCost => "refused".into(),
+        CellState::NoAnswer | CellState::NotAsked => "out".into(),
+    }
+}
+
+fn table(round: &Round, request: &PageRequest) -> Markup {
+    html! {
+        div .scroll tabindex="0" role="region" aria-label="Nodes and rules" {
+            table .wide .matrix {
+                thead { tr {
+                    th .number scope="col" { "Rank" }
+                    th scope="col" { "Node" }
+                    th scope="col" { "Verdict" }
+                    th .number scope="col" { "Score" }
+                    @for rule in &round.columns { th scope="col" { (rule) } }
+                } }
+                tbody {
+                    @for row in &round.nodes.rows { (line(row, round, request)) }
+                }
+            }
+        }
+    }
+}
+
+fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
+    let (state, verdict) = match row.verdict {
+        Verdict::Chosen => ("good", "the pod is here"),
+        Verdict::Offered => ("good", "offered"),
+        Verdict::Usable => ("none", "usable"),
+        Verdict::Refused => ("bad", ""),
+        Verdict::KeptOut => ("none", "Kubernetes"),
+        Verdict::NotAsked => ("none", "not in the request"),
+    };
+    let columns = round.columns.len();
+    html! {
+        tr .chosen[row.verdict == Verdict::Chosen] {
+            td .number { @if let Some(rank) = row.rank { (rank) } }
+            th scope="row" {
+                a href=(request.link("node", Some(&row.node))) title="Why not this node?" { (clean(&row.node, 80)) }
+            }
+            td {
+                @if !verdict.is_empty() { span class={ "state " (state) } { (verdict) } " " }
+                @match &row.reason {
+                    Some(reason) if row.verdict == Verdict::KeptOut => (reason),
+                    Some(reason) => span .state.bad { (reason) },
+                    None => {},
+                }
+            }
+            td .number { @if let Some(score) = row.score { (score) } }
+            @if row.cells.is_empty() && columns > 0 { td .cell.out colspan=(columns) { } }
+            @for (cell, rule) in row.cells.iter().zip(&round.columns) { (tile(cell, rule)) }
+        }
+    }
+}
+
+fn tile(cell: &Cell, rule: &str) -> Markup {
+    let cost = cell.cost.filter(|cost| *cost >= 0);
+    let cost = cost.map(|cost| cost_text(rule, cost));
+    let text = match (cell.state, cell.text.as_str()) {
+        (CellState::Refused, "") => "refused",
+        (CellState::NoCost, _) => "no cost",
+        (CellState::NoAnswer, _) => "no answer",
+        (_, text) => text,
+    };
+    html! {
+        td class={ "cell " (class(cell.state)) } title=[cost.as_ref()] {
+            @if let Some(cost) = cost.as_ref().filter(|_| text.is_empty()) { (cost) } @else { (text) }
+            @if let CellState::Scaled(level) = cell.state { " " small { (level) "/10" } }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use maud::{Markup, html};
+
+use super::hidden;
+use crate::{
+    draw::clean,
+    pages::decisions::what_if::{Moved, PREFIX, Weight, WhatIf},
+    request::{PageRequest, link},
+};
+
+pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
+    if what_if.weights.is_empty() {
+        return html! {};
+    }
+    html! {
+        h2 { "What if the weights were others?" }
+        p .dim {
+            "Plans again from the costs of this round; nothing in the cluster changes. The weight is a field of a policy's rule."
+        }
+        form .sliders action=(request.path) hx-get=(request.path) hx-trigger="change, submit" hx-select="#live"
+            hx-target="#live" hx-swap="outerHTML" hx-push-url="true" {
+            @for (name, value) in hidden(request, |name| !name.starts_with(PREFIX)) {
+                input type="hidden" name=(name) value=(value);
+            }
+            @for (i, weight) in what_if.weights.iter().enumerate() { (slider(i, weight)) }
+            button type="submit" { "Plan again" }
+            @if what_if.changed { " " a href=(reset(request)) { "Recorded weights" } }
+        }
+        @if what_if.changed { (order(what_if)) }
+    }
+}
+
+fn reset(request: &PageRequest) -> String {
+    let fields = hidden(request, |name| !name.starts_with(PREFIX));
+    let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
+    link(&request.path, &fields.collect())
+}
+
+fn slider(i: usize, weight: &Weight) -> Markup {
+    let id = format!("weight-{i}");
+    html! {
+        div {
+            label for=(id) {
+                (weight.rule) " of " (weight.offer) ": " b { (weight.weight) }
+                @if weight.weight != weight.recorded { " (recorded " (weight.recorded) ")" }
+            }
+            input id=(id) type="range" name=(weight.field) min="0" max=(weight.max) step="1" value=(weight.weight);
+        }
+    }
+}
+
+fn order(what_if: &WhatIf) -> Markup {
+    html! {
+        p role="status" {
+            span .state.near { "what-if" } " "
+            @match what_if.moved {
+                0 => "The order stays the same with these weights.",
+                1 => "One node has another rank with these weights.",
+                moved => { (moved) " nodes have another rank with these weights." },
+            }
+        }
+        @if !what_if.nodes.is_empty() {
+            div .scroll tabindex="0" role="region" aria-label="Order with these weights" {
+                table .what-if {
+                    thead { tr {
+                        th .number scope="col" { "Rank, what-if" }
+                        th scope="col" { "Node" }
+                        th .number scope="col" { "Score, what-if" }
+                        th .number scope="col" { "Recorded rank" }
+                        th .number scope="col" { "Recorded score" }
+                    } }
+                    tbody { @for node in &what_if.nodes { (row(node)) } }
+                }
+            }
+        }
+    }
+}
+
+fn row(node: &Moved) -> Markup {
+    let change = match node.rank.cmp(&node.recorded_rank) {
+        std::cmp::Ordering::Less => " ▲",
+        std::cmp::Ordering::Equal => "",
+        std::cmp::Ordering::Greater => " ▼",
+    };
+    html! {
+        tr {
+            td .number { b { (node.rank) } (change) }
+            th scope="row" { (clean(&node.node, 120)) }
+            td .number { (node.score) }
+            td .number { (node.recorded_rank) }
+            td .number { (node.recorded_score) }
+        }
+    }
+}

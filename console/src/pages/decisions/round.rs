@@ -1,0 +1,311 @@
+//! One round of a pod.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use serde::Serialize;
+use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord, UnderlayRecord};
+
+use super::{
+    fitting::Excluded,
+    matrix::{Decision, MapRow, Row, unit},
+    order::recorded_ranks,
+    what_if::WhatIf,
+    why_not::WhyNot,
+};
+use crate::{
+    draw::clean,
+    list::Window,
+    request::{PageError, PageRequest},
+};
+
+const MAX_RULES: usize = 40;
+/// Rules with a column in the matrix; `rule=NAME` shows others.
+const MAX_COLUMNS: usize = 5;
+const MAX_NODES: usize = 8;
+const MAX_REASONS: usize = 12;
+const MAX_OFFERS: usize = 20;
+const MAX_VALUE: usize = 120;
+const MAX_ERROR: usize = 600;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Round {
+    pub at_unix_millis: u64,
+    pub took_micros: u64,
+    pub usable: usize,
+    /// Nodes of kube-scheduler's request.
+    pub asked: usize,
+    /// Nodes of the cluster that were not in it.
+    pub not_asked: usize,
+    pub answer: Answer,
+    pub rules: Vec<Rule>,
+    pub rules_left_out: usize,
+    /// Why nodes are not usable, the reason of most first.
+    pub reasons: Vec<Reason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<WhyNot>,
+    /// Names of the rules with a column.
+    pub columns: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub map: Vec<MapRow>,
+    pub nodes: Window<Row>,
+    pub what_if: WhatIf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub underlay: Option<Underlay>,
+}
+
+/// Filter's answer to kube-scheduler.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    pub mode: String,
+    pub nodes: Vec<String>,
+    pub more: usize,
+    pub tied: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Rule {
+    pub offer: String,
+    pub rule: String,
+    pub request: String,
+    pub limit: String,
+    pub weight: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    pub outcome: String,
+    pub counted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub took_micros: u64,
+    pub reused: bool,
+    /// Costs of the usable nodes; absent without costs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lowest: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub highest: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<&'static str>,
+    /// The costs differ by more than their resolution, so the rule has a part in the order.
+    pub decides: bool,
+    pub refused: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reason {
+    pub reason: String,
+    pub nodes: usize,
+    /// Kubernetes' own rules exclude them.
+    pub by_kubernetes: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Underlay {
+    pub service: String,
+    pub outcome: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub asked_nodes: usize,
+    pub took_micros: u64,
+    pub offers: Vec<UnderlayOffer>,
+    pub left_out: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct UnderlayOffer {
+    pub id: String,
+    pub node: String,
+    pub cost: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// The nodes to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Show {
+    All,
+    Usable,
+    Refused,
+    NotAsked,
+}
+
+impl Round {
+    pub fn new(
+        request: &PageRequest,
+        record: &Record,
+        excluded: &[Excluded],
+        node: Option<&str>,
+    ) -> Result<Self, PageError> {
+        let answers = RecordedAnswers::new(record);
+        let (plan, scales) = (answers.plan(|r| r.weight), answers.scales());
+        let ranks = recorded_ranks(record, &plan);
+        let decision = Decision {
+            record,
+            scales: &scales,
+            ranks: &ranks,
+            excluded,
+            node,
+        };
+        let columns = columns(request, record);
+        let rows = shown(show(request)?, record, excluded);
+        let rules = record.rules.iter().enumerate().take(MAX_RULES);
+        Ok(Self {
+            at_unix_millis: record.at_unix_millis,
+            took_micros: record.took_micros,
+            usable: record.usable,
+            asked: record.nodes.len(),
+            not_asked: excluded.len(),
+            answer: answer(record),
+            rules: rules.map(|(i, rule)| decision.rule(i, rule)).collect(),
+            rules_left_out: record.rules.len().saturating_sub(MAX_RULES),
+            reasons: reasons(record, excluded),
+            why_not: request
+                .field("node")
+                .map(|node| WhyNot::new(&decision, node.trim())),
+            columns: columns
+                .iter()
+                .map(|i| clean(&record.rules[*i].rule, 60))
+                .collect(),
+            map: decision.map(&columns),
+            nodes: Window::new(request, &rows, |row| match row {
+                RowOf::Asked(at) => decision.row(*at, &columns),
+                RowOf::Excluded(at) => Row::excluded(&excluded[*at]),
+            })?,
+            what_if: WhatIf::new(request, record, &answers, &ranks)?,
+            underlay: record.underlay.as_ref().map(underlay),
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum RowOf {
+    Asked(usize),
+    Excluded(usize),
+}
+
+fn show(request: &PageRequest) -> Result<Show, PageError> {
+    match request.field("show") {
+        None | Some("all") => Ok(Show::All),
+        Some("usable") => Ok(Show::Usable),
+        Some("refused") => Ok(Show::Refused),
+        Some("notAsked") => Ok(Show::NotAsked),
+        Some(other) => Err(PageError::bad(format!(
+            "show={other}: write all, usable, refused or notAsked"
+        ))),
+    }
+}
+
+fn shown(show: Show, record: &Record, excluded: &[Excluded]) -> Vec<RowOf> {
+    let asked = record
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| match show {
+            Show::All => true,
+            Show::Usable => node.usable,
+            Show::Refused => !node.usable,
+            Show::NotAsked => false,
+        });
+    let asked = asked.map(|(at, _)| RowOf::Asked(at));
+    let rest = matches!(show, Show::All | Show::NotAsked);
+    let rest = (0..excluded.len()).filter(|_| rest).map(RowOf::Excluded);
+    asked.chain(rest).collect()
+}
+
+fn columns(request: &PageRequest, record: &Record) -> Vec<usize> {
+    let wanted = |rule: &RuleRecord| request.field("rule").is_none_or(|name| name == rule.rule);
+    let rules = record
+        .rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| wanted(rule));
+    rules.map(|(i, _)| i).take(MAX_COLUMNS).collect()
+}
+
+fn answer(record: &Record) -> Answer {
+    let nodes = &record.answer.nodes;
+    Answer {
+        mode: clean(&record.answer.mode, 20),
+        nodes: nodes.iter().take(MAX_NODES).cloned().collect(),
+        more: nodes.len().saturating_sub(MAX_NODES),
+        tied: record.answer.tied,
+    }
+}
+
+fn reasons(record: &Record, excluded: &[Excluded]) -> Vec<Reason> {
+    let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
+    for reason in record.nodes.iter().filter_map(|n| n.reason.as_deref()) {
+        *counts.entry((false, reason)).or_default() += 1;
+    }
+    for node in excluded {
+        let reason = node
+            .reason
+            .as_deref()
+            .unwrap_or("not in the request, for a reason not known");
+        *counts.entry((true, reason)).or_default() += 1;
+    }
+    let reason = |((by_kubernetes, reason), nodes): ((bool, &str), usize)| Reason {
+        reason: clean(reason, MAX_VALUE),
+        nodes,
+        by_kubernetes,
+    };
+    let mut all: Vec<Reason> = counts.into_iter().map(reason).collect();
+    all.sort_by_key(|r| Reverse(r.nodes));
+    all.truncate(MAX_REASONS);
+    all
+}
+
+impl Decision<'_> {
+    fn rule(&self, i: usize, rule: &RuleRecord) -> Rule {
+        let scale = self.scales.get(i).and_then(Option::as_ref);
+        let costs = self
+            .record
+            .nodes
+            .iter()
+            .filter_map(|n| n.costs.get(i)?.cost);
+        Rule {
+            offer: clean(&rule.offer, 260),
+            rule: clean(&rule.rule, 60),
+            request: clean(&rule.request, MAX_VALUE),
+            limit: clean(&rule.limit, MAX_VALUE),
+            weight: rule.weight,
+            provider: rule.provider.as_deref().map(|p| clean(p, 260)),
+            outcome: clean(&rule.outcome, 40),
+            counted: rule.counted,
+            error: rule.error.as_deref().map(|e| clean(e, MAX_ERROR)),
+            took_micros: rule.took_micros,
+            reused: rule.reused,
+            lowest: scale.map(|s| s.low),
+            highest: scale.map(|s| s.high),
+            unit: unit(&rule.rule),
+            decides: scale.is_some_and(|s| s.decides),
+            refused: costs.filter(|cost| *cost < 0).count(),
+        }
+    }
+}
+
+fn underlay(record: &UnderlayRecord) -> Underlay {
+    let offers = record
+        .offers
+        .iter()
+        .take(MAX_OFFERS)
+        .map(|o| UnderlayOffer {
+            id: clean(&o.id, 64),
+            node: clean(&o.node, 64),
+            cost: o.cost,
+            refused: o.refused.as_deref().map(|r| clean(r, 60)),
+        });
+    Underlay {
+        service: clean(&record.service, 260),
+        outcome: clean(&record.outcome, 60),
+        error: record.error.as_deref().map(|e| clean(e, MAX_ERROR)),
+        asked_nodes: record.asked_nodes,
+        took_micros: record.took_micros,
+        offers: offers.collect(),
+        left_out: record.left_out + record.offers.len().saturating_sub(MAX_OFFERS),
+    }
+}

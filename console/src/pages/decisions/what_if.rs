@@ -1,0 +1,121 @@
+//! Plans again with other weights.
+
+use serde::Serialize;
+use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
+
+use super::order::ranks;
+use crate::{
+    draw::clean,
+    request::{PageError, PageRequest},
+};
+
+/// Of a rule in the API.
+const MAX_WEIGHT: u32 = 1000;
+/// Nodes of the new order.
+const TOP: usize = 10;
+/// Sliders; rules without costs have none.
+const MAX_SLIDERS: usize = 16;
+pub(super) const PREFIX: &str = "weight.";
+
+/// The order with the weights of the query beside the recorded one.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WhatIf {
+    pub weights: Vec<Weight>,
+    /// A weight differs from the recorded one.
+    pub changed: bool,
+    /// The best nodes with these weights; empty unless one has changed.
+    pub nodes: Vec<Moved>,
+    /// Nodes whose rank differs.
+    pub moved: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Weight {
+    pub offer: String,
+    pub rule: String,
+    pub recorded: u32,
+    pub weight: u32,
+    /// The slider's end.
+    #[serde(skip)]
+    pub max: u32,
+    #[serde(skip)]
+    pub field: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Moved {
+    pub node: String,
+    pub rank: usize,
+    pub recorded_rank: usize,
+    pub score: u8,
+    pub recorded_score: u8,
+}
+
+/// The field of the query with a rule's weight.
+pub(super) fn field(rule: &RuleRecord) -> String {
+    format!("{PREFIX}{}.{}", rule.offer, rule.rule)
+}
+
+fn weight(request: &PageRequest, rule: &RuleRecord) -> Result<u32, PageError> {
+    let weight = request.number::<u32>(&field(rule))?;
+    Ok(weight.unwrap_or(rule.weight).min(MAX_WEIGHT))
+}
+
+impl WhatIf {
+    pub fn new(
+        request: &PageRequest,
+        record: &Record,
+        answers: &RecordedAnswers<'_>,
+        recorded_ranks: &[Option<usize>],
+    ) -> Result<Self, PageError> {
+        let of_costs = record
+            .rules
+            .iter()
+            .filter(|r| r.outcome == "OK")
+            .take(MAX_SLIDERS);
+        let weights = of_costs.map(|rule| {
+            let weight = weight(request, rule)?;
+            Ok(Weight {
+                offer: clean(&rule.offer, 80),
+                rule: clean(&rule.rule, 60),
+                recorded: rule.weight,
+                weight,
+                max: 10
+                    .max(rule.weight.saturating_mul(2))
+                    .max(weight)
+                    .min(MAX_WEIGHT),
+                field: field(rule),
+            })
+        });
+        let weights = weights.collect::<Result<Vec<Weight>, PageError>>()?;
+        let changed = weights.iter().any(|w| w.weight != w.recorded);
+        let mut what_if = Self {
+            weights,
+            changed,
+            nodes: Vec::new(),
+            moved: 0,
+        };
+        if changed {
+            // Errors of the fields were found above.
+            let plan = answers.plan(|rule| weight(request, rule).unwrap_or(rule.weight));
+            let new = ranks(&plan);
+            let both = new.iter().zip(recorded_ranks).enumerate();
+            let both = both.filter_map(|(at, (new, old))| Some((at, (*new)?, (*old)?)));
+            let mut both: Vec<(usize, usize, usize)> = both.collect();
+            what_if.moved = both.iter().filter(|(_, new, old)| new != old).count();
+            both.sort_by_key(|(_, new, old)| (*new, *old));
+            let moved = |(at, rank, recorded_rank): (usize, usize, usize)| Moved {
+                node: record.nodes[at].node.clone(),
+                rank,
+                recorded_rank,
+                score: plan.verdicts[at].score(),
+                recorded_score: record.nodes[at].score,
+            };
+            what_if.nodes = both.into_iter().take(TOP).map(moved).collect();
+        }
+        Ok(what_if)
+    }
+}

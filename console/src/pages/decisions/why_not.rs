@@ -1,0 +1,246 @@
+//! "Why not this node?", in one paragraph.
+
+use serde::Serialize;
+use tautline_core::planning::RuleScale;
+use tautline_scheduler_extender::explain::{NodeRecord, Record, RuleRecord};
+
+use super::matrix::{Decision, cost_text, unit};
+use crate::draw::clean;
+
+const MAX_DETAIL: usize = 300;
+const MAX_NAME: usize = 260;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WhyNot {
+    pub node: String,
+    pub text: String,
+    /// The cluster has the node.
+    pub exists: bool,
+}
+
+impl WhyNot {
+    pub fn new(decision: &Decision<'_>, node: &str) -> Self {
+        let recorded = decision.record.nodes.iter().position(|n| n.node == node);
+        let excluded = decision.excluded.iter().find(|e| e.node == node);
+        let shown = clean(node, MAX_NAME);
+        let text = match (recorded, excluded) {
+            (Some(at), _) => asked(decision, at),
+            (None, Some(excluded)) => match &excluded.reason {
+                Some(reason) => format!(
+                    "Kubernetes itself excludes {shown}: {}. No rule was asked about it. This is by \
+                     the objects of now; kube-scheduler may have seen others.",
+                    clean(reason, MAX_DETAIL)
+                ),
+                None => format!(
+                    "{shown} was not in kube-scheduler's request, and no rule of Kubernetes that is \
+                     checked here excludes it now. It may have been excluded then, may be newer than \
+                     the round, or kube-scheduler looks at a part of the nodes only \
+                     (percentageOfNodesToScore)."
+                ),
+            },
+            (None, None) => {
+                format!("There is no node {shown}, neither in the round nor in the cluster.")
+            }
+        };
+        Self {
+            node: node.to_owned(),
+            text,
+            exists: recorded.is_some() || excluded.is_some(),
+        }
+    }
+}
+
+fn asked(decision: &Decision<'_>, at: usize) -> String {
+    let node = &decision.record.nodes[at];
+    let text = if node.usable {
+        usable(decision, at, node)
+    } else {
+        refused(decision.record, node)
+    };
+    let own = match decision.node {
+        Some(own) if own == node.node => "The pod is on it. ",
+        _ => "",
+    };
+    format!("{own}{text}")
+}
+
+/// The rule that gives the reason first, then others that exclude the node too.
+fn refused(record: &Record, node: &NodeRecord) -> String {
+    let reason = node.reason.as_deref().unwrap_or_default();
+    let first = reason.rsplit_once('/').map_or(reason, |(rule, _)| rule);
+    let mut causes: Vec<(bool, String)> = Vec::new();
+    for (i, rule) in record.rules.iter().enumerate() {
+        if let Some(cause) = cause(rule, node, i) {
+            causes.push((rule.rule != first, cause));
+        }
+    }
+    causes.sort_by_key(|(later, _)| *later);
+    let causes: Vec<String> = causes.into_iter().take(4).map(|(_, cause)| cause).collect();
+    let name = clean(&node.node, MAX_NAME);
+    match causes.as_slice() {
+        [] => format!("{name} is not usable: {}.", clean(reason, MAX_DETAIL)),
+        causes => format!("{name} is not usable. {}", causes.join(" ")),
+    }
+}
+
+fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
+    let name = rule_name(rule);
+    if rule.outcome != "OK" {
+        let error = rule
+            .error
+            .as_deref()
+            .map(|e| format!(" ({})", clean(e, MAX_DETAIL)));
+        let error = error.unwrap_or_default();
+        return rule.counted.then(|| {
+            format!(
+                "{name} has no answer, {}{error}, so it admits no node.",
+                rule.outcome
+            )
+        });
+    }
+    let line = node.costs.get(i);
+    let cost = line.and_then(|l| l.cost);
+    let Some((line, cost)) = line.zip(cost) else {
+        return Some(format!(
+            "{name}: the provider's answer lacks the node (NoCost)."
+        ));
+    };
+    if cost >= 0 {
+        return None;
+    }
+    let code = if line.code.is_empty() {
+        "Unusable"
+    } else {
+        &line.code
+    };
+    let detail = match line.detail.as_str() {
+        "" => String::new(),
+        detail => format!(": {}", clean(detail, MAX_DETAIL)),
+    };
+    let freeable = if line.freeable {
+        " Removing pods from it could make it usable."
+    } else {
+        ""
+    };
+    Some(format!("{name} refuses it with {code}{detail}.{freeable}"))
+}
+
+/// With the request and the limit, against which a cost is held.
+fn rule_name(rule: &RuleRecord) -> String {
+    let mut name = format!(
+        "Rule {} of offer {}",
+        clean(&rule.rule, 60),
+        clean(&rule.offer, 120)
+    );
+    let values = [("request", &rule.request), ("limit", &rule.limit)];
+    let values = values.iter().filter(|(_, value)| !value.is_empty());
+    let values: Vec<String> = values
+        .map(|(what, value)| format!("{what} {}", clean(value, 120)))
+        .collect();
+    if !values.is_empty() {
+        name += &format!(" ({})", values.join(", "));
+    }
+    name
+}
+
+fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
+    let record = decision.record;
+    let name = clean(&node.node, MAX_NAME);
+    let rank = |at: usize| decision.ranks.get(at).copied().flatten();
+    let (Some(own), Some(best)) = (
+        rank(at),
+        (0..record.nodes.len()).find(|at| rank(*at) == Some(1)),
+    ) else {
+        return format!("{name} is usable, with the score {} of 10.", node.score);
+    };
+    let offered = record.answer.nodes.contains(&node.node);
+    if own == 1 {
+        let tied = (0..record.nodes.len())
+            .filter(|at| rank(*at) == Some(1))
+            .count();
+        let ties = match tied {
+            1 => format!("{name} is the best node, alone."),
+            _ => format!("{name} ties for best with {} other nodes.", tied - 1),
+        };
+        let answer = match (offered, record.answer.nodes.len()) {
+            (true, 1) => " Only it was offered to kube-scheduler.".to_owned(),
+            (true, n) => format!(
+                " It was offered to kube-scheduler with {} others; the scheduler's own scores choose.",
+                n - 1
+            ),
+            (false, 0) => String::new(),
+            (false, _) => format!(
+                " It was not offered: the answer ({}) had others that are equally good.",
+                clean(&record.answer.mode, 20)
+            ),
+        };
+        return ties + &answer;
+    }
+    let offered = if offered {
+        " It was offered to kube-scheduler all the same."
+    } else {
+        ""
+    };
+    let winner = clean(&record.nodes[best].node, MAX_NAME);
+    let why = match deciding_rule(record, decision.scales, at, best) {
+        Some(rule) => beaten(record, rule, (at, best), &winner),
+        None => {
+            "Their weighed costs are equal; only tie-breaks of the providers differ.".to_owned()
+        }
+    };
+    format!(
+        "{name} is usable, at rank {own} of {} with the score {} of 10. {winner} is better: {why}{offered}",
+        record.usable, node.score
+    )
+}
+
+fn beaten(record: &Record, rule: usize, (at, best): (usize, usize), winner: &str) -> String {
+    let cost = |at: usize| {
+        let line = record.nodes[at].costs.get(rule);
+        let (cost, detail) = line.map_or((0, ""), |l| (l.cost.unwrap_or(0), &*l.detail));
+        match (unit(&record.rules[rule].rule), detail) {
+            (Some(_), detail) if !detail.is_empty() => clean(detail, 120),
+            (None, detail) if !detail.is_empty() => format!("cost {cost} ({})", clean(detail, 120)),
+            _ => cost_text(&record.rules[rule].rule, cost),
+        }
+    };
+    format!(
+        "{} weighs most. Here: {}; at {winner}: {}.",
+        rule_name(&record.rules[rule]),
+        cost(at),
+        cost(best)
+    )
+}
+
+/// The rule whose weighed cost is the farthest above that of the best node.
+fn deciding_rule(
+    record: &Record,
+    scales: &[Option<RuleScale>],
+    at: usize,
+    best: usize,
+) -> Option<usize> {
+    let weights = |offer: &str| -> u128 {
+        let of_offer = record
+            .rules
+            .iter()
+            .zip(scales)
+            .filter(|(r, s)| r.offer == offer && s.is_some());
+        of_offer.map(|(r, _)| u128::from(r.weight)).sum()
+    };
+    let above = |(i, scale): (usize, &Option<RuleScale>)| {
+        let scale = scale.as_ref().filter(|s| s.decides)?;
+        let cost = |at: usize| scale.scaled.get(at).copied().flatten();
+        let above = cost(at)?
+            .checked_sub(cost(best)?)
+            .filter(|above| *above > 0)?;
+        let rule = record.rules.get(i)?;
+        Some((
+            u128::from(above) * u128::from(rule.weight) / weights(&rule.offer).max(1),
+            i,
+        ))
+    };
+    let all = scales.iter().enumerate().filter_map(above);
+    all.max_by_key(|(above, i)| (*above, std::cmp::Reverse(*i)))
+        .map(|(_, i)| i)
+}

@@ -1,0 +1,217 @@
+//! `/gpu`
+
+mod render;
+
+use serde::Serialize;
+use tautline_gpu_slice::{
+    inspection::NodeGpus,
+    report::{Amounts, Given, NodeTop, Total, Uses},
+};
+
+use super::{
+    bars::{MAX_NAME, NodeBars},
+    classes::Classes,
+    filter::{Choices, Filter},
+    summary::{Figures, Summary},
+    usage, what_if,
+};
+use crate::{
+    draw::clean,
+    request::{PageError, PageRequest},
+};
+
+pub(super) use render::render;
+
+/// Bars and segments on a page, and nodes.
+const MAX_DRAWN: usize = 280;
+const MAX_NODES: usize = 25;
+const MAX_WARNING: usize = 300;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct View {
+    sums: Sums,
+    /// By product and sharing mode.
+    products: Vec<Total>,
+    classes: Classes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what_if: Option<what_if::Answer>,
+    nodes: NodesPage,
+    /// Nodes of the cluster, with and without GPUs.
+    cluster_nodes: usize,
+    /// Parts of cards that pods have and hardly use; absent without agents, and beyond 100 nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given: Option<GivenIdle>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    use_error: Option<String>,
+    warnings: Vec<String>,
+    warning_count: usize,
+    /// Any node reports its use.
+    measured: bool,
+    #[serde(skip)]
+    choices: Choices,
+}
+
+/// All cards that are known one by one.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Sums {
+    nodes: usize,
+    cards: usize,
+    unhealthy_cards: usize,
+    given_milli: i64,
+    idle_milli: i64,
+    /// Idle thousandths that the next request is expected not to be able to use; absent while no
+    /// requests are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    useless_milli: Option<i64>,
+}
+
+/// One page of the nodes that fit the filter.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NodesPage {
+    rows: Vec<NodeBars>,
+    total: usize,
+    /// From 1 on.
+    page: usize,
+    pages: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct GivenIdle {
+    given_milli: i64,
+    idle_milli: i64,
+    pods: usize,
+    /// The largest parts first.
+    first_pods: Vec<String>,
+}
+
+pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View, PageError> {
+    let console = &request.console;
+    let inspected = console.inspections.get(&console.store).await?;
+    let answer = what_if::answer(request, &inspected).await?;
+    let summary = &inspected.summary;
+    let inspection = &inspected.inspection;
+    let nodes = inspection.nodes();
+    let chosen = filter.select(&nodes, summary);
+    let (page, pages, shown) = window(&chosen, request.number("page")?.unwrap_or(1));
+    let names: Vec<&str> = shown.iter().map(|(node, _)| &**node.name).collect();
+    let (uses, use_error) = match summary.agents {
+        0 => (Uses::default(), None),
+        n => {
+            let only = (n > usage::MAX_NODES).then_some(names.as_slice());
+            match usage::read(&*console.source, only).await {
+                Ok(uses) => (uses, None),
+                Err(error) => (
+                    Uses::default(),
+                    Some(clean(&format!("{error:#}"), MAX_WARNING)),
+                ),
+            }
+        }
+    };
+    let types = inspection.types();
+    let known = (!types.is_empty()).then_some(&types);
+    let snapshot = inspection.snapshot();
+    let rows: Vec<NodeBars> = shown
+        .iter()
+        .map(|(node, _)| NodeBars::new(NodeTop::new(node, snapshot, known, uses.node(node.name))))
+        .collect();
+    let measured = rows
+        .iter()
+        .flat_map(NodeBars::bars)
+        .any(|bar| bar.used.is_some());
+    let given = (summary.agents <= usage::MAX_NODES).then(|| Given::new(nodes.iter(), &uses));
+    Ok(View {
+        sums: Sums::new(&inspected.totals, summary),
+        products: inspected.totals.iter().map(cleaned).collect(),
+        classes: Classes::new(&summary.fragmentation),
+        what_if: answer,
+        measured,
+        nodes: NodesPage {
+            rows,
+            total: chosen.len(),
+            page,
+            pages,
+        },
+        cluster_nodes: nodes.len(),
+        given: given.flatten().map(GivenIdle::new),
+        use_error,
+        warnings: summary
+            .warnings
+            .iter()
+            .map(|w| clean(w, MAX_WARNING))
+            .collect(),
+        warning_count: summary.warning_count,
+        choices: Choices::new(summary),
+    })
+}
+
+/// A page, from 1 on, the number of pages, and its nodes: as many as can be drawn, at least one.
+fn window<'a, 'n>(
+    all: &'a [(&'n NodeGpus<'n>, &'n Figures)],
+    page: usize,
+) -> (usize, usize, &'a [(&'n NodeGpus<'n>, &'n Figures)]) {
+    let (mut starts, mut drawn, mut nodes) = (vec![0], 0, 0);
+    for (i, (_, figures)) in all.iter().enumerate() {
+        if nodes > 0 && (drawn + figures.drawn > MAX_DRAWN || nodes == MAX_NODES) {
+            starts.push(i);
+            (drawn, nodes) = (0, 0);
+        }
+        (drawn, nodes) = (drawn + figures.drawn, nodes + 1);
+    }
+    let page = page.clamp(1, starts.len());
+    let end = starts.get(page).copied().unwrap_or(all.len());
+    (page, starts.len(), &all[starts[page - 1]..end])
+}
+
+fn cleaned(total: &Total) -> Total {
+    Total {
+        product: clean(&total.product, MAX_NAME),
+        lane: clean(&total.lane, MAX_NAME),
+        nodes: total.nodes,
+        amounts: total.amounts.clone(),
+    }
+}
+
+impl Sums {
+    fn new(totals: &[Total], summary: &Summary) -> Self {
+        let mut sums = Self {
+            nodes: summary.figures.iter().filter(|f| f.has_gpus).count(),
+            useless_milli: summary.fragmentation.fragmented_milli,
+            ..Self::default()
+        };
+        for total in totals {
+            if let Amounts::Cards {
+                cards,
+                unhealthy_cards,
+                held_milli,
+                free_milli,
+                ..
+            } = &total.amounts
+            {
+                sums.cards += cards;
+                sums.unhealthy_cards += unhealthy_cards;
+                sums.given_milli += held_milli;
+                sums.idle_milli += free_milli;
+            }
+        }
+        sums.useless_milli = sums.useless_milli.filter(|_| sums.cards > 0);
+        sums
+    }
+}
+
+impl GivenIdle {
+    const PODS: usize = 5;
+
+    fn new(given: Given) -> Self {
+        let first = given.idle_pods.iter().take(Self::PODS);
+        Self {
+            given_milli: given.milli,
+            idle_milli: given.idle_milli,
+            pods: given.idle_pods.len(),
+            first_pods: first.map(|pod| clean(pod, MAX_NAME)).collect(),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+use maud::{Markup, html};
+use tautline_gpu_slice::report::{Amounts, Total, format};
+
+use super::{
+    super::{bars, classes, filter::Filter, what_if},
+    GivenIdle, View,
+};
+use crate::{
+    draw::{key, share},
+    request::PageRequest,
+};
+
+pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
+    html! {
+        @if view.sums.nodes == 0 {
+            (empty(view.cluster_nodes))
+        } @else {
+            (sums(view))
+            h2 { "What still fits" }
+            (classes::render(&view.classes))
+            h2 #what-if { "What if more pods came?" }
+            (what_if::form(request))
+            @if let Some(answer) = &view.what_if { (what_if::render(answer)) }
+            h2 #nodes { "Nodes" }
+            (filter.form(&view.choices))
+            @if let Some(error) = &view.use_error { p .error role="status" { (error) } }
+            (nodes(view, filter, request))
+            (products(&view.products))
+            (warnings(view))
+        }
+    }
+}
+
+fn sums(view: &View) -> Markup {
+    let sums = &view.sums;
+    let useless = sums.useless_milli.unwrap_or(0).min(sums.idle_milli);
+    let amount = |milli: i64| u64::try_from(milli).unwrap_or(0);
+    let lost = sums.unhealthy_cards as u64 * 1000;
+    let parts = [
+        (
+            "gpu-pod",
+            "thousandths given to pods",
+            amount(sums.given_milli),
+        ),
+        (
+            "gpu-idle",
+            "idle and usable",
+            amount(sums.idle_milli - useless),
+        ),
+        ("gpu-useless", "idle and useless", amount(useless)),
+        ("gpu-lost", "on lost cards", lost),
+    ];
+    let all = sums.cards as f64 * 1000.0;
+    let part = |milli: i64| format::percent(milli as f64, all);
+    html! {
+        div .gpu-share { (share("Thousandths of cards", parts.into_iter())) }
+        div .tiles {
+            div .tile {
+                h2 { (key("gpu-pod")) " Given to pods" }
+                p .figure { (part(sums.given_milli)) }
+                p .dim { (format::milli(sums.given_milli)) " of " (sums.cards) " cards on " (format::count(sums.nodes, "node")) }
+                @if let Some(given) = &view.given { (given_idle(given)) }
+            }
+            div .tile {
+                h2 { (key("gpu-card")) " Idle" }
+                p .figure { (part(sums.idle_milli)) }
+                p .dim { (format::milli(sums.idle_milli)) " free for further pods" }
+            }
+            div .tile {
+                h2 { (key("gpu-useless")) " Useless, of the idle" }
+                @match sums.useless_milli {
+                    Some(milli) => {
+                        p .figure { (part(milli)) }
+                        p .dim {
+                            (format::milli(milli)) " idle, but the next expected request cannot use it: "
+                            (format::percent(milli as f64, sums.idle_milli as f64)) " of what is idle"
+                        }
+                    }
+                    None => {
+                        p .figure { "-" }
+                        p .dim { "No pod requests cards, so no request is expected." }
+                    }
+                }
+            }
+            div .tile {
+                h2 { (key("gpu-lost")) " Lost by faults" }
+                p .figure { (sums.unhealthy_cards) }
+                p .dim {
+                    @if sums.unhealthy_cards > 0 {
+                        a href="/gpu?sort=faults#nodes" { "cards" } " that cannot be used"
+                    } @else { "cards; all are healthy" }
+                }
+            }
+        }
+    }
+}
+
+fn given_idle(given: &GivenIdle) -> Markup {
+    html! {
+        p .dim {
+            (format::percent(given.idle_milli as f64, given.given_milli as f64)) " of it is hardly used now"
+            @if given.pods > 0 {
+                ": " (given.first_pods.join(", "))
+                @if given.pods > given.first_pods.len() { " and " (given.pods - given.first_pods.len()) " more" }
+            }
+        }
+    }
+}
+
+fn nodes(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
+    let nodes = &view.nodes;
+    let link = |page: usize| request.link("page", Some(&page.to_string()));
+    html! {
+        @if nodes.rows.is_empty() {
+            p .note {
+                "No node fits the filter. "
+                @if !filter.is_empty() { a href="/gpu#nodes" { "Show all" } }
+            }
+        } @else {
+            (bars::table(&nodes.rows, view.measured))
+        }
+        @if nodes.pages > 1 {
+            nav .pager aria-label="Pages of nodes" {
+                @if nodes.page > 1 { a rel="prev" href={ (link(nodes.page - 1)) "#nodes" } { "← Before" } }
+                span { "Page " (nodes.page) " of " (nodes.pages) ", " (nodes.total) " nodes in all" }
+                @if nodes.page < nodes.pages { a rel="next" href={ (link(nodes.page + 1)) "#nodes" } { "Next →" } }
+            }
+        }
+    }
+}
+
+fn products(products: &[Total]) -> Markup {
+    html! {
+        h2 { "Products" }
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Product" }
+                        th scope="col" { "Mode or resource" }
+                        th .number scope="col" { "Nodes" }
+                        th .number scope="col" { "Cards" }
+                        th .number scope="col" { "Unhealthy" }
+                        th .number scope="col" { "Given" }
+                        th .number scope="col" { "Free" }
+                        th .number scope="col" { "Useless" }
+                    }
+                }
+                tbody {
+                    @for total in products { (product_row(total)) }
+                }
+            }
+        }
+    }
+}
+
+fn product_row(total: &Total) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (total.product) }
+            td { (total.lane) }
+            td .number { (total.nodes) }
+            @match &total.amounts {
+                Amounts::Cards { cards, unhealthy_cards, held_milli, free_milli, fragmented_milli, .. } => {
+                    td .number { (cards) }
+                    td .number { (unhealthy_cards) }
+                    td .number { (format::milli(*held_milli)) }
+                    td .number { (format::milli(*free_milli)) }
+                    td .number { @if let Some(milli) = fragmented_milli { (format::milli(*milli)) } @else { "-" } }
+                }
+                Amounts::Units { units, used_units, free_units } => {
+                    td .number { "-" }
+                    td .number { "-" }
+                    td .number { (used_units) " of " (units) " units" }
+                    td .number { (free_units) " units" }
+                    td .number { "-" }
+                }
+            }
+        }
+    }
+}
+
+fn warnings(view: &View) -> Markup {
+    html! {
+        @if view.warning_count > 0 {
+            h2 { "Warnings" }
+            ul .problems { @for warning in &view.warnings { li { (warning) } } }
+            @if view.warning_count > view.warnings.len() {
+                p .dim {
+                    "The first " (view.warnings.len()) " of " (view.warning_count) "; "
+                    code { "tautline gpu top" } " prints all."
+                }
+            }
+        }
+    }
+}
+
+fn empty(nodes: usize) -> Markup {
+    html! {
+        p .note {
+            "No node has GPUs, of " (nodes) ". A node with GPUs reports them by NVIDIA's device plugin ("
+            code { "nvidia.com/gpu" } "), by DRA, or by Tautline's own agent, which also cuts cards into slices and \
+             measures their use: "
+            code { "helm upgrade tautline deploy/chart -n tautline-system --reuse-values --set gpu.enabled=true" }
+            ". The page " code { "docs/howto/gpu-sharing.md" } " compares them; " code { "tautline doctor" }
+            " checks the installation."
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `?pods=250,250,1000`: where further pods would go.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_gpu_slice::report::{MAX_PODS, Placed, WhatIf, WhatIfPod, format};
+
+use super::bars::MAX_NAME;
+use crate::{
+    draw::clean,
+    inspections::Inspected,
+    request::{PageError, PageRequest},
+};
+
+/// Pods that are not placed by then are left out.
+const DEADLINE: Duration = Duration::from_millis(500);
+/// Places of one request on the page.
+const MAX_PLACES: usize = 20;
+const MAX_AMOUNT: usize = 60;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    /// Runs of equal requests, in their order.
+    pub requests: Vec<Requested>,
+    pub pods: usize,
+    pub fit: usize,
+    /// Pods that were not tried, for lack of time.
+    pub not_tried: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Requested {
+    pub request: String,
+    pub pods: usize,
+    pub fit: usize,
+    pub places: Vec<Place>,
+    /// Nodes that are not in `places`.
+    pub more_nodes: usize,
+    /// Of the first that does not fit: the number of nodes by reason code.
+    pub refused: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Place {
+    pub node: String,
+    pub pods: usize,
+    /// Indexes of the cards, once each.
+    pub cards: Vec<String>,
+}
+
+/// The canonical address for the fields of the form, `amount` and `count`.
+pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageError> {
+    let Some(amount) = request.field("amount") else {
+        return Ok(None);
+    };
+    let count = request
+        .number::<usize>("count")?
+        .unwrap_or(1)
+        .clamp(1, MAX_PODS);
+    // A bare number is of cards here, and of thousandths in `pods`.
+    let amount = amount.trim().chars().take(MAX_AMOUNT).collect::<String>();
+    let amount = match amount.parse::<u32>() {
+        Ok(cards) => (u64::from(cards) * 1000).to_string(),
+        Err(_) => amount,
+    };
+    let pods = match count {
+        1 => amount,
+        count => format!("{count}x{amount}"),
+    };
+    let mut query = request.query.clone();
+    query.retain(|name, value| {
+        !value.is_empty() && !matches!(name.as_str(), "amount" | "count" | "page")
+    });
+    query.insert("pods".to_owned(), pods);
+    Ok(Some(crate::request::link(&request.path, &query)))
+}
+
+/// The requests of `pods`, as those of a rule: `250`, `2x500m`, `1000`, `20Gi`, separated by commas.
+fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
+    let mut all = Vec::new();
+    for part in pods
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+    {
+        let times = part
+            .split_once('x')
+            .and_then(|(n, amount)| Some((n.parse().ok()?, amount)));
+        let (count, amount): (usize, &str) = times.unwrap_or((1, part));
+        if count > MAX_PODS || all.len() + count > MAX_PODS {
+            return Err(PageError::bad(format!(
+                "pods: at most {MAX_PODS} pods can be placed"
+            )));
+        }
+        let amount = match amount.parse::<u64>() {
+            Ok(milli) if milli % 1000 == 0 => (milli / 1000).to_string(),
+            Ok(milli) => format!("{milli}m"),
+            Err(_) => amount.to_owned(),
+        };
+        let request = match model {
+            Some(model) => format!("{amount},model={model}"),
+            None => amount,
+        };
+        all.extend(std::iter::repeat_n(request, count));
+    }
+    Ok(all)
+}
+
+/// `None`: the address does not ask.
+pub(super) async fn answer(
+    request: &PageRequest,
+    inspected: &Arc<Inspected>,
+) -> Result<Option<Answer>, PageError> {
+    let Some(pods) = request.field("pods") else {
+        return Ok(None);
+    };
+    let requests = requests(pods, request.field("model"))?;
+    let inspected = Arc::clone(inspected);
+    let count = requests.len();
+    let placed = tokio::task::spawn_blocking(move || {
+        inspected
+            .inspection
+            .what_if(&requests, Instant::now() + DEADLINE)
+    });
+    let placed = placed.await.context("the pods cannot be placed")?;
+    let placed = placed.map_err(|error| PageError::bad(clean(&format!("pods: {error}"), 500)))?;
+    Ok(Some(Answer::new(&placed, count)))
+}
+
+impl Answer {
+    fn new(placed: &WhatIf, pods: usize) -> Self {
+        let runs = placed.pods.chunk_by(|a, b| a.request == b.request);
+        Self {
+            requests: runs.map(Requested::new).collect(),
+            pods,
+            fit: placed.pods.iter().filter(|p| p.placed.is_some()).count(),
+            not_tried: pods - placed.pods.len(),
+        }
+    }
+}
+
+impl Requested {
+    fn new(pods: &[WhatIfPod]) -> Self {
+        let mut places: BTreeMap<&str, Vec<&Placed>> = BTreeMap::new();
+        for placed in pods.iter().filter_map(|p| p.placed.as_ref()) {
+            places.entry(&placed.node).or_default().push(placed);
+        }
+        let more_nodes = places.len().saturating_sub(MAX_PLACES);
+        let place = |(node, pods): (&str, Vec<&Placed>)| {
+            let mut cards: Vec<String> = pods.iter().flat_map(|p| p.cards.clone()).collect();
+            cards.sort_unstable();
+            cards.dedup();
+            Place {
+                node: node.to_owned(),
+                pods: pods.len(),
+                cards,
+            }
+        };
+        let refused = pods.iter().find(|p| p.placed.is_none());
+        Self {
+            request: pods.first().map(|p| p.request.clone()).unwrap_or_default(),
+            pods: pods.len(),
+            fit: pods.iter().filter(|p| p.placed.is_some()).count(),
+            places: places.into_iter().take(MAX_PLACES).map(place).collect(),
+            more_nodes,
+            refused: refused.map(|p| p.refused.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+pub(super) fn form(request: &PageRequest) -> Markup {
+    html! {
+        form #gpu-what-if .filter method="get" action="/gpu" hx-preserve="true" {
+            label {
+                "Amount of each pod"
+                input name="amount" value="250m" required maxlength=(MAX_AMOUNT)
+                    aria-describedby="gpu-amounts";
+            }
+            label { "Pods" input name="count" type="number" min="1" max=(MAX_PODS) value="1"; }
+            label { "Model, if it matters" input name="model" value=[request.field("model")]; }
+            button { "Do they fit?" }
+        }
+        p #gpu-amounts .dim {
+            code { "250m" } " of a card, " code { "2" } " cards, " code { "20Gi" } " of one card's memory, or "
+            code { "mig-1g.10gb" } "; several amounts in the address: " code { "?pods=250,250,1000" } "."
+        }
+    }
+}
+
+pub(super) fn render(answer: &Answer) -> Markup {
+    html! {
+        p .lead {
+            span class={ "state " @if answer.fit == answer.pods { "good" } @else { "bad" } } {
+                (answer.fit) " of " (answer.pods) " fit"
+            }
+            " on the cards that are free now, placed one after the other as the provider would. CPU, memory, taints and \
+             affinity of the pods do not count; cordoned nodes are left out."
+        }
+        @if answer.not_tried > 0 {
+            p .note { (format::count(answer.not_tried, "pod")) " not tried: time was short." }
+        }
+        @for asked in &answer.requests {
+            h3 { (asked.pods) " × " code { (clean(&asked.request, MAX_NAME)) } ": " (asked.fit) " fit" }
+            @if !asked.places.is_empty() {
+                ul {
+                    @for place in &asked.places { li { (place_text(place)) } }
+                    @if asked.more_nodes > 0 { li { "and on " (format::count(asked.more_nodes, "more node")) } }
+                }
+            }
+            @if !asked.refused.is_empty() {
+                p {
+                    "The next one fits nowhere: "
+                    @for (i, (code, nodes)) in asked.refused.iter().enumerate() {
+                        @if i > 0 { ", " }
+                        code { (code) } " on " (format::count(*nodes, "node"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn place_text(place: &Place) -> Markup {
+    html! {
+        a href=(super::link(&place.node)) { (clean(&place.node, MAX_NAME)) }
+        ": " (format::count(place.pods, "pod"))
+        @if !place.cards.is_empty() {
+            ", card" @if place.cards.len() > 1 { "s" } " " (place.cards.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_those_of_a_rule() {
+        let of = |pods| requests(pods, None).ok().unwrap();
+        assert_eq!(
+            of("250,2x500m, 1000,,20Gi,1500"),
+            ["250m", "500m", "500m", "1", "20Gi", "1500m"]
+        );
+        assert_eq!(
+            requests("250", Some("A100")).ok().unwrap(),
+            ["250m,model=A100"]
+        );
+        assert_eq!(of("256x1").len(), 256);
+        for many in ["257x1", "99999999999999999999x1,200x1,200x1", "200x1,57x1"] {
+            assert!(requests(many, None).is_err(), "{many}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tautline_latency::report::{Basis, By, Cell, MatrixReport};
+
+use super::super::tiles;
+
+/// Each pair once.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Counts {
+    pub pairs: usize,
+    pub names: usize,
+    pub by_basis: BTreeMap<&'static str, usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<Within>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Within {
+    pub pairs: usize,
+    /// Of them by prediction.
+    pub predicted_pairs: usize,
+    /// Without a figure.
+    pub unknown_pairs: usize,
+    /// Names whose known pairs all hold.
+    pub names: usize,
+}
+
+impl Counts {
+    pub(super) fn new(matrix: &MatrixReport, limit: Option<u64>, only: Option<&str>) -> Self {
+        let pairs = pairs(matrix, only);
+        let mut counts = Self {
+            pairs: pairs.len(),
+            names: matrix.names.len(),
+            ..Self::default()
+        };
+        for (i, j) in &pairs {
+            let basis = matrix.cells[*i][*j].effective.basis;
+            *counts.by_basis.entry(basis.words()).or_default() += 1;
+        }
+        counts.within = limit.map(|limit| Within::new(matrix, &pairs, limit));
+        counts
+    }
+}
+
+impl Within {
+    fn new(matrix: &MatrixReport, pairs: &[(usize, usize)], limit: u64) -> Self {
+        let mut within = Self::default();
+        let mut holds = vec![true; matrix.names.len()];
+        for (i, j) in pairs {
+            let cell = &matrix.cells[*i][*j];
+            match tiles::is_within(cell, limit) {
+                Some(true) => {
+                    within.pairs += 1;
+                    within.predicted_pairs += usize::from(cell.effective.basis == Basis::Estimated);
+                }
+                Some(false) => (holds[*i], holds[*j]) = (false, false),
+                None => within.unknown_pairs += 1,
+            }
+        }
+        within.names = holds.iter().filter(|holds| **holds).count();
+        within
+    }
+}
+
+/// Each pair of names once; in a matrix of zones and of groups a name with itself, too.
+pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, usize)> {
+    let own = matrix.by == By::Zone;
+    let count = matrix.names.len();
+    let all = (0..count).flat_map(|i| (i..count).map(move |j| (i, j)));
+    let is_only = |(i, j): &(usize, usize)| {
+        only.is_none_or(|name| matrix.names[*i] == name || matrix.names[*j] == name)
+    };
+    let of_two = all.filter(|(i, j)| own || i != j).filter(is_only);
+    // The worse of both ways.
+    of_two
+        .map(
+            |(i, j)| match slowness(&matrix.cells[i][j]) >= slowness(&matrix.cells[j][i]) {
+                true => (i, j),
+                false => (j, i),
+            },
+        )
+        .collect()
+}
+
+/// Unreachable pairs are the slowest; unknown ones come last.
+pub(super) fn slowness(cell: &Cell) -> (u8, u64) {
+    match (cell.effective.basis, cell.effective.rtt_micros) {
+        (Basis::Unreachable, _) => (2, 0),
+        (_, Some(micros)) => (1, micros),
+        (_, None) => (0, 0),
+    }
+}

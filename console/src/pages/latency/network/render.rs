@@ -1,0 +1,329 @@
+use maud::{Markup, html};
+use tautline_latency::report::{
+    Basis, By,
+    units::{exact, short},
+    words::marked_figure,
+};
+
+use super::{
+    super::{limit, pair_link, tiles::Tiles, worst},
+    Level, MAX_NAME, Network, Pair, Question, View,
+    counts::Within,
+};
+use crate::{
+    draw::clean,
+    request::{PageRequest, escaped},
+};
+
+pub(in super::super) fn render(view: &View, request: &PageRequest) -> Markup {
+    html! {
+        (place(view, request))
+        @match &view.network {
+            Some(network) if network.is_empty() => (nothing_known(&view.level)),
+            Some(network) => (network_part(view, network, request)),
+            None => (no_provider(view.error.as_deref())),
+        }
+        @if view.network.is_some() {
+            h2 #worst { "The worst pairs under active rules" }
+            @if let Some(error) = &view.worst_error { p .error role="status" { (error) } }
+            @if let Some(report) = &view.worst { (worst::render(report)) }
+        }
+    }
+}
+
+/// Where the page is in the network, and the way back.
+fn place(view: &View, request: &PageRequest) -> Markup {
+    let zones_link = |zone: &str, to: Option<&str>| {
+        with_limit(format!("/latency?{}", zones_query(zone, to)), request)
+    };
+    html! {
+        p {
+            @match &view.level {
+                Level::Zones => {
+                    "Round-trip times between zones: medians over pairs of their nodes. A zone's name leads to its nodes, a \
+                     tile to those of both."
+                }
+                Level::Nodes { zone, to, groups, nodes, only_zone } => {
+                    @if !only_zone { a href="/latency" { "All zones" } " › " }
+                    @let name = zones_text(zone, to.as_deref());
+                    @if groups.is_empty() {
+                        b { (name) }
+                    } @else {
+                        a href=(zones_link(zone, to.as_deref())) { (name) }
+                        " › groups " (clean(groups, 40))
+                    }
+                    ", " (nodes) " nodes"
+                }
+                Level::OneNode { node, zone } => {
+                    a href="/latency" { "All zones" } " › "
+                    a href=(zones_link(zone, None)) { "Zone " (clean(zone, MAX_NAME)) } " › "
+                    "Node " b { (clean(node, MAX_NAME)) } " and the others of its zone"
+                }
+            }
+        }
+    }
+}
+
+fn zones_text(zone: &str, to: Option<&str>) -> String {
+    match to {
+        Some(to) => format!(
+            "Zones {} and {}",
+            clean(zone, MAX_NAME),
+            clean(to, MAX_NAME)
+        ),
+        None => format!("Zone {}", clean(zone, MAX_NAME)),
+    }
+}
+
+fn zones_query(zone: &str, to: Option<&str>) -> String {
+    let to = to.map(|to| format!("&to={}", escaped(to)));
+    format!("zone={}{}", escaped(zone), to.unwrap_or_default())
+}
+
+fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup {
+    html! {
+        (limit::form(request, view.limit_micros))
+        (counted(view, network))
+        @if let Some(nodes) = network.sampled_nodes {
+            p .dim {
+                "Each tile is a group of neighbours by name, and its figure the median over the pairs of a sample, "
+                (nodes) " nodes in all. A tile leads to the nodes of its two groups."
+            }
+        }
+        @if !matches!(view.level, Level::OneNode { .. }) { (matrix(view, network, request)) }
+        h2 { "Pairs, the slowest first" }
+        (pairs(view, network, request))
+        @match &view.level {
+            Level::OneNode { .. } => (node_pager(view, network, request)),
+            _ => (network.pairs.pager(request)),
+        }
+    }
+}
+
+fn counted(view: &View, network: &Network) -> Markup {
+    let counts = &network.counts;
+    let what = match (network.matrix.by, network.groups.is_empty()) {
+        (By::Node, _) => "nodes",
+        (By::Zone, true) => "zones",
+        (By::Zone, false) => "groups",
+    };
+    html! {
+        p {
+            @if let (Some(within), Some(limit)) = (&counts.within, view.limit_micros) {
+                b { (within.pairs) " of " (counts.pairs) " pairs of " (what) " hold " (exact(limit)) }
+                (within_rest(within, counts.names, what))
+            } @else {
+                (counts.pairs) " pairs of " (what) ". "
+            }
+            "Sources: "
+            @for (i, (basis, count)) in counts.by_basis.iter().enumerate() {
+                @if i > 0 { ", " }
+                (count) " " (basis)
+            }
+            "."
+        }
+    }
+}
+
+fn within_rest(within: &Within, names: usize, what: &str) -> Markup {
+    html! {
+        @if within.predicted_pairs > 0 { ", " (within.predicted_pairs) " of them by prediction" }
+        @if within.unknown_pairs > 0 { "; " (within.unknown_pairs) " have no figure" }
+        ". " (within.names) " of " (names) " " (what) " hold it with all others that are known. "
+    }
+}
+
+fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
+    let names = &network.matrix.names;
+    let row = |i: usize| {
+        let name = escaped(names.get(i)?);
+        match (&view.level, network.groups.is_empty()) {
+            (Level::Zones, true) => Some(with_limit(format!("/latency?zone={name}"), request)),
+            (Level::Zones, false) => None,
+            (_, true) => Some(with_limit(format!("/latency?node={name}"), request)),
+            (_, false) => page_of(view, network, request, (i, i)),
+        }
+    };
+    let tile = |i: usize, j: usize| match (&view.level, network.groups.is_empty()) {
+        // Groups of zones have no page.
+        (Level::Zones, false) => None,
+        _ => page_of(view, network, request, (i, j)),
+    };
+    Tiles {
+        report: &network.matrix,
+        limit: view.limit_micros,
+        row: &row,
+        tile: &tile,
+    }
+    .render()
+}
+
+/// The page of a pair of names of the matrix, by their indexes.
+fn page_of(
+    view: &View,
+    network: &Network,
+    request: &PageRequest,
+    (i, j): (usize, usize),
+) -> Option<String> {
+    let names = &network.matrix.names;
+    match (&view.level, network.groups.is_empty()) {
+        (Level::Zones, _) => zones_page(names.get(i)?, names.get(j)?, request),
+        (_, true) if i != j => Some(pair_link(names.get(i)?, names.get(j)?)),
+        (
+            Level::Nodes {
+                zone, to, groups, ..
+            },
+            false,
+        ) => {
+            let way = if groups.is_empty() {
+                String::new()
+            } else {
+                format!("{groups}/")
+            };
+            let way = escaped(&format!("{way}{i},{j}"));
+            let zone = zones_query(zone, to.as_deref());
+            Some(with_limit(format!("/latency?{zone}&groups={way}"), request))
+        }
+        _ => None,
+    }
+}
+
+fn zones_page(from: &str, to: &str, request: &PageRequest) -> Option<String> {
+    let to = (from != to).then_some(to);
+    Some(with_limit(
+        format!("/latency?{}", zones_query(from, to)),
+        request,
+    ))
+}
+
+fn with_limit(link: String, request: &PageRequest) -> String {
+    match request.field("limit") {
+        Some(limit) => format!("{link}&limit={}", escaped(limit)),
+        None => link,
+    }
+}
+
+fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
+    let of_nodes = network.matrix.by == By::Node;
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Pair" }
+                        th .number scope="col" { "RTT" }
+                        th scope="col" { "Source" }
+                        @if !of_nodes {
+                            th .number scope="col" { "p10 to p90" }
+                            th .number scope="col" { "Pairs measured" }
+                            th .number scope="col" { "Unreachable" }
+                        }
+                        @if view.limit_micros.is_some() { th scope="col" { "Limit" } }
+                    }
+                }
+                tbody {
+                    @for pair in &network.pairs.rows {
+                        @let page = match view.level {
+                            Level::Zones => zones_page(&pair.from, &pair.to, request),
+                            _ => page_of(view, network, request, pair.at),
+                        };
+                        (pair_row(pair, page, view, of_nodes))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> Markup {
+    let cell = &pair.cell;
+    let name = html! {
+        (clean(&pair.from, MAX_NAME))
+        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (clean(&pair.to, MAX_NAME)) }
+    };
+    let range = cell.p10_micros.zip(cell.p90_micros);
+    html! {
+        tr {
+            th scope="row" {
+                @if let Some(page) = page { a href=(page) { (name) } } @else { (name) }
+            }
+            td .number {
+                @match cell.effective.basis {
+                    Basis::Unreachable => "unreachable",
+                    _ => (marked_figure(cell.effective)),
+                }
+            }
+            td .lat-source { (cell.effective.basis.words()) }
+            @if !of_nodes {
+                td .number { @if let Some((low, high)) = range { (short(low)) " to " (short(high)) } @else { "-" } }
+                td .number { (cell.measured_pairs) }
+                td .number { (cell.unreachable_pairs) }
+            }
+            @if let Some(limit) = view.limit_micros {
+                td {
+                    @match super::tiles::is_within(cell, limit) {
+                        Some(true) => span .state.good { "holds" },
+                        Some(false) => span .state.bad { "too far" },
+                        None => span .state.none { "unknown" },
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The peers of one node are asked for page by page.
+fn node_pager(view: &View, network: &Network, request: &PageRequest) -> Markup {
+    let page = request
+        .field("page")
+        .and_then(|page| page.parse().ok())
+        .unwrap_or(1_usize)
+        .max(1);
+    let link = |page: usize| request.link("page", Some(&page.to_string()));
+    let full = network.pairs.total >= Question::PEERS;
+    html! {
+        @if page > 1 || (full && view.nodes > Question::PEERS) {
+            nav .pager aria-label="Pages" {
+                @if page > 1 { a rel="prev" href=(link(page - 1)) { "← Before" } }
+                span { "Page " (page) }
+                @if full { a rel="next" href=(link(page + 1)) { "Next →" } }
+            }
+        }
+    }
+}
+
+fn nothing_known(level: &Level) -> Markup {
+    let what = match level {
+        Level::Zones => "The provider has no measurements and no tables.",
+        Level::Nodes { .. } | Level::OneNode { .. } => {
+            "Nothing is known of these nodes' distances."
+        }
+    };
+    html! {
+        p .note {
+            (what) " Run the agents on the nodes, which the chart does unless switched off ("
+            code { "--set agent.enabled=true" } "; " code { "tautline agent latency" }
+            " by hand), or configure a table: " code { "docs/latency-reference.md" }
+            ". Tables of namespaces that are not trusted count for their own pods only, and are not shown here."
+        }
+    }
+}
+
+fn no_provider(error: Option<&str>) -> Markup {
+    html! {
+        p .note {
+            "No latency provider answers, so no distance is known. It comes with the chart unless switched off: "
+            code { "helm upgrade tautline deploy/chart -n tautline-system --reuse-values --set providers.latency.enabled=true \
+                    --set agent.enabled=true" }
+            ". " code { "tautline doctor" } " checks the installation, and " code { "docs/latency.md" } " explains it."
+        }
+        @if let Some(error) = error { p .error role="status" { (error) } }
+    }
+}
+
+impl Network {
+    fn is_empty(&self) -> bool {
+        let mut cells = self.matrix.cells.iter().flatten();
+        cells.all(|c| matches!(c.effective.basis, Basis::Nothing | Basis::Same))
+    }
+}

@@ -1,0 +1,257 @@
+//! `/latency/pair/A/B`: all that is known about two nodes.
+
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_latency::report::{
+    ActiveRule, Basis, Direction, End, PairReport, State,
+    units::{age, exact},
+    words,
+};
+
+use super::{answers::Missing, plot, worst};
+use crate::{
+    draw::clean,
+    request::{PageError, PageRequest, escaped},
+};
+
+const MAX_NAME: usize = 120;
+const MAX_WHY: usize = 600;
+/// Fewer samples have no percentile that means something.
+const JITTER_SAMPLES: u32 = 20;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct View {
+    report: PairReport,
+    /// p95 less p50, by direction; absent below 20 samples.
+    jitter_micros: Vec<Option<u64>>,
+    rules: Vec<RuleNow>,
+}
+
+/// An active rule, and the level that the figure of now gives.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RuleNow {
+    #[serde(flatten)]
+    rule: ActiveRule,
+    level: &'static str,
+}
+
+impl View {
+    pub(super) fn title(&self) -> String {
+        let name = |end: &End| clean(&end.node, MAX_NAME);
+        format!("{} – {}", name(&self.report.from), name(&self.report.to))
+    }
+
+    pub(super) fn command(&self) -> String {
+        let name = |end: &End| clean(&end.node, MAX_NAME);
+        format!(
+            "latency pair {} {}",
+            name(&self.report.from),
+            name(&self.report.to)
+        )
+    }
+}
+
+pub(super) async fn view(request: &PageRequest, from: &str, to: &str) -> Result<View, PageError> {
+    let console = &request.console;
+    let path = format!("/latency/pair?from={}&to={}", escaped(from), escaped(to));
+    match console
+        .latency
+        .read::<PairReport>(&*console.source, &path)
+        .await
+    {
+        Ok(report) => Ok(View::new(report)),
+        Err(Missing::Unknown(text)) => Err(PageError::absent(text)),
+        Err(Missing::Failed(error)) => Err(PageError::from(
+            error.context("no latency provider answers; `tautline doctor` checks the installation"),
+        )),
+    }
+}
+
+impl View {
+    fn new(report: PairReport) -> Self {
+        let jitter_micros: Vec<_> = report.directions.iter().map(jitter).collect();
+        let rules = report.named_by.iter().map(|rule| RuleNow {
+            level: level(&report, rule, &jitter_micros),
+            rule: rule.clone(),
+        });
+        Self {
+            rules: rules.collect(),
+            jitter_micros,
+            report,
+        }
+    }
+}
+
+fn jitter(d: &Direction) -> Option<u64> {
+    let (p50, p95) = d
+        .p50_micros
+        .zip(d.p95_micros)
+        .filter(|_| d.samples >= JITTER_SAMPLES)?;
+    Some(p95.saturating_sub(p50).max(1))
+}
+
+/// Only measured and configured figures count.
+fn level(report: &PairReport, rule: &ActiveRule, jitter: &[Option<u64>]) -> &'static str {
+    let figure = match (rule.rule.as_str(), report.effective.basis) {
+        (_, Basis::Unreachable) => return "Violation",
+        ("jitter", _) => jitter.iter().flatten().max().copied(),
+        (_, Basis::Same | Basis::Measured | Basis::Configured) => report.effective.rtt_micros,
+        _ => None,
+    };
+    let Some(micros) = figure else {
+        return "Error";
+    };
+    let within = |bound: Option<u64>| bound.is_none_or(|bound| micros <= bound);
+    match (within(rule.request_micros), within(rule.limit_micros)) {
+        (_, false) => "Violation",
+        (true, true) => "Compliant",
+        (false, true) => "Limit",
+    }
+}
+
+pub(super) fn render(view: &View) -> Markup {
+    let report = &view.report;
+    html! {
+        p { a href="/latency" { "All zones" } @for end in [&report.from, &report.to] { " · " (end_link(end)) } }
+        p .lead { b { (words::figure_and_basis(report.effective)) } }
+        p { span .dim { "Why: " } (clean(&words::why(report), MAX_WHY)) "." }
+        (plot::render(report))
+        @if !report.directions.is_empty() {
+            h2 { "Both directions" }
+            (directions(view))
+        }
+        h2 { "Active rules" }
+        (rules(view))
+        h2 { "Also known" }
+        dl .facts {
+            @if !report.directions.is_empty() {
+                dt { "Both directions" } dd { (or_dash(words::both_directions(report))) }
+            }
+            dt { "Predicted" } dd { (or_dash(report.estimate.map(words::estimate).unwrap_or_default())) }
+            dt { "From a table" } dd { (or_dash(report.configured_micros.map(exact).unwrap_or_default())) }
+            @for end in [&report.from, &report.to] {
+                dt { (clean(&end.node, MAX_NAME)) } dd { (clean(&words::end(end), 400)) }
+            }
+        }
+    }
+}
+
+fn end_link(end: &End) -> Markup {
+    html! {
+        a href={ "/latency?node=" (escaped(&end.node)) } { (clean(&end.node, MAX_NAME)) }
+        @if let Some(zone) = &end.zone {
+            " in zone " a href={ "/latency?zone=" (escaped(zone)) } { (clean(zone, MAX_NAME)) }
+        }
+    }
+}
+
+fn directions(view: &View) -> Markup {
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "From" }
+                        th scope="col" { "State" }
+                        th .number scope="col" { "Median" }
+                        th scope="col" { "After the last visits" }
+                        th .number scope="col" { "p50" }
+                        th .number scope="col" { "p95" }
+                        th .number scope="col" { "Jitter" }
+                        th scope="col" { "Loss" }
+                        th .number scope="col" { "Samples" }
+                        th .number scope="col" { "Last sample" }
+                        th .number scope="col" { "Visited every" }
+                    }
+                }
+                tbody {
+                    @for (d, jitter) in view.report.directions.iter().zip(&view.jitter_micros) {
+                        (direction(d, *jitter))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn direction(d: &Direction, jitter: Option<u64>) -> Markup {
+    let figure = |micros: Option<u64>| or_dash(micros.map(exact).unwrap_or_default());
+    let windows: Vec<String> = d
+        .window_micros
+        .iter()
+        .map(|micros| exact(*micros))
+        .collect();
+    let tone = match d.state {
+        State::Measured => "good",
+        State::Stale => "near",
+        State::Unreachable => "bad",
+        State::Nothing => "none",
+    };
+    let loss = match d.state {
+        State::Unreachable => "three and more in a row",
+        State::Measured if d.by_connect => "of UDP echoes; connects are answered",
+        State::Measured => "not three in a row",
+        State::Stale | State::Nothing => "-",
+    };
+    html! {
+        tr {
+            th scope="row" { (clean(&d.from, MAX_NAME)) }
+            td { span class={ "state " (tone) } { (words::state(d)) } }
+            td .number { (figure(d.median_micros)) }
+            td { (or_dash(windows.join(", "))) }
+            td .number { (figure(d.p50_micros)) }
+            td .number { (figure(d.p95_micros)) }
+            td .number { (figure(jitter)) }
+            td { (loss) }
+            td .number { (d.samples) }
+            td .number { @if let Some(micros) = d.age_micros { (age(micros)) " ago" } @else { "-" } }
+            td .number { (figure(d.refresh_micros)) }
+        }
+    }
+}
+
+fn rules(view: &View) -> Markup {
+    let figure = |micros: Option<u64>| or_dash(micros.map(exact).unwrap_or_default());
+    html! {
+        @if view.rules.is_empty() {
+            p .note {
+                "No active rule names this pair, so agents visit it rarely. Rules of "
+                a href="/policies" { "policies" } " name the pairs of the pods that they govern."
+            }
+        } @else {
+            div .scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Now" }
+                            th scope="col" { "Rule" }
+                            th .number scope="col" { "Request" }
+                            th .number scope="col" { "Limit" }
+                        }
+                    }
+                    tbody {
+                        @for RuleNow { rule, level } in &view.rules {
+                            tr {
+                                td { span class={ "state " (worst::tone(level)) } { (level) } }
+                                th scope="row" { (clean(&rule.rule, MAX_NAME)) }
+                                td .number { (figure(rule.request_micros)) }
+                                td .number { (figure(rule.limit_micros)) }
+                            }
+                        }
+                    }
+                }
+            }
+            p .dim { a href="/bindings?compliance=Violation" { "Bindings in violation" } " have the pods." }
+        }
+    }
+}
+
+fn or_dash(text: String) -> String {
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text
+    }
+}

@@ -1,0 +1,102 @@
+//! The nodes of a matrix: those of a zone, or of groups of it while they are too many for tiles.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use tautline_core::Snapshot;
+use tautline_latency::{ZONE, report::NO_ZONE};
+
+/// The most nodes that are asked for at once.
+const MAX_SAMPLE: usize = 160;
+
+/// Node names by zone, both sorted.
+pub(super) fn zones(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
+    let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for node in snapshot.nodes() {
+        let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE);
+        zones
+            .entry(zone.to_owned())
+            .or_default()
+            .push(node.name.to_string());
+    }
+    zones.values_mut().for_each(|nodes| nodes.sort_unstable());
+    zones
+}
+
+/// Names in at most `most` groups of neighbours, all but the last of one size.
+pub(super) fn groups(names: usize, most: usize) -> Vec<Range<usize>> {
+    let size = names.div_ceil(most.max(1)).max(1);
+    let starts = (0..names).step_by(size);
+    starts.map(|from| from..(from + size).min(names)).collect()
+}
+
+/// The nodes of two groups, of two groups of these, and so on: `3,7/1,2`. `None`: there is no such
+/// group.
+pub(super) fn narrow(mut names: Vec<String>, path: &str, most: usize) -> Option<Vec<String>> {
+    for step in path.split('/').filter(|step| !step.is_empty()) {
+        let (one, other) = step.split_once(',')?;
+        let (one, other): (usize, usize) = (one.parse().ok()?, other.parse().ok()?);
+        if names.len() <= most {
+            return None;
+        }
+        let groups = groups(names.len(), most);
+        let mut chosen = names.get(groups.get(one)?.clone())?.to_vec();
+        if one != other {
+            chosen.extend_from_slice(names.get(groups.get(other)?.clone())?);
+        }
+        chosen.sort_unstable();
+        names = chosen;
+    }
+    Some(names)
+}
+
+/// Some nodes of each group, evenly; all if they are few.
+pub(super) fn sample<'a>(names: &'a [String], groups: &[Range<usize>]) -> Vec<Vec<&'a str>> {
+    let each = (MAX_SAMPLE / groups.len().max(1)).max(1);
+    let of = |group: &Range<usize>| {
+        let count = group.len().min(each);
+        let at = |i: usize| group.start + i * group.len() / count.max(1);
+        (0..count)
+            .filter_map(|i| names.get(at(i)).map(String::as_str))
+            .collect()
+    };
+    groups.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Vec<String> {
+        (0..count).map(|i| format!("n{i:04}")).collect()
+    }
+
+    #[test]
+    fn groups_hold_all_names_once() {
+        for (count, most) in [(0, 9), (1, 9), (9, 9), (10, 9), (5_000, 24), (7, 0)] {
+            let groups = groups(count, most);
+            assert!(groups.len() <= most.max(1), "{groups:?}");
+            assert_eq!(groups.iter().map(Range::len).sum::<usize>(), count);
+        }
+    }
+
+    #[test]
+    fn narrow_follows_a_path() {
+        let all = names(5_000);
+        let of = |path| narrow(all.clone(), path, 20);
+        assert_eq!(of("").unwrap().len(), 5_000);
+        assert_eq!(of("3,7").unwrap().len(), 500);
+        assert_eq!(of("3,3/0,1").unwrap(), all[750..776]);
+        for wrong in ["3", "3,x", "20,1", "3,7/0,1/0,1/0,1/0,0/0,0", "-1,2"] {
+            assert!(of(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sample_is_bounded_and_covers_all_groups() {
+        let all = names(5_000);
+        let groups = groups(5_000, 24);
+        let sample = sample(&all, &groups);
+        assert!(sample.iter().all(|group| !group.is_empty()));
+        assert!(sample.iter().map(Vec::len).sum::<usize>() <= MAX_SAMPLE);
+    }
+}

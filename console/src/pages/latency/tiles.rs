@@ -1,0 +1,270 @@
+//! A matrix as coloured tiles, in SVG.
+
+use maud::{Markup, html};
+use tautline_latency::report::{
+    Basis, Cell, MatrixReport,
+    scale::{Rgb, Scale},
+    units::{exact, short},
+    words::{self, marked_figure},
+};
+
+use crate::draw::clean;
+
+/// Bytes that the tiles of a page may take.
+const BUDGET: usize = 120_000;
+/// Bytes of a tile without its names.
+const TILE_BYTES: usize = 170;
+const MAX_NAMES: usize = 32;
+const MIN_NAMES: usize = 8;
+/// Up to so many names, tiles have their figures.
+const WITH_FIGURES: usize = 12;
+/// Longer names are cut.
+const MAX_NAME: usize = 48;
+/// In tenths of pixels.
+const LETTER_TENTHS: usize = 74;
+const SCALE_STEPS: usize = 24;
+
+/// A matrix with what its tiles link to.
+pub(super) struct Tiles<'a> {
+    pub report: &'a MatrixReport,
+    /// Dims what is above.
+    pub limit: Option<u64>,
+    /// The page of a row.
+    pub row: &'a dyn Fn(usize) -> Option<String>,
+    /// The page of a tile.
+    pub tile: &'a dyn Fn(usize, usize) -> Option<String>,
+}
+
+/// The number of names up to which tiles fit a page; `longest`: the longest of them, in bytes.
+pub(super) fn most_names(longest: usize) -> usize {
+    let tiles = BUDGET / (TILE_BYTES + 4 * longest.min(2 * MAX_NAME));
+    tiles.isqrt().clamp(MIN_NAMES, MAX_NAMES)
+}
+
+/// Whether a cell keeps the limit; `None`: it has no figure.
+pub(super) fn is_within(cell: &Cell, limit: u64) -> Option<bool> {
+    match (cell.effective.basis, cell.effective.rtt_micros) {
+        (Basis::Unreachable, _) => Some(false),
+        (Basis::Nothing, _) | (_, None) => None,
+        (_, Some(micros)) => Some(micros <= limit),
+    }
+}
+
+/// Without the domain that all have, as `.eu-west-1.compute.internal`; the number after a group's
+/// name stays.
+fn short_names(names: &[String]) -> Vec<String> {
+    let parts = names
+        .iter()
+        .map(|name| name.split_once(" +").unwrap_or((name, "")));
+    let mut domain = names.first().and_then(|name| {
+        let base = name.split(" +").next()?;
+        Some(base[base.find('.')?..].to_owned())
+    });
+    for (base, _) in parts.clone() {
+        while let Some(known) = domain
+            .as_deref()
+            .filter(|d| !base.ends_with(*d) || base.len() == d.len())
+        {
+            domain = known[1..].find('.').map(|at| known[at + 1..].to_owned());
+        }
+    }
+    let domain = domain.filter(|_| names.len() > 1).unwrap_or_default();
+    let short = parts.map(|(base, more)| {
+        let base = base.strip_suffix(domain.as_str()).unwrap_or(base);
+        if more.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base} +{more}")
+        }
+    });
+    short.collect()
+}
+
+struct Layout {
+    wide: usize,
+    high: usize,
+    left: usize,
+    top: usize,
+    names: Vec<String>,
+}
+
+impl Tiles<'_> {
+    /// Links of tiles are for the mouse; a table below has the same pairs.
+    pub(super) fn render(&self) -> Markup {
+        let names = &self.report.names;
+        let few = names.len() <= WITH_FIGURES;
+        let names: Vec<String> = short_names(names)
+            .iter()
+            .map(|name| clean(name, MAX_NAME))
+            .collect();
+        let longest = names
+            .iter()
+            .map(|name| name.chars().count())
+            .max()
+            .unwrap_or(0);
+        let label = longest * LETTER_TENTHS / 10 + 10;
+        let (wide, high) = if few { (58, 26) } else { (20, 20) };
+        let layout = Layout {
+            wide,
+            high,
+            left: label,
+            // Names of columns lean.
+            top: label * 7 / 8 + 12,
+            names,
+        };
+        let count = layout.names.len();
+        let width = layout.left + count * wide + label / 2 + 8;
+        let height = layout.top + count * high + 4;
+        let scale = Scale::of(self.report);
+        html! {
+            div .scroll {
+                svg .lat-matrix width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) }
+                    role="group" aria-label="Round-trip times, rows to columns" {
+                    (labels(&layout, self.row))
+                    g aria-hidden="true" {
+                        @for (i, row) in self.report.cells.iter().enumerate() {
+                            @for (j, cell) in row.iter().enumerate() {
+                                (self.tile(&layout, scale, (i, j), cell, few))
+                            }
+                        }
+                    }
+                }
+            }
+            (self.legend(scale))
+        }
+    }
+
+    fn tile(
+        &self,
+        layout: &Layout,
+        scale: Option<Scale>,
+        (i, j): (usize, usize),
+        cell: &Cell,
+        few: bool,
+    ) -> Markup {
+        let (x, y) = (layout.left + j * layout.wide, layout.top + i * layout.high);
+        let effective = cell.effective;
+        let far = self.limit.and_then(|limit| is_within(cell, limit)) == Some(false);
+        let colour = effective
+            .rtt_micros
+            .zip(scale)
+            .filter(|_| effective.basis != Basis::Same);
+        let colour = colour.map(|(micros, scale)| Rgb::at(scale.place(micros)));
+        let (fill, ink) = match colour {
+            Some(colour) if !far => (
+                colour.hex(),
+                if colour.is_bright() {
+                    "ink dark"
+                } else {
+                    "ink light"
+                },
+            ),
+            _ => (String::new(), "ink"),
+        };
+        let mut class = format!("t {}", class(effective.basis));
+        if far {
+            class += " far";
+        }
+        let size = if few { "" } else { " small" };
+        let text = marked_figure(effective);
+        let shape = html! {
+            rect class={ (class) (size) } x=(x) y=(y) fill=[(!fill.is_empty()).then_some(fill)] {}
+            @if few || text == "x" {
+                text class=(ink) x=(x + layout.wide / 2) y=(y + layout.high / 2 + 4) { (text) }
+            }
+            title { (clean(&words::cell(self.report, i, j, cell), 400)) }
+        };
+        html! {
+            @match (self.tile)(i, j) {
+                Some(page) => a href=(page) tabindex="-1" { (shape) },
+                None => g { (shape) },
+            }
+        }
+    }
+
+    fn legend(&self, scale: Option<Scale>) -> Markup {
+        html! {
+            ul .legend {
+                @if let Some(scale) = scale {
+                    li {
+                        (short(scale.micros(0.0))) " "
+                        svg .lat-scale viewBox={ "0 0 " (SCALE_STEPS) " 1" } preserveAspectRatio="none" aria-hidden="true" {
+                            @for i in 0..SCALE_STEPS {
+                                rect x=(i) width="1.05" height="1"
+                                    fill=(Rgb::at(i as f64 / (SCALE_STEPS - 1) as f64).hex()) {}
+                            }
+                        }
+                        " " (short(scale.micros(1.0))) ", logarithmic"
+                    }
+                }
+                li { (sign("measured")) " measured" }
+                li { (sign("estimated")) " ~ predicted" }
+                li { (sign("configured")) " = from a table" }
+                li { (sign("old")) " ? measured, not recently" }
+                li { (sign("lost")) " x unreachable" }
+                li { (sign("nothing")) " - nothing known" }
+                @if let Some(limit) = self.limit { li { (sign("measured far")) " farther than " (exact(limit)) } }
+            }
+        }
+    }
+}
+
+fn labels(layout: &Layout, page: &dyn Fn(usize) -> Option<String>) -> Markup {
+    html! {
+        @for (i, name) in layout.names.iter().enumerate() {
+            @let y = layout.top + i * layout.high + layout.high / 2 + 4;
+            @let text = html! { text .name x=(layout.left - 6) y=(y) text-anchor="end" { (name) } };
+            @match page(i) {
+                Some(page) => a href=(page) { (text) },
+                None => (text),
+            }
+            @let (x, y) = (layout.left + i * layout.wide + layout.wide / 2 + 4, layout.top - 6);
+            text .name transform={ "translate(" (x) " " (y) ") rotate(-60)" } aria-hidden="true" { (name) }
+        }
+    }
+}
+
+/// A tile of the legend; those with a figure have a colour of the scale's middle.
+fn sign(class: &str) -> Markup {
+    let fill = Rgb::at(0.65).hex();
+    let coloured = !class.ends_with("far") && class != "lost" && class != "nothing";
+    html! {
+        svg .key viewBox="0 0 20 20" aria-hidden="true" {
+            rect class={ "t small " (class) } fill=[coloured.then_some(fill)] {}
+        }
+    }
+}
+
+/// Measured and predicted differ by their outline.
+fn class(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Same => "same",
+        Basis::Measured => "measured",
+        Basis::Configured => "configured",
+        Basis::Estimated => "estimated",
+        Basis::Old => "old",
+        Basis::Unreachable => "lost",
+        Basis::Nothing => "nothing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_lose_their_common_domain() {
+        let of = |names: &[&str]| {
+            short_names(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&["a.x.io", "b.x.io"]), ["a", "b"]);
+        assert_eq!(
+            of(&["a.y.io +9", "b.x.io +9", "c.x.io"]),
+            ["a.y +9", "b.x +9", "c.x"]
+        );
+        assert_eq!(of(&["a.x.io", "b"]), ["a.x.io", "b"]);
+        assert_eq!(of(&["a.x.io", ".x.io"]), ["a.x", ".x"]);
+        assert_eq!(of(&["a.x.io"]), ["a.x.io"]);
+        assert!(of(&[]).is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! The last changes of all kinds.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use anyhow::Result;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use serde::Serialize;
+use tautline_api::ConstraintPolicyBinding;
+use tautline_core::text::sanitize;
+use tautline_scheduler_extender::explain::Summary;
+
+use crate::{
+    controller::Decision,
+    pages::bindings::{self, tone},
+    request, when,
+};
+
+const ENTRIES: usize = 16;
+const MAX_TEXT: usize = 160;
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Feed {
+    /// The newest first.
+    pub entries: Vec<Entry>,
+    /// Sources that did not answer.
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    #[serde(serialize_with = "display")]
+    pub at: Timestamp,
+    /// `round`, `action` or `binding`.
+    pub kind: &'static str,
+    /// `namespace/name` of a pod or a binding.
+    pub object: String,
+    pub text: String,
+    pub link: String,
+    /// The class of a state.
+    #[serde(skip)]
+    pub class: &'static str,
+}
+
+fn display<S: serde::Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(at)
+}
+
+impl Feed {
+    pub fn new(
+        summaries: Result<Vec<Summary>>,
+        decisions: Result<Vec<Decision>>,
+        bindings: &[Arc<ConstraintPolicyBinding>],
+        now: Timestamp,
+    ) -> Self {
+        let mut feed = Self::default();
+        match summaries {
+            Ok(rounds) => feed.entries.extend(rounds.iter().take(ENTRIES).map(round)),
+            Err(error) => feed.problems.push(format!("rounds: {error:#}")),
+        }
+        match decisions {
+            Ok(all) => {
+                let newest = all.iter().take(ENTRIES);
+                feed.entries.extend(newest.filter_map(action));
+            }
+            Err(error) => feed.problems.push(format!("decisions: {error:#}")),
+        }
+        feed.entries
+            .extend(newest(bindings).filter_map(|b| changed(b)));
+        feed.entries.retain(|e| e.at <= now);
+        feed.entries.sort_by_key(|e| Reverse(e.at));
+        feed.entries.truncate(ENTRIES);
+        feed
+    }
+}
+
+fn round(round: &Summary) -> Entry {
+    let class = if round.usable > 0 { "good" } else { "near" };
+    Entry {
+        at: when::of_millis(round.at_unix_millis),
+        kind: "round",
+        object: format!("{}/{}", round.namespace, round.pod),
+        text: round_text(round),
+        link: request::path(&["decisions", &round.namespace, &round.pod]),
+        class,
+    }
+}
+
+fn round_text(round: &Summary) -> String {
+    let text = match (&round.reason, round.offered_nodes.as_slice()) {
+        (Some(reason), _) => format!("no usable node of {}: {reason}", round.nodes),
+        (None, []) => format!("no usable node of {}", round.nodes),
+        (None, [node]) => format!(
+            "{} of {} nodes usable, {node} offered",
+            round.usable, round.nodes
+        ),
+        (None, _) => format!(
+            "{} of {} nodes usable, {} offered",
+            round.usable, round.nodes, round.offered
+        ),
+    };
+    sanitize(&text, MAX_TEXT).into_owned()
+}
+
+fn action(decision: &Decision) -> Option<Entry> {
+    let (namespace, name) = decision.binding.split_once('/')?;
+    let text = format!(
+        "{}: {} {}",
+        decision.action, decision.outcome, decision.text
+    );
+    Some(Entry {
+        at: decision.time.parse().ok()?,
+        kind: "action",
+        object: decision.binding.clone(),
+        text: sanitize(&text, MAX_TEXT).into_owned(),
+        link: bindings::link(namespace, name),
+        class: "near",
+    })
+}
+
+/// Those whose compliance has changed last.
+fn newest(
+    bindings: &[Arc<ConstraintPolicyBinding>],
+) -> impl Iterator<Item = &Arc<ConstraintPolicyBinding>> {
+    let mut all: Vec<_> = bindings
+        .iter()
+        .filter(|b| changed_at(b).is_some())
+        .collect();
+    if all.len() > ENTRIES {
+        all.select_nth_unstable_by_key(ENTRIES - 1, |b| Reverse(changed_at(b)));
+        all.truncate(ENTRIES);
+    }
+    all.into_iter()
+}
+
+fn changed_at(binding: &ConstraintPolicyBinding) -> Option<Timestamp> {
+    let status = binding.status.as_ref()?;
+    Some(status.last_compliance_change_timestamp.as_ref()?.0)
+}
+
+fn changed(binding: &ConstraintPolicyBinding) -> Option<Entry> {
+    let (namespace, name) = (binding.namespace().unwrap_or_default(), binding.name_any());
+    let state = binding.compliance();
+    let reason = binding.status.as_ref().map_or("", |s| &s.first_reason);
+    let text = match reason {
+        "" => format!("now {}", state.name()),
+        reason => format!("now {}: {reason}", state.name()),
+    };
+    Some(Entry {
+        at: changed_at(binding)?,
+        kind: "binding",
+        text: sanitize(&text, MAX_TEXT).into_owned(),
+        link: bindings::link(&namespace, &name),
+        object: format!("{namespace}/{name}"),
+        class: tone(state),
+    })
+}

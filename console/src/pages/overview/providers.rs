@@ -1,0 +1,93 @@
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tautline_core::text::sanitize;
+use tautline_scheduler_extender::status::{
+    AddressStatus, CallStatus, LastRequest, ProviderStatus, Status,
+};
+
+const MAX_ERROR: usize = 300;
+
+/// The extender's replicas together.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Extender {
+    pub replicas: usize,
+    /// `ties`, `decisive` or `shortlist`; several if the replicas differ.
+    pub answers: Vec<String>,
+    /// kube-scheduler's last request of any replica.
+    pub last_request: Option<LastRequest>,
+    /// Those with a fault first, then by rule and Service.
+    pub providers: Vec<Provider>,
+}
+
+/// A rule and a Service of it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Provider {
+    pub rule: String,
+    /// `namespace/name`; absent: no Service has the rule's label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    pub addresses: usize,
+    /// Addresses that some replica does not call, because they have failed repeatedly.
+    pub open_breakers: Vec<String>,
+    /// The newest call of any replica.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_call: Option<CallStatus>,
+}
+
+impl Provider {
+    pub fn is_faulty(&self) -> bool {
+        let failed = self.last_call.as_ref().is_some_and(|c| c.outcome != "OK");
+        self.service.is_none() || self.addresses == 0 || !self.open_breakers.is_empty() || failed
+    }
+
+    fn add(&mut self, status: &ProviderStatus) {
+        self.addresses = self.addresses.max(status.addresses.len());
+        let open = status.addresses.iter().filter(|a| a.breaker_open);
+        for AddressStatus { address, .. } in open {
+            if !self.open_breakers.contains(address) {
+                self.open_breakers.push(address.clone());
+            }
+        }
+        let at = |call: &Option<CallStatus>| call.as_ref().map(|c| c.at_unix_millis);
+        if at(&status.last_call) > at(&self.last_call) {
+            let mut call = status.last_call.clone();
+            if let Some(error) = call.as_mut().and_then(|c| c.error.as_mut()) {
+                *error = sanitize(error, MAX_ERROR).into_owned();
+            }
+            self.last_call = call;
+        }
+    }
+}
+
+impl Extender {
+    pub fn new(replicas: &[(String, Status)]) -> Self {
+        let mut answers: Vec<String> = replicas.iter().map(|(_, s)| s.answer.clone()).collect();
+        answers.sort();
+        answers.dedup();
+        let requests = replicas.iter().flat_map(|(_, s)| &s.requests);
+        let last_request = requests.max_by_key(|r| r.at_unix_seconds).cloned();
+        let mut merged: BTreeMap<(&str, Option<&str>), Provider> = BTreeMap::new();
+        for status in replicas.iter().flat_map(|(_, s)| &s.providers) {
+            let key = (&*status.rule, status.service.as_deref());
+            let provider = merged.entry(key).or_insert_with(|| Provider {
+                rule: status.rule.clone(),
+                service: status.service.clone(),
+                addresses: 0,
+                open_breakers: Vec::new(),
+                last_call: None,
+            });
+            provider.add(status);
+        }
+        let mut providers: Vec<Provider> = merged.into_values().collect();
+        providers.sort_by_key(|p| !p.is_faulty());
+        Self {
+            replicas: replicas.len(),
+            answers,
+            last_request,
+            providers,
+        }
+    }
+}

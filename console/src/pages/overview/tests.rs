@@ -1,0 +1,144 @@
+use std::{fmt::Write, sync::Arc};
+
+use serde_json::{Value, json};
+use tautline_core::{index::Object, model};
+
+use crate::{
+    Console,
+    source::Component,
+    testing::{self, FakeSource, get},
+};
+
+const MANIFEST: &str = r#"
+{apiVersion: v1, kind: Node, metadata: {name: n1}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n2}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: far, namespace: shop, labels: {app: web}}
+spec: {containers: []}
+status:
+  conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "0/2 nodes are available: 2 latency/OverLimit."}]
+---
+{apiVersion: v1, kind: Pod, metadata: {name: gated, namespace: shop}, spec: {containers: [], schedulingGates: [{name: quota}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: fresh, namespace: shop}, spec: {containers: []}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: bound, namespace: shop}, spec: {containers: [], nodeName: n1}}
+"#;
+
+fn status() -> Value {
+    let call = json!({"atUnixMillis": 1_767_355_195_400_u64, "tookMicros": 501_000,
+        "deadlineMicros": 500_000, "outcome": "ProviderTimeout", "error": "<b>no answer</b>\u{202e}"});
+    json!({"answer": "ties", "providerNamespaces": "tautline-system", "providerDeadlineMicros": 500_000,
+    "requests": [{"verb": "filter", "atUnixSeconds": 1_767_355_195}],
+    "providers": [
+        {"rule": "bandwidth", "service": "net/b", "trusted": true, "addresses": [{"address": "10.0.0.7:5309", "breakerOpen": false}]},
+        {"rule": "carbon", "trusted": false, "addresses": []},
+        {"rule": "latency", "service": "net/l", "trusted": true, "lastCall": call,
+         "addresses": [{"address": "10.0.0.8:5309", "breakerOpen": true, "retryInMicros": 900_000}]},
+    ]})
+}
+
+fn console(admin: Vec<(Component, &'static str, String)>) -> Console {
+    let source = FakeSource {
+        admin,
+        ..FakeSource::default()
+    };
+    let console = testing::console(MANIFEST, source);
+    let binding = |name: &str, compliance: &str| {
+        let binding = json!({"apiVersion": "constraint.ciena.com/v1alpha1",
+            "kind": "ConstraintPolicyBinding", "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"offer": "web", "targets": {}},
+            "status": {"compliance": compliance, "firstReason": "<i>31ms</i>",
+                "lastComplianceChangeTimestamp": "2026-01-02T11:59:00Z"}});
+        Arc::new(serde_json::from_value(binding).unwrap())
+    };
+    console.bindings.reset(vec![
+        binding("a", "Violation"),
+        binding("b", "Compliant"),
+        binding("c", "Compliant"),
+    ]);
+    console
+}
+
+fn answers() -> Vec<(Component, &'static str, String)> {
+    let round = json!({"namespace": "shop", "pod": "far", "uid": "u", "nodes": 2, "usable": 0,
+        "atUnixMillis": 1_767_355_195_400_u64, "tookMicros": 900, "offered": 0, "offeredNodes": [],
+        "reason": "latency/OverLimit"});
+    let decision = json!({"time": "2026-01-02T11:58:00Z", "binding": "shop/a", "offer": "shop/web",
+        "action": "Evict", "outcome": "NoBetterNode", "text": "<script>x</script>", "violation": "far"});
+    vec![
+        (Component::Extender, "/status", status().to_string()),
+        (Component::Extender, "/explain", json!([round]).to_string()),
+        (
+            Component::Controller,
+            "/decisions",
+            json!([decision]).to_string(),
+        ),
+        (
+            Component::Latency,
+            "/metrics",
+            "tautline_latency_agents 1\n".to_owned(),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn overview_counts_each_part() {
+    let console = Arc::new(console(answers()));
+    let view = testing::json(&console, "/").await;
+    insta::assert_snapshot!(serde_json::to_string_pretty(&view).unwrap());
+    let (status, page) = get(&console, "/").await;
+    assert_eq!(status, 200);
+    for text in [
+        "breaker open at 1 of 1",
+        "no Service",
+        "not called yet",
+        "1 of 2 nodes",
+        "no usable node of 2",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    for hostile in ["<b>no", "<i>31", "<script>x", "\u{202e}"] {
+        assert!(!page.contains(hostile), "{hostile}");
+    }
+}
+
+#[tokio::test]
+async fn overview_shows_the_rest_if_no_server_answers() {
+    let console = Arc::new(console(Vec::new()));
+    let (status, page) = get(&console, "/").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("no pod of Extender runs"), "{page}");
+    assert!(page.contains("now Violation: &lt;i&gt;31ms"), "{page}");
+    assert!(page.contains("No offer exists yet"), "{page}");
+}
+
+#[tokio::test]
+async fn overview_of_a_large_cluster_is_small() {
+    let console = console(answers());
+    for i in 0..5_000 {
+        console.store.apply(Object::Node(model::Node {
+            name: format!("node-{i}").into(),
+            ..model::Node::default()
+        }));
+    }
+    let mut yaml = String::new();
+    for i in 0..300 {
+        let message = format!("0/1 nodes are available: 1 rule-{i}/OverLimit.");
+        _ = writeln!(
+            yaml,
+            "{{apiVersion: v1, kind: Pod, metadata: {{name: p{i}, namespace: shop}}, spec: {{containers: []}}, \
+             status: {{conditions: [{{type: PodScheduled, status: 'False', reason: Unschedulable, message: '{message}'}}]}}}}\n---"
+        );
+    }
+    for item in tautline_api::manifest::parse(&yaml).unwrap() {
+        let object = tautline_runtime::manifest_files::object(&item).unwrap();
+        console.store.apply(object.unwrap());
+    }
+    let (status, page) = get(&Arc::new(console), "/").await;
+    assert_eq!(status, 200);
+    assert!(page.len() < 40_000, "{}", page.len());
+}

@@ -1,0 +1,291 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_api::{
+    ConstraintPolicyOffer,
+    constraint::TargetKind,
+    display::{Enforcement, age, selector},
+};
+use tautline_core::{
+    binding::is_countable,
+    index::{Kind, OfferEntry, Snapshot},
+    providers,
+};
+
+use super::{Filter, clean, policy_link, providers::Provider};
+use crate::{
+    Console,
+    list::Window,
+    request::{self, PageError, PageRequest},
+};
+
+const MAX_RULES: usize = 64;
+
+#[derive(Serialize)]
+pub(super) struct View {
+    problems: Vec<String>,
+    offers: Window<Row>,
+    #[serde(skip)]
+    now: Timestamp,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: String,
+    name: String,
+    problems: Vec<String>,
+    targets: Vec<Target>,
+    rules: Vec<Rule>,
+    violation_policy: String,
+    period: String,
+    grace: String,
+    bindings: i64,
+    compliant: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_eviction: Option<Eviction>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    name: String,
+    kind: String,
+    selector: String,
+    /// Objects that it selects now, without finished pods.
+    selected: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    policy: String,
+    name: String,
+    request: String,
+    limit: String,
+    #[serde(flatten)]
+    provider: Provider,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Eviction {
+    time: Timestamp,
+    pod: String,
+    node: String,
+    binding: String,
+}
+
+pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, PageError> {
+    let console = &request.console;
+    let snapshot = console.store.snapshot();
+    let all = console.offers.list();
+    let shown = all.iter().filter_map(|offer| {
+        let (namespace, name) = (offer.namespace().unwrap_or_default(), offer.name_any());
+        filter.matches(&namespace, &name).then(|| {
+            let entry = snapshot.offer(&namespace, &name);
+            let problems = problems(console, &snapshot, offer, entry);
+            (offer, entry, problems)
+        })
+    });
+    let mut shown: Vec<(&Arc<ConstraintPolicyOffer>, _, Vec<String>)> = shown.collect();
+    // Stable: by name among those with a problem, and among the others.
+    shown.sort_by_key(|(_, _, problems)| problems.is_empty());
+    Ok(View {
+        problems: super::unusable(console, Kind::Offer),
+        offers: Window::new(request, &shown, |(offer, entry, problems)| {
+            row(console, &snapshot, offer, *entry, problems)
+        })?,
+        now: Timestamp::now(),
+    })
+}
+
+fn problems(
+    console: &Console,
+    snapshot: &Snapshot,
+    offer: &ConstraintPolicyOffer,
+    entry: Option<&OfferEntry>,
+) -> Vec<String> {
+    let namespace = offer.namespace().unwrap_or_default();
+    let mut all = Vec::new();
+    let conditions = offer.status.iter().flat_map(|s| &s.conditions);
+    for condition in conditions.filter(|c| c.type_ == "Ready" && c.status != "True") {
+        all.push(format!("{}: {}", condition.reason, condition.message));
+    }
+    let Some(entry) = entry else {
+        return all.iter().map(|text| clean(text)).collect();
+    };
+    for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
+        // A target of another kind may select what the console does not watch.
+        let is_pod = target.kind == tautline_core::model::TargetKind::Pod;
+        if is_pod && !members.values().any(is_countable) {
+            all.push(format!("target {} selects nothing", target.name));
+        }
+    }
+    for policy in &entry.offer.policies {
+        let Some(policy) = snapshot.policy(&namespace, policy) else {
+            all.push(format!(
+                "ConstraintPolicy {policy} does not exist in this namespace"
+            ));
+            continue;
+        };
+        for rule in &policy.rules {
+            let provider = Provider::new(snapshot, &console.trusted, &namespace, &rule.name);
+            all.extend(provider.problem.map(|p| format!("rule {}: {p}", rule.name)));
+        }
+    }
+    let mediates = entry.offer.violation_policy == tautline_core::model::ViolationPolicy::Mediate;
+    let underlay = providers::choose_underlay(snapshot, &namespace, &console.trusted);
+    if mediates && underlay.is_none() {
+        let label = providers::UNDERLAY_LABEL;
+        all.push(format!(
+            "violationPolicy Mediate: no Service has the label {label}"
+        ));
+    }
+    all.dedup();
+    all.iter().map(|text| clean(text)).collect()
+}
+
+fn row(
+    console: &Console,
+    snapshot: &Snapshot,
+    offer: &ConstraintPolicyOffer,
+    entry: Option<&OfferEntry>,
+    problems: &[String],
+) -> Row {
+    let namespace = offer.namespace().unwrap_or_default();
+    let status = offer.status.clone().unwrap_or_default();
+    let terms = Enforcement::of(offer);
+    let members = entry.map_or(&[][..], |e| e.members.as_slice());
+    let targets = offer.spec.targets.iter().enumerate().map(|(i, target)| {
+        let selected = members.get(i);
+        Target {
+            name: clean(target.name.as_deref().unwrap_or("default")),
+            kind: kind(target.kind).to_owned(),
+            selector: clean(&selector(target.label_selector.as_ref())),
+            selected: selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count()),
+        }
+    });
+    let policies = offer.spec.policies.iter();
+    let rules = policies.filter_map(|policy| snapshot.policy(&namespace, policy));
+    let rules = rules.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
+    let rules = rules.take(MAX_RULES).map(|(policy, rule)| Rule {
+        policy: policy.name.to_string(),
+        name: clean(&rule.name),
+        request: clean(&rule.request),
+        limit: clean(&rule.limit),
+        provider: Provider::new(snapshot, &console.trusted, &namespace, &rule.name),
+    });
+    Row {
+        name: offer.name_any(),
+        problems: problems.to_vec(),
+        targets: targets.collect(),
+        rules: rules.collect(),
+        violation_policy: terms.violation_policy,
+        period: clean(&terms.period),
+        grace: clean(&terms.grace),
+        bindings: status.binding_count,
+        compliant: status.compliant_binding_count,
+        last_eviction: status.last_eviction.map(|e| Eviction {
+            time: e.time.0,
+            pod: e.pod,
+            node: e.node,
+            binding: e.binding,
+        }),
+        namespace,
+    }
+}
+
+fn kind(kind: TargetKind) -> &'static str {
+    match kind {
+        TargetKind::Pod => "Pod",
+        TargetKind::Cluster => "Cluster",
+        TargetKind::Endpoint => "Endpoint",
+        TargetKind::NetworkService => "NetworkService",
+    }
+}
+
+pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
+    html! {
+        (super::problems(&view.problems))
+        @if view.offers.rows.is_empty() {
+            p .note {
+                "No offer is here. A ConstraintPolicyOffer names the pods that policies govern: "
+                code { "tautline plan -f examples/edge-inference" } " shows some at work."
+            }
+        }
+        div .cards {
+            @for row in &view.offers.rows { (card(row, view.now)) }
+        }
+        (view.offers.pager(request))
+    }
+}
+
+fn card(row: &Row, now: Timestamp) -> Markup {
+    let bindings = BTreeMap::from([
+        ("namespace".to_owned(), row.namespace.clone()),
+        ("offer".to_owned(), row.name.clone()),
+    ]);
+    html! {
+        section .tile {
+            h2 { (row.namespace) "/" wbr; (row.name) }
+            (super::problems(&row.problems))
+            p {
+                a href=(request::link("/bindings", &bindings)) { (row.bindings) (if row.bindings == 1 { " binding" } else { " bindings" }) }
+                ", " (row.compliant) " compliant"
+            }
+            dl .facts {
+                @for target in &row.targets {
+                    dt { (target.name) }
+                    dd {
+                        b { (target.selected) } " " (target.kind) (if target.selected == 1 { "" } else { "s" })
+                        ": " code { (target.selector) }
+                    }
+                }
+                dt { "On violation" } dd { (row.violation_policy) }
+                dt { "Evaluated every" } dd { (row.period) }
+                dt { "Grace" } dd { (row.grace) }
+                @if let Some(eviction) = &row.last_eviction {
+                    dt { "Last eviction" }
+                    dd {
+                        (age::since(eviction.time, now)) " ago: pod " (eviction.pod) " from node " (eviction.node)
+                        ", for " a href=(super::super::bindings::link(&row.namespace, &eviction.binding)) { (eviction.binding) }
+                    }
+                }
+            }
+            @if !row.rules.is_empty() { (rules(row)) }
+        }
+    }
+}
+
+fn rules(row: &Row) -> Markup {
+    html! {
+        div .scroll {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Rule" }
+                        th .number scope="col" { "Request" }
+                        th .number scope="col" { "Limit" }
+                        th scope="col" { "Policy" }
+                        th scope="col" { "Answered by" }
+                    }
+                }
+                tbody {
+                    @for rule in &row.rules {
+                        tr {
+                            th scope="row" { (rule.name) }
+                            td .number { (rule.request) }
+                            td .number { (rule.limit) }
+                            td { a href=(policy_link(&row.namespace, &rule.policy)) { (rule.policy) } }
+                            td { (super::policy::answered_by(&rule.provider)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

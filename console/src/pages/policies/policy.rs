@@ -1,0 +1,168 @@
+use std::{collections::HashMap, sync::Arc};
+
+use kube::ResourceExt;
+use maud::{Markup, html};
+use serde::Serialize;
+use tautline_api::ConstraintPolicy;
+use tautline_core::index::Kind;
+
+use super::{Filter, clean, offer_link, providers::Provider};
+use crate::{
+    list::Window,
+    request::{PageError, PageRequest},
+};
+
+const MAX_RULES: usize = 64;
+const MAX_USERS: usize = 8;
+
+#[derive(Serialize)]
+pub(super) struct View {
+    problems: Vec<String>,
+    policies: Window<Row>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: String,
+    name: String,
+    rules: Vec<Rule>,
+    /// Offers that name it.
+    offers: Vec<String>,
+    offer_count: usize,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    name: String,
+    request: String,
+    limit: String,
+    weight: i64,
+    #[serde(flatten)]
+    provider: Provider,
+}
+
+pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, PageError> {
+    let console = &request.console;
+    let snapshot = console.store.snapshot();
+    let mut users: HashMap<(&str, &str), Vec<&str>> = HashMap::new();
+    for entry in snapshot.offers() {
+        for policy in &entry.offer.policies {
+            let key = (&*entry.offer.namespace, &**policy);
+            users.entry(key).or_default().push(&entry.offer.name);
+        }
+    }
+    let provider =
+        |namespace: &str, rule: &str| Provider::new(&snapshot, &console.trusted, namespace, rule);
+    let all = console.policies.list();
+    let namespace = |p: &ConstraintPolicy| p.metadata.namespace.clone().unwrap_or_default();
+    let shown = all
+        .iter()
+        .filter(|p| filter.matches(&namespace(p), &p.name_any()));
+    let mut shown: Vec<&Arc<ConstraintPolicy>> = shown.collect();
+    // Stable: by name among those with a problem, and among the others.
+    shown.sort_by_cached_key(|policy| {
+        let here = namespace(policy);
+        let mut rules = policy.spec.rules.iter();
+        !rules.any(|rule| provider(&here, &rule.name).problem.is_some())
+    });
+    let policies = Window::new(request, &shown, |policy| {
+        let (namespace, name) = (namespace(policy), policy.name_any());
+        let of = users.get(&(namespace.as_str(), name.as_str()));
+        let of = of.map_or(&[][..], Vec::as_slice);
+        let rules = policy.spec.rules.iter().take(MAX_RULES).map(|rule| Rule {
+            name: clean(&rule.name),
+            request: clean(&rule.request.0),
+            limit: clean(&rule.limit.0),
+            weight: rule.weight.unwrap_or(1),
+            provider: provider(&namespace, &rule.name),
+        });
+        Row {
+            rules: rules.collect(),
+            offers: of
+                .iter()
+                .take(MAX_USERS)
+                .map(|name| (*name).to_owned())
+                .collect(),
+            offer_count: of.len(),
+            namespace,
+            name,
+        }
+    })?;
+    Ok(View {
+        problems: super::unusable(console, Kind::Policy),
+        policies,
+    })
+}
+
+pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
+    html! {
+        (super::problems(&view.problems))
+        @if view.policies.rows.is_empty() {
+            p .note {
+                "No policy is here. A ConstraintPolicy names rules with a request and a limit: "
+                code { "tautline plan -f examples/edge-inference" } " shows some at work."
+            }
+        }
+        div .cards {
+            @for row in &view.policies.rows { (card(row)) }
+        }
+        (view.policies.pager(request))
+    }
+}
+
+fn card(row: &Row) -> Markup {
+    html! {
+        section .tile {
+            h2 { (row.namespace) "/" wbr; (row.name) }
+            div .scroll {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Rule" }
+                            th .number scope="col" { "Request" }
+                            th .number scope="col" { "Limit" }
+                            th .number scope="col" { "Weight" }
+                            th scope="col" { "Answered by" }
+                        }
+                    }
+                    tbody {
+                        @for rule in &row.rules {
+                            tr {
+                                th scope="row" { (rule.name) }
+                                td .number { (rule.request) }
+                                td .number { (rule.limit) }
+                                td .number { (rule.weight) }
+                                td { (answered_by(&rule.provider)) }
+                            }
+                        }
+                    }
+                }
+            }
+            p .dim {
+                @if row.offers.is_empty() { "No offer names it: it has no effect." }
+                @else {
+                    "Offers: "
+                    @for (i, offer) in row.offers.iter().enumerate() {
+                        @if i > 0 { ", " }
+                        a href=(offer_link(&row.namespace, offer)) { (offer) }
+                    }
+                    @if row.offer_count > row.offers.len() {
+                        " and " (row.offer_count - row.offers.len()) " more"
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn answered_by(provider: &Provider) -> Markup {
+    html! {
+        @if let Some(service) = &provider.service { (service) }
+        @if let Some(problem) = &provider.problem {
+            @let tone = if provider.service.is_some() { "near" } else { "bad" };
+            " " span class={ "state wrap " (tone) } { (problem) }
+        }
+    }
+}

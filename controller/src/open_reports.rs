@@ -1,0 +1,221 @@
+//! Reports of OpenReports (`openreports.io/v1alpha1`), one for each offer: which are due, and their content.
+
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tautline_core::{Snapshot, planning::fnv1a_64};
+
+use crate::{
+    binding_spec::{Key, key},
+    reconciler::BindingEvent,
+};
+use report::Row;
+
+pub(crate) use report::{API_VERSION, GROUP, KIND, PLURAL, VERSION};
+
+/// The least time between two writes of a report: reasons have figures that change all the time.
+const PERIOD: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const MAX_RETRY: Duration = Duration::from_secs(300);
+
+/// Follows offers and bindings, and tells which report is to be written.
+#[derive(Default)]
+pub(crate) struct Reports {
+    offers: BTreeMap<Key, Offer>,
+    /// By key of the binding, with its offer.
+    rows: HashMap<Key, (Key, Row)>,
+    due: BTreeSet<(Instant, Key)>,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Offer {
+    /// Empty while only bindings of it are known.
+    uid: Arc<str>,
+    bindings: BTreeSet<Key>,
+    due: Option<Instant>,
+    last_write: Option<Instant>,
+    /// Hash of the content that was written last.
+    written: Option<u64>,
+}
+
+/// A report to write.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Write {
+    pub offer: Key,
+    pub namespace: String,
+    pub name: String,
+    pub content: Value,
+    hash: u64,
+}
+
+impl Reports {
+    pub(crate) fn apply(&mut self, event: BindingEvent, now: Instant) {
+        match event {
+            BindingEvent::Applied(binding) => {
+                let (spec, status) = *binding;
+                self.set(spec.key(), spec.offer_key(), Row::new(&spec, &status), now);
+            }
+            BindingEvent::Deleted(binding, uid) => {
+                if self.rows.get(&binding).is_some_and(|(_, r)| r.uid == uid) {
+                    self.remove(&binding, now);
+                }
+            }
+            BindingEvent::All(list) => {
+                let listed: BTreeSet<Key> = list.iter().map(|(spec, _)| spec.key()).collect();
+                let gone = self.rows.keys().filter(|k| !listed.contains(*k));
+                for binding in gone.cloned().collect::<Vec<_>>() {
+                    self.remove(&binding, now);
+                }
+                for (spec, status) in list {
+                    self.set(spec.key(), spec.offer_key(), Row::new(&spec, &status), now);
+                }
+            }
+        }
+    }
+
+    /// Reports of offers that are gone go with them, by their owner references.
+    pub(crate) fn set_offers(&mut self, snapshot: &Snapshot, now: Instant) {
+        let mut listed = BTreeSet::new();
+        for entry in snapshot.offers() {
+            let (of, uid) = (&entry.offer, &entry.offer.uid);
+            let key = key(&of.namespace, &of.name);
+            listed.insert(Arc::clone(&key));
+            let offer = self.offers.entry(Arc::clone(&key)).or_default();
+            if *offer.uid != **uid {
+                offer.uid = uid.to_string().into();
+                offer.written = None;
+                self.schedule(&key, now);
+            }
+        }
+        let gone = |(key, _): &(&Key, &mut Offer)| !listed.contains(*key);
+        for (key, offer) in self.offers.iter_mut().filter(gone) {
+            offer.uid = Arc::default();
+            if let Some(due) = offer.due.take() {
+                self.due.remove(&(due, Arc::clone(key)));
+            }
+        }
+        self.offers
+            .retain(|_, offer| !offer.uid.is_empty() || !offer.bindings.is_empty());
+    }
+
+    /// Writes everything again: another replica has led.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        (self.failures, self.not_before) = (0, None);
+        for offer in self.offers.values_mut() {
+            offer.written = None;
+        }
+        let all: Vec<Key> = self.offers.keys().cloned().collect();
+        all.iter().for_each(|key| self.schedule(key, now));
+    }
+
+    /// The time of the next write.
+    pub(crate) fn next_time(&self) -> Option<Instant> {
+        let (due, _) = self.due.first()?;
+        Some(self.not_before.map_or(*due, |at| at.max(*due)))
+    }
+
+    /// The next report to write, if one is due and differs from the last.
+    pub(crate) fn next_write(&mut self, now: Instant) -> Option<Write> {
+        while self.next_time().is_some_and(|at| at <= now) {
+            let (_, key) = self.due.pop_first()?;
+            let offer = self.offers.get_mut(&key)?;
+            offer.due = None;
+            let Some((namespace, name)) = key.split_once('/') else {
+                continue;
+            };
+            let rows = offer.bindings.iter().filter_map(|b| {
+                let (_, row) = self.rows.get(b)?;
+                Some((b.split_once('/')?.1, row))
+            });
+            let content = report::content(namespace, name, &offer.uid, rows.collect());
+            let hash = fnv1a_64(&[&content.to_string()]);
+            if offer.written == Some(hash) {
+                continue;
+            }
+            return Some(Write {
+                namespace: namespace.to_owned(),
+                name: report::name(name),
+                content,
+                hash,
+                offer: key,
+            });
+        }
+        None
+    }
+
+    pub(crate) fn written(&mut self, write: &Write, now: Instant) {
+        (self.failures, self.not_before) = (0, None);
+        if let Some(offer) = self.offers.get_mut(&write.offer) {
+            offer.written = Some(write.hash);
+            offer.last_write = Some(now);
+            // A change during the write waits its time.
+            if offer.due.is_some() {
+                self.schedule(&write.offer, now);
+            }
+        }
+    }
+
+    /// The report is tried again, and no other before it: all have the same cause, usually.
+    pub(crate) fn failed(&mut self, write: &Write, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = Some(now + retry_after(self.failures));
+        self.schedule(&write.offer, now);
+    }
+
+    fn set(&mut self, binding: Key, offer: Key, row: Row, now: Instant) {
+        match self.rows.get(&binding) {
+            Some((of, before)) if *of == offer && *before == row => return,
+            Some((of, _)) if *of != offer => self.remove(&binding, now),
+            _ => {}
+        }
+        self.rows
+            .insert(Arc::clone(&binding), (Arc::clone(&offer), row));
+        let of = self.offers.entry(Arc::clone(&offer)).or_default();
+        of.bindings.insert(binding);
+        self.schedule(&offer, now);
+    }
+
+    fn remove(&mut self, binding: &Key, now: Instant) {
+        let Some((offer, _)) = self.rows.remove(binding) else {
+            return;
+        };
+        if let Some(of) = self.offers.get_mut(&offer) {
+            of.bindings.remove(binding);
+            if of.uid.is_empty() && of.bindings.is_empty() {
+                self.offers.remove(&offer);
+            }
+        }
+        self.schedule(&offer, now);
+    }
+
+    fn schedule(&mut self, key: &Key, now: Instant) {
+        let Some(offer) = self.offers.get_mut(key).filter(|o| !o.uid.is_empty()) else {
+            return;
+        };
+        let at = offer.last_write.map_or(now, |last| now.max(last + PERIOD));
+        if let Some(before) = offer.due.replace(at) {
+            self.due.remove(&(before, Arc::clone(key)));
+        }
+        self.due.insert((at, Arc::clone(key)));
+    }
+}
+
+fn retry_after(failures: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+    FIRST_RETRY.saturating_mul(doubled).min(MAX_RETRY)
+}
+
+/// Whether a response of status 404 means that the kind is not installed, instead of the namespace.
+pub(crate) fn is_kind_missing(code: u16, message: &str) -> bool {
+    code == 404 && !message.starts_with("namespaces ")
+}

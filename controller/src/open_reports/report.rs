@@ -1,0 +1,190 @@
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use tautline_api::constraint::{Compliance, PolicyDetail};
+use tautline_core::{
+    binding::OFFER_LABEL,
+    names::{API_VERSION as OWN_API_VERSION, CONTROLLER},
+    planning::fnv1a_64,
+    reference::Reference,
+    text,
+};
+
+use crate::binding_spec::{BindingSpec, BindingStatus};
+
+pub(crate) const GROUP: &str = "openreports.io";
+pub(crate) const VERSION: &str = "v1alpha1";
+pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
+pub(crate) const KIND: &str = "Report";
+pub(crate) const PLURAL: &str = "reports";
+
+/// With messages of the longest kind a report stays below half of what etcd takes.
+const MAX_RESULTS: usize = 400;
+const MAX_MESSAGE_CHARS: usize = 512;
+const MAX_NAME: usize = 253;
+const LEFT_OUT: &str = "tautline.io/results-left-out";
+const CATEGORY: &str = "Placement constraints";
+
+/// The part of a binding that its result shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Row {
+    pub uid: Box<str>,
+    compliance: Compliance,
+    policy: Box<str>,
+    rule: Box<str>,
+    provider: Box<str>,
+    message: Box<str>,
+    /// Unix time of the last change of compliance.
+    since: Option<i64>,
+    targets: Box<[Reference]>,
+}
+
+impl Row {
+    pub fn new(spec: &BindingSpec, status: &BindingStatus) -> Self {
+        let policy = worst(&status.details, status.compliance);
+        let rule = policy.and_then(|p| {
+            let mut rules = p.rule_details.iter();
+            rules.find(|r| r.compliance == p.compliance)
+        });
+        let since = status.last_compliance_change_timestamp.as_ref();
+        Self {
+            uid: spec.uid.clone(),
+            compliance: status.compliance,
+            policy: policy.map_or("", |p| &p.policy).into(),
+            rule: rule.map_or("", |r| &r.rule).into(),
+            provider: rule.map_or("", |r| &r.provider).into(),
+            message: text::sanitize(&status.first_reason, MAX_MESSAGE_CHARS).into(),
+            since: since.map(|t| t.0.as_second()),
+            targets: spec.targets.values().cloned().collect(),
+        }
+    }
+
+    fn result(&self, offer: &str, binding: &str) -> Value {
+        let (result, severity) = result_of(self.compliance);
+        let mut properties = Map::new();
+        properties.insert("binding".to_owned(), binding.into());
+        let compliance = format!("{:?}", self.compliance);
+        properties.insert("compliance".to_owned(), compliance.into());
+        if !self.provider.is_empty() {
+            properties.insert("provider".to_owned(), (&*self.provider).into());
+        }
+        // The field is required.
+        let policy = if self.policy.is_empty() {
+            offer
+        } else {
+            &self.policy
+        };
+        let resources: Vec<Value> = self.targets.iter().map(resource).collect();
+        let mut of = json!({
+            "policy": policy, "category": CATEGORY, "result": result, "scored": true,
+            "resources": resources, "properties": properties,
+        });
+        let mut set = |field: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                of[field] = value;
+            }
+        };
+        let text = |text: &str| (!text.is_empty()).then(|| Value::from(text));
+        set("rule", text(&self.rule));
+        set("message", text(&self.message));
+        set("severity", severity.map(Value::from));
+        let time = |seconds| json!({"seconds": seconds, "nanos": 0});
+        set("timestamp", self.since.map(time));
+        of
+    }
+}
+
+/// The first policy with the compliance of the binding.
+fn worst(details: &[PolicyDetail], compliance: Compliance) -> Option<&PolicyDetail> {
+    let first = details.iter().find(|p| p.compliance == compliance);
+    first.or(details.first())
+}
+
+fn resource(target: &Reference) -> Value {
+    let mut of = Map::new();
+    for (field, value) in [
+        ("apiVersion", &target.api_version),
+        ("kind", &target.kind),
+        ("namespace", &target.namespace),
+        ("name", &target.name),
+    ] {
+        if !value.is_empty() {
+            of.insert(field.to_owned(), value.as_str().into());
+        }
+    }
+    of.into()
+}
+
+/// The result, with the severity of those that are not as requested.
+fn result_of(compliance: Compliance) -> (&'static str, Option<&'static str>) {
+    match compliance {
+        Compliance::Violation => ("fail", Some("high")),
+        Compliance::Error => ("error", Some("medium")),
+        Compliance::Limit => ("warn", Some("low")),
+        Compliance::Pending => ("skip", None),
+        Compliance::Compliant => ("pass", None),
+    }
+}
+
+fn rank(compliance: Compliance) -> u8 {
+    match compliance {
+        Compliance::Violation => 0,
+        Compliance::Error => 1,
+        Compliance::Limit => 2,
+        Compliance::Pending => 3,
+        Compliance::Compliant => 4,
+    }
+}
+
+/// The report of an offer: the worst bindings first, and a summary of all of them.
+pub(super) fn content(
+    namespace: &str,
+    offer: &str,
+    uid: &str,
+    mut rows: Vec<(&str, &Row)>,
+) -> Value {
+    rows.sort_by_key(|(name, row)| (rank(row.compliance), *name));
+    let count = |result: &str| {
+        let same = |(_, row): &&(&str, &Row)| result_of(row.compliance).0 == result;
+        rows.iter().filter(same).count()
+    };
+    let summary: Map<String, Value> = ["pass", "fail", "warn", "error", "skip"]
+        .iter()
+        .map(|result| ((*result).to_owned(), count(result).into()))
+        .collect();
+    let shown = &rows[..rows.len().min(MAX_RESULTS)];
+    let results: Vec<Value> = shown.iter().map(|(b, row)| row.result(offer, b)).collect();
+    let mut labels = json!({"app.kubernetes.io/managed-by": CONTROLLER});
+    // Values of labels are shorter than names may be.
+    if offer.len() <= 63 {
+        labels[OFFER_LABEL] = offer.into();
+    }
+    json!({
+        "apiVersion": API_VERSION, "kind": KIND,
+        "metadata": {
+            "name": name(offer), "namespace": namespace, "labels": labels,
+            "annotations": {LEFT_OUT: (rows.len() - shown.len()).to_string()},
+            "ownerReferences": [{
+                "apiVersion": OWN_API_VERSION, "kind": "ConstraintPolicyOffer", "name": offer, "uid": uid,
+                "controller": true, "blockOwnerDeletion": false,
+            }],
+        },
+        "source": "tautline",
+        "scope": {
+            "apiVersion": OWN_API_VERSION, "kind": "ConstraintPolicyOffer",
+            "namespace": namespace, "name": offer, "uid": uid,
+        },
+        "configuration": {"limits": {"maxResults": MAX_RESULTS}},
+        "summary": summary, "results": results,
+    })
+}
+
+/// The name of the report of an offer.
+pub(super) fn name(offer: &str) -> String {
+    let mut name = format!("tautline-{offer}");
+    if name.len() > MAX_NAME {
+        name.truncate(MAX_NAME - 17);
+        _ = write!(name, "-{:016x}", fnv1a_64(&[offer]));
+    }
+    name
+}

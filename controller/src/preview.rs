@@ -1,0 +1,250 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use anyhow::Result;
+use futures::future::join_all;
+use kube::ResourceExt;
+use prometheus_client::registry::Registry;
+use tautline_api::{ConstraintPolicyBinding, constraint::ConstraintPolicyOfferStatus};
+use tautline_core::{Snapshot, binding::desired_bindings, compliance_state::UnixTime};
+use tautline_provider_client::{ClientConfig, ProviderClient};
+
+use crate::{
+    binding_spec::{BindingSpec, Key, key, offer_at},
+    binding_status::{compliance_state, next_status, to_api_time},
+    clock::Now,
+    evaluation::from_api,
+    executor::{
+        api,
+        evaluate::{Evaluator, evaluate},
+    },
+    kind_states::KindStates,
+    metrics::Metrics,
+    offer_status::{self, BindingSummary},
+    question::Question,
+    reconciler::NewBinding,
+};
+
+const MAX_BINDINGS: usize = 10_000;
+const CONCURRENCY: usize = 16;
+
+/// The bindings and statuses that a controller would write, of a cluster without an API server.
+/// It acts on no violation.
+#[derive(Debug)]
+pub struct Preview {
+    providers: ProviderClient,
+    metrics: Metrics,
+    bindings: BTreeMap<Key, Arc<ConstraintPolicyBinding>>,
+    offers: BTreeMap<Key, ConstraintPolicyOfferStatus>,
+}
+
+impl Preview {
+    /// Without bindings.
+    ///
+    /// # Errors
+    /// A TLS file that cannot be read.
+    pub fn new(config: ClientConfig) -> Result<Self> {
+        let calls = tautline_provider_client::Metrics::default();
+        Ok(Self {
+            providers: ProviderClient::new(config, calls)?,
+            metrics: Metrics::register(&mut Registry::default()),
+            bindings: BTreeMap::new(),
+            offers: BTreeMap::new(),
+        })
+    }
+
+    /// Sorted by namespace and name.
+    pub fn bindings(&self) -> Vec<Arc<ConstraintPolicyBinding>> {
+        self.bindings.values().cloned().collect()
+    }
+
+    /// The status of an offer.
+    pub fn offer_status(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Option<&ConstraintPolicyOfferStatus> {
+        self.offers.get(&key(namespace, name))
+    }
+
+    /// Makes the bindings of all offers, and evaluates each.
+    pub async fn evaluate(&mut self, snapshot: &Snapshot) {
+        let now = Now::read().unix;
+        let mut desired = Vec::new();
+        let (mut counts, mut questions) = (BTreeMap::new(), BTreeMap::new());
+        for entry in snapshot.offers() {
+            let offer = &entry.offer;
+            let of_offer = key(&offer.namespace, &offer.name);
+            let tuples = desired_bindings(entry, MAX_BINDINGS);
+            counts.insert(Arc::clone(&of_offer), tuples.count);
+            let trusted = &self.providers.config().trusted;
+            questions.insert(of_offer, Question::new(snapshot, trusted, offer));
+            desired.extend(tuples.bindings.into_iter().map(|(name, targets)| {
+                let offer = Arc::clone(offer);
+                NewBinding {
+                    offer,
+                    name,
+                    targets,
+                }
+            }));
+        }
+        let mut evaluated = Vec::with_capacity(desired.len());
+        for chunk in desired.chunks(CONCURRENCY) {
+            let calls = chunk.iter().map(|new| {
+                let question = &questions[&key(&new.offer.namespace, &new.offer.name)];
+                self.evaluate_one(snapshot, question, new, now)
+            });
+            evaluated.extend(join_all(calls).await);
+        }
+        let keyed = evaluated.into_iter().map(|binding| {
+            let namespace = binding.namespace().unwrap_or_default();
+            (key(&namespace, &binding.name_any()), Arc::new(binding))
+        });
+        self.bindings = keyed.collect();
+        self.offers = self.offer_statuses(snapshot, &counts, now);
+    }
+
+    async fn evaluate_one(
+        &self,
+        snapshot: &Snapshot,
+        question: &Question,
+        new: &NewBinding,
+        now: UnixTime,
+    ) -> ConstraintPolicyBinding {
+        let mut binding = self.binding(new, now);
+        let spec = BindingSpec::from(&binding);
+        let evaluation = evaluate(self.evaluator(), snapshot, &spec, question).await;
+        let before = binding.status.take().unwrap_or_default();
+        let state = compliance_state(&before).next(evaluation.compliance, new.offer.grace, now);
+        binding.status = Some(next_status(&before, evaluation, &state, now));
+        binding
+    }
+
+    fn evaluator(&self) -> Evaluator<'_> {
+        Evaluator {
+            providers: &self.providers,
+            metrics: &self.metrics,
+        }
+    }
+
+    /// With the status so far.
+    fn binding(&self, new: &NewBinding, now: UnixTime) -> ConstraintPolicyBinding {
+        if let Some(known) = self.bindings.get(&key(&new.offer.namespace, &new.name)) {
+            return (**known).clone();
+        }
+        let mut binding = api::object(new);
+        binding.metadata.creation_timestamp = Some(to_api_time(now));
+        binding
+    }
+
+    fn offer_statuses(
+        &self,
+        snapshot: &Snapshot,
+        counts: &BTreeMap<Key, u128>,
+        now: UnixTime,
+    ) -> BTreeMap<Key, ConstraintPolicyOfferStatus> {
+        let mut compliances: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
+        for binding in self.bindings.values() {
+            let of_offer = BindingSpec::from(&**binding).offer_key();
+            let (existing, compliant) = compliances.entry(of_offer).or_default();
+            let status = binding.status.as_ref();
+            let complies = |c| from_api(c) == tautline_core::Compliance::Compliant;
+            *existing += 1;
+            *compliant += usize::from(status.is_some_and(|s| complies(s.compliance)));
+        }
+        let statuses = counts.iter().filter_map(|(of_offer, desired)| {
+            let entry = offer_at(snapshot, of_offer)?;
+            let (existing, compliant) = compliances.get(of_offer).copied().unwrap_or_default();
+            let summary = BindingSummary {
+                desired: *desired,
+                existing,
+                compliant,
+                write_error: None,
+            };
+            let kinds = KindStates::default();
+            let condition =
+                offer_status::condition(entry, &summary, snapshot, &kinds, MAX_BINDINGS);
+            let before = self.offers.get(of_offer).cloned().unwrap_or_default();
+            let name = &entry.offer.name;
+            let status = offer_status::status(name, &summary, condition, &before, now);
+            Some((Arc::clone(of_offer), status))
+        });
+        statuses.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_api::constraint::Compliance;
+    use tautline_core::{
+        Index,
+        index::Object,
+        model::{Offer, Pod, Policy, Rule, Target, TargetKind},
+        selector::Selector,
+    };
+
+    use super::*;
+
+    fn index() -> Index {
+        let mut index = Index::default();
+        index.apply(Object::Policy(Policy {
+            namespace: "shop".into(),
+            name: "near".into(),
+            rules: vec![Rule {
+                name: "latency".into(),
+                ..Rule::default()
+            }],
+        }));
+        index.apply(Object::Offer(Offer {
+            namespace: "shop".into(),
+            name: "web".into(),
+            policies: vec!["near".into()],
+            targets: vec![Target {
+                name: "source".into(),
+                kind: TargetKind::Pod,
+                api_version: String::new(),
+                selector: Selector::default(),
+            }],
+            ..Offer::default()
+        }));
+        for name in ["web-0", "web-1"] {
+            index.apply(Object::Pod(Pod {
+                namespace: "shop".into(),
+                name: name.into(),
+                ..Pod::default()
+            }));
+        }
+        index
+    }
+
+    #[tokio::test]
+    async fn preview_has_the_bindings_of_offers_and_keeps_their_times() {
+        let mut preview = Preview::new(ClientConfig::default()).unwrap();
+        let mut index = index();
+        preview.evaluate(&index.snapshot()).await;
+        let first = preview.bindings();
+        assert_eq!(first.len(), 2);
+        let status = first[0].status.as_ref().unwrap();
+        assert_eq!(status.compliance, Compliance::Error);
+        assert!(
+            status.first_reason.starts_with("NoProvider: "),
+            "{status:?}"
+        );
+        let of_offer = preview.offer_status("shop", "web").unwrap();
+        assert_eq!(
+            (of_offer.binding_count, of_offer.compliant_binding_count),
+            (2, 0)
+        );
+
+        index.delete(tautline_core::index::Kind::Pod, "shop/web-1");
+        preview.evaluate(&index.snapshot()).await;
+        assert_eq!(
+            preview.bindings(),
+            first[..1],
+            "nothing about it has changed"
+        );
+        assert_eq!(
+            preview.offer_status("shop", "web").unwrap().binding_count,
+            1
+        );
+    }
+}

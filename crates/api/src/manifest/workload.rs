@@ -1,0 +1,360 @@
+//! Controllers of pods, and the pods that they would create.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt,
+};
+
+use k8s_openapi::{
+    api::core::v1::{Pod, PodTemplateSpec},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+use serde_json::Value;
+use tautline_core::selector::Labels;
+
+use super::{FieldPath, Item, object_name};
+use crate::{Metadata, convert};
+
+/// Maximum number of pods that one workload's template adds.
+pub const MAX_TEMPLATE_PODS: usize = 100;
+
+/// A Deployment or another controller of pods.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    kind: String,
+    api_version: String,
+    namespace: Option<String>,
+    name: String,
+    replicas: usize,
+    template: PodTemplateSpec,
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or_default();
+        f.write_str(&object_name(&self.kind, namespace, &self.name))
+    }
+}
+
+impl Workload {
+    /// An object of one of the kinds, which was decoded before.
+    pub(super) fn new(value: &Value) -> Self {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let kind = text(&value["kind"]);
+        let spec = match kind.as_str() {
+            "CronJob" => &value["spec"]["jobTemplate"]["spec"],
+            _ => &value["spec"],
+        };
+        Self {
+            api_version: text(&value["apiVersion"]),
+            namespace: value["metadata"]["namespace"].as_str().map(str::to_owned),
+            name: text(&value["metadata"]["name"]),
+            replicas: replicas(&kind, value, spec),
+            template: serde_json::from_value(spec["template"].clone()).unwrap_or_default(),
+            kind,
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Its namespace, by default `default`.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Number of pods that run at a time. 0 if it is scaled to 0, suspended, complete, owned by
+    /// another workload, or a DaemonSet, whose pods have one node each.
+    pub fn replicas(&self) -> usize {
+        self.replicas
+    }
+
+    /// A pod of its template, unscheduled, with the name that a StatefulSet gives: `NAME-0`.
+    pub fn pod(&self, number: usize) -> Pod {
+        let mut metadata = self.template.metadata.clone().unwrap_or_default();
+        let name = format!("{}-{number}", self.name);
+        let labels = metadata.labels.get_or_insert_default();
+        match self.kind.as_str() {
+            "StatefulSet" => {
+                let key = |k: &str| k.to_owned();
+                labels.insert(key("statefulset.kubernetes.io/pod-name"), name.clone());
+                labels.insert(key("apps.kubernetes.io/pod-index"), number.to_string());
+            }
+            "Job" => {
+                for key in ["batch.kubernetes.io/job-name", "job-name"] {
+                    labels.insert(key.to_owned(), self.name.clone());
+                }
+            }
+            _ => {}
+        }
+        metadata.name = Some(name);
+        metadata.namespace.clone_from(&self.namespace);
+        metadata.owner_references = Some(vec![OwnerReference {
+            api_version: self.api_version.clone(),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            uid: self.to_string(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        Pod {
+            metadata,
+            spec: self.template.spec.clone(),
+            status: None,
+        }
+    }
+
+    /// Whether a pod is one of [`Self::pod`].
+    pub fn made(&self, pod: &Metadata) -> bool {
+        let owners = pod.owner_references.as_deref();
+        matches!(owners, Some([only]) if only.uid == self.to_string())
+    }
+
+    /// Whether a pod is its own: by owner, or by the labels of the template.
+    pub fn owns(&self, pod: &Metadata) -> bool {
+        let mut owners = pod.owner_references.iter().flatten();
+        let has_labels = |l: &BTreeMap<String, String>| {
+            let own = |k: &String| pod.labels.as_ref().and_then(|l| l.get(k));
+            !l.is_empty() && l.iter().all(|(k, v)| own(k) == Some(v))
+        };
+        namespace_of(pod) == self.namespace()
+            && (owners.any(|o| o.kind == self.kind && o.name == self.name)
+                || self.pod_labels().is_some_and(has_labels))
+    }
+
+    pub(super) fn template_path(&self) -> FieldPath {
+        FieldPath::from_keys(
+            match self.kind.as_str() {
+                "CronJob" => &["spec", "jobTemplate", "spec", "template"][..],
+                _ => &["spec", "template"],
+            }
+            .iter()
+            .copied(),
+        )
+    }
+
+    pub(super) fn pod_labels(&self) -> Option<&BTreeMap<String, String>> {
+        self.template.metadata.as_ref()?.labels.as_ref()
+    }
+
+    pub(super) fn labels(&self) -> Labels {
+        convert::labels(self.pod_labels())
+    }
+}
+
+fn replicas(kind: &str, value: &Value, spec: &Value) -> usize {
+    let owners = value["metadata"]["ownerReferences"].as_array();
+    let is_owned = owners.is_some_and(|o| o.iter().any(|o| o["controller"] == true));
+    let is_suspended = value["spec"]["suspend"] == true || spec["suspend"] == true;
+    if is_owned || is_suspended || !value["status"]["completionTime"].is_null() {
+        return 0;
+    }
+    let number = |field: &str| spec[field].as_u64().map(|n| n.try_into().unwrap_or(0));
+    match kind {
+        "DaemonSet" => 0,
+        "Job" | "CronJob" => {
+            let parallelism = number("parallelism").unwrap_or(1);
+            number("completions").map_or(parallelism, |all| parallelism.min(all))
+        }
+        _ => number("replicas").unwrap_or(1),
+    }
+}
+
+/// Adds the pods of each workload that has none among `objects`, after the workload: as many as
+/// its replicas, up to [`MAX_TEMPLATE_PODS`].
+pub fn add_template_pods<W: Copy>(objects: Vec<(W, Item)>) -> Vec<(W, Item)> {
+    let counts = missing_pods(&objects);
+    if counts.iter().all(|count| *count == 0) {
+        return objects;
+    }
+    let pods = objects.iter().filter_map(|(_, object)| pod_of(object));
+    let mut names: HashSet<(String, String)> = pods
+        .map(|pod| {
+            let name = pod.name.clone().unwrap_or_default();
+            (namespace_of(pod).to_owned(), name)
+        })
+        .collect();
+    let mut all = Vec::with_capacity(objects.len() + counts.iter().sum::<usize>());
+    for ((place, object), count) in objects.into_iter().zip(counts) {
+        let new: Vec<Pod> = match &object {
+            Item::Workload(w) => (0..count)
+                .map(|number| named_apart(w, number, &mut names))
+                .collect(),
+            _ => Vec::new(),
+        };
+        all.push((place, object));
+        all.extend(new.into_iter().map(|pod| (place, Item::Pod(Box::new(pod)))));
+    }
+    all
+}
+
+/// The number of pods to add for each object.
+fn missing_pods<W>(objects: &[(W, Item)]) -> Vec<usize> {
+    let mut pods = HashMap::<&str, Vec<&Metadata>>::new();
+    for pod in objects.iter().filter_map(|(_, object)| pod_of(object)) {
+        pods.entry(namespace_of(pod)).or_default().push(pod);
+    }
+    let missing = |(_, object): &(W, Item)| {
+        let Item::Workload(w) = object else { return 0 };
+        let mut known = pods.get(w.namespace()).into_iter().flatten();
+        match w.replicas > 0 && !known.any(|pod| w.owns(pod)) {
+            true => w.replicas.min(MAX_TEMPLATE_PODS),
+            false => 0,
+        }
+    };
+    objects.iter().map(missing).collect()
+}
+
+fn pod_of(object: &Item) -> Option<&Metadata> {
+    match object {
+        Item::Pod(pod) => Some(&pod.metadata),
+        _ => None,
+    }
+}
+
+fn namespace_of(pod: &Metadata) -> &str {
+    pod.namespace.as_deref().unwrap_or("default")
+}
+
+/// Two workloads of one name have pods of different names.
+fn named_apart(workload: &Workload, number: usize, names: &mut HashSet<(String, String)>) -> Pod {
+    let mut pod = workload.pod(number);
+    let namespace = workload.namespace().to_owned();
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    if !names.insert((namespace.clone(), name)) {
+        let kind = workload.kind.to_lowercase();
+        let name = format!("{}-{kind}-{number}", workload.name);
+        names.insert((namespace, name.clone()));
+        pod.metadata.name = Some(name);
+    }
+    pod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::read;
+
+    fn names(text: &str) -> Vec<String> {
+        let all = add_template_pods(read(text).unwrap().objects).into_iter();
+        let pods = all.filter_map(|(_, item)| match item {
+            Item::Pod(pod) => pod.metadata.name,
+            _ => None,
+        });
+        pods.collect()
+    }
+
+    fn workload(kind: &str, spec: &str) -> String {
+        let version = match kind {
+            "Job" | "CronJob" => "batch/v1",
+            "ReplicationController" => "v1",
+            _ => "apps/v1",
+        };
+        format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\nspec: \
+             {spec}\n---\n"
+        )
+    }
+
+    const TEMPLATE: &str = "template: {metadata: {labels: {app: web}}, spec: {containers: []}}";
+
+    #[test]
+    fn a_workload_has_as_many_pods_as_run_at_a_time() {
+        for (kind, fields, expected) in [
+            ("Deployment", "", 1),
+            ("Deployment", "replicas: 3, ", 3),
+            ("Deployment", "replicas: 0, ", 0),
+            ("StatefulSet", "replicas: 2, ", 2),
+            ("ReplicationController", "replicas: 2, ", 2),
+            ("ReplicaSet", "replicas: 5000, ", MAX_TEMPLATE_PODS),
+            ("DaemonSet", "", 0),
+            ("Job", "", 1),
+            ("Job", "parallelism: 4, ", 4),
+            ("Job", "parallelism: 4, completions: 2, ", 2),
+            ("Job", "completions: 9, ", 1),
+            ("Job", "suspend: true, ", 0),
+        ] {
+            let text = workload(kind, &format!("{{{fields}{TEMPLATE}}}"));
+            assert_eq!(names(&text).len(), expected, "{kind} {fields}");
+        }
+        let job = format!("jobTemplate: {{spec: {{parallelism: 2, {TEMPLATE}}}}}");
+        let cron = |suspend| format!("{{schedule: '* * * * *', suspend: {suspend}, {job}}}");
+        assert_eq!(
+            names(&workload("CronJob", &cron(false))),
+            ["web-0", "web-1"]
+        );
+        assert_eq!(names(&workload("CronJob", &cron(true))), [""; 0]);
+    }
+
+    #[test]
+    fn a_workload_with_pods_gets_no_others() {
+        let web = workload("Deployment", &format!("{{replicas: 2, {TEMPLATE}}}"));
+        let pod = |namespace: &str, metadata: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: {namespace}, \
+                 {metadata}}}\nspec: {{containers: []}}\n---\n"
+            )
+        };
+        let by_label = pod("shop", "labels: {app: web, a: b}");
+        assert_eq!(names(&format!("{web}{by_label}")), ["p"]);
+        let owner = "ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: u}]";
+        assert_eq!(names(&format!("{}{web}", pod("shop", owner))), ["p"]);
+        let other = pod("other", "labels: {app: web}");
+        assert_eq!(names(&format!("{other}{web}")), ["p", "web-0", "web-1"]);
+        let owned = web.replace(
+            "namespace: shop",
+            "namespace: shop, ownerReferences: [{apiVersion: a/v1, kind: Rollout, name: r, uid: u, \
+             controller: true}]",
+        );
+        assert_eq!(names(&owned), [""; 0]);
+    }
+
+    #[test]
+    fn pods_of_equal_names_are_told_apart() {
+        let of = |kind| {
+            let template = TEMPLATE.replace("app: web", &format!("app: {kind}"));
+            workload(kind, &format!("{{{template}}}"))
+        };
+        let both = of("Deployment") + &of("StatefulSet");
+        assert_eq!(names(&both), ["web-0", "web-statefulset-0"]);
+    }
+
+    #[test]
+    fn a_pod_has_owner_and_labels_of_its_controller() {
+        let item = |kind: &str| {
+            let text = workload(kind, &format!("{{{TEMPLATE}}}"));
+            match read(&text).unwrap().objects.remove(0).1 {
+                Item::Workload(w) => *w,
+                other => panic!("{other:?}"),
+            }
+        };
+        let web = item("StatefulSet");
+        let pod = web.pod(7);
+        assert!(
+            web.owns(&pod.metadata) && web.made(&pod.metadata),
+            "{pod:?}"
+        );
+        assert!(
+            !item("ReplicaSet")
+                .pod(7)
+                .metadata
+                .labels
+                .unwrap()
+                .contains_key("job-name")
+        );
+        let labels = pod.metadata.labels.unwrap();
+        assert_eq!(labels["app"], "web");
+        assert_eq!(labels["apps.kubernetes.io/pod-index"], "7");
+        assert_eq!(
+            item("Job").pod(0).metadata.labels.unwrap()["job-name"],
+            "web"
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! The checks, by group.
+
+pub(crate) mod allocator;
+pub(crate) mod connection;
+pub(crate) mod evaluate;
+pub(crate) mod nodes;
+pub(crate) mod questions;
+pub(crate) mod time;
+pub(crate) mod validity;
+pub(crate) mod versions;
+
+use crate::check::Check;
+
+pub(crate) const GROUPS: [&[Check]; 8] = [
+    connection::CHECKS,
+    nodes::CHECKS,
+    questions::CHECKS,
+    time::CHECKS,
+    validity::CHECKS,
+    versions::CHECKS,
+    evaluate::CHECKS,
+    allocator::CHECKS,
+];

@@ -1,0 +1,163 @@
+//! Pods, peers and expected evaluations, as people write them.
+
+use std::{fmt, str::FromStr};
+
+use tautline_proto::ruleprovider::{Target, evaluate_response::ComplianceState};
+
+/// `NAMESPACE/POD@NODE`, or `NAMESPACE/POD` without a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlacedPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its node; `None`: not placed.
+    pub node: Option<String>,
+}
+
+/// `TARGET=NAMESPACE/POD@NODE`; the target's name is `peer` by default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Target name in the offer.
+    pub target: String,
+    /// The pod.
+    pub pod: PlacedPod,
+}
+
+/// `STATE TARGET=NAMESPACE/POD@NODE ... [request=TEXT] [limit=TEXT]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expectation {
+    /// The state that Evaluate must return.
+    pub state: ComplianceState,
+    /// The pods of the binding.
+    pub targets: Vec<Peer>,
+    /// Replaces the rule's request.
+    pub request: Option<String>,
+    /// Replaces the rule's limit.
+    pub limit: Option<String>,
+}
+
+impl PlacedPod {
+    pub(crate) fn target(&self) -> Target {
+        Target {
+            namespace: self.namespace.clone(),
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            name: self.name.clone(),
+            ..Target::default()
+        }
+    }
+}
+
+impl FromStr for PlacedPod {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (pod, node) = match text.split_once('@') {
+            Some((pod, node)) => (pod, Some(node)),
+            None => (text, None),
+        };
+        let parts = pod.split_once('/').filter(|(namespace, name)| {
+            !namespace.is_empty() && !name.is_empty() && !name.contains('/') && node != Some("")
+        });
+        let Some((namespace, name)) = parts else {
+            return Err(format!(
+                "{text:?}: write NAMESPACE/POD@NODE, as in shop/db-0@node-1"
+            ));
+        };
+        Ok(Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            node: node.map(Into::into),
+        })
+    }
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (target, pod) = text.split_once('=').unwrap_or(("peer", text));
+        Ok(Self {
+            target: target.into(),
+            pod: pod.parse()?,
+        })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, pod } = self;
+        write!(f, "{target}={}/{}", pod.namespace, pod.name)?;
+        pod.node.iter().try_for_each(|node| write!(f, "@{node}"))
+    }
+}
+
+impl FromStr for Expectation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split_whitespace();
+        let state = words.next().unwrap_or_default();
+        let Some(state) = ComplianceState::from_str_name(state) else {
+            return Err(format!(
+                "{state:?} is not a state; write one of Pending, Compliant, Limit, Violation and \
+                 Error, then the targets: 'Violation source=shop/web-0@far limit=20ms'"
+            ));
+        };
+        let mut expectation = Self {
+            state,
+            targets: Vec::new(),
+            request: None,
+            limit: None,
+        };
+        for word in words {
+            match word.split_once('=') {
+                Some(("request", text)) => expectation.request = Some(text.into()),
+                Some(("limit", text)) => expectation.limit = Some(text.into()),
+                _ => expectation.targets.push(word.parse()?),
+            }
+        }
+        Ok(expectation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn expectation_has_state_targets_and_rule() {
+        let read: Expectation = "Violation source=shop/web-0@far shop/db-0 limit=20ms"
+            .parse()
+            .unwrap();
+        assert_eq!(read.state, ComplianceState::Violation);
+        let targets: Vec<_> = read.targets.iter().map(|t| t.target.as_str()).collect();
+        assert_eq!(targets, ["source", "peer"]);
+        assert_eq!(read.targets[0].pod.node.as_deref(), Some("far"));
+        assert_eq!(read.targets[1].pod.node, None);
+        assert_eq!((read.request, read.limit.as_deref()), (None, Some("20ms")));
+    }
+
+    #[test]
+    fn errors_name_the_form() {
+        let errors = ["", "Fine", "Violation web-0", "Violation a/b@", "Error /b"]
+            .map(|text| text.parse::<Expectation>().unwrap_err());
+        insta::assert_snapshot!(errors.join("\n"), @r#"
+        "" is not a state; write one of Pending, Compliant, Limit, Violation and Error, then the targets: 'Violation source=shop/web-0@far limit=20ms'
+        "Fine" is not a state; write one of Pending, Compliant, Limit, Violation and Error, then the targets: 'Violation source=shop/web-0@far limit=20ms'
+        "web-0": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
+        "a/b@": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
+        "/b": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
+        "#);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_an_expectation_or_an_error(text in "(Error |Limit )?.{0,30}") {
+            let _ = text.parse::<Expectation>();
+        }
+    }
+}

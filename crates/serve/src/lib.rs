@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+pub mod admin;
+mod connection;
+mod connections;
+pub mod http;
+pub mod limits;
+mod port;
+mod port_metrics;
+pub mod stream;
+pub mod tasks;
+pub mod tls;

@@ -1,0 +1,58 @@
+//! <https://testanything.org/tap-version-14-specification.html>
+
+use std::fmt::Write;
+
+use crate::{CaseResult, Report};
+
+pub(crate) fn text(report: &Report) -> String {
+    let mut text = format!("TAP version 14\n1..{}\n", report.cases.len());
+    for (case, number) in report.cases.iter().zip(1..) {
+        let name = escaped(&format!("{}: {}", case.group, case.name));
+        // Writing to a String cannot fail.
+        _ = match &case.result {
+            CaseResult::Passed => writeln!(text, "ok {number} - {name}"),
+            CaseResult::Skipped { reason } => {
+                writeln!(text, "ok {number} - {name} # SKIP {}", escaped(reason))
+            }
+            CaseResult::Failed { message, fix } => {
+                _ = writeln!(text, "not ok {number} - {name}\n  ---");
+                block(&mut text, "message", message);
+                if let Some(fix) = fix {
+                    block(&mut text, "fix", fix);
+                }
+                writeln!(text, "  ...")
+            }
+        };
+    }
+    text
+}
+
+/// `#` begins a directive.
+fn escaped(text: &str) -> String {
+    let line: String = printable(text)
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    line.replace('\\', "\\\\").replace('#', "\\#")
+}
+
+/// A literal block of YAML.
+fn block(text: &mut String, key: &str, value: &str) {
+    // The indentation is explicit because the first line may begin with spaces.
+    _ = writeln!(text, "  {key}: |2-");
+    for line in printable(value).lines() {
+        _ = writeln!(text, "    {line}");
+    }
+}
+
+fn printable(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_result_has_a_line() {
+        insta::assert_snapshot!(crate::sample().tap());
+    }
+}

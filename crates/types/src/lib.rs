@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+pub mod compliance;
+pub mod dns;
+pub mod duration;
+pub mod nodes;
+pub mod quantity;
+pub mod reference;
+pub mod text;
+
+pub use compliance::Compliance;
+pub use reference::Reference;

@@ -1,0 +1,226 @@
+//! The requests that cannot use the idle GPU, as `tautline gpu fragmentation` prints them.
+
+mod model;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use tautline_core::model::{Pod, key};
+use tautline_gpu_placement::{
+    CARD, NodeCapacity, PlannedClasses, RequestClass, SharingMode, inventory::CardPool,
+    planned_classes::PlannedClass,
+};
+
+pub use model::{Class, Counted, Fragmentation, Given, NodeCounts, Product};
+
+use super::{format, uses::Uses};
+use crate::inspection::{CountedRequest, Inspection, NodeGpus};
+
+impl Fragmentation {
+    /// Of all nodes with cards that are known one by one.
+    pub fn new(inspection: &Inspection, uses: &Uses) -> Self {
+        let types = inspection.types();
+        let all = inspection.nodes();
+        let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
+        let rooms = || with.iter().flat_map(|n| &n.capacities);
+        let requests = inspection.requests();
+        let mut pods: HashMap<RequestClass, Vec<String>> = HashMap::new();
+        for request in &requests {
+            let of = pods
+                .entry(RequestClass::of_shape(&request.shape))
+                .or_default();
+            of.push(request.pod.clone());
+        }
+        let classes = inspection.classes().iter().zip(types.iter());
+        let classes = classes.map(|((class, _), of)| {
+            let pods = pods.remove(class).unwrap_or_default();
+            Class::of(class, of, pods, &with)
+        });
+        let fragmented: f64 = rooms().map(|r| types.fragmented_milli(r)).sum();
+        let known = !types.is_empty();
+        Self {
+            nodes_with_cards: with.len(),
+            idle_milli: rooms().map(|r| r.idle_milli()).sum(),
+            fragmented_milli: known.then_some(fragmented.round() as i64),
+            classes: classes.collect(),
+            products: products(&with, known.then_some(&types)),
+            given: Given::new(with.iter().copied(), uses),
+            counted: Counted::of(inspection, &requests),
+        }
+    }
+}
+
+impl Class {
+    fn of(
+        class: &RequestClass,
+        of: &PlannedClass,
+        pods: Vec<String>,
+        nodes: &[&NodeGpus<'_>],
+    ) -> Self {
+        let mut verdicts = NodeCounts::default();
+        let (mut still_fit, mut unusable_milli) = (0, 0);
+        for node in nodes {
+            *verdicts.of(class_fit(class, of, node)) += 1;
+            still_fit += copies_on(class, of, node);
+            let rooms = node.capacities.iter();
+            unusable_milli += rooms.map(|room| of.unusable_milli(room)).sum::<i64>();
+        }
+        Self {
+            cpu_milli: class.cpu_milli,
+            card_milli: class.milli,
+            cards: class.cards,
+            lane: format::sharing_mode(class.mode),
+            models: class.models.iter().map(|m| m.to_string()).collect(),
+            share: (of.probability * 1e4).round() / 1e4,
+            pods,
+            still_fit,
+            unusable_milli,
+            nodes: verdicts,
+            text: format::class(class),
+        }
+    }
+}
+
+/// The fit of a class on the best of the node's pools.
+pub fn class_fit(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> ClassFit {
+    let pools = node.inventory.pools.iter().zip(&node.capacities);
+    let fits = pools.map(|(pool, room)| ClassFit::of(class, of, pool, room));
+    fits.min().unwrap_or(ClassFit::OtherLane)
+}
+
+/// The number of requests of a class that the node has room for if no others come.
+pub fn copies_on(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> i64 {
+    let rooms = node
+        .capacities
+        .iter()
+        .filter(|room| of.may_run_on(room.kind()));
+    let copies = rooms.filter_map(|room| room.max_copies(&class.shape()));
+    copies.sum::<i64>().min(by_cpu(class, node))
+}
+
+/// Two pools of a node share its CPU.
+fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
+    match class.cpu_milli {
+        0 => i64::MAX,
+        each => node.inventory.cpu_milli / each,
+    }
+}
+
+/// The fit of a class on a pool, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClassFit {
+    /// It can run there.
+    Runs,
+    /// Too little CPU is free.
+    CpuShort,
+    /// Too little of the cards is free.
+    GpuShort,
+    /// No card is of its models.
+    NoSuchModel,
+    /// The cards are shared in another way.
+    OtherLane,
+}
+
+impl ClassFit {
+    fn of(class: &RequestClass, of: &PlannedClass, pool: &CardPool, room: &NodeCapacity) -> Self {
+        let enough = room.cards().iter().filter(|c| **c >= class.milli).count();
+        match of {
+            _ if PlannedClasses::runs_on(of, room) => Self::Runs,
+            _ if class.mode != pool.kind.mode => Self::OtherLane,
+            _ if !of.may_run_on(room.kind()) => Self::NoSuchModel,
+            _ if enough < usize::from(class.cards) => Self::GpuShort,
+            _ => Self::CpuShort,
+        }
+    }
+}
+
+impl NodeCounts {
+    fn of(&mut self, why: ClassFit) -> &mut usize {
+        match why {
+            ClassFit::Runs => &mut self.runs,
+            ClassFit::CpuShort => &mut self.cpu_short,
+            ClassFit::GpuShort => &mut self.gpu_short,
+            ClassFit::NoSuchModel => &mut self.no_such_model,
+            ClassFit::OtherLane => &mut self.other_lane,
+        }
+    }
+}
+
+fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Product> {
+    let mut all: BTreeMap<(&str, SharingMode), Vec<&NodeCapacity>> = BTreeMap::new();
+    for node in nodes {
+        for (pool, room) in node.inventory.pools.iter().zip(&node.capacities) {
+            let of = all.entry((&pool.kind.product, pool.kind.mode));
+            of.or_default().push(room);
+        }
+    }
+    let product = |((product, lane), rooms): (_, Vec<&NodeCapacity>)| Product {
+        product: format::product(product).to_owned(),
+        lane: format::sharing_mode(lane),
+        nodes: rooms.len(),
+        cards: rooms.iter().map(|r| r.cards().len()).sum(),
+        idle_milli: rooms.iter().map(|r| r.idle_milli()).sum(),
+        fragmented_milli: types.map(|t| {
+            let sum: f64 = rooms.iter().map(|r| t.fragmented_milli(r)).sum();
+            sum.round() as i64
+        }),
+    };
+    all.into_iter().map(product).collect()
+}
+
+impl Given {
+    /// `None`: no agent of the nodes reports.
+    pub fn new<'a>(nodes: impl Iterator<Item = &'a NodeGpus<'a>>, uses: &Uses) -> Option<Self> {
+        let (mut known, mut milli) = (false, 0);
+        let mut idle: BTreeMap<&str, i64> = BTreeMap::new();
+        for node in nodes {
+            let Some(used) = uses.node(node.name) else {
+                continue;
+            };
+            known = true;
+            for pool in &node.inventory.pools {
+                for card in &pool.cards {
+                    for holder in &card.holders {
+                        milli += i64::from(holder.milli);
+                        if used.is_idle(pool, card, holder) {
+                            *idle.entry(&holder.pod).or_default() += i64::from(holder.milli);
+                        }
+                    }
+                }
+            }
+        }
+        let mut pods: Vec<(&str, i64)> = idle.into_iter().collect();
+        pods.sort_by_key(|(_, milli)| Reverse(*milli));
+        known.then(|| Self {
+            milli,
+            idle_milli: pods.iter().map(|(_, milli)| milli).sum(),
+            idle_pods: pods.into_iter().map(|(pod, _)| pod.to_owned()).collect(),
+        })
+    }
+}
+
+impl Counted {
+    fn of(inspection: &Inspection, requests: &[CountedRequest]) -> Self {
+        let counted: HashSet<&str> = requests.iter().map(|r| r.pod.as_str()).collect();
+        let requests_gpu = |pod: &&Arc<Pod>| {
+            let mut requests = pod.requests.iter();
+            requests.any(|(r, milli)| milli >= i64::from(CARD) && inspection.names().is_gpu(r))
+        };
+        let names = inspection.snapshot().pods().filter(requests_gpu);
+        let names = names.map(|p| key(&p.namespace, &p.name));
+        let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
+        left.sort_unstable();
+        Self {
+            pods: requests.len(),
+            pods_by_rule: requests.iter().filter(|r| r.by_rule).count(),
+            pods_not_counted: left,
+            classes: inspection.classes().len(),
+            classes_left_out: inspection
+                .class_count()
+                .saturating_sub(inspection.classes().len()),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tautline_core::{Index, index::Object, model::Node};
+
+use super::*;
+use crate::{Config, Inspection};
+
+fn node(name: &str, annotations: &[(&str, &str)], units: &[(&str, i64)]) -> Node {
+    Node {
+        name: name.into(),
+        annotations: annotations.iter().copied().collect(),
+        allocatable: units.iter().map(|(r, n)| (*r, n * 1000)).collect(),
+        ..Node::default()
+    }
+}
+
+fn inspection(nodes: Vec<Node>) -> Inspection {
+    let mut index = Index::default();
+    for node in nodes {
+        index.apply(Object::Node(node));
+    }
+    Inspection::new(Arc::new(index.snapshot()), Config::default())
+}
+
+fn what_if(inspection: &Inspection, requests: &[&str]) -> WhatIf {
+    let requests: Vec<String> = requests.iter().map(|r| (*r).to_owned()).collect();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    inspection.what_if(&requests, deadline).unwrap()
+}
+
+/// The number of pods with a place, and of all.
+fn fit(answer: &WhatIf) -> (usize, usize) {
+    let placed = answer.pods.iter().filter(|p| p.placed.is_some());
+    (placed.count(), answer.pods.len())
+}
+
+#[test]
+fn what_if_fills_cards_and_then_refuses() {
+    let cards = |n| [("tautline.io/gpu-cards", n)];
+    let nodes = vec![node("a", &cards("1"), &[]), node("b", &cards("1"), &[])];
+    let inspection = inspection(nodes);
+    let answer = what_if(&inspection, &["500m", "500m", "1", "250m"]);
+    assert_eq!((fit(&answer), answer.complete), ((3, 4), true));
+    let places: Vec<&Placed> = answer
+        .pods
+        .iter()
+        .filter_map(|p| p.placed.as_ref())
+        .collect();
+    // Shares go to one card, so that a whole one stays free.
+    assert_eq!(places[0], places[1]);
+    assert_ne!(places[0].node, places[2].node);
+    assert_eq!(answer.pods[3].refused.get("GpuBusy"), Some(&2));
+    // A second question begins again.
+    assert_eq!(fit(&what_if(&inspection, &["1", "1", "1"])), (2, 3));
+}
+
+#[test]
+fn what_if_counts_units_and_leaves_out_cordoned_nodes() {
+    let mig = |name| node(name, &[], &[("nvidia.com/mig-1g.5gb", 2)]);
+    let cordoned = Node {
+        unschedulable: true,
+        ..mig("b")
+    };
+    let inspection = inspection(vec![mig("a"), cordoned]);
+    let answer = what_if(&inspection, &["mig-1g.5gb"; 3]);
+    assert_eq!(fit(&answer), (2, 3));
+    assert!(answer.pods[0].placed.as_ref().unwrap().cards.is_empty());
+    assert_eq!(answer.pods[2].refused.values().sum::<usize>(), 1);
+}
+
+#[test]
+fn what_if_names_what_it_cannot_read() {
+    let inspection = inspection(vec![node("a", &[("tautline.io/gpu-cards", "1")], &[])]);
+    let error = |requests: &[String]| {
+        let deadline = Instant::now();
+        inspection
+            .what_if(requests, deadline)
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(error(&["1500m".to_owned()]).contains("whole cards only"));
+    assert!(error(&["0".to_owned()]).contains("no GPU"));
+    let many = vec!["1".to_owned(); MAX_PODS + 1];
+    assert!(error(&many).contains("at most 256"));
+    // A deadline that has passed is no error.
+    let late = inspection
+        .what_if(&["1".to_owned()], Instant::now())
+        .unwrap();
+    assert!(late.pods.is_empty() && !late.complete);
+}

@@ -1,0 +1,262 @@
+//! What is used of the cards, as the agents on the nodes report it to the provider.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use tautline_core::model;
+use tautline_gpu_placement::{
+    CARD,
+    inventory::{Card, CardPool, Holder},
+};
+
+/// Less than this part of the memory that a pod has is idle, in percent.
+pub const IDLE_MEMORY_PERCENT: i64 = 5;
+/// Less than this part of the time is idle, in thousandths.
+pub const IDLE_BUSY_MILLI: i64 = 10;
+/// What monitoring, or a process outside of pods such as a display server, may use of any card.
+const STRAY_BYTES: i64 = 64 << 20;
+
+/// The last report of each node.
+#[derive(Debug, Default)]
+pub struct Uses {
+    nodes: BTreeMap<String, NodeUse>,
+    without_page: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    nodes: Vec<NodeUse>,
+}
+
+/// What is used of a node's cards.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeUse {
+    node: String,
+    age_seconds: u64,
+    cards: Vec<CardUse>,
+    containers: Vec<ContainerUse>,
+}
+
+/// What all containers and processes use of a card.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CardUse {
+    card: String,
+    /// Memory of the card.
+    pub memory_bytes: i64,
+    /// Thousandths of the time that the card is busy.
+    pub busy_milli: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerUse {
+    namespace: String,
+    /// Empty: a process outside of pods, and `container` is its command.
+    pod: String,
+    container: String,
+    card: String,
+    memory_bytes: i64,
+    sm_milli: i64,
+}
+
+/// A pod's use of one card.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodUse {
+    /// Memory of the card.
+    pub memory_bytes: i64,
+    /// Thousandths of the card's time.
+    pub sm_milli: i64,
+}
+
+/// One replica's answer to a GET of `/gpu/use`.
+#[derive(Clone, Copy, Debug)]
+pub struct UseAnswer<'a> {
+    /// The replica, for people.
+    pub from: &'a str,
+    /// HTTP status.
+    pub status: u16,
+    /// The body, whole.
+    pub body: &'a [u8],
+}
+
+/// Reasons why the replicas' answers cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UsesError {
+    /// A replica answers with another status.
+    #[error("{from} answered {status}")]
+    Status {
+        /// The replica.
+        from: String,
+        /// Its HTTP status.
+        status: u16,
+    },
+    /// A body is no report.
+    #[error("{from} returned no report of this version")]
+    Body {
+        /// The replica.
+        from: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// No replica has the page.
+    #[error("no provider has a report")]
+    NoReport,
+}
+
+impl Uses {
+    /// The freshest report of each node. Replicas of an earlier version, which answer 404, are
+    /// named in [`Self::without_page`]; Err if no replica has an answer.
+    pub fn merge<'a>(answers: impl IntoIterator<Item = UseAnswer<'a>>) -> Result<Self, UsesError> {
+        let mut uses = Self::default();
+        let (mut asked, mut read) = (false, false);
+        for UseAnswer { from, status, body } in answers {
+            asked = true;
+            match status {
+                200 => {}
+                404 => {
+                    uses.without_page.push(from.to_owned());
+                    continue;
+                }
+                status => {
+                    let from = from.to_owned();
+                    return Err(UsesError::Status { from, status });
+                }
+            }
+            let page = serde_json::from_slice::<Page>(body);
+            let page = page.map_err(|source| UsesError::Body {
+                from: from.to_owned(),
+                source,
+            })?;
+            read = true;
+            for node in page.nodes {
+                let known = uses.nodes.get(&node.node);
+                if known.is_none_or(|known| node.age_seconds < known.age_seconds) {
+                    uses.nodes.insert(node.node.clone(), node);
+                }
+            }
+        }
+        if asked && !read {
+            return Err(UsesError::NoReport);
+        }
+        Ok(uses)
+    }
+
+    /// The replicas that do not know the page.
+    pub fn without_page(&self) -> &[String] {
+        &self.without_page
+    }
+
+    /// `None`: the node's agent does not report.
+    pub fn node(&self, name: &str) -> Option<&NodeUse> {
+        self.nodes.get(name)
+    }
+}
+
+impl ContainerUse {
+    /// Whether it is a container of the pod `NAMESPACE/NAME`.
+    fn is_of(&self, pod: &str) -> bool {
+        let name = pod.strip_prefix(self.namespace.as_str());
+        let name = name.and_then(|rest| rest.strip_prefix('/'));
+        !self.pod.is_empty() && name == Some(&self.pod)
+    }
+}
+
+impl NodeUse {
+    /// A card's use; `None`: the agent does not report the card.
+    pub fn card(&self, card: &Card) -> Option<&CardUse> {
+        self.cards.iter().find(|c| card.is(&c.card))
+    }
+
+    /// The sum over the pod's containers; `pod` is `NAMESPACE/NAME`.
+    pub fn pod(&self, card: &Card, pod: &str) -> PodUse {
+        let mut sum = PodUse::default();
+        for of in self.containers.iter().filter(|of| card.is(&of.card)) {
+            if of.is_of(pod) {
+                sum.memory_bytes = sum.memory_bytes.saturating_add(of.memory_bytes);
+                sum.sm_milli = sum.sm_milli.saturating_add(of.sm_milli);
+            }
+        }
+        sum
+    }
+
+    /// Containers and processes that use a card without having it: a text, and their memory.
+    pub fn strays<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (String, i64)> + 'a {
+        let of_card = self.containers.iter().filter(|of| card.is(&of.card));
+        of_card.filter_map(|of| {
+            if of.memory_bytes <= STRAY_BYTES {
+                return None;
+            }
+            if of.pod.is_empty() {
+                let text = format!("process {:?} outside of pods", of.container);
+                return Some((text, of.memory_bytes));
+            }
+            let pod = model::key(&of.namespace, &of.pod);
+            let has = card.holders.iter().any(|h| *h.pod == *pod);
+            let text = format!("container {} of pod {pod}", of.container);
+            (!has).then_some((text, of.memory_bytes))
+        })
+    }
+
+    /// Whether the pod has the part of the card, and hardly uses it at this moment.
+    pub fn is_idle(&self, pool: &CardPool, card: &Card, holder: &Holder) -> bool {
+        let used = self.pod(card, &holder.pod);
+        let memory = pool.card_memory_bytes.unwrap_or(0) / i64::from(CARD);
+        let part = memory.saturating_mul(holder.milli.into());
+        used.sm_milli < IDLE_BUSY_MILLI
+            && used.memory_bytes.saturating_mul(100) < part.saturating_mul(IDLE_MEMORY_PERCENT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> UseAnswer<'_> {
+        UseAnswer {
+            from: "pod p /gpu/use",
+            status,
+            body: body.as_bytes(),
+        }
+    }
+
+    #[test]
+    fn the_freshest_report_of_a_node_counts() {
+        let node = |age: u64, bytes: u64| {
+            format!(
+                r#"{{"nodes":[{{"node":"n","ageSeconds":{age},"containers":[],"cards":
+                [{{"card":"GPU-a","memoryBytes":{bytes},"busyMilli":7}}]}}]}}"#
+            )
+        };
+        let all = [node(5, 1), node(1, 2), node(9, 3)];
+        let uses = Uses::merge(all.iter().map(|body| answer(200, body))).unwrap();
+        assert_eq!(uses.node("n").unwrap().cards[0].memory_bytes, 2);
+        assert!(uses.node("m").is_none());
+        let error = Uses::merge([answer(404, "")]).unwrap_err().to_string();
+        assert_eq!(error, "no provider has a report");
+        assert!(Uses::merge([answer(500, "")]).is_err());
+        assert!(Uses::merge([answer(200, "{}")]).is_err());
+        let one = Uses::merge([answer(404, ""), answer(200, &node(1, 2))]).unwrap();
+        assert!(one.node("n").is_some());
+        assert_eq!(one.without_page(), ["pod p /gpu/use"]);
+    }
+
+    #[test]
+    fn a_container_belongs_to_one_pod() {
+        let of = |namespace: &str, pod: &str| ContainerUse {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: "main".to_owned(),
+            card: "GPU-a".to_owned(),
+            memory_bytes: 0,
+            sm_milli: 0,
+        };
+        assert!(of("ml", "a").is_of("ml/a"));
+        for (namespace, pod) in [("ml", "b"), ("m", "l/a"), ("", "ml/a"), ("ml", "")] {
+            assert!(!of(namespace, pod).is_of("ml/a"), "{namespace} {pod}");
+        }
+        assert!(!of("", "").is_of("/"));
+    }
+}

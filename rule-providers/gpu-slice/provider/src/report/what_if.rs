@@ -1,0 +1,244 @@
+//! Further pods that would fit, placed one after the other as the provider would.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
+
+use serde::Serialize;
+use tautline_gpu_placement::{
+    CostCache, Inventory, NodeCapacity,
+    inventory::{CardPool, Holder},
+};
+use tautline_sdk::{ProviderError, Rule};
+
+use crate::{
+    RULE,
+    cluster_inventory::NodeEntry,
+    cost::{self, PreparedRequest},
+    fit::{Fit, Location},
+    gpu_request::{Amount, GpuRequest},
+    inspection::Inspection,
+};
+
+/// The most pods of one question.
+pub const MAX_PODS: usize = 256;
+
+/// The places of further pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIf {
+    /// In the order of the requests; fewer than those if time was short.
+    pub pods: Vec<WhatIfPod>,
+    /// Whether all pods were tried.
+    pub complete: bool,
+}
+
+/// One further pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIfPod {
+    /// As a rule's request.
+    pub request: String,
+    /// `None`: it fits nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placed: Option<Placed>,
+    /// Without a place: the number of nodes by reason code.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<&'static str, usize>,
+}
+
+/// A pod's node and cards.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Placed {
+    /// Node's name.
+    pub node: String,
+    /// Indexes of the cards; empty if only their number is known.
+    pub cards: Vec<String>,
+}
+
+/// Reasons why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WhatIfError {
+    /// A request cannot be read.
+    #[error("{0}")]
+    Request(#[from] ProviderError),
+    /// A request is for no GPU.
+    #[error("{0:?} requests no GPU; write 250m, 2, 20Gi or mig-1g.10gb")]
+    Nothing(String),
+    /// There are too many pods.
+    #[error("{0} pods, and at most {MAX_PODS} can be placed")]
+    TooMany(usize),
+}
+
+impl Inspection {
+    /// Places pods that request cards, and neither CPU nor memory, on the cards that are free now;
+    /// cordoned nodes are left out. `requests`: as those of a rule `gpu-slice`. Pods that are not
+    /// tried by the deadline are left out.
+    pub fn what_if(&self, requests: &[String], deadline: Instant) -> Result<WhatIf, WhatIfError> {
+        if requests.len() > MAX_PODS {
+            return Err(WhatIfError::TooMany(requests.len()));
+        }
+        let parsed = requests.iter().map(|text| self.parse(text));
+        let parsed: Vec<GpuRequest> = parsed.collect::<Result<_, _>>()?;
+        let mut trial = Trial::new(self);
+        let mut answer = WhatIf::default();
+        for (text, request) in requests.iter().zip(&parsed) {
+            if Instant::now() >= deadline {
+                return Ok(answer);
+            }
+            let (placed, refused) = trial.place(request);
+            answer.pods.push(WhatIfPod {
+                request: text.clone(),
+                placed,
+                refused,
+            });
+        }
+        answer.complete = true;
+        Ok(answer)
+    }
+
+    fn parse(&self, text: &str) -> Result<GpuRequest, WhatIfError> {
+        let rule = Rule {
+            name: RULE.to_owned(),
+            request: text.to_owned(),
+            limit: String::new(),
+        };
+        let request = GpuRequest::new(self.names(), &rule, None)?;
+        match request.amount {
+            Amount::Nothing => Err(WhatIfError::Nothing(text.to_owned())),
+            _ => Ok(request),
+        }
+    }
+}
+
+/// The nodes and their costs, with the pods placed so far.
+struct Trial<'a> {
+    inspection: &'a Inspection,
+    /// Sorted by name.
+    nodes: Vec<(&'a Arc<str>, &'a NodeEntry)>,
+    changed: HashMap<&'a str, NodeEntry>,
+    costs: CostCache,
+}
+
+impl<'a> Trial<'a> {
+    fn new(inspection: &'a Inspection) -> Self {
+        let snapshot = inspection.snapshot();
+        let cordoned = |name: &str| snapshot.node(name).is_none_or(|n| n.unschedulable);
+        let nodes = inspection.node_entries();
+        let mut nodes: Vec<_> = nodes.filter(|(name, _)| !cordoned(name)).collect();
+        nodes.sort_unstable_by_key(|(name, _)| *name);
+        let known = inspection.costs();
+        let mut costs = CostCache::new(inspection.policy().build());
+        for kind in known.kinds() {
+            costs.kind_index(kind);
+        }
+        costs.plan_for(known.classes().to_vec());
+        for (_, entry) in &nodes {
+            for slot in &entry.slots {
+                costs.set_position(*slot, entry.position);
+                costs.set_capacity(*slot, known.capacity(*slot).cloned());
+            }
+        }
+        Self {
+            inspection,
+            nodes,
+            changed: HashMap::new(),
+            costs,
+        }
+    }
+
+    fn place(&mut self, request: &GpuRequest) -> (Option<Placed>, BTreeMap<&'static str, usize>) {
+        let mut prepared = PreparedRequest::new(request);
+        let mut refused = BTreeMap::new();
+        let mut best: Option<(i64, &Arc<str>, Option<Location>)> = None;
+        let names = self.inspection.names();
+        for (name, entry) in &self.nodes {
+            let entry = self.changed.get(&***name).unwrap_or(entry);
+            match cost::fit(names, &mut self.costs, entry, &mut prepared, None) {
+                Fit::Unusable(unfit) => *refused.entry(unfit.code).or_default() += 1,
+                Fit::Usable { cost, location, .. } => {
+                    if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
+                        best = Some((cost, name, location));
+                    }
+                }
+            }
+        }
+        let Some((_, name, location)) = best else {
+            return (None, refused);
+        };
+        let cards = self.take(name, request, location);
+        let placed = Placed {
+            node: name.to_string(),
+            cards,
+        };
+        (Some(placed), BTreeMap::new())
+    }
+
+    /// Gives the pod its cards, and returns their names.
+    fn take(
+        &mut self,
+        name: &'a Arc<str>,
+        request: &GpuRequest,
+        location: Option<Location>,
+    ) -> Vec<String> {
+        let known = self.nodes.iter().find(|(n, _)| *n == name);
+        let entry = self.changed.entry(name).or_insert_with(|| {
+            known.map_or_else(NodeEntry::default, |(_, entry)| NodeEntry {
+                inventory: entry.inventory.clone(),
+                slots: entry.slots.clone(),
+                position: entry.position,
+            })
+        });
+        let Some(location) = location else {
+            count_units(&mut entry.inventory, request);
+            return Vec::new();
+        };
+        let slot = entry.slots.get(location.pool).copied();
+        let capacity = slot.and_then(|slot| self.costs.capacity(slot).cloned());
+        let pool = entry.inventory.pools.get_mut(location.pool);
+        let (Some(slot), Some(mut capacity), Some(pool)) = (slot, capacity, pool) else {
+            return Vec::new();
+        };
+        let kind = capacity.kind();
+        let cards = hold(pool, &mut capacity, &location);
+        let pool = &entry.inventory.pools[location.pool];
+        let left = entry.inventory.capacity(pool, kind);
+        self.costs.set_capacity(slot, Some(left));
+        cards
+    }
+}
+
+/// Adds the pod to the holders of the location's cards. Whole cards are those that the node would
+/// choose.
+fn hold(pool: &mut CardPool, capacity: &mut NodeCapacity, location: &Location) -> Vec<String> {
+    let card = location.card.map(usize::from);
+    let Ok(grant) = capacity.take(&location.shape, card) else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for (index, milli) in grant.parts {
+        if let Some(card) = pool.cards.get_mut(usize::from(index)) {
+            names.push(card.name.to_string());
+            card.holders.push(Holder {
+                pod: "".into(),
+                milli,
+                start: card.place(milli),
+                annotated: true,
+            });
+        }
+    }
+    names
+}
+
+fn count_units(inventory: &mut Inventory, request: &GpuRequest) {
+    let Amount::Units { resource, units } = &request.amount else {
+        return;
+    };
+    let mut counted = inventory.counted.iter_mut();
+    if let Some(counted) = counted.find(|c| *c.resource == **resource) {
+        counted.used = counted.used.saturating_add(*units);
+    }
+}

@@ -1,0 +1,223 @@
+//! Figures and their sources in words, for people.
+
+use std::fmt::Write;
+
+use super::{
+    Basis, By, Cell, Direction, EffectiveRtt, End, Estimated, MatrixReport, PairReport, State,
+    units::{age, exact, percent, short},
+};
+
+/// Directions that differ by more get a note.
+pub const ASYMMETRY: f64 = 0.2;
+
+impl Basis {
+    /// Where a time comes from, or why there is none.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Same => "the same node",
+            Self::Measured => "measured",
+            Self::Configured => "configured",
+            Self::Estimated => "estimated",
+            Self::Old => "measured, not recently",
+            Self::Unreachable => "unreachable",
+            Self::Nothing => "nothing known",
+        }
+    }
+}
+
+/// A time with the mark of its source: `~12ms` is estimated, `=` configured, `?` not recent, `x`
+/// unreachable, `-` unknown; empty for a node and itself.
+pub fn marked_figure(effective: EffectiveRtt) -> String {
+    let mark = match effective.basis {
+        Basis::Same => return String::new(),
+        Basis::Unreachable => return "x".to_owned(),
+        Basis::Nothing => return "-".to_owned(),
+        Basis::Measured => "",
+        Basis::Configured => "=",
+        Basis::Estimated => "~",
+        Basis::Old => "?",
+    };
+    match effective.rtt_micros {
+        Some(micros) => format!("{mark}{}", short(micros)),
+        None => "-".to_owned(),
+    }
+}
+
+/// All that a cell of a matrix says, in one line.
+pub fn cell(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> String {
+    let name = |i: usize| report.names.get(i).map_or("", String::as_str);
+    let mut text = format!("{} to {}: ", name(row), name(column));
+    let basis = cell.effective.basis;
+    let figure = cell.effective.rtt_micros.filter(|_| basis != Basis::Same);
+    // Writing to a String cannot fail, here and below.
+    match figure {
+        Some(micros) => _ = write!(text, "{} {}", short(micros), basis.words()),
+        None => text += basis.words(),
+    }
+    if let Some((low, high)) = cell.p10_micros.zip(cell.p90_micros) {
+        _ = write!(text, ", p10 {}, p90 {}", short(low), short(high));
+    }
+    match (report.by, cell.measured_pairs, cell.unreachable_pairs) {
+        (By::Zone, measured, 0) => _ = write!(text, ", {measured} pairs measured"),
+        (By::Zone, measured, lost) => {
+            _ = write!(text, ", {measured} pairs measured, {lost} unreachable");
+        }
+        (By::Node, ..) => {}
+    }
+    text
+}
+
+/// A node, its zone, identity and agent.
+pub fn end(end: &End) -> String {
+    let mut text = end.node.clone();
+    let mut more = Vec::new();
+    if let Some(zone) = &end.zone {
+        more.push(format!("zone {zone}"));
+    }
+    if !end.uid.is_empty() {
+        more.push(format!("UID {}", end.uid));
+    }
+    if let Some(boot) = &end.boot {
+        more.push(format!("boot {boot}"));
+    }
+    let agent = if end.agent {
+        "agent connected"
+    } else {
+        "no agent"
+    };
+    more.push(agent.to_owned());
+    text += &format!(" ({})", more.join(", "));
+    text
+}
+
+/// The time that rules use, and its source.
+pub fn figure_and_basis(effective: EffectiveRtt) -> String {
+    let figure = effective.rtt_micros.map(exact).unwrap_or_default();
+    match effective.basis {
+        Basis::Same => "0, it is one node".to_owned(),
+        Basis::Measured => format!("{figure}, measured"),
+        Basis::Configured => format!("{figure}, configured"),
+        Basis::Estimated => format!("{figure}, estimated"),
+        Basis::Old => format!("{figure}, measured a while ago"),
+        Basis::Unreachable => "unreachable".to_owned(),
+        Basis::Nothing => "nothing is known".to_owned(),
+    }
+}
+
+/// Why rules use that time.
+pub fn why(report: &PairReport) -> String {
+    let fresh: Vec<&Direction> = in_state(report, State::Measured);
+    let of_echoes = fresh.iter().filter(|d| !d.by_connect);
+    let connects = fresh.len() - of_echoes.count();
+    match report.effective.basis {
+        Basis::Same => "a node is at no distance from itself".to_owned(),
+        Basis::Configured => {
+            "a configured table has a figure for these nodes or their zones, which takes \
+             precedence over measurements"
+                .to_owned()
+        }
+        Basis::Measured if connects > 0 => match connects == fresh.len() {
+            true => "UDP echoes are lost, so TCP connects are timed; open UDP",
+            false => {
+                "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
+            }
+        }
+        .to_owned(),
+        Basis::Measured => match fresh.as_slice() {
+            [one, other] if report.apart.is_some_and(|a| a > ASYMMETRY) => format!(
+                "both directions are fresh and {} apart; the larger counts ({} to {})",
+                report.apart.map(percent).unwrap_or_default(),
+                [one, other]
+                    .iter()
+                    .max_by_key(|d| d.median_micros)
+                    .map_or("", |d| &d.from),
+                [one, other]
+                    .iter()
+                    .max_by_key(|d| d.median_micros)
+                    .map_or("", |d| &d.to),
+            ),
+            [_, _] => "both directions are measured and fresh; the larger median counts".to_owned(),
+            [one] => format!("{} to {} is measured and fresh", one.from, one.to),
+            _ => "there is a fresh measurement".to_owned(),
+        },
+        Basis::Unreachable => {
+            let lost = in_state(report, State::Unreachable);
+            let since = lost.iter().filter_map(|d| d.unreachable_micros).max();
+            let since = since
+                .map(|s| format!(" for {}", age(s)))
+                .unwrap_or_default();
+            format!("echoes are lost{since}, three and more in a row; no rule accepts it")
+        }
+        Basis::Estimated => format!(
+            "{}; costs use the prediction, evaluations use none and return Error",
+            missing_reason(report)
+        ),
+        Basis::Old => format!(
+            "{}, and nothing is predicted; costs use the last figure, evaluations return Error",
+            missing_reason(report)
+        ),
+        Basis::Nothing => format!(
+            "{}, nothing is predicted, and no table has the pair; name it in a rule, or configure a figure",
+            missing_reason(report)
+        ),
+    }
+}
+
+fn missing_reason(report: &PairReport) -> String {
+    let without: Vec<&str> = [&report.from, &report.to]
+        .into_iter()
+        .filter(|e| !e.agent)
+        .map(|e| e.node.as_str())
+        .collect();
+    let stale = in_state(report, State::Stale);
+    match (
+        stale.iter().filter_map(|d| d.age_micros).min(),
+        without.as_slice(),
+    ) {
+        (Some(last), _) => format!("the last sample is {} old, too old to count", age(last)),
+        (None, [one]) => format!("not measured: {one} has no agent"),
+        (None, [one, other]) => format!("not measured: {one} and {other} have no agent"),
+        (None, _) => "the agents do not measure this pair".to_owned(),
+    }
+}
+
+fn in_state(report: &PairReport, state: State) -> Vec<&Direction> {
+    report
+        .directions
+        .iter()
+        .filter(|d| d.state == state)
+        .collect()
+}
+
+/// How far a direction's figures can be used.
+pub fn state(d: &Direction) -> String {
+    match (d.state, d.unreachable_micros) {
+        (State::Measured, _) if d.by_connect => "fresh, by TCP connect".to_owned(),
+        (State::Measured, _) => "fresh".to_owned(),
+        (State::Unreachable, Some(since)) => format!("unreachable for {}", age(since)),
+        (State::Unreachable, None) => "unreachable".to_owned(),
+        (State::Stale, _) => "stale".to_owned(),
+        (State::Nothing, _) => "not measured".to_owned(),
+    }
+}
+
+/// The larger median of both directions, and how far apart they are.
+pub fn both_directions(report: &PairReport) -> String {
+    let mut text = report.combined_micros.map(exact).unwrap_or_default();
+    if let Some(apart) = report.apart {
+        text += &format!(", {} apart", percent(apart));
+        if apart > ASYMMETRY {
+            text += " (asymmetric: check the routes and the load of the nodes)";
+        }
+    }
+    text
+}
+
+/// The figure, and the range of four in five real figures.
+pub fn estimate(e: Estimated) -> String {
+    let (low, high) = (exact(e.low_micros), exact(e.high_micros));
+    format!(
+        "{} ({low} to {high} in four of five cases)",
+        exact(e.rtt_micros)
+    )
+}

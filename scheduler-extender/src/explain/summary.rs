@@ -1,0 +1,131 @@
+//! The pods with records: the JSON of `/explain`.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use serde::{Deserialize, Serialize};
+use tautline_core::planning::NodeVerdict;
+
+use crate::{
+    plans::PodPlan,
+    status::{micros, unix_millis},
+};
+
+/// Maximum number of pods in a list.
+pub(super) const MAX_PODS: usize = 500;
+/// Rounds behind a list: many may be of one pod.
+pub(super) const MAX_ROUNDS: usize = 4096;
+/// Names of returned nodes in a summary.
+const MAX_NODES: usize = 4;
+
+/// The last round of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// The start of the round, in milliseconds since 1970.
+    pub at_unix_millis: u64,
+    /// Duration of the rules' calls and their evaluation.
+    pub took_micros: u64,
+    /// Number of nodes in the request.
+    pub nodes: usize,
+    /// Number of usable nodes.
+    pub usable: usize,
+    /// Number of nodes that filter returned to kube-scheduler.
+    pub offered: usize,
+    /// Names of the first four of these.
+    pub offered_nodes: Vec<String>,
+    /// `rule/Code` of most nodes; absent if a node is usable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Of rounds from new to old the first of each pod.
+pub(super) fn summaries(newest_first: &[Arc<PodPlan>]) -> Vec<Summary> {
+    let (mut seen, mut all) = (HashSet::new(), Vec::new());
+    for plan in newest_first {
+        let is_new = seen.insert((&*plan.subject.namespace, &*plan.subject.name));
+        if is_new && all.len() < MAX_PODS {
+            all.push(summary(plan));
+        }
+    }
+    all
+}
+
+fn summary(plan: &PodPlan) -> Summary {
+    let usable = plan.plan.usable().count();
+    let returned = &plan.answer.nodes;
+    let name = |at: &usize| plan.nodes.name(*at).to_owned();
+    Summary {
+        namespace: plan.subject.namespace.clone(),
+        pod: plan.subject.name.clone(),
+        uid: plan.subject.uid.clone(),
+        at_unix_millis: unix_millis(plan.at),
+        took_micros: micros(plan.took),
+        nodes: plan.nodes.len(),
+        usable,
+        offered: returned.len(),
+        offered_nodes: returned.iter().take(MAX_NODES).map(name).collect(),
+        reason: (usable == 0)
+            .then(|| main_reason(&plan.plan.verdicts))
+            .flatten(),
+    }
+}
+
+/// Neighbours mostly share their reason: it is looked up once for a run of equal ones.
+fn main_reason(verdicts: &[NodeVerdict]) -> Option<String> {
+    let reasons = verdicts.iter().filter_map(|verdict| match verdict {
+        NodeVerdict::Unusable { reason, .. } => Some(reason),
+        NodeVerdict::Usable { .. } => None,
+    });
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut run: Option<(&Arc<str>, usize)> = None;
+    for reason in reasons {
+        match &mut run {
+            Some((last, count)) if Arc::ptr_eq(last, reason) => *count += 1,
+            _ => {
+                if let Some((last, count)) = run.replace((reason, 1)) {
+                    *counts.entry(last).or_default() += count;
+                }
+            }
+        }
+    }
+    if let Some((last, count)) = run {
+        *counts.entry(last).or_default() += count;
+    }
+    let most = counts
+        .iter()
+        .max_by_key(|(reason, count)| (**count, Reverse(**reason)));
+    most.map(|(reason, _)| (*reason).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn main_reason_is_that_of_most_nodes() {
+        let far: Arc<str> = "latency/OverLimit".into();
+        let unusable = |reason: &Arc<str>| NodeVerdict::Unusable {
+            reason: Arc::clone(reason),
+            freeable: false,
+        };
+        let full: Arc<str> = "gpu-slice/GpuFull".into();
+        let verdicts = [unusable(&far), unusable(&full), unusable(&far)];
+        assert_eq!(main_reason(&verdicts).as_deref(), Some(&*far));
+        assert_eq!(
+            main_reason(&verdicts[..2]).as_deref(),
+            Some(&*full),
+            "of equal ones the first by name"
+        );
+        assert_eq!(main_reason(&[]), None);
+    }
+}

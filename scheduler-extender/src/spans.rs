@@ -1,0 +1,95 @@
+//! What a span says of a round: the pod, the nodes, and each rule's outcome.
+
+use std::collections::BTreeMap;
+
+use tautline_core::{
+    constraints::PodIdentity,
+    planning::{NodeVerdict, RuleOutcome},
+};
+use tautline_provider_client::{PlanningRound, RuleRecord};
+use tautline_traces::{KeyValue, Span, count, texts};
+
+use crate::plans::PodPlan;
+
+/// Of chosen nodes, reasons and rules.
+const MAX_LISTED: usize = 16;
+
+/// The pod that a request is about.
+pub(crate) fn pod(span: &Span, pod: &PodIdentity) {
+    span.record(|| {
+        [
+            KeyValue::new("k8s.namespace.name", pod.namespace.clone()),
+            KeyValue::new("k8s.pod.name", pod.name.clone()),
+            KeyValue::new("k8s.pod.uid", pod.uid.clone()),
+        ]
+    });
+}
+
+/// The result of filter.
+pub(crate) fn plan(span: &Span, plan: &PodPlan) {
+    round(span, &plan.round);
+    span.record(|| {
+        let names = plan.answer.nodes.iter().map(|at| plan.nodes.name(*at));
+        let chosen = texts("tautline.nodes.chosen", names.take(MAX_LISTED));
+        let underlay = plan.underlay.as_ref();
+        let underlay = underlay.map(|result| KeyValue::new("tautline.underlay", result.code));
+        [chosen].into_iter().chain(underlay)
+    });
+}
+
+/// The result of a round of rules.
+pub(crate) fn round(span: &Span, round: &PlanningRound) {
+    span.record(|| {
+        let reasons = reasons(&round.plan.verdicts);
+        let rules: Vec<String> = round.rules.iter().take(MAX_LISTED).map(outcome).collect();
+        [
+            count("tautline.nodes.posted", round.nodes.len()),
+            count("tautline.nodes.usable", round.plan.usable().count()),
+            texts("tautline.reasons", reasons.iter().map(String::as_str)),
+            texts("tautline.rules", rules.iter().map(String::as_str)),
+        ]
+    });
+}
+
+/// The reasons of unusable nodes with their number, the most frequent first.
+fn reasons(verdicts: &[NodeVerdict]) -> Vec<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for verdict in verdicts {
+        if let NodeVerdict::Unusable { reason, .. } = verdict {
+            *counts.entry(reason).or_default() += 1;
+        }
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
+    let lines = counts.iter().take(MAX_LISTED);
+    lines
+        .map(|(reason, nodes)| format!("{reason}: {nodes}"))
+        .collect()
+}
+
+fn outcome(record: &RuleRecord) -> String {
+    let outcome = match &record.outcome {
+        RuleOutcome::Costs(_) if record.reused => "cached",
+        RuleOutcome::Costs(_) => "OK",
+        RuleOutcome::Unavailable { code, .. } => code,
+    };
+    format!("{}/{}: {outcome}", record.offer, record.rule.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_counted_and_the_most_frequent_come_first() {
+        let unusable = |reason: &str| NodeVerdict::Unusable {
+            reason: reason.into(),
+            freeable: false,
+        };
+        let verdicts = ["b/Full", "a/OverLimit", "a/NoData", "b/Full"].map(unusable);
+        let expected = ["b/Full: 2", "a/NoData: 1", "a/OverLimit: 1"];
+        assert_eq!(reasons(&verdicts), expected);
+        let many: Vec<_> = (0..99).map(|i| unusable(&format!("a/{i}"))).collect();
+        assert_eq!(reasons(&many).len(), MAX_LISTED);
+    }
+}

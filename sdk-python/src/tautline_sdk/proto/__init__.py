@@ -1,0 +1,1 @@
+"""The generated code of the contracts: ruleprovider and allocator."""

@@ -1,0 +1,185 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PolicyRule(_message.Message):
+    __slots__ = ("name", "request", "limit")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    request: str
+    limit: str
+    def __init__(self, name: _Optional[str] = ..., request: _Optional[str] = ..., limit: _Optional[str] = ...) -> None: ...
+
+class Target(_message.Message):
+    __slots__ = ("cluster", "namespace", "apiVersion", "kind", "name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    APIVERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    namespace: str
+    apiVersion: str
+    kind: str
+    name: str
+    def __init__(self, cluster: _Optional[str] = ..., namespace: _Optional[str] = ..., apiVersion: _Optional[str] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class EvaluateRequest(_message.Message):
+    __slots__ = ("targets", "rule", "targetNodes")
+    class TargetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Target
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
+    class TargetNodesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    TARGETNODES_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.MessageMap[str, Target]
+    rule: PolicyRule
+    targetNodes: _containers.ScalarMap[str, str]
+    def __init__(self, targets: _Optional[_Mapping[str, Target]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., targetNodes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class EvaluateResponse(_message.Message):
+    __slots__ = ("compliance", "reason")
+    class ComplianceState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        Pending: _ClassVar[EvaluateResponse.ComplianceState]
+        Compliant: _ClassVar[EvaluateResponse.ComplianceState]
+        Limit: _ClassVar[EvaluateResponse.ComplianceState]
+        Violation: _ClassVar[EvaluateResponse.ComplianceState]
+        Error: _ClassVar[EvaluateResponse.ComplianceState]
+    Pending: EvaluateResponse.ComplianceState
+    Compliant: EvaluateResponse.ComplianceState
+    Limit: EvaluateResponse.ComplianceState
+    Violation: EvaluateResponse.ComplianceState
+    Error: EvaluateResponse.ComplianceState
+    COMPLIANCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    compliance: EvaluateResponse.ComplianceState
+    reason: str
+    def __init__(self, compliance: _Optional[_Union[EvaluateResponse.ComplianceState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class NodeCost(_message.Message):
+    __slots__ = ("node", "cost", "reason", "detail", "freeable", "tieBreak")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FREEABLE_FIELD_NUMBER: _ClassVar[int]
+    TIEBREAK_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    cost: int
+    reason: str
+    detail: str
+    freeable: bool
+    tieBreak: int
+    def __init__(self, node: _Optional[str] = ..., cost: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., freeable: _Optional[bool] = ..., tieBreak: _Optional[int] = ...) -> None: ...
+
+class EndpointCostResponse(_message.Message):
+    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids")
+    NODEANDCOST_FIELD_NUMBER: _ClassVar[int]
+    VALIDFORMILLIS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGEDSINCE_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHTNODES_FIELD_NUMBER: _ClassVar[int]
+    COUNTEDUIDS_FIELD_NUMBER: _ClassVar[int]
+    nodeAndCost: _containers.RepeatedCompositeFieldContainer[NodeCost]
+    validForMillis: int
+    version: int
+    changedSince: int
+    resolution: int
+    inFlightNodes: _containers.RepeatedCompositeFieldContainer[NodeCost]
+    countedUids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Workload(_message.Message):
+    __slots__ = ("labels", "annotations", "requests", "uid", "resourceClaims")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class AnnotationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RESOURCECLAIMS_FIELD_NUMBER: _ClassVar[int]
+    labels: _containers.ScalarMap[str, str]
+    annotations: _containers.ScalarMap[str, str]
+    requests: _containers.ScalarMap[str, str]
+    uid: str
+    resourceClaims: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., requests: _Optional[_Mapping[str, str]] = ..., uid: _Optional[str] = ..., resourceClaims: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("role", "target", "node")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    target: Target
+    node: str
+    def __init__(self, role: _Optional[str] = ..., target: _Optional[_Union[Target, _Mapping]] = ..., node: _Optional[str] = ...) -> None: ...
+
+class InFlightPod(_message.Message):
+    __slots__ = ("pod", "node", "workload")
+    POD_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    pod: Target
+    node: str
+    workload: Workload
+    def __init__(self, pod: _Optional[_Union[Target, _Mapping]] = ..., node: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
+
+class EndpointCostRequest(_message.Message):
+    __slots__ = ("source", "rule", "peerNodes", "eligibleNodes", "workload", "peers", "knownVersion", "inFlight")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    PEERNODES_FIELD_NUMBER: _ClassVar[int]
+    ELIGIBLENODES_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    KNOWNVERSION_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_FIELD_NUMBER: _ClassVar[int]
+    source: Target
+    rule: PolicyRule
+    peerNodes: _containers.RepeatedScalarFieldContainer[str]
+    eligibleNodes: _containers.RepeatedScalarFieldContainer[str]
+    workload: Workload
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    knownVersion: int
+    inFlight: _containers.RepeatedCompositeFieldContainer[InFlightPod]
+    def __init__(self, source: _Optional[_Union[Target, _Mapping]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., peerNodes: _Optional[_Iterable[str]] = ..., eligibleNodes: _Optional[_Iterable[str]] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., knownVersion: _Optional[int] = ..., inFlight: _Optional[_Iterable[_Union[InFlightPod, _Mapping]]] = ...) -> None: ...
