@@ -1,11 +1,18 @@
 //! `cargo run --release -p tautline-bench-latency`: the model's predictions of round-trip times
 //! that were not measured, compared with serf's coordinates and a reference in Python; with
-//! `--speed` their cost. Prints Markdown.
+//! `--speed` their cost. Commands: `coverage` of error bars, `networks` without structure or with
+//! oddities, `recovery` after changes. Prints Markdown.
 
+mod coverage;
 mod docs;
+mod made;
+mod networks;
 mod random;
+mod recovery;
+mod references;
 mod replay;
 mod scores;
+mod shapes;
 mod speed;
 mod synthetic;
 mod table;
@@ -15,7 +22,7 @@ mod worlds;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::{
     replay::Labelling,
@@ -28,6 +35,8 @@ use crate::{
 /// Replays recorded and synthetic round-trip times through the model.
 #[derive(Parser)]
 struct Args {
+    #[command(subcommand)]
+    mode: Option<Mode>,
     /// Worlds: pl490, sea99, k8s1000, k8s5000.
     #[arg(long, value_delimiter = ',', default_value = "pl490,sea99,k8s1000")]
     data: Vec<String>,
@@ -40,6 +49,9 @@ struct Args {
     /// Leave serf's coordinates out.
     #[arg(long)]
     alone: bool,
+    /// Adds serf as it is configured, which gossips with all nodes.
+    #[arg(long)]
+    gossip: bool,
     /// Writes the table into docs/latency.md, and plots beside it.
     #[arg(long)]
     docs: bool,
@@ -51,14 +63,32 @@ struct Args {
     dir: PathBuf,
 }
 
+#[derive(Subcommand)]
+enum Mode {
+    /// How often error bars hold, and the median error, in every world.
+    Coverage(coverage::Args),
+    /// The table of all worlds, with serf that gossips with all nodes, and simple references.
+    Networks(networks::Args),
+    /// Errors after a partition heals and after a reroute, over a cold fit's.
+    Recovery(recovery::Args),
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
+    if let Some(mode) = &args.mode {
+        match mode {
+            Mode::Coverage(coverage) => coverage::print(coverage, &args.dir)?,
+            Mode::Networks(networks) => networks::print(networks, &args.dir)?,
+            Mode::Recovery(recovery) => recovery::print(recovery),
+        }
+        return Ok(());
+    }
     let mut pages = docs::Pages::default();
     if !args.speed {
         println!("{HEAD}");
     }
     for name in &args.data {
-        let world = World::load(name, &args.dir)?;
+        let world = World::load(name, &args.dir, worlds::DRAW)?;
         for &k in &args.k {
             if args.speed {
                 speed::print(&world, k)?;
@@ -95,6 +125,13 @@ fn lines(args: &Args, world: &World, k: usize, pages: &mut docs::Pages) -> Resul
             pages.keep(world.name, k, "serf", &scored.errors);
         }
         lines.push(line("serf", &scores, false));
+    }
+    if args.gossip {
+        let seeds = 0..args.seeds;
+        let scores: Vec<Scores> = seeds
+            .map(|seed| score(world, &Serf::gossip(world, seed), seed).scores)
+            .collect();
+        lines.push(line("serf, all nodes", &scores, false));
     }
     lines.extend(table::reference(&args.dir, world.name, k)?);
     let ways: &[(&str, Labelling)] = match recorded {

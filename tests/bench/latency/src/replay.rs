@@ -12,7 +12,8 @@ const PHASES: usize = 8;
 
 pub struct Learned {
     pub model: Model,
-    pub fit: Fit,
+    /// `None`: there was none yet.
+    pub fit: Option<Fit>,
     pub nodes: Vec<NodeId>,
     pub targets: Vec<Vec<NodeId>>,
 }
@@ -38,6 +39,17 @@ pub enum Labelling {
 }
 
 pub fn learn(world: &World, k: usize, seed: u64, labelling: Labelling) -> Learned {
+    learn_some(world, k, seed, labelling, &|_, _| true)
+}
+
+/// As [`learn`], where some nodes cannot reach each other.
+pub fn learn_some(
+    world: &World,
+    k: usize,
+    seed: u64,
+    labelling: Labelling,
+    reachable: &dyn Fn(usize, usize) -> bool,
+) -> Learned {
     let mut random = Random::new(1000 + seed);
     let mut model = Model::new(Options {
         seed,
@@ -59,27 +71,17 @@ pub fn learn(world: &World, k: usize, seed: u64, labelling: Labelling) -> Learne
             insert(&mut model, node, place)
         })
         .collect();
-    let mut targets: Vec<Vec<NodeId>> = vec![Vec::new(); world.nodes];
-    let mut fit = None;
-    for _ in 0..PHASES {
-        for (from, targets) in targets.iter_mut().enumerate() {
-            model.targets(fit.as_ref(), nodes[from], k, targets);
-            for to in targets.iter() {
-                if model.sample(nodes[from], *to).is_none() {
-                    let micros = world.measure(from, to.0 as usize, &mut random);
-                    model.observe(nodes[from], *to, micros);
-                }
-            }
-        }
-        fit = Some(model.fit());
-    }
-    let fit = fit.unwrap_or_else(|| model.fit());
-    Learned {
-        model,
-        fit,
+    let mut learned = Learned {
+        fit: None,
+        targets: vec![Vec::new(); world.nodes],
         nodes,
-        targets,
+        model,
+    };
+    for _ in 0..PHASES {
+        learned.visit(world, k, &mut random, reachable);
+        learned.fit = Some(learned.model.fit());
     }
+    learned
 }
 
 fn insert(model: &mut Model, node: usize, place: Option<Place>) -> NodeId {
@@ -99,6 +101,27 @@ fn insert(model: &mut Model, node: usize, place: Option<Place>) -> NodeId {
 }
 
 impl Learned {
+    /// Chooses all targets anew, and measures those that were not.
+    pub fn visit(
+        &mut self,
+        world: &World,
+        k: usize,
+        random: &mut Random,
+        reachable: &dyn Fn(usize, usize) -> bool,
+    ) {
+        for (from, targets) in self.targets.iter_mut().enumerate() {
+            targets.retain(|to| reachable(from, to.0 as usize));
+            let node = self.nodes[from];
+            self.model.targets(self.fit.as_ref(), node, k, targets);
+            for &to in targets.iter().filter(|to| reachable(from, to.0 as usize)) {
+                if self.model.sample(node, to).is_none() {
+                    let micros = world.measure(from, to.0 as usize, random);
+                    self.model.observe(node, to, micros);
+                }
+            }
+        }
+    }
+
     fn estimates<T>(
         &self,
         peer: usize,
@@ -108,7 +131,8 @@ impl Learned {
     where
         T: Clone,
     {
-        let row: Option<Row> = self.fit.row(self.nodes[peer]);
+        let fit = self.fit.as_ref();
+        let row: Option<Row> = fit.and_then(|fit| fit.row(self.nodes[peer]));
         let estimate = |node: &NodeId| row.as_ref()?.estimate(*node);
         self.nodes
             .iter()
@@ -123,7 +147,8 @@ impl Predictor for Learned {
     }
 
     fn measured(&self, a: usize, b: usize) -> bool {
-        self.fit.measured(self.nodes[a], self.nodes[b]).is_some()
+        let fit = self.fit.as_ref();
+        fit.is_some_and(|fit| fit.measured(self.nodes[a], self.nodes[b]).is_some())
     }
 
     fn bars(&self, peer: usize) -> Option<Vec<(f32, f32)>> {

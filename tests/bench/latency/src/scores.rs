@@ -29,8 +29,11 @@ pub struct Scores {
     /// For the second limit with pairs between half and twice of it measured: part measured,
     /// precision, recall.
     pub band: (f64, f64, f64),
-    /// Part of pairs whose true value is within the error bar.
+    /// Part of pairs whose true value is within the error bar: all, the closest tenth, and pairs
+    /// that were measured.
     pub held: f64,
+    pub held_near: f64,
+    pub held_measured: f64,
 }
 
 pub struct Scored {
@@ -46,8 +49,17 @@ struct Pair {
 }
 
 pub fn score(world: &World, predictor: &dyn Predictor, seed: u64) -> Scored {
+    let mut scored = predictions(world, predictor, seed);
+    choices(world, predictor, seed, &mut scored.scores);
+    scored
+}
+
+/// The scores but those of choices.
+pub fn predictions(world: &World, predictor: &dyn Predictor, seed: u64) -> Scored {
     let mut scores = Scores::default();
-    let mut pairs = unmeasured(world, predictor, seed);
+    let (mut measured, mut pairs) = compared(world, predictor, seed);
+    measured.retain(|p| p.predicted > 0.0);
+    scores.held_measured = share(measured.iter().filter(|p| p.held).count(), measured.len());
     let off = |pair: &Pair| (pair.predicted - pair.truth).abs() / pair.truth;
     let mut errors: Vec<f32> = pairs.iter().map(off).collect();
     errors.sort_unstable_by(f32::total_cmp);
@@ -70,10 +82,11 @@ pub fn score(world: &World, predictor: &dyn Predictor, seed: u64) -> Scored {
     let measured = share(pairs.iter().filter(|p| inside(p)).count(), pairs.len());
     scores.band = (measured, precision, recall);
     pairs.sort_unstable_by(|a, b| a.truth.total_cmp(&b.truth));
-    let mut near: Vec<f32> = pairs[..pairs.len() / 10].iter().map(off).collect();
+    let tenth = &pairs[..pairs.len() / 10];
+    scores.held_near = share(tenth.iter().filter(|p| p.held).count(), tenth.len());
+    let mut near: Vec<f32> = tenth.iter().map(off).collect();
     near.sort_unstable_by(f32::total_cmp);
     scores.near = quantile(&near, 0.5);
-    choices(world, predictor, seed, &mut scores);
     Scored { scores, errors }
 }
 
@@ -98,34 +111,38 @@ fn precision_recall(pairs: &[Pair], predicted: impl Fn(&Pair) -> bool, limit: f3
     (share(both, all_predicted), share(both, all_true))
 }
 
-/// Pairs that neither node measured: all, or those of some peers.
-fn unmeasured(world: &World, predictor: &dyn Predictor, seed: u64) -> Vec<Pair> {
+/// Pairs that a node measured, and those that neither did: all, or those of some peers.
+fn compared(world: &World, predictor: &dyn Predictor, seed: u64) -> (Vec<Pair>, Vec<Pair>) {
     let n = world.nodes;
     let whole = n * (n - 1) / 2 <= MOST_PAIRS;
     let peers = match whole {
         true => (0..n).collect(),
         false => Random::new(5 + seed).choose(n, MOST_PAIRS / n),
     };
-    let mut pairs = Vec::new();
-    for &a in &peers {
+    let (mut measured, mut pairs) = (Vec::new(), Vec::new());
+    for &a in peers.iter().filter(|a| world.honest(**a)) {
         let row = predictor.row(a);
         let bars = predictor.bars(a);
         let from = if whole { a + 1 } else { 0 };
-        for b in (from..n).filter(|b| *b != a) {
+        for b in (from..n).filter(|b| *b != a && world.honest(*b)) {
             let truth = world.truth(a, b);
-            if truth > 0.0 && !predictor.measured(a, b) {
+            if truth > 0.0 {
                 let held = bars
                     .as_ref()
                     .is_some_and(|bars| bars[b].0 <= truth && truth <= bars[b].1);
-                pairs.push(Pair {
+                let pair = Pair {
                     truth,
                     predicted: row[b],
                     held,
-                });
+                };
+                match predictor.measured(a, b) {
+                    true => measured.push(pair),
+                    false => pairs.push(pair),
+                }
             }
         }
     }
-    pairs
+    (measured, pairs)
 }
 
 /// One peer, up to 500 candidates: the chosen node, and its distance from the best.

@@ -29,7 +29,7 @@ pub fn print(world: &World, k: usize) -> Result<()> {
             }
         }
         let start = cpu()?;
-        learned.fit = learned.model.fit();
+        learned.fit = Some(learned.model.fit());
         warm.push(cpu()? - start);
     }
     let after = resident_kib()?;
@@ -39,7 +39,8 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         let start = Instant::now();
         let mut worst = vec![0.0f32; world.nodes];
         for peer in peers {
-            let Some(row) = learned.fit.row(learned.nodes[peer]) else {
+            let fit = learned.fit.as_ref();
+            let Some(row) = fit.and_then(|fit| fit.row(learned.nodes[peer])) else {
                 continue;
             };
             for (worst, node) in worst.iter_mut().zip(&learned.nodes) {
@@ -55,7 +56,7 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         targets.clone_from(present);
         learned
             .model
-            .targets(Some(&learned.fit), *node, k, &mut targets);
+            .targets(learned.fit.as_ref(), *node, k, &mut targets);
     }
     let choosing = cpu()? - start;
     let start = cpu()?;

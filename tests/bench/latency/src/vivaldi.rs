@@ -92,34 +92,50 @@ fn filtered(last: &mut Vec<f32>, sample: f32) -> f32 {
     sorted[sorted.len() / 2].max(1.0)
 }
 
+/// The members after all rounds, from `k` targets each.
+fn members(world: &World, k: usize, random: &mut Random) -> Vec<Member> {
+    let mut members: Vec<Member> = (0..world.nodes)
+        .map(|node| {
+            let mut targets = random.choose(world.nodes, k + 1);
+            targets.retain(|t| *t != node);
+            targets.truncate(k);
+            Member {
+                point: [0.0; D],
+                height: HEIGHT_LEAST,
+                error: ERROR_MOST,
+                adjustment: 0.0,
+                window: [0.0; WINDOW],
+                targets: targets.into_iter().map(|t| (t, Vec::new())).collect(),
+            }
+        })
+        .collect();
+    for round in 0..ROUNDS {
+        for node in 0..world.nodes {
+            let at = round % members[node].targets.len();
+            let to = members[node].targets[at].0;
+            let sample = world.probe(node, to, random);
+            let sample = filtered(&mut members[node].targets[at].1, sample);
+            let other = members[to].clone_place();
+            members[node].update(&other, sample, round, random);
+        }
+    }
+    members
+}
+
 impl Serf {
+    /// As serf is: all others in turn, from random places on, and no answer but coordinates'.
+    pub fn gossip(world: &World, seed: u64) -> Self {
+        let mut random = Random::new(3000 + seed);
+        Self {
+            members: members(world, world.nodes - 1, &mut random),
+            measured: vec![Vec::new(); world.nodes],
+        }
+    }
+
+    /// From `k` fixed targets, whose pairs are answered by their samples.
     pub fn learn(world: &World, k: usize, seed: u64) -> Self {
         let mut random = Random::new(3000 + seed);
-        let mut members: Vec<Member> = (0..world.nodes)
-            .map(|node| {
-                let mut targets = random.choose(world.nodes, k + 1);
-                targets.retain(|t| *t != node);
-                targets.truncate(k);
-                Member {
-                    point: [0.0; D],
-                    height: HEIGHT_LEAST,
-                    error: ERROR_MOST,
-                    adjustment: 0.0,
-                    window: [0.0; WINDOW],
-                    targets: targets.into_iter().map(|t| (t, Vec::new())).collect(),
-                }
-            })
-            .collect();
-        for round in 0..ROUNDS {
-            for node in 0..world.nodes {
-                let at = round % members[node].targets.len();
-                let to = members[node].targets[at].0;
-                let sample = world.probe(node, to, &mut random);
-                let sample = filtered(&mut members[node].targets[at].1, sample);
-                let other = members[to].clone_place();
-                members[node].update(&other, sample, round, &mut random);
-            }
-        }
+        let members = members(world, k, &mut random);
         let measured = members
             .iter()
             .enumerate()

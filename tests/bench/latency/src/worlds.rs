@@ -6,12 +6,20 @@ use std::{fs::File, io::Read, path::Path};
 use anyhow::{Context, Result, bail};
 use lzma_rust2::XzReader;
 
-use crate::{random::Random, synthetic::Synthetic};
+use crate::{
+    made::Made,
+    random::Random,
+    shapes::{SHAPES, Shape},
+    synthetic::Synthetic,
+};
 
 const PLANETLAB: usize = 490;
 const SEATTLE: usize = 99;
 /// The minimum of Seattle's times.
 const SEATTLE_FLOOR_CENTISECONDS: f64 = 0.5;
+
+/// The seed of synthetic networks.
+pub const DRAW: u64 = 7;
 
 /// A node's labels as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,18 +45,37 @@ enum Kind {
         truth: Vec<f32>,
     },
     Synthetic(Box<Synthetic>),
+    Made(Box<Made>),
 }
 
 impl World {
+    /// A world; the seed `draw` makes the networks of [`SHAPES`].
+    ///
     /// # Errors
     /// There is no such world, or its file cannot be read.
-    pub fn load(name: &str, data: &Path) -> Result<Self> {
+    pub fn load(name: &str, data: &Path, draw: u64) -> Result<Self> {
         match name {
             "pl490" => planetlab(data),
             "sea99" => seattle(data),
             "k8s1000" => Ok(Self::synthetic("k8s1000", 1_000)),
             "k8s5000" => Ok(Self::synthetic("k8s5000", 5_000)),
-            other => bail!("--data {other}: known are pl490, sea99, k8s1000 and k8s5000"),
+            other => {
+                let shape = SHAPES.iter().find(|shape| shape.name == other);
+                let shape = shape.with_context(|| {
+                    let made = SHAPES.map(|shape| shape.name).join(", ");
+                    format!("{other}: known are pl490, sea99, k8s1000, k8s5000, {made}")
+                })?;
+                Ok(Self::made(shape, Made::new(shape, draw)))
+            }
+        }
+    }
+
+    pub fn made(shape: &Shape, made: Made) -> Self {
+        Self {
+            name: shape.name,
+            nodes: shape.nodes,
+            limits: [200.0, 1e3, 20e3],
+            kind: Kind::Made(Box::new(made)),
         }
     }
 
@@ -89,6 +116,7 @@ impl World {
         match &self.kind {
             Kind::Recorded { truth, .. } => truth[a * self.nodes + b],
             Kind::Synthetic(world) => world.truth(a, b),
+            Kind::Made(world) => world.truth(a, b),
         }
     }
 
@@ -97,6 +125,7 @@ impl World {
         match &self.kind {
             Kind::Recorded { train, .. } => train[random.below(train.len())][a * self.nodes + b],
             Kind::Synthetic(world) => world.sample(a, b, random),
+            Kind::Made(world) => world.reported(a, b, random),
         }
     }
 
@@ -105,6 +134,7 @@ impl World {
         match &self.kind {
             Kind::Recorded { test, .. } => test[random.below(test.len())][a * self.nodes + b],
             Kind::Synthetic(world) => world.sample(a, b, random),
+            Kind::Made(world) => world.sample(a, b, random),
         }
     }
 
@@ -112,13 +142,26 @@ impl World {
     pub fn measure(&self, a: usize, b: usize, random: &mut Random) -> f32 {
         let mut five = [0.0f32; 5];
         five.fill_with(|| self.probe(a, b, random));
-        median(&mut five).max(1.0)
+        let late = match &self.kind {
+            Kind::Made(world) => world.late(random),
+            Kind::Recorded { .. } | Kind::Synthetic(_) => 1.0,
+        };
+        (median(&mut five) * late).max(1.0)
+    }
+
+    /// Whether nodes can be judged by its reports.
+    pub fn honest(&self, node: usize) -> bool {
+        match &self.kind {
+            Kind::Made(world) => world.honest(node),
+            Kind::Recorded { .. } | Kind::Synthetic(_) => true,
+        }
     }
 
     pub fn place(&self, node: usize) -> Option<Place> {
         match &self.kind {
             Kind::Recorded { .. } => None,
             Kind::Synthetic(world) => Some(world.place(node)),
+            Kind::Made(world) => Some(world.place(node)),
         }
     }
 }
