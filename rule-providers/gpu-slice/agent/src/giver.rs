@@ -1,4 +1,5 @@
-//! Gives containers their cards by their pod's record, for NRI and for the kubelet's device plugin.
+//! The cards of a container by its pod's record: the kubelet's device plugin gives them, the NRI plugin
+//! holds them.
 
 use std::{sync::Arc, time::Duration};
 

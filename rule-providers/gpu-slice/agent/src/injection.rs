@@ -9,7 +9,7 @@ pub(crate) const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// The value of [`VISIBLE`] with which NVIDIA's runtime adds nothing.
 pub(crate) const VOID: &str = "void";
 
-/// Changes of a container, by NRI or by CDI.
+/// Changes of a container, by CDI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
     /// Variables, in place of those of the image and the pod.
