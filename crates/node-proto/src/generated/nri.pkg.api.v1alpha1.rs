@@ -118,25 +118,8 @@ pub struct ContainerAdjustment {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    #[prost(message, repeated, tag = "3")]
-    pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(message, repeated, tag = "4")]
     pub env: ::prost::alloc::vec::Vec<KeyValue>,
-    #[prost(message, optional, tag = "5")]
-    pub hooks: ::core::option::Option<Hooks>,
-    #[prost(message, optional, tag = "6")]
-    pub linux: ::core::option::Option<LinuxContainerAdjustment>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Mount {
-    #[prost(string, tag = "1")]
-    pub destination: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub r#type: ::prost::alloc::string::String,
-    #[prost(string, tag = "3")]
-    pub source: ::prost::alloc::string::String,
-    #[prost(string, repeated, tag = "4")]
-    pub options: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
@@ -144,63 +127,6 @@ pub struct KeyValue {
     pub key: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Hooks {
-    #[prost(message, repeated, tag = "1")]
-    pub prestart: ::prost::alloc::vec::Vec<Hook>,
-    #[prost(message, repeated, tag = "2")]
-    pub create_runtime: ::prost::alloc::vec::Vec<Hook>,
-    #[prost(message, repeated, tag = "3")]
-    pub create_container: ::prost::alloc::vec::Vec<Hook>,
-    #[prost(message, repeated, tag = "4")]
-    pub start_container: ::prost::alloc::vec::Vec<Hook>,
-    #[prost(message, repeated, tag = "5")]
-    pub poststart: ::prost::alloc::vec::Vec<Hook>,
-    #[prost(message, repeated, tag = "6")]
-    pub poststop: ::prost::alloc::vec::Vec<Hook>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Hook {
-    #[prost(string, tag = "1")]
-    pub path: ::prost::alloc::string::String,
-    #[prost(string, repeated, tag = "2")]
-    pub args: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "3")]
-    pub env: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct LinuxContainerAdjustment {
-    #[prost(message, repeated, tag = "1")]
-    pub devices: ::prost::alloc::vec::Vec<LinuxDevice>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LinuxDevice {
-    #[prost(string, tag = "1")]
-    pub path: ::prost::alloc::string::String,
-    /// "c", "b" or "p".
-    #[prost(string, tag = "2")]
-    pub r#type: ::prost::alloc::string::String,
-    #[prost(int64, tag = "3")]
-    pub major: i64,
-    #[prost(int64, tag = "4")]
-    pub minor: i64,
-    #[prost(message, optional, tag = "5")]
-    pub file_mode: ::core::option::Option<OptionalFileMode>,
-    #[prost(message, optional, tag = "6")]
-    pub uid: ::core::option::Option<OptionalUInt32>,
-    #[prost(message, optional, tag = "7")]
-    pub gid: ::core::option::Option<OptionalUInt32>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct OptionalFileMode {
-    #[prost(uint32, tag = "1")]
-    pub value: u32,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct OptionalUInt32 {
-    #[prost(uint32, tag = "1")]
-    pub value: u32,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
