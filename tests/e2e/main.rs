@@ -44,6 +44,7 @@ mod requeue;
 mod reservations;
 mod soft_preferences;
 mod tenancy;
+mod traces;
 mod underlay;
 
 use std::path::PathBuf;

@@ -15,7 +15,11 @@ use tautline_core::names::GATE_RESOURCE;
 use tautline_sdk::testkit;
 use tautline_tests::{PATIENCE, eventually, objects, root, servers::Server};
 
-use crate::{World, fixed_costs::FixedCosts};
+use crate::{
+    World,
+    fixed_costs::FixedCosts,
+    traces::{self, collector::Collector},
+};
 
 #[tokio::test]
 async fn pods_follow_costs_and_wait_with_reasons() {
@@ -169,10 +173,13 @@ async fn ungoverned_pods_do_not_wait_for_a_hanging_provider() {
     println!("provider asked {} times", hanging.request_count());
 }
 
-/// Providers as processes under their own roles; the extender binds.
+/// Providers as processes under their own roles; the extender binds. All send spans to one
+/// collector.
 #[tokio::test]
 async fn providers_and_bind_work_under_their_own_roles() {
-    let world = World::with("gated-gpu.yaml", &["n1"], &["--bind"])
+    let (collector, url) = Collector::start().await;
+    let traced = ["--bind", "--traces-endpoint", &url];
+    let world = World::with("gated-gpu.yaml", &["n1"], &traced)
         .await
         .unwrap();
     let client = &world.plane.client;
@@ -195,9 +202,8 @@ async fn providers_and_bind_work_under_their_own_roles() {
         ("latency", "latency"),
         ("gpu-slice", "gpu-slice"),
     ] {
-        let server = Server::start(&world.plane, name, &["provider", name])
-            .await
-            .unwrap();
+        let args = ["provider", name, "--traces-endpoint", &url];
+        let server = Server::start(&world.plane, name, &args).await.unwrap();
         objects::provider(client, "default", name, server.port, &[rule])
             .await
             .unwrap();
@@ -226,6 +232,8 @@ async fn providers_and_bind_work_under_their_own_roles() {
     );
     let bound = "tautline_extender_binds_total{outcome=\"bound\"}";
     world.extender.wait_for_metric(bound, 2.0).await;
+    traces::wait_for_placement(&collector, "web-0", "b1", "tautline-scripted").await;
+    traces::wait_for_placement(&collector, "db-0", "b1", "tautline-latency").await;
 
     // gpu-slice: no node has a GPU, and the reason names it.
     objects::policy(

@@ -225,6 +225,36 @@ named_after_tautline() {
     done
 }
 
+# The console of this user, on a free port of this machine.
+start_console() {
+    "$tautline" ui --listen 127.0.0.1:0 >"$run/console" 2>&1 &
+    console=$!
+}
+
+end_console() {
+    [[ -z ${console:-} ]] || kill "$console" || true
+    console=
+}
+
+# console_has PATH TEXT...: the page as JSON has each text, and no part that could not be read.
+console_has() {
+    local page text url
+    url=$(grep -m 1 ^http "$run/console") || return 1
+    page=$(kubectl --kubeconfig=/dev/null --server="$url" get --raw "$1?format=json")
+    echo "$page"
+    [[ $page != *'"error":'* ]] || return 1
+    for text in "${@:2}"; do
+        [[ $page == *"$text"* ]] || return 1
+    done
+}
+
+# Of both extenders, all agents, the records of rounds, and the measured matrix.
+console_knows() {
+    console_has / '"replicas":2' '"agents":3' '"service":"tautline-system/tautline-latency","addresses":2' &&
+        console_has /decisions '"rounds":' && console_has /latency '"byBasis":{"measured":3}' &&
+        console_has /bindings '"compliance":"Compliant"'
+}
+
 show_state() {
     kubectl get pods -A -o wide || true
     kubectl -n shop get events --sort-by=.lastTimestamp 2>/dev/null | tail -20 || true
