@@ -3,6 +3,7 @@
 
 mod builtin;
 mod fixed_costs;
+mod reserve;
 mod rule_check;
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
@@ -243,11 +244,16 @@ impl LocalScheduler {
         };
         let message = node.is_none().then(|| self.message(&misfits, &answer));
         if let Some(node) = &node {
-            let mut bound = known;
+            let reserved = self.reserve(&known, node).await?;
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.extend(reserved);
+            let mut bound = convert::pod(&pod);
             bound.node = Some(node.as_str().into());
             self.store.apply(Object::Pod(bound));
         }
         let round = self.explain(&namespace, &name).await?;
+        // Not that of an earlier pod of this name.
+        let round = round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
         Ok(Placement {
             namespace,
             pod: name,

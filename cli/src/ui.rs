@@ -3,12 +3,11 @@
 mod listen;
 mod live;
 mod local;
-mod shell;
 
 use std::{process::ExitCode, sync::Arc};
 
 use anyhow::Result;
-use tautline_console::Console;
+use tautline_console::{Console, shell};
 use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{manifest_files, tasks::Tasks};
 use tokio::net::TcpListener;

@@ -12,30 +12,89 @@
     localStorage.setItem("theme", next);
   });
 })();
-// A live part that cannot be shown again says so, and comes back by itself.
-document.addEventListener("htmx:sseError", () => document.documentElement.classList.add("offline"));
-document.addEventListener("htmx:sseOpen", () => document.documentElement.classList.remove("offline"));
-// A live part that shows itself again keeps the focus and the scrolled tables.
+// The server's events are triggers of the live part. A browser has six connections to a server, so a
+// tab that is not seen has none.
+(() => {
+  const RETRY_MS = 2000;
+  let source = null;
+  const close = () => {
+    if (source) source.close();
+    source = null;
+  };
+  const connect = () => {
+    const main = document.querySelector("main[data-events]");
+    if (!main || document.visibilityState === "hidden") return close();
+    if (source) return;
+    source = new EventSource("/events");
+    source.onopen = () => document.documentElement.classList.remove("offline");
+    source.onerror = () => {
+      document.documentElement.classList.add("offline");
+      // Otherwise the browser tries again by itself.
+      if (source && source.readyState === EventSource.CLOSED) {
+        close();
+        setTimeout(connect, RETRY_MS);
+      }
+    };
+    for (const name of main.dataset.events.split(" ")) {
+      source.addEventListener(name, () => {
+        const live = document.getElementById("live");
+        if (live) htmx.trigger(live, `console:${name}`);
+      });
+    }
+  };
+  const again = () => {
+    close();
+    connect();
+  };
+  document.addEventListener("DOMContentLoaded", connect);
+  document.addEventListener("visibilitychange", connect);
+  document.addEventListener("htmx:historyRestore", again);
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (event) => event.persisted && again());
+})();
+// A live part that shows itself again keeps the focus and the scrolled tables, and waits while
+// something is dragged or text is selected.
 (() => {
   const live = () => document.getElementById("live");
   const scrolled = () => [...live().querySelectorAll(".scroll")];
   let kept = null;
+  let pressed = false;
+  document.addEventListener("pointerdown", (event) => { pressed = event.button === 0 && Boolean(event.target.closest("#live")); });
+  for (const name of ["pointerup", "pointercancel"]) document.addEventListener(name, () => { pressed = false; });
+  const selects = () => {
+    const selection = getSelection();
+    return !selection.isCollapsed && live().contains(selection.anchorNode);
+  };
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.target.id !== "live") return;
+    kept = null;
+    // An error replaces what may not hold any more, unless another server has answered.
+    event.detail.shouldSwap = event.detail.serverResponse.includes('id="live"');
+    if (event.detail.requestConfig.elt.id === "live" && (pressed || selects())) {
+      event.detail.shouldSwap = false;
+      return;
+    }
     const active = live().contains(document.activeElement) ? document.activeElement : null;
     kept = {
+      active,
       link: active && active.getAttribute("href"),
       table: scrolled().indexOf(active),
       left: scrolled().map((table) => table.scrollLeft),
+      caret: active && active.matches("input[type=search], input[type=text], input:not([type])") && [active.selectionStart, active.selectionEnd],
     };
   });
   document.addEventListener("htmx:afterSwap", () => {
     if (!kept || !live()) return;
-    scrolled().forEach((table, i) => { table.scrollLeft = kept.left[i] || 0; });
-    const links = [...live().querySelectorAll("a")];
-    const again = links.find((link) => kept.link && link.getAttribute("href") === kept.link) || scrolled()[kept.table];
-    if (again) again.focus({ preventScroll: true });
+    const { active, link, table, left, caret } = kept;
     kept = null;
+    scrolled().forEach((table, i) => { table.scrollLeft = left[i] || 0; });
+    const links = [...live().querySelectorAll("a")];
+    // A preserved field is the same element.
+    const same = active && active.isConnected && active;
+    const again = same || links.find((one) => link && one.getAttribute("href") === link) || scrolled()[table];
+    if (!again || again === document.activeElement) return;
+    again.focus({ preventScroll: true });
+    if (same && caret) same.setSelectionRange(...caret);
   });
 })();
 // A table that scrolls can be focused, so that the arrow keys move it.

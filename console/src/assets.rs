@@ -12,7 +12,7 @@ struct Asset {
     body: &'static [u8],
 }
 
-const ASSETS: [Asset; 4] = [
+const ASSETS: [Asset; 3] = [
     Asset {
         name: "console.css",
         kind: "text/css; charset=utf-8",
@@ -27,11 +27,6 @@ const ASSETS: [Asset; 4] = [
         name: "htmx.min.js",
         kind: "text/javascript; charset=utf-8",
         body: include_bytes!("../assets/htmx.min.js"),
-    },
-    Asset {
-        name: "sse.min.js",
-        kind: "text/javascript; charset=utf-8",
-        body: include_bytes!("../assets/sse.min.js"),
     },
 ];
 

@@ -58,10 +58,25 @@ impl Console {
     }
 }
 
+/// Names of [`Console::readiness`].
+pub(crate) mod lists {
+    pub(crate) const NODES: &str = "nodes";
+    pub(crate) const PODS: &str = "pods";
+    pub(crate) const POLICIES: &str = "constraintpolicies";
+    pub(crate) const OFFERS: &str = "constraintpolicyoffers";
+    pub(crate) const BINDINGS: &str = "constraintpolicybindings";
+}
+
 /// Commands with the option `-f`.
 const OF_MANIFESTS: [&str; 3] = ["plan", "gpu", "simulate"];
 
 impl Console {
+    /// Whether some of these lists are not complete, so that what they lack may exist.
+    pub(crate) fn lacks(&self, lists: &[&str]) -> bool {
+        let missing = self.readiness.missing();
+        missing.iter().any(|list| lists.contains(&&**list))
+    }
+
     /// The command line of a page's command, and what it is.
     pub(crate) fn command(&self, command: &str) -> (&'static str, String) {
         let first = command.split(' ').next().unwrap_or_default();

@@ -12,6 +12,11 @@ pub(crate) fn clean(text: &str, max: usize) -> String {
     shown
 }
 
+/// In place of what a list that is not complete does not have.
+pub(crate) fn not_known() -> Markup {
+    html! { p .note { "Not known: see above what is missing." } }
+}
+
 /// One bar of parts: class, label and amount of each.
 pub(crate) fn share<'a>(
     what: &str,
@@ -45,6 +50,13 @@ fn segment(class: &str, before: u64, amount: u64, total: u64) -> Markup {
     html! { rect class=(class) x=(x) y="0" width=(width) height="30" {} }
 }
 
+/// Thousandths of cards as cards: `0.25`, `491.4`.
+pub(crate) fn cards_of(milli: i64) -> String {
+    let decimals = usize::from(milli < 10_000) + 1;
+    let text = format!("{:.decimals$}", milli as f64 / 1000.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// The sign of a class in a legend.
 pub(crate) fn key(class: &str) -> Markup {
     html! {
@@ -67,6 +79,20 @@ mod tests {
         insta::assert_snapshot!(drawn.into_string(), @r#"<svg class="share" viewBox="0 0 1000 30" preserveAspectRatio="none" role="img" aria-label="Bindings: 1 Violation, 3 Compliant"><rect class="bad" x="0" y="0" width="250" height="30"></rect><rect class="good" x="250" y="0" width="750" height="30"></rect></svg>"#);
         let none = share("Bindings", [("bad", "Violation", 0)].into_iter());
         assert_eq!(none.into_string(), "");
+    }
+
+    #[test]
+    fn cards_have_few_decimals() {
+        for (milli, text) in [
+            (0, "0"),
+            (250, "0.25"),
+            (10_000, "10"),
+            (14_900, "14.9"),
+            (491_350, "491.4"),
+            (1_600_000, "1600"),
+        ] {
+            assert_eq!(cards_of(milli), text);
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn refusal(request: &Request) -> Option<(StatusCode, &'static str)> {
 }
 
 fn is_loopback(host: &str) -> bool {
-    matches!(host, "127.0.0.1" | "localhost" | "[::1]")
+    matches!(host, "127.0.0.1" | "[::1]") || host.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn only_reads_of_this_host_pass() {
-        for host in ["127.0.0.1:8080", "localhost:1", "localhost", "[::1]:80"] {
+        for host in ["127.0.0.1:8080", "localhost:1", "LocalHost", "[::1]:80"] {
             assert_eq!(status("GET", Some(host)), None, "{host}");
         }
         assert_eq!(status("HEAD", Some("localhost")), None);

@@ -4,7 +4,10 @@ use axum::http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
 use tautline_core::text;
 
-use crate::request::{PageInfo, PageRequest};
+use crate::{
+    events,
+    request::{PageInfo, PageRequest},
+};
 
 /// Paths and names of the sections, in order.
 const SECTIONS: [(&str, &str); 6] = [
@@ -23,7 +26,6 @@ const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"history
 
 pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup) -> Markup {
     let console = &request.console;
-    let trigger: Vec<String> = info.live.iter().map(|name| format!("sse:{name}")).collect();
     let here = request.link("format", None);
     let missing = console.readiness.missing();
     let command = console.command(info.command);
@@ -41,10 +43,9 @@ pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup)
                 span .cluster title="The kubeconfig's context, or the manifests" { (console.title) }
                 button #theme type="button" aria-label="Change between dark and light" { "◐" }
             }
-            main #main tabindex="-1" hx-ext="sse" sse-connect=[(!trigger.is_empty()).then_some("/events")] {
+            main #main tabindex="-1" data-events=[(!info.live.is_empty()).then(|| info.live.join(" "))] {
                 h1 { (info.title) }
-                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML"
-                    hx-trigger=(if trigger.is_empty() { "none".to_owned() } else { trigger.join(", ") }) {
+                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(info.live)) {
                     @if !missing.is_empty() {
                         p .note role="status" { "Not complete yet: waiting for " (missing.join(", ")) }
                     }
@@ -62,7 +63,17 @@ pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup)
     )
 }
 
-pub(crate) fn error_page(status: StatusCode, text: &str) -> Markup {
+/// The events of `console.js` that make the live part show itself again.
+fn triggers(live: &[&str]) -> String {
+    let names: Vec<String> = live.iter().map(|name| format!("console:{name}")).collect();
+    match names.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    }
+}
+
+/// `here`: the page that cannot be shown.
+pub(crate) fn error_page(status: StatusCode, text: &str, here: &str) -> Markup {
     let title = status.canonical_reason().unwrap_or("Error");
     document(
         title,
@@ -77,8 +88,10 @@ pub(crate) fn error_page(status: StatusCode, text: &str) -> Markup {
             }
             main #main {
                 h1 { (title) }
-                // In place of the live part, so that an error that passes goes away by itself.
-                div #live { p .error role="alert" { (text) } }
+                // In place of a live part it goes away by itself once the page can be shown again.
+                div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(&[events::TICKS])) {
+                    p .error role="alert" { (text) }
+                }
             }
         },
     )
@@ -98,7 +111,6 @@ fn document(title: &str, body: &Markup) -> Markup {
                 link rel="stylesheet" href="/assets/console.css";
                 script src="/assets/console.js" {}
                 script src="/assets/htmx.min.js" defer {}
-                script src="/assets/sse.min.js" defer {}
             }
             body { (body) }
         }

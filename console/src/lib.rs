@@ -20,6 +20,7 @@ mod live;
 mod pages;
 mod request;
 mod server;
+pub mod shell;
 pub mod source;
 #[cfg(test)]
 mod testing;

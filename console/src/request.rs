@@ -3,15 +3,17 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
-    Json,
-    extract::{FromRequestParts, Query},
+    Extension, Json,
+    extract::{FromRequestParts, Query, Request},
     http::{StatusCode, header, request::Parts},
+    middleware::Next,
     response::{Html, IntoResponse, Response},
 };
 use maud::Markup;
 use serde::Serialize;
+use serde_json::json;
 
-use crate::{Console, layout};
+use crate::{Console, draw::clean, layout};
 
 /// A page's request.
 pub(crate) struct PageRequest {
@@ -34,11 +36,16 @@ pub(crate) struct PageInfo<'a> {
     pub live: &'a [&'static str],
 }
 
-/// An error as a page.
+/// An error, as a page or as JSON.
+#[derive(Clone, Debug)]
 pub(crate) struct PageError {
     status: StatusCode,
     text: String,
 }
+
+/// Longer queries would be in each link of a page.
+const MAX_QUERY: usize = 16 << 10;
+const MAX_ERROR: usize = 2000;
 
 impl FromRequestParts<Arc<Console>> for PageRequest {
     type Rejection = PageError;
@@ -47,6 +54,12 @@ impl FromRequestParts<Arc<Console>> for PageRequest {
         parts: &mut Parts,
         console: &Arc<Console>,
     ) -> Result<Self, PageError> {
+        let length = parts.uri.query().map_or(0, str::len);
+        if length > MAX_QUERY {
+            return Err(PageError::bad(format!(
+                "the query has {length} bytes, at most {MAX_QUERY} are read"
+            )));
+        }
         let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri);
         let Query(mut query) = query.map_err(|e| PageError::bad(e.to_string()))?;
         let json = match query.remove("format").as_deref() {
@@ -80,9 +93,23 @@ impl PageRequest {
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, PageError> {
         let parse = |value: &str| {
             let parsed = value.parse();
-            parsed.map_err(|_| PageError::bad(format!("{name}={value}: write a number")))
+            parsed.map_err(|_| PageError::bad(format!("{name}={value}: write a whole number")))
         };
         self.field(name).map(parse).transpose()
+    }
+
+    /// A fault of a form is shown beside the form; in JSON it is the answer.
+    pub(crate) fn shown_beside<T>(
+        &self,
+        result: Result<T, PageError>,
+    ) -> Result<(Option<T>, Option<String>), PageError> {
+        match result {
+            Ok(value) => Ok((Some(value), None)),
+            Err(error) if !self.json && error.status == StatusCode::BAD_REQUEST => {
+                Ok((None, Some(clean(&error.text, MAX_ERROR))))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// This page with one field of the query changed, or removed; escaped for a link.
@@ -169,13 +196,81 @@ impl From<anyhow::Error> for PageError {
     }
 }
 
+/// [`show_errors`] gives it a body.
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
-        html(self.status, &layout::error_page(self.status, &self.text))
+        (self.status, Extension(self)).into_response()
     }
+}
+
+/// Shows a [`PageError`] as the request wants pages.
+pub(crate) async fn show_errors(request: Request, next: Next) -> Response {
+    let uri = request.uri().clone();
+    let mut response = next.run(request).await;
+    let Some(error) = response.extensions_mut().remove::<PageError>() else {
+        return response;
+    };
+    let text = clean(&error.text, MAX_ERROR);
+    let fields = uri.query().unwrap_or_default().split('&');
+    if fields.into_iter().any(|field| field == "format=json") {
+        return (error.status, Json(json!({"error": text}))).into_response();
+    }
+    // A query too long to be read is too long to be shown.
+    let here = uri.path_and_query().map_or("/", |all| all.as_str());
+    let here = if here.len() > MAX_QUERY { "/" } else { here };
+    html(error.status, &layout::error_page(error.status, &text, here))
 }
 
 fn html(status: StatusCode, markup: &Markup) -> Response {
     let no_store = [(header::CACHE_CONTROL, "no-store")];
     (status, no_store, Html(markup.0.clone())).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::testing::{self, FakeSource, get};
+
+    fn console() -> Arc<Console> {
+        Arc::new(testing::console("", FakeSource::default()))
+    }
+
+    #[tokio::test]
+    async fn errors_are_pages_or_json() {
+        let console = console();
+        let (status, page) = get(&console, "/bindings/shop/gone").await;
+        assert_eq!(status, 404);
+        // A live part that it replaces comes back.
+        let live = "id=\"live\" hx-get=\"/bindings/shop/gone\" hx-select=\"#live\"";
+        assert!(page.contains(live) && page.contains("there is no binding shop/gone"));
+        let (status, body) = get(&console, "/bindings/shop/gone?format=json").await;
+        assert_eq!(status, 404);
+        assert!(
+            body.starts_with(r#"{"error":"there is no binding shop/gone"#),
+            "{body}"
+        );
+        let (status, body) = get(&console, "/gpu?sort=%1b%0a%E2%80%AE&format=json").await;
+        assert_eq!(status, 400);
+        assert!(!body.contains(['\u{202e}', '\u{1b}', '\n']), "{body}");
+    }
+
+    #[tokio::test]
+    async fn long_queries_are_refused() {
+        let console = console();
+        for length in [MAX_QUERY - 10, MAX_QUERY + 10] {
+            let uri = format!("/bindings?q={}", "a".repeat(length));
+            let (status, page) = get(&console, &uri).await;
+            assert_eq!(status == 200, length < MAX_QUERY, "{status}");
+            assert!(length < MAX_QUERY || page.len() < 5_000, "{}", page.len());
+        }
+    }
+
+    #[test]
+    fn links_are_escaped() {
+        let query = [("q".to_owned(), "a&b=\"<ü".to_owned())].into();
+        assert_eq!(link("/x", &query), "/x?q=a%26b%3D%22%3C%C3%BC");
+        assert_eq!(path(&["a/b", "..", ""]), "/a%2Fb/../");
+    }
 }

@@ -4,7 +4,7 @@ use axum::{Router, middleware, routing::get};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Console, assets, events, guard, pages};
+use crate::{Console, assets, events, guard, pages, request};
 
 /// Serves the console until `stop`. The listener must be bound to loopback.
 ///
@@ -29,6 +29,7 @@ pub(crate) fn router(console: Arc<Console>) -> Router {
         .route("/events", get(events::serve))
         .route("/assets/{name}", get(assets::serve))
         .fallback(pages::not_found)
+        .layer(middleware::from_fn(request::show_errors))
         .layer(middleware::from_fn(guard::guard))
         .with_state(console)
 }

@@ -111,6 +111,11 @@ impl Builtins {
         at_port(service, port)
     }
 
+    /// Whether a Service leads to the provider of GPUs.
+    pub(super) fn is_gpu_slice(&self, service: &Service) -> bool {
+        has_port(service, self.gpu_slice)
+    }
+
     /// Asks a provider of the kind that a Service leads to, without nodes; `Ok` if it is none of
     /// these.
     pub(super) async fn ask(
@@ -118,16 +123,12 @@ impl Builtins {
         service: &Service,
         request: CostRequest,
     ) -> Result<(), ProviderError> {
-        let port = match service.ports.as_slice() {
-            [only] if service.external_name.as_deref() == Some(LOOPBACK) => only.port,
-            _ => return Ok(()),
-        };
         // Providers of their own: those that plan learn from what they are asked.
         let store = ClusterStore::default();
-        let answer = if port == self.gpu_slice {
+        let answer = if has_port(service, self.gpu_slice) {
             let provider = GpuSlice::new(store, GpuConfig::default());
             provider.endpoint_cost(request).await
-        } else if port == self.latency {
+        } else if has_port(service, self.latency) {
             Latency::new(store).endpoint_cost(request).await
         } else {
             return Ok(());
@@ -137,6 +138,11 @@ impl Builtins {
 }
 
 const LOOPBACK: &str = "127.0.0.1";
+
+fn has_port(service: &Service, port: u16) -> bool {
+    let is_here = service.external_name.as_deref() == Some(LOOPBACK);
+    is_here && matches!(service.ports.as_slice(), [only] if only.port == port)
+}
 
 fn at_port(service: Service, port: u16) -> Service {
     Service {

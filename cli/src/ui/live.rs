@@ -12,7 +12,7 @@ use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer};
 use tautline_console::{
-    Console,
+    Console, shell,
     source::{AdminAnswer, Component, Source},
 };
 use tautline_core::trust::TrustedNamespaces;
@@ -22,12 +22,14 @@ use tautline_runtime::{
 };
 use tokio::{net::TcpListener, time::timeout};
 
-use super::{serve, shell};
+use super::serve;
 use crate::{
     fetch,
     replicas::{self, ReplicaArgs},
 };
 
+const WITHOUT_CLUSTER: &str =
+    "the console of a cluster needs one; `tautline ui -f DIR` and `tautline demo --ui` need none";
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Shorter than the pages' own deadlines: a replica that hangs must not hide the others.
 const OF_A_REPLICA: Duration = Duration::from_secs(2);
@@ -41,7 +43,8 @@ pub(super) async fn run(
     args: &ReplicaArgs,
     trusted: TrustedNamespaces,
 ) -> Result<()> {
-    let cluster = args.cluster.with_retries().await?;
+    let cluster = args.cluster.with_retries().await;
+    let cluster = cluster.context(WITHOUT_CLUSTER)?;
     reach(cluster.client()).await?;
     let source = ClusterSource {
         client: cluster.client().clone(),
@@ -73,7 +76,7 @@ async fn reach(client: &Client) -> Result<()> {
         Ok(Err(kube::Error::Api(status))) if status.code != 401 => Ok(()),
         answer => answer.and_then(|version| Ok(version?)).map(drop).context(
             "the API server cannot be asked; is the cluster up, and is it the one that \
-             --kubeconfig and --context name? `tautline ui -f DIR` needs none",
+             --kubeconfig and --context name? `tautline ui -f DIR` and `tautline demo --ui` need none",
         ),
     }
 }
@@ -174,6 +177,19 @@ struct ClusterSource {
     namespace: String,
 }
 
+impl ClusterSource {
+    /// kube's errors have the whole status.
+    fn in_short(&self, error: anyhow::Error) -> anyhow::Error {
+        let Some(cause) = error.downcast_ref::<kube::Error>().map(fetch::cause) else {
+            return error;
+        };
+        anyhow!(
+            "pods of namespace {} cannot be listed: {cause}",
+            self.namespace
+        )
+    }
+}
+
 impl Source for ClusterSource {
     fn admin<'a>(
         &'a self,
@@ -183,7 +199,8 @@ impl Source for ClusterSource {
         Box::pin(async move {
             let (client, apps) = (self.client.clone(), component.app_names());
             let call = replicas::each_pod(client, &self.namespace, apps, (path, OF_A_REPLICA));
-            let (answers, failed) = timeout(DEADLINE * 2, call).await??;
+            let called = timeout(DEADLINE * 2, call).await?;
+            let (answers, failed) = called.map_err(|e| self.in_short(e))?;
             for error in failed {
                 tracing::debug!(?component, path, error, "a replica does not answer");
             }

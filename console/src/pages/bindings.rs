@@ -19,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     Console, events,
     request::{PageError, PageInfo, PageRequest, path},
+    shell::quote,
 };
 
 pub(super) use badge::tone;
@@ -53,7 +54,7 @@ async fn one(
     request: PageRequest,
 ) -> Result<Response, PageError> {
     let view = detail::view(&console, &namespace, &name).await?;
-    let command = format!("describe binding {name} -n {namespace}");
+    let command = format!("describe binding {} -n {}", quote(&name), quote(&namespace));
     let title = format!("Binding {name}");
     let info = PageInfo {
         title: &title,

@@ -21,6 +21,7 @@ use axum::{
 use crate::{
     Console, events,
     request::{PageError, PageInfo, PageRequest, path},
+    shell::quote,
 };
 
 pub(crate) use summary::Summary;
@@ -56,7 +57,7 @@ async fn all(request: PageRequest) -> Result<Response, PageError> {
 async fn one(Path(name): Path<String>, request: PageRequest) -> Result<Response, PageError> {
     let view = node::view(&request, &name).await?;
     let title = format!("GPU of {}", view.name());
-    let command = format!("gpu top --node {}", view.name());
+    let command = format!("gpu top --node {}", quote(view.name()));
     let info = PageInfo {
         title: &title,
         section: "/gpu",

@@ -41,6 +41,17 @@ struct Overview {
     gpu: Part<gpu::Gpu>,
     agents: Part<agents::Agents>,
     feed: feed::Feed,
+    /// Lists that are not complete.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<String>,
+    #[serde(skip)]
+    of_manifests: bool,
+}
+
+impl Overview {
+    fn lacks(&self, lists: &[&str]) -> bool {
+        self.missing.iter().any(|list| lists.contains(&&**list))
+    }
 }
 
 /// A part of the page whose source may not answer.
@@ -88,6 +99,8 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         agents::read(source),
         console.inspections.get(&console.store),
     );
+    // Before the objects, which may be complete a moment later.
+    let missing = console.readiness.missing();
     let snapshot = console.store.snapshot();
     let bindings = console.bindings.list();
     Overview {
@@ -104,6 +117,8 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
             nodes: snapshot.node_count(),
         })),
         feed: feed::Feed::new(summaries, decisions, &bindings, now),
+        missing,
+        of_manifests: console.of_manifests,
     }
 }
 

@@ -3,13 +3,16 @@ import { join } from "node:path";
 import { launch } from "./browser.mjs";
 import { pages } from "./crawl.mjs";
 import { everyPage } from "./every_page.mjs";
+import { gone } from "./gone.mjs";
 import { hostile } from "./hostile.mjs";
 import { keyboard } from "./keyboard.mjs";
 import { writeLargeCluster } from "./large.mjs";
 import { live } from "./live.mjs";
 import { refusals } from "./refusals.mjs";
 import { Server, until } from "./servers.mjs";
+import { tabs } from "./tabs.mjs";
 import { walkthrough } from "./walkthrough.mjs";
+import { writing } from "./writing.mjs";
 
 const started = Date.now();
 const folder = import.meta.dirname;
@@ -49,6 +52,9 @@ try {
   await settled(demo, 5);
   await check("all but GET, and other hosts, are refused", () => refusals(demo));
   await check("the keyboard reaches everything", () => keyboard(browser, demo));
+  await check("many tabs are live", () => tabs(browser, demo));
+  await check("a live page disturbs nobody", () => writing(browser, demo));
+  await check("what is gone is not shown", () => gone(browser, demo));
 
   const examples = ["edge-inference", "console"].flatMap((name) => ["-f", join("examples", name)]);
   const faults = await start("faults", ["ui", ...examples, "--provider-namespaces", "*"]);

@@ -330,7 +330,7 @@ fn rules(view: &View) -> Markup {
                                         None => (rule.rule),
                                     }
                                 }
-                                td { (rule.reason) }
+                                td .text { (rule.reason) }
                                 td .number { (rule.request) }
                                 td .number { (rule.limit) }
                                 td { a href=(policies::policy_link(&view.namespace, &rule.policy)) { (rule.policy) } }

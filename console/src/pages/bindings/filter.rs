@@ -2,7 +2,10 @@ use kube::ResourceExt;
 use maud::{Markup, html};
 use tautline_api::{ConstraintPolicyBinding, constraint::Compliance};
 
-use crate::request::{PageError, PageRequest};
+use crate::{
+    request::{PageError, PageRequest},
+    shell::quote,
+};
 
 /// Namespaces in the choice; more are typed.
 const MAX_CHOICES: usize = 300;
@@ -30,7 +33,7 @@ impl Filter {
             namespace: own("namespace"),
             offer: own("offer"),
             compliance: compliance.transpose()?,
-            text: request.field("q").map(str::to_lowercase),
+            text: request.field("q").map(|q| q.trim().to_lowercase()),
         })
     }
 
@@ -53,11 +56,11 @@ impl Filter {
     /// The command that prints the same; texts are searched for here only.
     pub(super) fn command(&self) -> String {
         let mut command = match &self.namespace {
-            Some(namespace) => format!("get bindings -n {namespace}"),
+            Some(namespace) => format!("get bindings -n {}", quote(namespace)),
             None => "get bindings -A".to_owned(),
         };
         if let Some(offer) = &self.offer {
-            command += &format!(" --offer {offer}");
+            command += &format!(" --offer {}", quote(offer));
         }
         if let Some(compliance) = self.compliance {
             command += &format!(" --compliance {}", compliance.name().to_lowercase());
@@ -107,11 +110,12 @@ impl Filter {
     }
 }
 
-/// In its name, its reason or its targets; `text` is in lower case.
+/// In its `namespace/name`, its reason or its targets; `text` is in lower case.
 fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
     let has = |field: &str| field.to_lowercase().contains(text);
     let targets = &binding.spec.targets;
-    has(&binding.name_any())
+    let namespace = binding.metadata.namespace.as_deref().unwrap_or_default();
+    has(&format!("{namespace}/{}", binding.name_any()))
         || binding
             .status
             .as_ref()

@@ -12,6 +12,7 @@ use tautline_api::{
 
 use super::{badge::badge, badge::tone, filter::Filter, link};
 use crate::{
+    console::lists,
     draw,
     list::Window,
     pages::policies,
@@ -108,7 +109,9 @@ pub(super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Mar
     html! {
         (bar(&view.counts, request))
         (filter.form(&namespaces))
-        @if rows.is_empty() {
+        @if rows.is_empty() && request.console.lacks(&[lists::BINDINGS]) {
+            (draw::not_known())
+        } @else if rows.is_empty() {
             (empty(filter))
         } @else {
             div .scroll {
@@ -140,7 +143,7 @@ fn table_row(row: &Row) -> Markup {
             th scope="row" {
                 a href=(link(&row.namespace, &row.name)) { (row.namespace) "/" wbr; (row.name) }
             }
-            td { (row.reason) }
+            td .text { (row.reason) }
             td {
                 @for (i, target) in row.targets.iter().enumerate() {
                     @if i > 0 { ", " }

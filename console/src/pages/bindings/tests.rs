@@ -32,6 +32,14 @@ spec:
 
 const HOSTILE: &str = "<script>alert(1)</script>\u{202e}\u{1b}[2J";
 
+#[tokio::test]
+async fn commands_are_quoted_for_a_shell() {
+    let console = console(Vec::new());
+    let (_, page) = get(&console, "/bindings?namespace=a;rm%20-rf%20~&offer=$(x)").await;
+    let command = "tautline get bindings -n 'a;rm -rf ~' --offer '$(x)'";
+    assert!(page.contains(command), "{page}");
+}
+
 fn binding(name: &str, compliance: &str, reason: &str) -> Arc<ConstraintPolicyBinding> {
     let target = |name: &str| json!({"cluster": "", "namespace": "shop", "apiVersion": "v1", "kind": "Pod", "name": name});
     let binding = json!({

@@ -7,7 +7,8 @@ use tautline_scheduler_extender::explain::Summary;
 
 use super::{link, waits};
 use crate::{
-    draw::clean,
+    console::lists,
+    draw::{clean, not_known},
     events, extender,
     list::Window,
     request::{PageError, PageInfo, PageRequest},
@@ -45,7 +46,8 @@ struct Waiting {
 /// The filter, by the fields of the query.
 struct Filter<'a> {
     namespace: Option<&'a str>,
-    text: Option<&'a str>,
+    /// A part of `namespace/pod`, in lower case.
+    text: Option<String>,
     reason: Option<&'a str>,
     /// Whether a node is usable.
     usable: Option<bool>,
@@ -65,27 +67,32 @@ impl<'a> Filter<'a> {
         };
         Ok(Self {
             namespace: request.field("namespace"),
-            text: request.field("q"),
+            text: request.field("q").map(|q| q.trim().to_lowercase()),
             reason: request.field("reason"),
             usable,
         })
     }
 
+    fn is_empty(&self) -> bool {
+        self.namespace.is_none() && self.text.is_none() && self.reason.is_none()
+    }
+
     fn names(&self, namespace: &str, pod: &str) -> bool {
-        self.namespace.is_none_or(|n| n == namespace) && self.text.is_none_or(|t| pod.contains(t))
+        let has = |text: &String| format!("{namespace}/{pod}").to_lowercase().contains(text);
+        self.namespace.is_none_or(|n| n == namespace) && self.text.as_ref().is_none_or(has)
     }
 
     fn waiting(&self, pod: &Pod) -> bool {
         let placement = pod.placement.as_deref();
         let rules = placement.map_or(&[][..], |p| &p.rejected_by);
         let gated = placement.is_some_and(|p| p.gated);
-        let reason = match self.reason {
+        let by_reason = match self.reason {
             None => true,
             Some("gated") => rules.is_empty() && gated,
             Some("other") => rules.is_empty() && !gated,
             Some(rule) => rules.iter().any(|r| **r == *rule),
         };
-        reason && self.names(&pod.namespace, &pod.name)
+        by_reason && self.names(&pod.namespace, &pod.name)
     }
 
     fn round(&self, round: &Summary) -> bool {
@@ -142,7 +149,8 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
         command: "explain NAMESPACE/POD",
         live: &[events::TICKS],
     };
-    Ok(request.respond(&info, &view, |view| render(view, &request, now)))
+    let filtered = !filter.is_empty();
+    Ok(request.respond(&info, &view, |view| render(view, filtered, &request, now)))
 }
 
 /// Sorted by namespace and name.
@@ -165,14 +173,15 @@ fn waiting_row(pod: &&Pod) -> Waiting {
     }
 }
 
-fn render(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
+fn render(view: &View, filtered: bool, request: &PageRequest, now: Timestamp) -> Markup {
     let only_waiting = view.rounds.is_none() && view.problem.is_none();
     html! {
         (form(request, only_waiting))
         @if !only_waiting {
             h2 { "Without a node" }
         }
-        (waiting_table(view, only_waiting))
+        @if view.waiting.rows.is_empty() && request.console.lacks(&[lists::PODS]) { (not_known()) }
+        @else { (waiting_table(view, filtered)) }
         @if only_waiting {
             (view.waiting.pager(request))
             p { a href="/decisions" { "All decisions" } }
@@ -199,7 +208,7 @@ fn form(request: &PageRequest, only_waiting: bool) -> Markup {
         form #filter .filter action="/decisions" role="search" hx-preserve="true" {
             @if only_waiting { input type="hidden" name="view" value="waiting"; }
             label { "Namespace" input name="namespace" value=(value("namespace")); }
-            label { "Pod" input name="q" type="search" value=(value("q")); }
+            label { "Pod, or a part of its name" input name="q" type="search" value=(value("q")); }
             @if only_waiting {
                 label { "Rule, gated or other" input name="reason" value=(value("reason")); }
             } @else {
@@ -216,10 +225,10 @@ fn form(request: &PageRequest, only_waiting: bool) -> Markup {
     }
 }
 
-fn waiting_table(view: &View, only_waiting: bool) -> Markup {
+fn waiting_table(view: &View, filtered: bool) -> Markup {
     html! {
         @if view.waiting.rows.is_empty() {
-            p .note { @if only_waiting { "No pod without a node matches the filter." } @else { "Every pod has a node." } }
+            p .note { @if filtered { "No pod without a node matches the filter." } @else { "Every pod has a node." } }
         } @else {
             div .scroll tabindex="0" role="region" aria-label="Pods without a node" {
                 table {

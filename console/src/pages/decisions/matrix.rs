@@ -11,7 +11,8 @@ use crate::{draw::clean, list::ROWS, when};
 pub(super) const LEVELS: u64 = 10;
 /// Parts of the map of all nodes.
 const PARTS: usize = 100;
-const MAX_DETAIL: usize = 48;
+/// Two names of nodes and two figures.
+const MAX_DETAIL: usize = 100;
 const MAX_REASON: usize = 90;
 
 /// The decision on a node.

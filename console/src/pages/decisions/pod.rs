@@ -20,6 +20,7 @@ use crate::{
     events,
     extender::{self, Rounds},
     request::{PageError, PageInfo, PageRequest},
+    shell::quote,
 };
 
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -34,6 +35,8 @@ pub(super) struct View {
     /// Why no round is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// The round of the address is not known any more; the newest is shown.
+    pub forgotten: bool,
     /// Servers that did not answer.
     pub problems: Vec<String>,
     /// The newest first.
@@ -70,8 +73,9 @@ pub(super) async fn page(
 ) -> Result<Response, PageError> {
     let now = Timestamp::now();
     let view = view(&request, namespace, pod).await?;
-    let command = format!("explain {}/{}", view.namespace, view.pod);
-    let title = clean(&format!("Pod {}/{}", view.namespace, view.pod), 300);
+    let name = format!("{}/{}", view.namespace, view.pod);
+    let command = format!("explain {}", quote(&name));
+    let title = clean(&format!("Pod {name}"), 300);
     let info = PageInfo {
         title: &title,
         section: "/decisions",
@@ -128,7 +132,8 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
     let node = node(&state, record);
     let round = record.map(|r| Round::new(request, r, &excluded, node.as_deref()));
     Ok(View {
-        unknown: unknown.filter(|_| records.is_empty()),
+        unknown: unknown.filter(|_| records.is_empty() && !says_why(&state)),
+        forgotten: at.is_some() && chosen.is_none() && record.is_some(),
         rounds: tabs(&records, record, &state),
         kubernetes: (record.is_none() && has_pod).then(|| kubernetes(&snapshot, &excluded)),
         round: round.transpose()?,
@@ -137,6 +142,12 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
         namespace,
         pod,
     })
+}
+
+/// Whether the state says it: what kube-scheduler does not look at, and what no offer selects, has no
+/// round.
+fn says_why(state: &PodState) -> bool {
+    state.exists && (!state.scheduling_gates.is_empty() || state.offers.is_empty())
 }
 
 /// The pod's node, if the record is of this pod.

@@ -12,6 +12,7 @@ use super::{
     why_not::WhyNot,
 };
 use crate::{
+    console::lists,
     draw::clean,
     pages::policies,
     request::{self, PageRequest},
@@ -20,7 +21,7 @@ use crate::{
 
 pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup {
     html! {
-        (state(&view.state, &view.namespace))
+        (state(&view.state, &view.namespace, request))
         @for problem in &view.problems {
             p .error { "The extender's records cannot be read: " (problem) }
         }
@@ -28,6 +29,9 @@ pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup
         @if let Some(kubernetes) = &view.kubernetes { (kubernetes_only(kubernetes)) }
         @if let Some(round) = &view.round {
             (tabs(&view.rounds, request, now))
+            @if view.forgotten {
+                p .note { "The extender has forgotten the round of this address; this is the newest." }
+            }
             (summary(round))
             (rules(round, request, &view.namespace))
             (reasons(&round.reasons))
@@ -39,7 +43,7 @@ pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup
     }
 }
 
-fn state(state: &PodState, namespace: &str) -> Markup {
+fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
     html! {
         p {
             @match (&state.problem, &state.node) {
@@ -53,7 +57,9 @@ fn state(state: &PodState, namespace: &str) -> Markup {
         }
         @if state.exists {
             p {
-                @if state.offers.is_empty() {
+                @if state.offers.is_empty() && request.console.lacks(&[lists::OFFERS]) {
+                    "Whether an offer selects it is not known."
+                } @else if state.offers.is_empty() {
                     "No offer selects it, so Tautline does not affect it."
                 } @else {
                     "Governed by "
@@ -267,11 +273,13 @@ fn reasons(reasons: &[Reason]) -> Markup {
 fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
     html! {
         h2 { "Why not this node?" }
-        form #why .filter action=(request.path) hx-preserve="true" {
+        form #why .filter action={ (request.path) "#why" } {
             @for (name, value) in hidden(request, |name| name != "node") {
                 input type="hidden" name=(name) value=(value);
             }
-            label { "Node" input name="node" value=(request.field("node").unwrap_or_default()) required; }
+            label #why-node hx-preserve="true" {
+                "Node" input name="node" value=(request.field("node").unwrap_or_default()) required;
+            }
             button type="submit" { "Why not?" }
         }
         @if let Some(why_not) = why_not {

@@ -172,7 +172,7 @@ async fn other_weights_give_another_order() {
     let (_, page) = get(&console, &uri).await;
     assert!(page.contains("what-if"), "{page}");
     assert!(
-        !page.contains("sse:tick"),
+        !page.contains("console:tick"),
         "a slider in use is not replaced"
     );
     let (status, text) = get(&console, &format!("{PAGE}?weight.web.latency=x")).await;
@@ -192,6 +192,29 @@ async fn a_pod_without_rounds_teaches() {
     ] {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+#[tokio::test]
+async fn a_pod_with_gates_is_not_called_ungoverned() {
+    let text = json!("no round of pod shop/web-0 is known: it is not governed, or too old");
+    let mut gated = pod(None);
+    let gate = json!([{"name": "kueue.x-k8s.io/admission"}]);
+    gated.spec.as_mut().unwrap().scheduling_gates = serde_json::from_value(gate).unwrap();
+    let console = console(Some((404, &text)), Some(gated));
+    let (_, page) = get(&console, PAGE).await;
+    assert!(page.contains("kueue.x-k8s.io/admission"), "{page}");
+    assert!(!page.contains("not governed"), "{page}");
+}
+
+#[tokio::test]
+async fn a_round_that_is_forgotten_is_not_taken_for_another() {
+    let console = console(Some((200, &json!([record()]))), Some(pod(Some("n1"))));
+    let forgotten = async |at: u64| {
+        let view = testing::json(&console, &format!("{PAGE}?at={at}")).await;
+        view["forgotten"].as_bool().unwrap()
+    };
+    assert!(!forgotten(1_767_355_195_400).await);
+    assert!(forgotten(5).await);
 }
 
 #[tokio::test]
@@ -291,6 +314,10 @@ async fn the_list_has_rounds_and_waiting_pods() {
     assert_eq!(pods("/decisions?verdict=none").await.0, ["web-0"]);
     assert_eq!(pods("/decisions?q=1").await, (vec!["web-1".into()], 0));
     assert_eq!(pods("/decisions?namespace=x").await, (vec![], 0));
+    let by_full_name = pods("/decisions?q=Shop/Web-0").await;
+    assert_eq!(by_full_name, (vec!["web-0".into()], 1));
+    let (_, page) = get(&console, "/decisions?namespace=x").await;
+    assert!(!page.contains("Every pod has a node"), "one waits");
     let waiting = testing::json(&console, "/decisions?view=waiting&reason=other").await;
     assert_eq!(waiting["waiting"]["rows"][0]["pod"], "web-0");
     let (status, _) = get(&console, "/decisions?verdict=maybe").await;

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tautline_gpu_slice::report::{Fragmentation, format};
 
-use crate::draw::clean;
+use crate::draw::{cards_of, clean};
 
 /// Rows on the page.
 const MAX_CLASSES: usize = 20;
@@ -105,9 +105,9 @@ fn class_row(row: &ClassRow, classes: &Classes) -> Markup {
             td .number {
                 @if row.still_fit == 0 { span .state.bad { "0" } } @else { (row.still_fit) }
             }
-            td .number { (format::milli(row.unusable_milli)) ", " (unusable) }
+            td .number { (cards_of(row.unusable_milli)) " cards, " (unusable) }
             td .number { (row.runs_in) " of " (classes.nodes_with_cards) " nodes" }
-            td { (row.not_in) }
+            td .text { (row.not_in) }
         }
     }
 }

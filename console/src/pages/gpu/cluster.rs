@@ -36,6 +36,8 @@ pub(super) struct View {
     classes: Classes,
     #[serde(skip_serializing_if = "Option::is_none")]
     what_if: Option<what_if::Answer>,
+    #[serde(skip)]
+    what_if_error: Option<String>,
     nodes: NodesPage,
     /// Nodes of the cluster, with and without GPUs.
     cluster_nodes: usize,
@@ -91,7 +93,8 @@ struct GivenIdle {
 pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View, PageError> {
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
-    let answer = what_if::answer(request, &inspected).await?;
+    let answer = what_if::answer(request, &inspected).await;
+    let (answer, what_if_error) = request.shown_beside(answer)?;
     let summary = &inspected.summary;
     let inspection = &inspected.inspection;
     let nodes = inspection.nodes();
@@ -127,7 +130,8 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
         sums: Sums::new(&inspected.totals, summary),
         products: inspected.totals.iter().map(cleaned).collect(),
         classes: Classes::new(&summary.fragmentation),
-        what_if: answer,
+        what_if: answer.flatten(),
+        what_if_error,
         measured,
         nodes: NodesPage {
             rows,

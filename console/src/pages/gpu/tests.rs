@@ -153,10 +153,18 @@ async fn what_if_places_pods() {
     let (status, page) = get(&console, "/gpu?pods=2x250m").await;
     assert_eq!(status, 200);
     assert!(page.contains("2 of 2 fit"), "{page}");
+    let asked = r#"name="amount" value="250m""#;
+    let count = r#"type="number" min="1" max="256" value="2""#;
+    assert!(page.contains(asked) && page.contains(count), "{page}");
+    // Beside the form, which keeps what was written.
     let (status, page) = get(&console, "/gpu?pods=1500").await;
-    assert_eq!(status, 400);
+    assert_eq!(status, 200);
     assert!(page.contains("whole cards only"), "{page}");
-    assert_eq!(get(&console, "/gpu?pods=9999x1").await.0, 400);
+    assert!(page.contains(r#"name="amount" value="1500m""#), "{page}");
+    for wrong in ["1500", "9999x1"] {
+        let uri = format!("/gpu?pods={wrong}&format=json");
+        assert_eq!(get(&console, &uri).await.0, 400, "{wrong}");
+    }
 }
 
 #[tokio::test]

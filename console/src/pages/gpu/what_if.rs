@@ -62,10 +62,12 @@ pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageErro
     let Some(amount) = request.field("amount") else {
         return Ok(None);
     };
-    let count = request
-        .number::<usize>("count")?
-        .unwrap_or(1)
-        .clamp(1, MAX_PODS);
+    let count = request.number::<usize>("count")?.unwrap_or(1);
+    if !(1..=MAX_PODS).contains(&count) {
+        return Err(PageError::bad(format!(
+            "count={count}: write 1 to {MAX_PODS} pods"
+        )));
+    }
     // A bare number is of cards here, and of thousandths in `pods`.
     let amount = amount.trim().chars().take(MAX_AMOUNT).collect::<String>();
     let amount = match amount.parse::<u32>() {
@@ -92,20 +94,12 @@ fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
         .map(str::trim)
         .filter(|part| !part.is_empty())
     {
-        let times = part
-            .split_once('x')
-            .and_then(|(n, amount)| Some((n.parse().ok()?, amount)));
-        let (count, amount): (usize, &str) = times.unwrap_or((1, part));
+        let (count, amount) = counted(part);
         if count > MAX_PODS || all.len() + count > MAX_PODS {
             return Err(PageError::bad(format!(
                 "pods: at most {MAX_PODS} pods can be placed"
             )));
         }
-        let amount = match amount.parse::<u64>() {
-            Ok(milli) if milli % 1000 == 0 => (milli / 1000).to_string(),
-            Ok(milli) => format!("{milli}m"),
-            Err(_) => amount.to_owned(),
-        };
         let request = match model {
             Some(model) => format!("{amount},model={model}"),
             None => amount,
@@ -113,6 +107,19 @@ fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
         all.extend(std::iter::repeat_n(request, count));
     }
     Ok(all)
+}
+
+/// The number of pods and the amount of one part, as of a rule: `2x250` is two of `250m`.
+fn counted(part: &str) -> (usize, String) {
+    let times = part.split_once('x');
+    let times = times.and_then(|(count, amount)| Some((count.parse().ok()?, amount)));
+    let (count, amount) = times.unwrap_or((1, part));
+    let amount = match amount.parse::<u64>() {
+        Ok(milli) if milli % 1000 == 0 => (milli / 1000).to_string(),
+        Ok(milli) => format!("{milli}m"),
+        Err(_) => amount.to_owned(),
+    };
+    (count, amount)
 }
 
 /// `None`: the address does not ask.
@@ -177,15 +184,18 @@ impl Requested {
     }
 }
 
+/// With what has been asked, if it is one amount.
 pub(super) fn form(request: &PageRequest) -> Markup {
+    let asked = request.field("pods").filter(|pods| !pods.contains(','));
+    let (count, amount) = counted(asked.unwrap_or("250"));
     html! {
         form #gpu-what-if .filter method="get" action="/gpu" hx-preserve="true" {
             label {
                 "Amount of each pod"
-                input name="amount" value="250m" required maxlength=(MAX_AMOUNT)
+                input name="amount" value=(amount) required maxlength=(MAX_AMOUNT)
                     aria-describedby="gpu-amounts";
             }
-            label { "Pods" input name="count" type="number" min="1" max=(MAX_PODS) value="1"; }
+            label { "Pods" input name="count" type="number" min="1" max=(MAX_PODS) value=(count); }
             label { "Model, if it matters" input name="model" value=[request.field("model")]; }
             button { "Do they fit?" }
         }

@@ -75,9 +75,9 @@ pub(super) fn form(request: &PageRequest, limit: Option<u64>) -> Markup {
             }
             form #lat-exact .filter method="get" action="/latency" {
                 @for (name, value) in &others { input type="hidden" name=(name) value=(value); }
-                label { "Another limit" input name="limit" placeholder="15ms" size="8"; }
+                label #lat-other hx-preserve="true" { "Another limit" input name="limit" placeholder="15ms" size="8" required; }
                 button { "Set" }
-                @if limit.is_some() { a href=(request.link("limit", None)) { "No limit" } }
+                @if request.field("limit").is_some() { a href=(request.link("limit", None)) { "No limit" } }
             }
         }
     }

@@ -18,6 +18,7 @@ use crate::{
     draw::clean,
     list::Window,
     request::{PageError, PageRequest},
+    shell::quote,
 };
 
 pub(super) use render::render;
@@ -32,6 +33,8 @@ pub(super) struct View {
     level: Level,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit_micros: Option<u64>,
+    #[serde(skip)]
+    limit_error: Option<String>,
     /// Absent: no provider answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Network>,
@@ -100,7 +103,7 @@ impl View {
         match &self.level {
             Level::Zones => "latency matrix".to_owned(),
             Level::Nodes { zone, .. } | Level::OneNode { zone, .. } => {
-                format!("latency matrix --zone {}", clean(zone, MAX_NAME))
+                format!("latency matrix --zone {}", quote(&clean(zone, MAX_NAME)))
             }
         }
     }
@@ -108,7 +111,8 @@ impl View {
 
 pub(super) async fn view(request: &PageRequest) -> Result<View, PageError> {
     let console = &request.console;
-    let limit = limit::read(request)?;
+    let (limit, limit_error) = request.shown_beside(limit::read(request))?;
+    let limit = limit.flatten();
     let snapshot = console.store.snapshot();
     let (level, question) = question::question(request, &snapshot)?;
     let (source, answers) = (&*console.source, &console.latency);
@@ -129,6 +133,7 @@ pub(super) async fn view(request: &PageRequest) -> Result<View, PageError> {
     Ok(View {
         level,
         limit_micros: limit,
+        limit_error,
         // One error is enough where both are missing.
         worst_error: worst_error.filter(|_| error.is_none()),
         network,

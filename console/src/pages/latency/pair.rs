@@ -12,6 +12,7 @@ use super::{answers::Missing, plot, worst};
 use crate::{
     draw::clean,
     request::{PageError, PageRequest, escaped},
+    shell::quote,
 };
 
 const MAX_NAME: usize = 120;
@@ -44,7 +45,7 @@ impl View {
     }
 
     pub(super) fn command(&self) -> String {
-        let name = |end: &End| clean(&end.node, MAX_NAME);
+        let name = |end: &End| quote(&clean(&end.node, MAX_NAME));
         format!(
             "latency pair {} {}",
             name(&self.report.from),

@@ -7,11 +7,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 use tautline_api::ConstraintPolicyBinding;
-use tautline_core::text::sanitize;
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
     controller::Decision,
+    draw::clean,
     pages::bindings::{self, tone},
     request, when,
 };
@@ -101,7 +101,7 @@ fn round_text(round: &Summary) -> String {
             round.usable, round.nodes, round.offered
         ),
     };
-    sanitize(&text, MAX_TEXT).into_owned()
+    clean(&text, MAX_TEXT)
 }
 
 fn action(decision: &Decision) -> Option<Entry> {
@@ -114,13 +114,13 @@ fn action(decision: &Decision) -> Option<Entry> {
         at: decision.time.parse().ok()?,
         kind: "action",
         object: decision.binding.clone(),
-        text: sanitize(&text, MAX_TEXT).into_owned(),
+        text: clean(&text, MAX_TEXT),
         link: bindings::link(namespace, name),
         class: "near",
     })
 }
 
-/// Those whose compliance has changed last.
+/// Those whose compliance has changed last, the worst of the same time first.
 fn newest(
     bindings: &[Arc<ConstraintPolicyBinding>],
 ) -> impl Iterator<Item = &Arc<ConstraintPolicyBinding>> {
@@ -128,10 +128,13 @@ fn newest(
         .iter()
         .filter(|b| changed_at(b).is_some())
         .collect();
+    let order = |b: &&Arc<ConstraintPolicyBinding>| (Reverse(changed_at(b)), b.compliance().rank());
     if all.len() > ENTRIES {
-        all.select_nth_unstable_by_key(ENTRIES - 1, |b| Reverse(changed_at(b)));
+        all.select_nth_unstable_by_key(ENTRIES - 1, order);
         all.truncate(ENTRIES);
     }
+    // Stable: the worst of the same time stay first.
+    all.sort_by_key(order);
     all.into_iter()
 }
 
@@ -151,7 +154,7 @@ fn changed(binding: &ConstraintPolicyBinding) -> Option<Entry> {
     Some(Entry {
         at: changed_at(binding)?,
         kind: "binding",
-        text: sanitize(&text, MAX_TEXT).into_owned(),
+        text: clean(&text, MAX_TEXT),
         link: bindings::link(&namespace, &name),
         object: format!("{namespace}/{name}"),
         class: tone(state),

@@ -10,16 +10,24 @@ use super::{
     providers::{Extender, Provider},
     waiting::Waiting,
 };
-use crate::{draw, pages::bindings::tone, request, when};
+use crate::{
+    console::lists,
+    draw::{self, cards_of},
+    pages::bindings::tone,
+    request, when,
+};
 
 pub(super) fn page(view: &Overview, now: Timestamp) -> Markup {
     html! {
-        @if view.offers == 0 { (no_offer()) }
+        @if view.offers == 0 && !view.lacks(&[lists::OFFERS]) { (no_offer(view.of_manifests)) }
         div .tiles {
-            (compliance(&view.bindings))
-            (waiting(&view.waiting))
-            (scheduler(&view.extender, now))
-            (gpu(&view.gpu))
+            @if view.lacks(&[lists::BINDINGS]) { (unknown("Bindings", "/bindings")) }
+            @else { (compliance(&view.bindings)) }
+            @if view.lacks(&[lists::PODS]) { (unknown("Pods without a node", "/decisions?view=waiting")) }
+            @else { (waiting(&view.waiting)) }
+            (scheduler(&view.extender, view.of_manifests, now))
+            @if view.lacks(&[lists::NODES, lists::PODS]) { (unknown("GPU", "/gpu")) }
+            @else { (gpu(&view.gpu)) }
             (agents(&view.agents))
             (counts(view))
         }
@@ -28,7 +36,15 @@ pub(super) fn page(view: &Overview, now: Timestamp) -> Markup {
     }
 }
 
-fn no_offer() -> Markup {
+fn no_offer(of_manifests: bool) -> Markup {
+    if of_manifests {
+        return html! {
+            p .note {
+                "The manifests have no ConstraintPolicyOffer, so no pod is governed. One selects pods and names policies: "
+                code { "examples/edge-inference" } " has some."
+            }
+        };
+    }
     html! {
         p .note {
             "No offer exists yet, so Tautline affects no pod. An offer selects pods and names policies: "
@@ -44,6 +60,10 @@ fn tile(title: &str, link: &str, content: &Markup) -> Markup {
             (content)
         }
     }
+}
+
+fn unknown(title: &str, link: &str) -> Markup {
+    tile(title, link, &html! { p .figure { "unknown" } })
 }
 
 fn failed(error: &str) -> Markup {
@@ -114,7 +134,7 @@ fn waiting(waiting: &Waiting) -> Markup {
     )
 }
 
-fn scheduler(extender: &Part<Extender>, now: Timestamp) -> Markup {
+fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> Markup {
     let content = match extender {
         Part::Failed { error } => failed(error),
         Part::Known(extender) => {
@@ -127,6 +147,7 @@ fn scheduler(extender: &Part<Extender>, now: Timestamp) -> Markup {
                 }
                 @match last {
                     Some(last) => p .dim { "the last call, of the verb " (draw::clean(&last.verb, 20)) },
+                    None if of_manifests => p .dim { "No pod of the manifests waits for a node." },
                     None => p .dim {
                         "No replica has been called since it started: pods may not be governed, or kube-scheduler \
                          is not configured with the extender. " code { "tautline doctor" } " says which."
@@ -168,7 +189,7 @@ fn cards(gpu: &Gpu) -> Markup {
         .unwrap_or(0)
         .clamp(0, gpu.idle_milli.max(0));
     let amounts = [
-        ("u-used", "used", gpu.held_milli),
+        ("u-used", "given to pods", gpu.held_milli),
         ("u-idle", "idle", gpu.idle_milli - useless),
         (
             "u-useless",
@@ -193,15 +214,6 @@ fn cards(gpu: &Gpu) -> Markup {
         @if gpu.unhealthy_cards > 0 {
             p { span .state.bad { (gpu.unhealthy_cards) " unhealthy" } }
         }
-    }
-}
-
-/// Cards with one decimal.
-fn cards_of(milli: i64) -> String {
-    let tenths = (milli + 50) / 100;
-    match tenths % 10 {
-        0 => (tenths / 10).to_string(),
-        rest => format!("{}.{rest}", tenths / 10),
     }
 }
 
@@ -235,15 +247,19 @@ fn agents(agents: &Part<Agents>) -> Markup {
 }
 
 fn counts(view: &Overview) -> Markup {
+    let count = |list, count: usize| match view.lacks(&[list]) {
+        true => "unknown".to_owned(),
+        false => count.to_string(),
+    };
     tile(
         "Cluster",
         "/policies",
         &html! {
-            p .figure { (view.nodes) " nodes" }
+            p .figure { (count(lists::NODES, view.nodes)) " nodes" }
             ul .counts .lines {
-                li { "pods " b { (view.pods) } }
-                li { a href="/policies" { "offers" } " " b { (view.offers) } }
-                li { a href="/policies" { "policies" } " " b { (view.policies) } }
+                li { "pods " b { (count(lists::PODS, view.pods)) } }
+                li { a href="/policies" { "offers" } " " b { (count(lists::OFFERS, view.offers)) } }
+                li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
             }
         },
     )
@@ -301,7 +317,7 @@ fn row(provider: &Provider, now: Timestamp) -> Markup {
             td .number { @if let Some(call) = call { (when::micros(call.took_micros)) } }
             td .number { @if let Some(call) = call { (when::micros(call.deadline_micros)) } }
             td { @if let Some(call) = call { (when::ago(when::of_millis(call.at_unix_millis), now)) } }
-            td { (error) }
+            td .text { (error) }
         }
     }
 }

@@ -107,6 +107,39 @@ async fn overview_counts_each_part() {
 }
 
 #[tokio::test]
+async fn lists_that_are_not_complete_are_not_called_empty() {
+    let console = Arc::new(testing::console("", FakeSource::default()));
+    let empty = [
+        ("/", "Every pod has a node"),
+        ("/", "No offer exists"),
+        ("/", "No node reports GPUs"),
+        ("/decisions", "Every pod has a node"),
+        ("/bindings", "There are no bindings"),
+        ("/gpu", "No node has GPUs"),
+        ("/policies", "No offer is here"),
+        ("/policies?list=policies", "No policy is here"),
+    ];
+    for (uri, text) in empty {
+        let (_, page) = get(&console, uri).await;
+        assert!(page.contains(text), "{uri}: {page}");
+    }
+    let lists = [
+        "nodes",
+        "pods",
+        "constraintpolicies",
+        "constraintpolicyoffers",
+        "constraintpolicybindings",
+    ];
+    for list in lists {
+        console.readiness.expect(list);
+    }
+    for (uri, text) in empty {
+        let (_, page) = get(&console, uri).await;
+        assert!(!page.contains(text), "{uri}: {page}");
+    }
+}
+
+#[tokio::test]
 async fn overview_shows_the_rest_if_no_server_answers() {
     let console = Arc::new(console(Vec::new()));
     let (status, page) = get(&console, "/").await;

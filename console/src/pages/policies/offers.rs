@@ -18,6 +18,8 @@ use tautline_core::{
 use super::{Filter, clean, policy_link, providers::Provider};
 use crate::{
     Console,
+    console::lists,
+    draw::not_known,
     list::Window,
     request::{self, PageError, PageRequest},
 };
@@ -127,9 +129,11 @@ fn problems(
     }
     for policy in &entry.offer.policies {
         let Some(policy) = snapshot.policy(&namespace, policy) else {
-            all.push(format!(
-                "ConstraintPolicy {policy} does not exist in this namespace"
-            ));
+            let text = format!("ConstraintPolicy {policy} does not exist in this namespace");
+            // The condition may say so.
+            if !all.iter().any(|problem| problem.ends_with(&text)) {
+                all.push(text);
+            }
             continue;
         };
         for rule in &policy.rules {
@@ -211,7 +215,9 @@ fn kind(kind: TargetKind) -> &'static str {
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         (super::problems(&view.problems))
-        @if view.offers.rows.is_empty() {
+        @if view.offers.rows.is_empty() && request.console.lacks(&[lists::OFFERS]) {
+            (not_known())
+        } @else if view.offers.rows.is_empty() {
             p .note {
                 "No offer is here. A ConstraintPolicyOffer names the pods that policies govern: "
                 code { "tautline plan -f examples/edge-inference" } " shows some at work."

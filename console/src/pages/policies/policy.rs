@@ -8,6 +8,8 @@ use tautline_core::index::Kind;
 
 use super::{Filter, clean, offer_link, providers::Provider};
 use crate::{
+    console::lists,
+    draw::not_known,
     list::Window,
     request::{PageError, PageRequest},
 };
@@ -99,7 +101,9 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
     html! {
         (super::problems(&view.problems))
-        @if view.policies.rows.is_empty() {
+        @if view.policies.rows.is_empty() && request.console.lacks(&[lists::POLICIES]) {
+            (not_known())
+        } @else if view.policies.rows.is_empty() {
             p .note {
                 "No policy is here. A ConstraintPolicy names rules with a request and a limit: "
                 code { "tautline plan -f examples/edge-inference" } " shows some at work."

@@ -48,7 +48,7 @@ fn legend() -> Markup {
     html! {
         p .key-line {
             "Cost within its rule: "
-            svg .scale viewBox="0 0 110 10" role="img" aria-label="from 0, the best, in light colour, to 10, the worst, in dark colour" {
+            svg .scale viewBox="0 0 110 10" preserveAspectRatio="none" role="img" aria-label="from 0, the best, in light colour, to 10, the worst, in dark colour" {
                 @for level in 0..=LEVELS {
                     rect class={ "l" (level) } x=(level * 10) width="10" height="10" {}
                 }
@@ -61,6 +61,8 @@ fn legend() -> Markup {
 
 /// All nodes in their order, where the table shows a part.
 fn map(rows: &[MapRow]) -> Markup {
+    // Hatches need parts that are about as wide as they are high.
+    const WIDTH: usize = 10;
     const HEIGHT: usize = 12;
     html! {
         @if !rows.is_empty() {
@@ -68,20 +70,20 @@ fn map(rows: &[MapRow]) -> Markup {
                 @for (i, row) in rows.iter().enumerate() {
                     div {
                         span .dim { (row.rule) }
-                        svg viewBox={ "0 0 " (row.parts.len()) " " (HEIGHT) } preserveAspectRatio="none"
+                        svg viewBox={ "0 0 " (row.parts.len() * WIDTH) " " (HEIGHT) } preserveAspectRatio="none"
                             role="img" aria-label={ "All nodes by rule " (row.rule) ", best first" } {
                             defs {
-                                pattern id={ "hatch" (i) } width="3" height="3" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
-                                    rect class="hatch-ground" width="3" height="3" {}
-                                    rect class="hatch-line" width="1.2" height="3" {}
+                                pattern id={ "hatch" (i) } width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
+                                    rect class="hatch-ground" width="6" height="6" {}
+                                    rect class="hatch-line" width="2" height="6" {}
                                 }
                             }
                             @for (x, length, state) in runs(&row.parts) {
                                 @match state {
                                     CellState::Refused | CellState::NoCost => {
-                                        rect fill={ "url(#hatch" (i) ")" } x=(x) width=(length) height=(HEIGHT) {}
+                                        rect fill={ "url(#hatch" (i) ")" } x=(x * WIDTH) width=(length * WIDTH) height=(HEIGHT) {}
                                     }
-                                    state => rect class=(class(state)) x=(x) width=(length) height=(HEIGHT) {},
+                                    state => rect class=(class(state)) x=(x * WIDTH) width=(length * WIDTH) height=(HEIGHT) {},
                                 }
                             }
                         }
@@ -145,7 +147,7 @@ fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {
         tr .chosen[row.verdict == Verdict::Chosen] {
             td .number { @if let Some(rank) = row.rank { (rank) } }
             th scope="row" {
-                a href=(request.link("node", Some(&row.node))) title="Why not this node?" { (clean(&row.node, 80)) }
+                a href={ (request.link("node", Some(&row.node))) "#why" } title="Why not this node?" { (clean(&row.node, 80)) }
             }
             td {
                 @if !verdict.is_empty() { span class={ "state " (state) } { (verdict) } " " }

@@ -6,13 +6,16 @@ use super::{
     GivenIdle, View,
 };
 use crate::{
-    draw::{key, share},
+    console::lists,
+    draw::{cards_of, key, not_known, share},
     request::PageRequest,
 };
 
 pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
     html! {
-        @if view.sums.nodes == 0 {
+        @if view.sums.nodes == 0 && request.console.lacks(&[lists::NODES]) {
+            (not_known())
+        } @else if view.sums.nodes == 0 {
             (empty(view.cluster_nodes))
         } @else {
             (sums(view))
@@ -20,6 +23,7 @@ pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageReque
             (classes::render(&view.classes))
             h2 #what-if { "What if more pods came?" }
             (what_if::form(request))
+            @if let Some(error) = &view.what_if_error { p .error role="alert" { (error) } }
             @if let Some(answer) = &view.what_if { (what_if::render(answer)) }
             h2 #nodes { "Nodes" }
             (filter.form(&view.choices))
@@ -58,13 +62,13 @@ fn sums(view: &View) -> Markup {
             div .tile {
                 h2 { (key("gpu-pod")) " Given to pods" }
                 p .figure { (part(sums.given_milli)) }
-                p .dim { (format::milli(sums.given_milli)) " of " (sums.cards) " cards on " (format::count(sums.nodes, "node")) }
+                p .dim { (cards_of(sums.given_milli)) " of " (format::count(sums.cards, "card")) " on " (format::count(sums.nodes, "node")) }
                 @if let Some(given) = &view.given { (given_idle(given)) }
             }
             div .tile {
                 h2 { (key("gpu-card")) " Idle" }
                 p .figure { (part(sums.idle_milli)) }
-                p .dim { (format::milli(sums.idle_milli)) " free for further pods" }
+                p .dim { (cards_of(sums.idle_milli)) " cards are free for further pods" }
             }
             div .tile {
                 h2 { (key("gpu-useless")) " Useless, of the idle" }
@@ -72,9 +76,10 @@ fn sums(view: &View) -> Markup {
                     Some(milli) => {
                         p .figure { (part(milli)) }
                         p .dim {
-                            (format::milli(milli)) " idle, but the next expected request cannot use it: "
-                            (format::percent(milli as f64, sums.idle_milli as f64)) " of what is idle"
+                            (cards_of(milli)) " cards, " (format::percent(milli as f64, sums.idle_milli as f64))
+                            " of what is idle: the next expected request cannot use it"
                         }
+                        @if milli > 0 { p .dim { a href="/gpu?sort=fragmented#nodes" { "Where, the most first" } } }
                     }
                     None => {
                         p .figure { "-" }

@@ -83,6 +83,7 @@ fn zones_query(zone: &str, to: Option<&str>) -> String {
 fn network_part(view: &View, network: &Network, request: &PageRequest) -> Markup {
     html! {
         (limit::form(request, view.limit_micros))
+        @if let Some(error) = &view.limit_error { p .error role="alert" { (error) } }
         (counted(view, network))
         @if let Some(nodes) = network.sampled_nodes {
             p .dim {

@@ -1,5 +1,7 @@
+//! Command lines to copy: names in them may be of others.
+
 /// An argument as a shell reads it.
-pub(super) fn quote(argument: &str) -> String {
+pub fn quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {
         return argument.to_owned();
