@@ -15,7 +15,7 @@ type NodeCost = ruleprovider.NodeCost
 // sends the eligible nodes only, and those without a cost as unusable.
 type Costs struct {
 	// ValidFor is how long the lines also answer for other pods with the same labels,
-	// annotations and requests. 0: for this call only.
+	// annotations and requests, at most a minute. 0: for this call only.
 	ValidFor time.Duration
 	// Resolution is the difference up to which costs are equally good. 0: every difference counts.
 	Resolution int64

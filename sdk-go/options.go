@@ -38,10 +38,21 @@ func Flags(flags *flag.FlagSet) *Options {
 func Main(provider Provider) {
 	options := Flags(flag.CommandLine)
 	flag.Parse()
+	if err := noArguments(flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(2)
+	}
 	if err := run(provider, *options); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
+}
+
+func noArguments(rest []string) error {
+	if len(rest) == 0 {
+		return nil
+	}
+	return fmt.Errorf("argument %q is not a flag: write flags only, such as -listen 127.0.0.1:5309", rest[0])
 }
 
 func run(provider Provider, options Options) error {

@@ -259,6 +259,15 @@ func TestFlagsDefaultToTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestArgumentsAreRefused(t *testing.T) {
+	if err := noArguments([]string{"127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "-listen") {
+		t.Error(err)
+	}
+	if err := noArguments(nil); err != nil {
+		t.Error(err)
+	}
+}
+
 // $TAUTLINE is the program, as in CI.
 func TestConformance(t *testing.T) {
 	program := os.Getenv("TAUTLINE")

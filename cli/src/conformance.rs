@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use tautline_conformance::{
     Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Tls, all_checks,
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     bad_limit: Option<String>,
     /// Nodes that the provider knows [default: made-up names]
-    #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = node)]
     nodes: Vec<String>,
     /// File with such nodes, one in a line
     #[arg(long, value_name = "FILE")]
@@ -104,7 +104,7 @@ enum Output {
     #[default]
     Table,
     Json,
-    /// Test Anything Protocol, version 14
+    /// Test Anything Protocol, version 13
     Tap,
     /// XML for CI systems
     Junit,
@@ -114,6 +114,13 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("write KEY=VALUE".into()),
+    }
+}
+
+fn node(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a name is empty; write NODE,NODE".into()),
+        name => Ok(name.to_owned()),
     }
 }
 
@@ -136,9 +143,11 @@ impl Args {
         let address = with_port(&self.address.unwrap_or_default());
         let mut nodes = self.nodes;
         if let Some(file) = &self.nodes_file {
-            let text = std::fs::read_to_string(file);
-            let text = text.with_context(|| format!("--nodes-file {}", file.display()))?;
+            let named = || format!("--nodes-file {}", file.display());
+            let text = std::fs::read_to_string(file).with_context(named)?;
+            let before = nodes.len();
             nodes.extend(lines_of(&text));
+            ensure!(nodes.len() > before, "{}: holds no node", named());
         }
         let defaults = Config::new(address, self.rule.unwrap_or_default());
         let map = |pairs: Vec<(String, String)>| BTreeMap::from_iter(pairs);
@@ -193,6 +202,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Output::Junit => report.junit(),
     };
     output::write(&text)?;
+    if let (Output::Junit, 1..) = (format, report.failed()) {
+        // The log of a CI job shows no file.
+        note!("{}", render(&report).trim_end());
+    }
     Ok(match report.failed() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(EXIT_NO),
@@ -289,6 +302,12 @@ mod tests {
 
         1 passed, 1 failed, 3 skipped
         ");
+    }
+
+    #[test]
+    fn nodes_have_names() {
+        assert_eq!(node(" a "), Ok("a".to_owned()));
+        assert!(node(" ").is_err());
     }
 
     #[test]

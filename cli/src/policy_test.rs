@@ -16,6 +16,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use serde_json::json;
 use tautline_core::{
     text::sanitize,
     trust::{OWN_NAMESPACE, TrustedNamespaces},
@@ -65,7 +66,7 @@ enum Format {
     /// For people
     #[default]
     Table,
-    /// Test Anything Protocol, version 14
+    /// Test Anything Protocol, version 13
     Tap,
     /// XML, as CI systems read it
     Junit,
@@ -92,18 +93,26 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         Format::Table => table::text(&runs),
         Format::Tap => report.tap(),
         Format::Junit => report.junit(),
-        Format::Json => serde_json::to_string_pretty(&report)? + "\n",
+        Format::Json => {
+            serde_json::to_string_pretty(&json!({"suite": SUITE, "cases": runs}))? + "\n"
+        }
     };
     output::write(&text)?;
+    if let (Format::Junit, 1..) = (args.output, report.failed()) {
+        // The log of a CI job shows no file.
+        note!("{}", table::failures(&runs).trim_end());
+    }
     Ok(match report.failed() {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(EXIT_NO),
     })
 }
 
+const SUITE: &str = "tautline test";
+
 fn report(runs: &[CaseRun]) -> Report {
     Report {
-        suite: "tautline test".to_owned(),
+        suite: SUITE.to_owned(),
         cases: runs.iter().map(|run| run.case.clone()).collect(),
     }
 }

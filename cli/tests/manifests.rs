@@ -207,7 +207,7 @@ fn test_files_are_not_manifests() {
     let out = tautline("", &["test", "examples/near-server", "-o", "tap"]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let tap = text(&out.stdout);
-    assert!(tap.starts_with("TAP version 14\n1..5\nok 1 - "), "{tap}");
+    assert!(tap.starts_with("TAP version 13\n1..5\nok 1 - "), "{tap}");
     let plan = [
         "plan",
         "-f",
@@ -222,6 +222,22 @@ fn test_files_are_not_manifests() {
     let file = "examples/near-server/tests/near.tautline-test.yaml";
     let out = tautline("", &["test", file, "--filter", "nothing"]);
     assert_eq!(out.status.code(), Some(2), "{}", text(&out.stderr));
+}
+
+#[test]
+fn hidden_folders_and_links_back_are_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let workflows = dir.path().join(".github/workflows");
+    std::fs::create_dir_all(&workflows).unwrap();
+    std::fs::write(workflows.join("ci.yaml"), "on: [push]\n").unwrap();
+    let pod = "{apiVersion: v1, kind: Pod, metadata: {name: p}}";
+    std::fs::write(dir.path().join("pod.yaml"), pod).unwrap();
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("link")).unwrap();
+    let out = tautline(
+        "",
+        &["plan", "-f", dir.path().to_str().unwrap(), "-o", "json"],
+    );
+    assert_eq!(pods(&out), ["p"], "{}", text(&out.stderr));
 }
 
 #[test]

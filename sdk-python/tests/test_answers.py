@@ -43,6 +43,7 @@ class CostResponseTest(unittest.TestCase):
             ({"a": Cost(5, tie_break=6)}, "the tie break 6: it is a part"),
             ({"a": Unusable("over limit")}, "the code 'over limit': write a capital letter"),
             ({"a": Unusable("")}, "the code ''"),
+            ({"a": Unusable(None)}, "node 'a' has the code None"),  # type: ignore[arg-type]
             ({"a": Unusable("Grün")}, "the code 'Grün'"),
             ({"a": Unusable("A" + 40 * "a")}, "the code 'Aaaa"),
             ([("a", 1)], "return a dict"),

@@ -109,6 +109,9 @@ class ServerTest(unittest.TestCase):
         with Server(spread, load=load, listen="127.0.0.1:0") as server:
             with self.assertRaisesRegex(FileNotFoundError, "no table"):
                 server.wait()
+        with Server(spread, load=lambda: sys.exit("no table"), listen="127.0.0.1:0") as server:
+            with self.assertRaisesRegex(SystemExit, "no table"):
+                server.wait()
 
     def test_stop_finishes_calls_in_progress(self) -> None:
         called, proceed = threading.Event(), threading.Event()
@@ -157,8 +160,9 @@ class ServerTest(unittest.TestCase):
             port = taken.getsockname()[1]
             with self.assertRaisesRegex(OSError, f"cannot listen on 127.0.0.1:{port}"):
                 Server(spread, listen=f"127.0.0.1:{port}")
-        with self.assertRaisesRegex(ValueError, "write HOST:PORT"):
-            Server(spread, listen="nowhere")
+        for listen in ("nowhere", "127.0.0.1:65536"):
+            with self.assertRaisesRegex(ValueError, "write HOST:PORT"):
+                Server(spread, listen=listen)
         with self.assertRaisesRegex(OSError, "missing.crt"):
             Server(spread, listen="127.0.0.1:0", tls=Tls("missing.crt", "missing.key"))
 

@@ -57,7 +57,7 @@ impl Config {
             let parse = |value: PathBuf| {
                 address(&value.to_string_lossy()).with_context(|| {
                     format!(
-                        "{name}={}: write HOST:PORT, such as 127.0.0.1:5309, or :5309",
+                        "{name}={}: write IP:PORT, such as 127.0.0.1:5309, or :5309",
                         value.display()
                     )
                 })
@@ -139,8 +139,9 @@ mod tests {
     #[test]
     fn from_env_names_the_variable_and_the_fix() {
         for (variables, part) in [
-            (&[("LISTEN", "5309")][..], "LISTEN=5309: write HOST:PORT"),
-            (&[("ADMIN", ":x")], "ADMIN=:x: write HOST:PORT"),
+            (&[("LISTEN", "5309")][..], "LISTEN=5309: write IP:PORT"),
+            (&[("LISTEN", "localhost:1")], "localhost:1: write IP:PORT"),
+            (&[("ADMIN", ":x")], "ADMIN=:x: write IP:PORT"),
             (&[("TLS_CERT", "a")], "TLS_KEY is not set"),
             (&[("TLS_KEY", "a")], "TLS_CERT is not set"),
             (&[("TLS_CLIENT_CA", "a")], "TLS_CERT is not set"),

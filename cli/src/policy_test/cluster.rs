@@ -18,6 +18,7 @@ use crate::pod_name;
 pub(super) struct Cluster {
     pub items: Vec<Item>,
     nodes: BTreeSet<String>,
+    rules: BTreeSet<String>,
 }
 
 /// A test file with its cluster, without faults.
@@ -49,8 +50,13 @@ impl Cluster {
             Item::Node(node) => node.metadata.name.clone(),
             _ => None,
         });
+        let policies = items.iter().filter_map(|item| match item {
+            Item::Policy(policy) => Some(&policy.spec.rules),
+            _ => None,
+        });
         Self {
             nodes: nodes.collect(),
+            rules: policies.flatten().map(|rule| rule.name.clone()).collect(),
             items,
         }
     }
@@ -74,7 +80,8 @@ impl Cluster {
                 }
             }
             let namespace = case.namespace.as_deref().unwrap_or(&file.namespace);
-            let subject = match self.subject(&case, namespace, &path) {
+            let default_name = format!("test-pod-{}", at + 1);
+            let subject = match self.subject(&case, (namespace, &default_name), &path) {
                 Ok(subject) => subject,
                 Err(found) => {
                     for (field, what) in found {
@@ -101,6 +108,13 @@ impl Cluster {
 
     fn check_costs(&self, costs: &Costs, path: &FieldPath, faults: &mut Faults<'_>) {
         for (rule, nodes) in costs {
+            if !self.rules.contains(rule) {
+                let what = format!(
+                    "no ConstraintPolicy of the manifests has the rule {rule}; correct the name, \
+                     or add the policy"
+                );
+                faults.add(&path.key("costs").key(rule), &what);
+            }
             for node in nodes.keys() {
                 if let Some(what) = self.absent_node(node) {
                     faults.add(&path.key("costs").key(rule).key(node), &what);
@@ -118,7 +132,7 @@ impl Cluster {
     fn subject(
         &self,
         case: &CaseSpec,
-        namespace: &str,
+        (namespace, default_name): (&str, &str),
         path: &FieldPath,
     ) -> Result<PreparedSubject, Vec<Fault>> {
         let one = |field: &str, what: String| vec![(path.key(field), what)];
@@ -127,19 +141,26 @@ impl Cluster {
                 Ok(pod) => Ok(PreparedSubject::Pod(Box::new(pod))),
                 Err(what) => Err(one("pod", what)),
             },
-            (Some(Subject::Object(object)), _) => match inline(object, namespace, true) {
-                Ok(Item::Pod(pod)) => Ok(PreparedSubject::Pod(Box::new(without_node(*pod)))),
-                Ok(_) => Err(one(
-                    "pod",
-                    "is not a Pod; write workload for other kinds".into(),
-                )),
-                Err(faults) => Err(below(&path.key("pod"), faults)),
-            },
+            (Some(Subject::Object(object)), _) => {
+                match inline(object, namespace, Some(default_name)) {
+                    Ok(Item::Pod(pod)) => {
+                        let mut pod = without_node(*pod);
+                        // Another pod than that of a case before, also if it has its name.
+                        pod.metadata.uid.get_or_insert_with(|| default_name.into());
+                        Ok(PreparedSubject::Pod(Box::new(pod)))
+                    }
+                    Ok(_) => Err(one(
+                        "pod",
+                        "is not a Pod; write workload for other kinds".into(),
+                    )),
+                    Err(faults) => Err(below(&path.key("pod"), faults)),
+                }
+            }
             (None, Some(Subject::Name(name))) => match self.workload(name, namespace) {
                 Ok(workload) => Ok(PreparedSubject::Workload(Box::new(workload))),
                 Err(what) => Err(one("workload", what)),
             },
-            (None, Some(Subject::Object(object))) => match inline(object, namespace, false) {
+            (None, Some(Subject::Object(object))) => match inline(object, namespace, None) {
                 Ok(Item::Workload(workload)) if workload.kind() != DAEMON_SET => {
                     Ok(PreparedSubject::Workload(workload))
                 }
@@ -177,6 +198,18 @@ impl Cluster {
         let Some((kind, name)) = name.split_once('/') else {
             return Err(format!("{name:?} has no kind; write Deployment/{name}"));
         };
+        if kind.eq_ignore_ascii_case("Pod") {
+            return Err(format!("is a pod; write pod: {name}"));
+        }
+        if !KINDS.iter().any(|known| known.eq_ignore_ascii_case(kind)) {
+            let kinds = KINDS.join(", ");
+            return Err(format!("{kind:?} is none of the kinds {kinds}"));
+        }
+        if let Some((namespace, name)) = name.split_once('/') {
+            return Err(format!(
+                "write {kind}/{name}, and namespace: {namespace} beside it"
+            ));
+        }
         let found = self.items.iter().find_map(|item| match item {
             Item::Workload(w)
                 if w.kind().eq_ignore_ascii_case(kind)
@@ -194,7 +227,7 @@ impl Cluster {
             Some(workload) => Ok(workload),
             None => Err(format!(
                 "there is no {kind} {namespace}/{name} in the manifests; correct the name, or write \
-                 the namespace"
+                 its namespace as namespace: NAME"
             )),
         }
     }
@@ -208,6 +241,14 @@ impl Cluster {
 }
 
 const DAEMON_SET: &str = "DaemonSet";
+const KINDS: [&str; 6] = [
+    "Deployment",
+    "StatefulSet",
+    "ReplicaSet",
+    "Job",
+    "CronJob",
+    DAEMON_SET,
+];
 
 pub(super) fn namespace_of(pod: &Pod) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
@@ -220,8 +261,9 @@ fn without_node(mut pod: Pod) -> Pod {
     pod
 }
 
-/// An object in a test file, with the default namespace; a pod needs no kind and no name.
-fn inline(object: &Value, namespace: &str, is_pod: bool) -> Result<Item, Vec<Fault>> {
+/// An object in a test file, with the default namespace; a pod needs no kind and no name, and has
+/// this one then.
+fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Item, Vec<Fault>> {
     let mut object = object.clone();
     let set = |fields: &mut Value, field: &str, value: &str| {
         if let Some(fields) = fields.as_object_mut() {
@@ -231,15 +273,15 @@ fn inline(object: &Value, namespace: &str, is_pod: bool) -> Result<Item, Vec<Fau
             }
         }
     };
-    if is_pod {
+    if pod_name.is_some() {
         set(&mut object, "apiVersion", "v1");
         set(&mut object, "kind", "Pod");
     }
     if let Some(fields) = object.as_object_mut() {
         let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
         set(metadata, "namespace", namespace);
-        if is_pod {
-            set(metadata, "name", "test-pod");
+        if let Some(name) = pod_name {
+            set(metadata, "name", name);
         }
     }
     let fault = |what: String| vec![(FieldPath::default(), what)];

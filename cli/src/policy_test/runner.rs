@@ -4,6 +4,7 @@ use std::{collections::HashSet, time::Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
+use serde::Serialize;
 use tautline_api::manifest::Workload;
 use tautline_core::{planning::code, trust::TrustedNamespaces};
 use tautline_test_report::{Case, CaseResult};
@@ -12,7 +13,9 @@ use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject, names
 use crate::local::{LocalScheduler, Placement};
 
 /// A case, and where its pod went.
+#[derive(Serialize)]
 pub(super) struct CaseRun {
+    #[serde(flatten)]
     pub case: Case,
     pub placement: Placement,
 }
@@ -91,7 +94,10 @@ fn fix(placement: &Placement) -> Option<String> {
         }
         outcome => {
             let error = rule.error.as_deref().unwrap_or(outcome);
-            format!("rule {name} of offer {offer} has no answer: {error}")
+            format!(
+                "rule {name} of offer {offer} has no answer ({error}): give it costs in the test \
+                 file if its provider does not run here"
+            )
         }
     })
 }

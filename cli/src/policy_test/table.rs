@@ -14,7 +14,7 @@ const MAX_NAME_COLUMNS: usize = 70;
 /// Nodes of a failed case that are shown.
 const MAX_NODES: usize = 12;
 
-/// A table for each file, then the failed cases, then the totals.
+/// A table for each file, then [`failures`].
 pub(super) fn text(runs: &[CaseRun]) -> String {
     let mut out = String::new();
     for file in runs.chunk_by(|a, b| a.case.group == b.case.group) {
@@ -29,6 +29,12 @@ pub(super) fn text(runs: &[CaseRun]) -> String {
         out += &section(title, &["RESULT", "CASE", "POD", "NODE"], rows.collect());
         out.push('\n');
     }
+    out + &failures(runs)
+}
+
+/// The failed cases, then the totals.
+pub(super) fn failures(runs: &[CaseRun]) -> String {
+    let mut out = String::new();
     for run in runs {
         if let CaseResult::Failed { message, fix } = &run.case.result {
             failure(&mut out, run, message, fix.as_deref());

@@ -105,7 +105,31 @@ async fn cases_run_in_order_on_one_cluster() {
     assert_eq!(nodes(&fresh, None).await, ["web-0 b", "web-0 b"]);
     let inline =
         "cases:\n- name: n\n  pod: {metadata: {labels: {app: web}}}\n  expect: {node: b}\n";
-    assert_eq!(nodes(inline, None).await, ["test-pod b"]);
+    assert_eq!(nodes(inline, None).await, ["test-pod-1 b"]);
+}
+
+#[tokio::test]
+async fn pods_without_a_name_are_pods_of_their_own() {
+    let pod = |name: &str, metadata: &str, expect: &str| {
+        let spec = "spec: {containers: [{name: m, image: i, resources: {requests: {cpu: 1500m}}}]}";
+        format!("- {{name: {name}, pod: {{{metadata}{spec}}}, expect: {{{expect}}}}}\n")
+    };
+    let web = "metadata: {labels: {app: web}}, ";
+    let cases = format!(
+        "cases:\n{}{}{}",
+        pod("one", web, "node: b"),
+        pod("two", web, "node: a"),
+        pod("three", "", "pending: true")
+    );
+    let placed = ["test-pod-1 b", "test-pod-2 a", "test-pod-3 pending"];
+    assert_eq!(nodes(&cases, None).await, placed);
+
+    // The second one is not that of the record of the first.
+    let same = "- {name: one, pod: {metadata: {name: p, labels: {app: web}}}, expect: {node: b}}\n\
+                - {name: two, pod: {metadata: {name: p}}, expect: {governed: false}}\n";
+    let dir = folder(&format!("cases:\n{same}"));
+    let runs = run_folder(dir.path(), None).await.unwrap();
+    assert_eq!(report(&runs).failed(), 0, "{}", table::text(&runs));
 }
 
 #[tokio::test]
@@ -158,12 +182,17 @@ async fn a_failed_case_is_explained() {
 
     1 passed, 1 failed
     "#);
+    let json = serde_json::to_value(&runs).unwrap();
+    assert_eq!(
+        (&json[1]["result"], &json[1]["placement"]["node"]),
+        (&json!("failed"), &json!("a"))
+    );
     let report = report(&runs);
     assert_eq!(report.failed(), 1);
     assert!(report.tap().contains("\nnot ok 2 - "), "{}", report.tap());
     let junit = report.junit();
     assert!(
-        junit.contains("failure message=\"expected node: b\""),
+        junit.contains("failure message=\"expected node: b; got node: a (b is refused"),
         "{junit}"
     );
 }
@@ -177,12 +206,25 @@ async fn a_rule_without_an_answer_has_a_fix() {
     let text = table::text(&runs);
     let fix = "fix: no Service provides rule carbon of offer web: add one";
     assert!(text.contains(fix), "{text}");
+
+    // A Service of a cluster, whose provider does not run here.
+    let (without, _) = CLUSTER
+        .split_once("---\napiVersion: constraint.ciena.com/v1\n")
+        .unwrap();
+    let (_, policies) = CLUSTER
+        .split_once("\n---\napiVersion: constraint.ciena.com/v1alpha1")
+        .unwrap();
+    let cluster = format!("{without}---\napiVersion: constraint.ciena.com/v1alpha1{policies}");
+    fs::write(dir.path().join("cluster.yaml"), cluster).unwrap();
+    let text = table::text(&run_folder(dir.path(), None).await.unwrap());
+    let fix = "give it costs in the test file";
+    assert!(text.contains(fix), "{text}");
 }
 
 #[tokio::test]
 async fn names_that_are_not_in_the_manifests_are_faults() {
     let dir = folder(
-        "costs: {carbon: {c: 1}}\ncases:\n\
+        "costs: {carbon: {c: 1}, carbn: {a: 1}}\ncases:\n\
          - {name: one, pod: web-9, expect: {node: a}}\n\
          - {name: two, pod: other/web-0, expect: {node: a}}\n\
          - {name: three, workload: web, expect: {node: a}}\n\
@@ -191,16 +233,20 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
          - {name: six, pod: {spec: {nodName: a}}, expect: {node: a}}\n\
          - {name: seven, pod: {metadata: 3}, expect: {node: a}}\n\
          - {name: eight, pod: {kind: Job, apiVersion: batch/v1}, expect: {node: a}}\n\
-         - {name: nine, workload: {kind: Pod, apiVersion: v1, metadata: {name: p}}, expect: {node: a}}\n",
+         - {name: nine, workload: {kind: Pod, apiVersion: v1, metadata: {name: p}}, expect: {node: a}}\n\
+         - {name: ten, workload: deploy/web, expect: {node: a}}\n\
+         - {name: eleven, workload: Pod/web-0, expect: {node: a}}\n\
+         - {name: twelve, workload: Deployment/shop/web, expect: {node: a}}\n",
     );
     let faults = run_folder(dir.path(), None).await.map(|_| ()).unwrap_err();
     let here = dir.path().display().to_string();
     insta::assert_snapshot!(faults.join("\n").replace(&here, "DIR"), @r#"
+    DIR/tautline-test.yaml:2: costs.carbn: no ConstraintPolicy of the manifests has the rule carbn; correct the name, or add the policy
     DIR/tautline-test.yaml:2: costs.carbon.c: there is no Node c in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:4: cases[0].pod: there is no pod shop/web-9, nor one of that name in any namespace
     DIR/tautline-test.yaml:5: cases[1].pod: there is no pod other/web-0; there is shop/web-0
     DIR/tautline-test.yaml:6: cases[2].workload: "web" has no kind; write Deployment/web
-    DIR/tautline-test.yaml:7: cases[3].workload: there is no Job shop/web in the manifests; correct the name, or write the namespace
+    DIR/tautline-test.yaml:7: cases[3].workload: there is no Job shop/web in the manifests; correct the name, or write its namespace as namespace: NAME
     DIR/tautline-test.yaml:8: cases[4].expect.nodes: there is no Node z in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:8: cases[4].expect.reasons: there is no Node x in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:8: cases[4].expect.scores: there is no Node y in the manifests; correct the name, or add the node
@@ -208,6 +254,9 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
     DIR/tautline-test.yaml:10: cases[6].pod: Pod in document 1: metadata.name is missing
     DIR/tautline-test.yaml:11: cases[7].pod: is not a Pod; write workload for other kinds
     DIR/tautline-test.yaml:12: cases[8].workload: has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or CronJob
+    DIR/tautline-test.yaml:13: cases[9].workload: "deploy" is none of the kinds Deployment, StatefulSet, ReplicaSet, Job, CronJob, DaemonSet
+    DIR/tautline-test.yaml:14: cases[10].workload: is a pod; write pod: web-0
+    DIR/tautline-test.yaml:15: cases[11].workload: write Deployment/web, and namespace: shop beside it
     "#);
 }
 

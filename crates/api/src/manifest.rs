@@ -141,6 +141,9 @@ pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
 }
 
 // Strict booleans, as in kubectl: YAML 1.1 reads `n` as false. A file may hold a whole cluster.
+/// Advice for callers of the library, in its error about a key that is there twice.
+const OPTION: &str = ", set DuplicateKeyPolicy in Options if acceptable";
+
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         strict_booleans: true,
@@ -159,7 +162,7 @@ fn options() -> serde_saphyr::Options {
 /// The text is not YAML.
 pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
-        .map_err(|e| ManifestError::Yaml(e.to_string()))?;
+        .map_err(|e| ManifestError::Yaml(e.to_string().replace(OPTION, "; remove one")))?;
     let mut objects = Vec::new();
     for (i, mut value) in documents.into_iter().enumerate() {
         let document = i + 1;
@@ -337,6 +340,12 @@ mod tests {
             message("a: [").starts_with("not valid YAML"),
             "{}",
             message("a: [")
+        );
+        let twice = message("a: 1\na: 2");
+        let mend = "duplicate mapping key: a; remove one";
+        assert!(
+            twice.contains(mend) && !twice.contains("Options"),
+            "{twice}"
         );
         assert!(message("a: 1").contains("document 1: apiVersion and kind are missing"));
     }

@@ -98,6 +98,12 @@ impl Config {
         }
     }
 
+    /// Longest time until the address has answered anything.
+    pub(crate) fn connect_within(&self) -> Duration {
+        let least = Duration::from_secs(1);
+        self.patience.min(self.timeout.max(least))
+    }
+
     pub(crate) fn selects(&self, check: &Check) -> bool {
         let name = format!("{}/{}", check.group, check.name);
         self.filter.as_ref().is_none_or(|part| name.contains(part))

@@ -10,23 +10,33 @@ const LONGEST_CHARS: usize = 300;
 #[derive(Clone, Debug)]
 pub(crate) enum CallFailure {
     NoAnswer(Duration),
+    /// The connection or the call ended first, with the causes.
+    Broken(String),
+    /// The provider had gone before.
+    NotAsked,
     Status(Status),
 }
+
+/// Why checks after the end of a provider are skipped.
+pub(crate) const GONE: &str = "not asked: the provider accepts no connections any more";
 
 impl CallFailure {
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
-            Self::NoAnswer(_) => None,
+            Self::NoAnswer(_) | Self::Broken(_) | Self::NotAsked => None,
             Self::Status(status) => Some(status.code()),
         }
     }
 
     /// The deadline passed, by the clock of either side.
     pub(crate) fn is_late(&self) -> bool {
-        matches!(
-            self.code(),
-            None | Some(Code::DeadlineExceeded | Code::Cancelled)
-        )
+        match self {
+            Self::NoAnswer(_) => true,
+            Self::Broken(_) | Self::NotAsked => false,
+            Self::Status(status) => {
+                matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
+            }
+        }
     }
 }
 
@@ -34,6 +44,8 @@ impl fmt::Display for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAnswer(after) => write!(f, "no answer within {after:?}"),
+            Self::Broken(why) => write!(f, "a call broken off ({why})"),
+            Self::NotAsked => f.write_str(GONE),
             Self::Status(status) => {
                 f.write_str(&code_name(status.code()))?;
                 let message: String = status.message().chars().take(LONGEST_CHARS).collect();

@@ -23,6 +23,7 @@ mod lines;
 mod objects;
 mod questions;
 mod session;
+mod wire;
 
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ pub use crate::{
 use crate::{
     check::{Finding, Verdict},
     checks::connection,
+    failure::GONE,
     session::Session,
 };
 
@@ -50,7 +52,7 @@ pub enum Error {
     #[error("no check has {0:?} in its name; the groups are {1}")]
     NoSuchCheck(String, String),
     /// The address is not one.
-    #[error("address {0:?}: write HOST:PORT, as in 127.0.0.1:5309")]
+    #[error("address {0:?}: write HOST:PORT, as in 127.0.0.1:5309 or [::1]:5309")]
     Address(String),
     /// A certificate or key that TLS cannot use.
     #[error("TLS: {0}")]
@@ -61,6 +63,17 @@ pub enum Error {
         /// HOST:PORT.
         address: String,
         /// The causes.
+        why: String,
+    },
+    /// The server is no gRPC server, or expects TLS.
+    #[error(
+        "no gRPC at {address}: {why}; name the provider's gRPC port, and --provider-ca if it has \
+         TLS"
+    )]
+    NoGrpc {
+        /// HOST:PORT.
+        address: String,
+        /// What came instead.
         why: String,
     },
 }
@@ -94,6 +107,7 @@ pub async fn run(config: Config) -> Result<Report, Error> {
     // Without it, every other check would fail for the same reason.
     let ready = case(&session, &connection::READY, end).await;
     let is_ready = ready.result == CaseResult::Passed;
+    let mut ended_in = None;
     if !is_ready || selected.iter().any(|c| c.is(&connection::READY)) {
         report.cases.push(ready);
     }
@@ -105,6 +119,8 @@ pub async fn run(config: Config) -> Result<Report, Error> {
             Some("not run: the time of the run was over")
         } else if !is_ready && check.needs_answers {
             Some("no answer to judge: see connection/ready")
+        } else if session.has_gone() && !judges_samples(&session, check) {
+            Some(GONE)
         } else {
             None
         };
@@ -112,8 +128,25 @@ pub async fn run(config: Config) -> Result<Report, Error> {
             Some(reason) => skipped(check, reason),
             None => case(&session, check, end).await,
         });
+        if session.has_gone() {
+            ended_in.get_or_insert(report.cases.len() - 1);
+        }
+    }
+    // A provider that has gone never passes.
+    if report.failed() == 0
+        && let Some(case) = ended_in.and_then(|at| report.cases.get_mut(at))
+    {
+        case.result = CaseResult::Failed {
+            message: "the connection broke, and the provider accepts no more".into(),
+            fix: Some("see in the provider's log why it ended".into()),
+        };
     }
     Ok(report)
+}
+
+/// The answers from before the end of the provider say which question ended it.
+fn judges_samples(session: &Session, check: &Check) -> bool {
+    session.has_samples() && ["nodes", "questions"].contains(&check.group)
 }
 
 async fn case(session: &Session, check: &Check, end: Instant) -> Case {

@@ -78,6 +78,11 @@ impl FromStr for Peer {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (target, pod) = text.split_once('=').unwrap_or(("peer", text));
+        if target.is_empty() {
+            return Err(format!(
+                "{text:?}: the target's name is empty; write it before ="
+            ));
+        }
         Ok(Self {
             target: target.into(),
             pod: pod.parse()?,
@@ -115,10 +120,26 @@ impl FromStr for Expectation {
             match word.split_once('=') {
                 Some(("request", text)) => expectation.request = Some(text.into()),
                 Some(("limit", text)) => expectation.limit = Some(text.into()),
-                _ => expectation.targets.push(word.parse()?),
+                _ => {
+                    let peer: Peer = word.parse()?;
+                    if expectation.targets.iter().any(|t| t.target == peer.target) {
+                        return Err(format!(
+                            "two pods of target {:?}; a binding has one for each: write \
+                             source=shop/web-0@far peer=shop/db-0@near",
+                            peer.target
+                        ));
+                    }
+                    expectation.targets.push(peer);
+                }
             }
         }
-        Ok(expectation)
+        match expectation.targets.is_empty() {
+            true => Err(format!(
+                "no pod after {}; write one, as in source=shop/web-0@far",
+                state.as_str_name()
+            )),
+            false => Ok(expectation),
+        }
     }
 }
 
@@ -143,14 +164,28 @@ mod tests {
 
     #[test]
     fn errors_name_the_form() {
-        let errors = ["", "Fine", "Violation web-0", "Violation a/b@", "Error /b"]
-            .map(|text| text.parse::<Expectation>().unwrap_err());
+        let errors = [
+            "",
+            "Fine",
+            "Violation web-0",
+            "Violation a/b@",
+            "Error /b",
+            "Violation",
+            "Violation limit=1",
+            "Violation a/b@n a/c@n",
+            "Violation =a/b@n",
+        ]
+        .map(|text| text.parse::<Expectation>().unwrap_err());
         insta::assert_snapshot!(errors.join("\n"), @r#"
         "" is not a state; write one of Pending, Compliant, Limit, Violation and Error, then the targets: 'Violation source=shop/web-0@far limit=20ms'
         "Fine" is not a state; write one of Pending, Compliant, Limit, Violation and Error, then the targets: 'Violation source=shop/web-0@far limit=20ms'
         "web-0": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
         "a/b@": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
         "/b": write NAMESPACE/POD@NODE, as in shop/db-0@node-1
+        no pod after Violation; write one, as in source=shop/web-0@far
+        no pod after Violation; write one, as in source=shop/web-0@far
+        two pods of target "peer"; a binding has one for each: write source=shop/web-0@far peer=shop/db-0@near
+        "=a/b@n": the target's name is empty; write it before =
         "#);
     }
 

@@ -1,7 +1,10 @@
 //! Calls to the provider, and what several checks share.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -16,22 +19,21 @@ use tautline_proto::{
     },
 };
 use tokio::{sync::OnceCell, time::Instant};
-use tonic::{
-    Code, Request, Response, Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
-};
+use tonic::{Code, Request, Response, Status, transport::Channel};
 
 use crate::{
     Config, Error,
     check::Finding,
-    failure::{CallFailure, chain},
+    failure::CallFailure,
     questions::Questions,
+    wire::{connect, must_speak_grpc, within},
 };
 
 /// The extender's bound.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Attempts to connect again before a provider counts as gone: it may be restarted.
+const RECONNECTS: usize = 4;
 /// Pause between calls to a provider that is not ready.
 pub(crate) const NOT_READY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -73,7 +75,9 @@ pub(crate) struct Session {
     pub questions: Questions,
     pub channel: Channel,
     samples: OnceCell<Samples>,
+    placed: OnceCell<Result<EvaluateResponse, CallFailure>>,
     is_allocator: OnceCell<bool>,
+    has_gone: AtomicBool,
     /// An id for each Reserve that was granted.
     granted: Mutex<Vec<String>>,
 }
@@ -82,12 +86,16 @@ impl Session {
     pub(crate) async fn connect(config: Config) -> Result<Self, Error> {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let id = format!("{:x}", since_epoch.unwrap_or_default().as_nanos());
+        let channel = connect(&config).await?;
+        must_speak_grpc(&channel, &config).await?;
         Ok(Self {
-            channel: connect(&config).await?,
+            channel,
             questions: Questions::new(config.clone(), id),
             config,
             samples: OnceCell::new(),
+            placed: OnceCell::new(),
             is_allocator: OnceCell::new(),
+            has_gone: AtomicBool::new(false),
             granted: Mutex::default(),
         })
     }
@@ -113,7 +121,7 @@ impl Session {
     ) -> Result<EndpointCostResponse, CallFailure> {
         let client = RuleProviderClient::new(self.channel.clone());
         let mut client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
-        within(deadline, request, |request| async move {
+        self.call(deadline, request, |request| async move {
             client.endpoint_cost(request).await
         })
         .await
@@ -142,10 +150,16 @@ impl Session {
         deadline: Duration,
     ) -> Result<EvaluateResponse, CallFailure> {
         let mut client = RuleProviderClient::new(self.channel.clone());
-        within(deadline, request, |request| async move {
+        self.call(deadline, request, |request| async move {
             client.evaluate(request).await
         })
         .await
+    }
+
+    /// The evaluation of placed pods.
+    pub(crate) async fn placed(&self) -> &Result<EvaluateResponse, CallFailure> {
+        let ask = || self.evaluate(self.questions.placed());
+        self.placed.get_or_init(ask).await
     }
 
     pub(crate) async fn samples(&self) -> &Samples {
@@ -178,10 +192,19 @@ impl Session {
     }
 
     pub(crate) async fn is_allocator(&self) -> bool {
-        let asks = async || {
-            let id = self.questions.unique("probe");
-            let answer = self.release(&self.channel, &id).await;
+        fn is_served<T>(answer: Result<T, CallFailure>) -> bool {
             !answer.is_err_and(|failure| failure.code() == Some(Code::Unimplemented))
+        }
+        let asks = async || {
+            let (channel, id) = (&self.channel, self.questions.unique("probe"));
+            // A provider may have left one of them out.
+            is_served(self.release(channel, &id).await)
+                || is_served(self.confirm(channel, &id).await)
+                || self.config.reserve && {
+                    let node = self.questions.unique("probe-node");
+                    let request = self.questions.reserve("probe", &node, 1);
+                    is_served(self.reserve(channel, request).await)
+                }
         };
         *self.is_allocator.get_or_init(asks).await
     }
@@ -196,8 +219,8 @@ impl Session {
             .once_ready(|| {
                 let (mut client, request) =
                     (AllocatorClient::new(channel.clone()), request.clone());
-                let call = |request| async move { client.reserve(request).await };
-                within(self.config.patience, request, call)
+                let call = move |request| async move { client.reserve(request).await };
+                self.call(self.config.patience, request, call)
             })
             .await?;
         self.granted().push(answer.id.clone());
@@ -208,8 +231,8 @@ impl Session {
         let confirmed = self.once_ready(|| {
             let mut client = AllocatorClient::new(channel.clone());
             let request = ConfirmRequest { id: id.to_owned() };
-            let call = |request| async move { client.confirm(request).await };
-            within(self.config.patience, request, call)
+            let call = move |request| async move { client.confirm(request).await };
+            self.call(self.config.patience, request, call)
         });
         confirmed.await.map(drop)
     }
@@ -218,8 +241,8 @@ impl Session {
         let released = self.once_ready(|| {
             let mut client = AllocatorClient::new(channel.clone());
             let request = ReleaseRequest { id: id.to_owned() };
-            let call = |request| async move { client.release(request).await };
-            within(self.config.patience, request, call)
+            let call = move |request| async move { client.release(request).await };
+            self.call(self.config.patience, request, call)
         });
         released.await?;
         let mut granted = self.granted();
@@ -237,7 +260,7 @@ impl Session {
             let request = ReleaseRequest { id };
             let call = |request| async move { client.release(request).await };
             // It ends with its hold anyway.
-            _ = within(RELEASE_TIMEOUT, request, call).await;
+            _ = self.call(RELEASE_TIMEOUT, request, call).await;
         }
     }
 
@@ -262,72 +285,47 @@ impl Session {
         }
     }
 
+    /// Not if the provider has gone.
+    pub(crate) async fn call<Q, A, F>(
+        &self,
+        deadline: Duration,
+        message: Q,
+        call: impl FnOnce(Request<Q>) -> F,
+    ) -> Result<A, CallFailure>
+    where
+        F: Future<Output = Result<Response<A>, Status>>,
+    {
+        if self.has_gone() {
+            return Err(CallFailure::NotAsked);
+        }
+        let answer = within(deadline, message, call).await;
+        if let Err(CallFailure::Broken(_)) = &answer {
+            self.note_end().await;
+        }
+        answer
+    }
+
+    /// The provider has ended, and was not started again.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.has_gone.load(Ordering::Relaxed)
+    }
+
+    /// The shared answers are there.
+    pub(crate) fn has_samples(&self) -> bool {
+        self.samples.initialized()
+    }
+
+    async fn note_end(&self) {
+        for _ in 0..RECONNECTS {
+            if connect(&self.config).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(NOT_READY_PAUSE).await;
+        }
+        self.has_gone.store(true, Ordering::Relaxed);
+    }
+
     fn granted(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Sends the deadline too.
-pub(crate) async fn within<Q, A, F>(
-    deadline: Duration,
-    message: Q,
-    call: impl FnOnce(Request<Q>) -> F,
-) -> Result<A, CallFailure>
-where
-    F: Future<Output = Result<Response<A>, Status>>,
-{
-    let mut request = Request::new(message);
-    request.set_timeout(deadline);
-    match tokio::time::timeout(deadline, call(request)).await {
-        Err(_) => Err(CallFailure::NoAnswer(deadline)),
-        Ok(Err(status)) => Err(match CallFailure::Status(status) {
-            // The channel cancels at the deadline as well.
-            failure if failure.code() == Some(Code::Cancelled) && is_timeout(&failure) => {
-                CallFailure::NoAnswer(deadline)
-            }
-            failure => failure,
-        }),
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-    }
-}
-
-fn is_timeout(failure: &CallFailure) -> bool {
-    let CallFailure::Status(status) = failure else {
-        return true;
-    };
-    std::error::Error::source(status).is_some_and(|s| s.is::<tonic::TimeoutExpired>())
-}
-
-async fn connect(config: &Config) -> Result<Channel, Error> {
-    let address = &config.address;
-    let bad = || Error::Address(address.clone());
-    let Some((host, port)) = address.rsplit_once(':') else {
-        return Err(bad());
-    };
-    if host.is_empty() || port.parse::<u16>().is_err() {
-        return Err(bad());
-    }
-    let scheme = match config.tls {
-        Some(_) => "https",
-        None => "http",
-    };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?;
-    let mut endpoint = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20);
-    if let Some(tls) = &config.tls {
-        let name = tls.name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
-        let mut client = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&tls.ca))
-            .domain_name(name);
-        if let Some((cert, key)) = &tls.identity {
-            client = client.identity(Identity::from_pem(cert, key));
-        }
-        endpoint = endpoint.tls_config(client).map_err(Error::Tls)?;
-    }
-    endpoint.connect().await.map_err(|error| Error::Connect {
-        address: address.clone(),
-        why: chain(&error),
-    })
 }

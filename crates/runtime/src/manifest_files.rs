@@ -109,7 +109,7 @@ pub fn is_test_file(path: &Path) -> bool {
 pub const STDIN: &str = "-";
 
 /// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name, but
-/// for tests; [`STDIN`] is the standard input.
+/// for tests and hidden folders; [`STDIN`] is the standard input.
 ///
 /// # Errors
 /// The first path that is unreadable, malformed or without objects.
@@ -212,15 +212,30 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileErro
         return Ok(());
     }
     for entry in std::fs::read_dir(path).map_err(fail)? {
-        let entry = entry.map_err(fail)?.path();
+        let entry = entry.map_err(fail)?;
+        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        let entry = entry.path();
         let manifest = entry
             .extension()
             .is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-        if entry.is_dir() || (manifest && !is_test_file(&entry)) {
+        let wanted = match entry.is_dir() {
+            true => !is_hidden && !leads_back(&entry, path),
+            false => manifest && !is_test_file(&entry),
+        };
+        if wanted {
             collect(&entry, files)?;
         }
     }
     Ok(())
+}
+
+/// Whether a link leads to a folder that it is in.
+fn leads_back(link: &Path, folder: &Path) -> bool {
+    link.is_symlink()
+        && match (link.canonicalize(), folder.canonicalize()) {
+            (Ok(target), Ok(folder)) => folder.starts_with(target),
+            _ => true,
+        }
 }
 
 /// The index' form of a manifest; `None` for kinds outside the index.

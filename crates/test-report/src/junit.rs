@@ -42,13 +42,14 @@ fn test_case(text: &mut String, case: &Case) {
             escaped(reason)
         ),
         CaseResult::Failed { message, fix } => {
-            let first = message.lines().next().unwrap_or_default();
+            // Some systems show the attribute alone.
+            let lines: Vec<&str> = message.lines().map(str::trim).collect();
             let fix = fix.iter().map(|fix| format!("\nFix: {fix}"));
             let body = fix.fold(message.clone(), |all, fix| all + &fix);
             writeln!(
                 text,
                 ">\n      <failure message=\"{}\">{}</failure>\n    </testcase>",
-                escaped(first),
+                escaped(&lines.join("; ")),
                 escaped(&body)
             )
         }

@@ -69,7 +69,7 @@ impl Report {
         self.cases.iter().filter(skipped).count()
     }
 
-    /// Test Anything Protocol, version 14.
+    /// Test Anything Protocol, version 13.
     pub fn tap(&self) -> String {
         tap::text(self)
     }

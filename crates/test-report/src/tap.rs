@@ -1,11 +1,12 @@
-//! <https://testanything.org/tap-version-14-specification.html>
+//! <https://testanything.org/tap-version-13-specification.html>: `prove` knows no later version, and
+//! readers of version 14 take it too.
 
 use std::fmt::Write;
 
 use crate::{CaseResult, Report};
 
 pub(crate) fn text(report: &Report) -> String {
-    let mut text = format!("TAP version 14\n1..{}\n", report.cases.len());
+    let mut text = format!("TAP version 13\n1..{}\n", report.cases.len());
     for (case, number) in report.cases.iter().zip(1..) {
         let name = escaped(&format!("{}: {}", case.group, case.name));
         // Writing to a String cannot fail.
@@ -36,17 +37,19 @@ fn escaped(text: &str) -> String {
     line.replace('\\', "\\\\").replace('#', "\\#")
 }
 
-/// A literal block of YAML.
+/// A literal block of YAML, in the part of YAML that `prove` reads: no empty lines, and an
+/// indentation that the first line shows.
 fn block(text: &mut String, key: &str, value: &str) {
-    // The indentation is explicit because the first line may begin with spaces.
-    _ = writeln!(text, "  {key}: |2-");
-    for line in printable(value).lines() {
+    _ = writeln!(text, "  {key}: |");
+    for line in printable(value).trim_start().lines() {
         _ = writeln!(text, "    {line}");
     }
 }
 
 fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    // YAML takes the separators as line ends.
+    let is_odd = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{2028}' | '\u{2029}');
+    text.replace(is_odd, "\u{fffd}")
 }
 
 #[cfg(test)]

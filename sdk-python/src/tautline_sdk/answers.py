@@ -67,8 +67,8 @@ class Costs:
     nodes: NodeCosts
     """By name. Eligible nodes that are missing cannot be used; others are ignored."""
     valid_for: timedelta = timedelta()
-    """How long the lines also answer for other pods with the same labels, annotations and requests;
-    0: for this call only."""
+    """How long the lines also answer for other pods with the same labels, annotations and requests,
+    at most a minute; 0: for this call only."""
     resolution: int = 0
     """The difference up to which costs are equally good; 0: every difference counts."""
 
@@ -127,7 +127,7 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
 
 def _line(node: str, cost: int | Cost | Unusable) -> NodeCost:
     if isinstance(cost, Unusable):
-        if not _CODE.fullmatch(cost.code):
+        if not isinstance(cost.code, str) or not _CODE.fullmatch(cost.code):
             raise ValueError(
                 f"node {node!r} has the code {cost.code!r}: write a capital letter and up to 39 more "
                 "letters, such as OverLimit"

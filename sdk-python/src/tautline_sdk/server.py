@@ -62,7 +62,7 @@ class Server:
         self._load = load
         self._ready = threading.Event()
         # Safe to use in a signal handler, unlike an Event.
-        self._end: SimpleQueue[Exception | None] = SimpleQueue()
+        self._end: SimpleQueue[BaseException | None] = SimpleQueue()
         self._server = grpc.server(ThreadPoolExecutor(), interceptors=[Gate(self._ready)], options=_OPTIONS)
         self._health = health.HealthServicer()
         self._report(health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -74,7 +74,8 @@ class Server:
 
     def _bind(self, listen: str, tls: Tls | None) -> str:
         host, _, port = listen.rpartition(":")
-        if not port.isdecimal():
+        # gRPC takes a larger one modulo 65536.
+        if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
             raise ValueError(f"listen is {listen!r}: write HOST:PORT, such as 127.0.0.1:{PORT}, or :{PORT}")
         host = host or "[::]"
         try:
@@ -95,7 +96,8 @@ class Server:
         try:
             if self._load is not None:
                 self._load()
-        except Exception as error:
+        # Also sys.exit, which would end this thread alone.
+        except BaseException as error:
             self._end.put(error)
             return
         self._ready.set()
@@ -178,7 +180,8 @@ def parse(
     ):
         variable = name.replace("-", "_").upper()
         default = variables.get(variable) or default
-        parser.add_argument(f"--{name}", default=default, help=f"{help}, also ${variable} (default: %(default)s)")
+        shown = " (default: %(default)s)" if default else ""
+        parser.add_argument(f"--{name}", default=default, help=f"{help}, also ${variable}{shown}")
     return parser.parse_args(arguments)
 
 

@@ -69,7 +69,8 @@ class TlsFiles:
             if files.client_ca:
                 context.load_verify_locations(files.client_ca)
         except ssl.SSLError as error:
-            raise ValueError(f"{files.cert}, {files.key}, {files.client_ca}: {error}") from error
+            names = ", ".join(path for path in (files.cert, files.key, files.client_ca) if path)
+            raise ValueError(f"{names}: not a certificate, its key and a CA in PEM: {error}") from error
         return grpc.ssl_server_certificate_configuration(
             [(_read(files.key), _read(files.cert))],
             root_certificates=_read(files.client_ca) if files.client_ca else None,

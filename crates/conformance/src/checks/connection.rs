@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::{
 use crate::{
     check::{Check, Finding, Verdict, fail, skip},
     failure::{CallFailure, code_name},
-    session::{NOT_READY_PAUSE, Session, within},
+    session::{NOT_READY_PAUSE, Session},
 };
 
 pub(crate) const READY: Check = Check {
@@ -73,9 +73,12 @@ async fn health(session: &Session) -> Verdict {
         let mut client = HealthClient::new(session.channel.clone());
         let request = HealthCheckRequest::default();
         let call = |request| async move { client.check(request).await };
-        let seen = match within(session.config.patience, request, call).await {
+        let seen = match session.call(session.config.patience, request, call).await {
             Err(failure) if failure.code() == Some(Code::Unimplemented) => {
                 return skip("not served; the readiness probe must be of another type than grpc");
+            }
+            Err(failure @ (CallFailure::Broken(_) | CallFailure::NotAsked)) => {
+                return Err(Finding::unanswered("Check of \"\"", &failure));
             }
             Err(failure) => failure.to_string(),
             Ok(answer) if answer.status() == ServingStatus::Serving => return Ok(()),

@@ -131,7 +131,7 @@ async fn concurrent(session: &Session) -> Verdict {
 }
 
 /// The rules to refuse; `true`: the configuration names it.
-pub(crate) fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
+fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
     let (config, rule) = (&session.config, session.questions.rule());
     let text = config.bad_request.as_deref();
     let request = text.unwrap_or(UNREADABLE);
@@ -154,11 +154,34 @@ pub(crate) fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
     rules
 }
 
+/// Asks with each bad rule. Passes if one is refused and none is wrongly accepted.
+pub(crate) async fn refuses_bad_rules<F>(
+    session: &Session,
+    ask: impl Fn(PolicyRule) -> F,
+) -> Verdict
+where
+    F: Future<Output = Result<(), CallFailure>>,
+{
+    let (mut skipped, mut refused) = (None, false);
+    for (what, rule, must_refuse) in bad_rules(session) {
+        match refusal(&what, ask(rule).await, must_refuse) {
+            Ok(()) => refused = true,
+            Err(Finding::Skipped(reason)) => skipped = skipped.or(Some(reason)),
+            Err(failed) => return Err(failed),
+        }
+    }
+    match skipped {
+        Some(reason) if !refused => skip(reason),
+        _ => Ok(()),
+    }
+}
+
 /// Judges the answer to a bad rule.
-pub(crate) fn refusal<T>(what: &str, answer: Result<T, CallFailure>, must_refuse: bool) -> Verdict {
+fn refusal(what: &str, answer: Result<(), CallFailure>, must_refuse: bool) -> Verdict {
     match answer {
-        Ok(_) if must_refuse => fail(format!("{what}: seen OK; expected INVALID_ARGUMENT")),
-        Ok(_) => skip(format!(
+        Err(failure @ CallFailure::NotAsked) => Err(Finding::unanswered(what, &failure)),
+        Ok(()) if must_refuse => fail(format!("{what}: seen OK; expected INVALID_ARGUMENT")),
+        Ok(()) => skip(format!(
             "{what} is accepted; if the rule reads its request, name one that it must refuse with \
              --bad-request"
         )),
@@ -176,14 +199,14 @@ pub(crate) fn refusal<T>(what: &str, answer: Result<T, CallFailure>, must_refuse
 }
 
 async fn bad_rule(session: &Session) -> Verdict {
-    for (what, rule, must_refuse) in bad_rules(session) {
+    let ask = async |rule| {
         let question = EndpointCostRequest {
             rule: Some(rule),
             ..session.questions.plain()
         };
-        refusal(&what, session.endpoint_cost(question).await, must_refuse)?;
-    }
-    Ok(())
+        session.endpoint_cost(question).await.map(drop)
+    };
+    refuses_bad_rules(session, ask).await
 }
 
 #[cfg(test)]

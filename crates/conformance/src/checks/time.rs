@@ -7,7 +7,7 @@ use tautline_proto::ruleprovider::EndpointCostRequest;
 use tokio::time::Instant;
 
 use crate::{
-    check::{Check, Finding, Verdict, fail},
+    check::{Check, Finding, Verdict, fail, skip},
     failure::CallFailure,
     questions::MANY,
     session::Session,
@@ -56,7 +56,11 @@ pub(crate) const CHECKS: &[Check] = &[
 ];
 
 /// Passes with the first answer in time.
-async fn in_time<T, F>(what: &str, deadline: Duration, call: impl Fn() -> F) -> Verdict
+async fn in_time<T, F>(
+    (what, judged_by): (&str, &str),
+    deadline: Duration,
+    call: impl Fn() -> F,
+) -> Verdict
 where
     F: Future<Output = Result<T, CallFailure>>,
 {
@@ -64,7 +68,11 @@ where
         match call().await {
             Ok(_) => return Ok(()),
             Err(failure) if failure.is_late() => {}
-            Err(failure) => return Err(Finding::unanswered(what, &failure)),
+            Err(failure @ (CallFailure::Broken(_) | CallFailure::NotAsked)) => {
+                return Err(Finding::unanswered(what, &failure));
+            }
+            // The time of an error says nothing.
+            Err(_) => return skip(format!("no answer to judge: see {judged_by}")),
         }
     }
     fail(format!(
@@ -72,19 +80,24 @@ where
     ))
 }
 
-async fn costs_in_time(session: &Session, what: &str, question: EndpointCostRequest) -> Verdict {
+async fn costs_in_time(
+    session: &Session,
+    what: (&str, &str),
+    question: EndpointCostRequest,
+) -> Verdict {
     let deadline = session.config.deadline;
     let call = || session.endpoint_cost_within(question.clone(), deadline);
     in_time(what, deadline, call).await
 }
 
 async fn deadline(session: &Session) -> Verdict {
-    costs_in_time(session, "a plain question", session.questions.plain()).await
+    let what = ("a plain question", "connection/ready");
+    costs_in_time(session, what, session.questions.plain()).await
 }
 
 async fn many_nodes(session: &Session) -> Verdict {
     let what = format!("a question with {MANY} nodes");
-    costs_in_time(session, &what, session.questions.many()).await
+    costs_in_time(session, (&what, "nodes/many"), session.questions.many()).await
 }
 
 async fn cancellation(session: &Session) -> Verdict {
@@ -121,5 +134,5 @@ async fn cancellation(session: &Session) -> Verdict {
 async fn evaluate(session: &Session) -> Verdict {
     let deadline = session.config.evaluate_deadline;
     let call = || session.evaluate_within(session.questions.placed(), deadline);
-    in_time("Evaluate", deadline, call).await
+    in_time(("Evaluate", "evaluate/placed"), deadline, call).await
 }

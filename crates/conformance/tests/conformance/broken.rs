@@ -67,6 +67,17 @@ const FAULTS: &[(Fault, &str, &[&str])] = &[
         &["allocator/"],
     ),
     (Fault::HoldNeverEnds, "allocator/hold", &[]),
+    (
+        Fault::ReservesAlone,
+        "allocator/release-unknown",
+        &["allocator/", "versions/"],
+    ),
+    (
+        Fault::EvaluateFails,
+        "evaluate/placed",
+        &["evaluate/expected"],
+    ),
+    (Fault::EndsWithoutPeers, "questions/no-peers", &[]),
 ];
 
 async fn config(fault: Fault) -> Config {
@@ -125,6 +136,33 @@ async fn each_fault_fails_at_its_check() {
 }
 
 #[tokio::test]
+async fn bad_limit_is_judged_if_any_request_is_accepted() {
+    let report = run(Config {
+        bad_request: None,
+        bad_limit: Some("few".into()),
+        filter: Some("questions/bad-rule".into()),
+        ..config(Fault::AcceptsBadRules).await
+    });
+    let tap = report.await.unwrap().tap();
+    let expected = r#"limit "few": seen OK; expected INVALID_ARGUMENT"#;
+    assert!(tap.contains(expected), "{tap}");
+}
+
+#[tokio::test]
+async fn rule_that_counts_at_placement_alone_need_not_be_read_by_evaluate() {
+    let report = passes(Config {
+        expectations: Vec::new(),
+        filter: Some("evaluate/".into()),
+        ..config(Fault::CompliesAlways).await
+    });
+    let skipped = skipped(&report.await);
+    assert!(
+        skipped.contains("evaluate/bad-rule: Evaluate is"),
+        "{skipped}"
+    );
+}
+
+#[tokio::test]
 async fn failure_has_message_and_fix() {
     let address = Fake::start(Fault::LeavesOutANode).await;
     let report = run(Config {
@@ -133,13 +171,13 @@ async fn failure_has_message_and_fix() {
         ..patient(address, RULE)
     });
     insta::assert_snapshot!(report.await.unwrap().tap(), @r#"
-    TAP version 14
+    TAP version 13
     1..1
     not ok 1 - nodes: every-node
       ---
-      message: |2-
+      message: |
         a plain question: seen no line for n2; expected a line for each of the 4 nodes
-      fix: |2-
+      fix: |
         return a NodeCost for every name in eligibleNodes, also for nodes that cannot be used or are not known: cost -1 and a reason
       ...
     "#);

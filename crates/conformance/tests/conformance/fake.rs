@@ -64,6 +64,10 @@ pub(crate) enum Fault {
     ConfirmsAnything,
     HoldNeverEnds,
     NeverServing,
+    EvaluateFails,
+    CompliesAlways,
+    EndsWithoutPeers,
+    ReservesAlone,
 }
 
 struct State {
@@ -79,6 +83,8 @@ pub(crate) struct Fake {
     state: Arc<Mutex<State>>,
     questions: Arc<AtomicU64>,
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Of the process.
+    end: Arc<tokio::sync::Notify>,
 }
 
 fn seats(rule: Option<&PolicyRule>) -> Result<u64, Status> {
@@ -102,6 +108,7 @@ impl Fake {
             })),
             questions: Arc::default(),
             turn: Arc::default(),
+            end: Arc::default(),
         };
         let (reporter, health) = tonic_health::server::health_reporter();
         let status = match fault {
@@ -117,6 +124,7 @@ impl Fake {
             Fault::SmallMessages => 64 << 10,
             _ => 16 << 20,
         };
+        let end = fake.end.clone();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let provider = RuleProviderServer::new(fake.clone()).max_decoding_message_size(most);
@@ -126,8 +134,17 @@ impl Fake {
             .add_service(health)
             .add_service(reflection)
             .serve_with_incoming(TcpListenerStream::new(listener));
-        tokio::spawn(serving);
+        tokio::spawn(async move {
+            tokio::select! { _ = serving => {}, () = end.notified() => {} }
+        });
         address
+    }
+
+    fn must_confirm(&self) -> Result<(), Status> {
+        match self.fault {
+            Fault::ReservesAlone => Err(Status::unimplemented("not written yet")),
+            _ => Ok(()),
+        }
     }
 
     fn cost(&self, state: &State, node: &str, asked: &EndpointCostRequest) -> NodeCost {
@@ -194,6 +211,10 @@ impl Fake {
         match self.fault {
             Fault::NeedsPeers if asked.peer_nodes.is_empty() => {
                 return Err(Status::failed_precondition("no peers"));
+            }
+            Fault::EndsWithoutPeers if asked.peer_nodes.is_empty() => {
+                self.end.notify_one();
+                panic!("index out of bounds");
             }
             Fault::NeedsAWorkload if asked.workload.is_none() => {
                 return Err(Status::invalid_argument("no workload"));
@@ -273,6 +294,16 @@ impl RuleProvider for Fake {
         request: Request<EvaluateRequest>,
     ) -> Result<Response<EvaluateResponse>, Status> {
         let request = request.into_inner();
+        match self.fault {
+            Fault::EvaluateFails => return Err(Status::internal("no column")),
+            Fault::CompliesAlways => {
+                return Ok(Response::new(EvaluateResponse {
+                    compliance: ComplianceState::Compliant as i32,
+                    reason: "checked only when pods are placed".into(),
+                }));
+            }
+            _ => {}
+        }
         seats(request.rule.as_ref())?;
         let nodes = request
             .target_nodes
@@ -348,6 +379,7 @@ impl Allocator for Fake {
         &self,
         request: Request<ConfirmRequest>,
     ) -> Result<Response<ConfirmResponse>, Status> {
+        self.must_confirm()?;
         let id = request.into_inner().id;
         let mut state = self.state.lock().unwrap();
         match state.reservations.confirm(Instant::now(), &id) {
@@ -362,6 +394,7 @@ impl Allocator for Fake {
         &self,
         request: Request<ReleaseRequest>,
     ) -> Result<Response<ReleaseResponse>, Status> {
+        self.must_confirm()?;
         let id = request.into_inner().id;
         let mut state = self.state.lock().unwrap();
         if let Some(node) = state.reservations.release(Instant::now(), &id) {

@@ -5,6 +5,7 @@
 
 mod broken;
 mod fake;
+mod no_grpc;
 mod own;
 mod tls;
 
