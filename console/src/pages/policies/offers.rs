@@ -57,8 +57,10 @@ struct Target {
     name: String,
     kind: String,
     selector: String,
-    /// Objects that it selects now, without finished pods.
-    selected: usize,
+    /// Objects that it selects now, without finished pods; absent: the console does not watch
+    /// the kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    selected: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -165,12 +167,16 @@ fn row(
     let terms = Enforcement::of(offer);
     let members = entry.map_or(&[][..], |e| e.members.as_slice());
     let targets = offer.spec.targets.iter().enumerate().map(|(i, target)| {
-        let selected = members.get(i);
+        let count = || {
+            let selected = members.get(i);
+            selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count())
+        };
+        let is_watched = matches!(target.kind, TargetKind::Pod | TargetKind::Endpoint);
         Target {
             name: clean(target.name.as_deref().unwrap_or("default")),
             kind: kind(target.kind).to_owned(),
             selector: clean(&selector(target.label_selector.as_ref())),
-            selected: selected.map_or(0, |all| all.values().filter(|m| is_countable(m)).count()),
+            selected: is_watched.then(count),
         }
     });
     let policies = offer.spec.policies.iter();
@@ -247,7 +253,8 @@ fn card(row: &Row, now: Timestamp) -> Markup {
                 @for target in &row.targets {
                     dt { (target.name) }
                     dd {
-                        b { (target.selected) } " " (target.kind) (if target.selected == 1 { "" } else { "s" })
+                        @if let Some(count) = target.selected { b { (count) } " " }
+                        (target.kind) (if target.selected == Some(1) { "" } else { "s" })
                         ": " code { (target.selector) }
                     }
                 }

@@ -34,7 +34,9 @@ apiVersion: constraint.ciena.com/v1alpha1
 kind: ConstraintPolicyOffer
 metadata: {name: a-good, namespace: shop}
 spec:
-  targets: [{name: source, kind: Pod, labelSelector: {matchLabels: {app: web}}}]
+  targets:
+  - {name: source, kind: Pod, labelSelector: {matchLabels: {app: web}}}
+  - {name: site, kind: Cluster, apiVersion: sites.example.com/v1}
   policies: [near]
 ---
 apiVersion: constraint.ciena.com/v1alpha1
@@ -67,6 +69,12 @@ async fn offers_with_problems_come_first() {
     let good = &view["offers"]["rows"][1];
     assert_eq!(good["problems"].as_array().unwrap().len(), 0);
     assert_eq!(good["targets"][0]["selected"], 2);
+    // Not watched, so not counted.
+    let site = &good["targets"][1];
+    assert!(
+        site["kind"] == "Cluster" && site.get("selected").is_none(),
+        "{site}"
+    );
     assert_eq!(good["rules"][0]["service"], "tautline-system/net");
 }
 
