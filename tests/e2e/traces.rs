@@ -2,6 +2,7 @@
 
 use tautline_tests::{PATIENCE, eventually};
 
+#[allow(dead_code)] // the extender's own tests use the rest
 #[path = "../../scheduler-extender/tests/http/collector.rs"]
 pub mod collector;
 
