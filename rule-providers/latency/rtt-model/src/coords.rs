@@ -27,6 +27,8 @@ pub(crate) struct Pair {
     pub log: f32,
     /// How many directions were measured.
     pub weight: f32,
+    /// The difference of both directions' logarithms; 0 for one.
+    pub apart: f32,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -1,21 +1,25 @@
 use crate::{
     Estimate, NodeId,
     coords::{Axes, Coords, Pair},
-    error_bar::{ErrorBars, FOUR_OF_FIVE, Residual, WIDEST, inflation, quantile},
+    error_bar::{Calibration, Ends, WIDEST},
+    held_out::HeldOut,
     labels::{LabelFit, LabelStatus},
     neighbours,
+    noise::Noise,
     smooth::{self, Sample, Shrink},
     sparse::Sparse,
+    stated::{Residual, Stated},
 };
 
-/// A measured pair's bar in logarithm: a median of five errs by 15 % at the 99th
-/// percentile within a region.
+/// A measured pair's bar in logarithm where nothing tells its noise: a median of five errs by 15 %
+/// at the 99th percentile within a region.
 const MEASURED_BAR: f32 = 0.1;
-/// An offset a node and its share of the classes follow about so many samples.
-const FOLLOWED_BY_LABELS: f32 = 1.2;
-/// From so many measured pairs on, labels' errors are checked.
-const FEWEST_LABELLED: usize = 50;
-const CALIBRATION_ROWS: usize = 256;
+/// Times drift by so much until they are measured again.
+const LEAST_BAR: f32 = 0.02;
+/// The nodes whose pairs choose the corrections.
+const CHOICE_ROWS: usize = 256;
+/// The nodes whose predictions represent all.
+const ROWS: usize = 64;
 
 /// What the samples contradict about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,10 +40,10 @@ pub struct Fit {
     samples: Sparse<Sample>,
     kernels: Sparse<[f32; 2]>,
     shrink: Shrink,
-    bars: ErrorBars,
-    labels: Option<LabelFit>,
-    /// The factor from the labels' errors to half an 80 % bar.
-    label_bar: f32,
+    calibration: Calibration,
+    noise: Noise,
+    labels: LabelFit,
+    labelled: bool,
 }
 
 impl Fit {
@@ -48,35 +52,40 @@ impl Fit {
         coords: &Coords,
         pairs: &[Pair],
         measured: &[bool],
-        labels: Option<LabelFit>,
+        labels: LabelFit,
+        labelled: bool,
+        held: &[HeldOut],
     ) -> Self {
         let n = measured.len();
         let axes = Axes::new(coords);
         let cells = pairs.iter().map(|p| {
             let fitted = axes.distance(p.a as usize, p.b as usize).ln();
-            (p.a, p.b, Sample::new(p.log, fitted))
+            (p.a, p.b, Sample::new(p.log, fitted, p.weight))
         });
         let mut samples = Sparse::new(n, cells);
         let kernels = neighbours::kernels(&axes, &samples, measured);
         smooth::second_step(&mut samples, &kernels, smooth::NARROW, n);
+        let live: Vec<usize> = (0..n).filter(|&i| measured[i]).collect();
+        let stride = live.len().div_ceil(CHOICE_ROWS).max(1);
+        let rows: Vec<usize> = live.into_iter().step_by(stride).collect();
+        let shrink = smooth::choose(&samples, &kernels, &rows, n);
         let mut fit = Self {
             scale,
             axes,
             measured: measured.to_vec(),
             samples,
             kernels,
-            shrink: smooth::NARROW,
-            bars: ErrorBars::default(),
+            shrink: smooth::SHRINKS[shrink],
+            calibration: Calibration::default(),
+            noise: Noise::new(pairs),
             labels,
-            label_bar: FOUR_OF_FIVE,
+            labelled,
         };
-        let rows = fit.calibration_rows();
-        fit.shrink = smooth::choose(&fit.samples, &fit.kernels, &rows, n);
         let live = measured.iter().filter(|m| **m).count();
         let degree = 2.0 * pairs.len() as f32 / live.max(1) as f32;
-        fit.bars = fit.calibrate(&rows, degree);
-        let label_bar = fit.calibrate_labels(&rows, degree);
-        fit.label_bar = label_bar.unwrap_or(FOUR_OF_FIVE);
+        let stated = Stated::new(&mut fit.residuals(&rows), degree);
+        let [with, without] = fit.some_keys();
+        fit.calibration = Calibration::new(stated, held, shrink, labelled, [&with, &without]);
         fit
     }
 
@@ -88,53 +97,130 @@ impl Fit {
         let known = *self.measured.get(from)?;
         let mut row = Row {
             micros: vec![0.0; self.measured.len()],
-            bars: vec![1.0; self.measured.len()],
+            bars: vec![[1.0; 2]; self.measured.len()],
         };
         if known {
-            let predictions = self.predictions(from);
-            for (to, micros) in predictions.into_iter().enumerate() {
+            for (to, micros) in self.predictions(from).into_iter().enumerate() {
                 if self.measured[to] {
                     row.micros[to] = micros;
-                    row.bars[to] = self.bars.width(micros / self.scale);
                 }
             }
         }
         self.add_labels(peer, &mut row);
         for &(to, sample) in self.samples.row(from) {
             row.micros[to as usize] = sample.log.exp() * self.scale;
-            row.bars[to as usize] = MEASURED_BAR;
+            let noise = self.noise.of(sample.log, sample.directions);
+            row.bars[to as usize] = [noise.map_or(MEASURED_BAR, |bar| bar.max(LEAST_BAR)); 2];
         }
         row.micros[from] = 0.0;
         for bar in &mut row.bars {
-            *bar = bar.min(WIDEST).exp();
+            *bar = bar.map(|end| end.min(WIDEST).exp());
         }
         row.micros.iter().any(|m| *m > 0.0).then_some(row)
     }
 
-    /// Combines a row with the labels' estimates, weighted by the inverse squared errors.
+    /// Combines a row with the labels' estimates, as pairs that were held out say.
     fn add_labels(&self, peer: NodeId, row: &mut Row) {
-        let Some(labels) = &self.labels else {
-            return;
-        };
         let all: Vec<NodeId> = (0..row.micros.len() as u32).map(NodeId).collect();
         let mut guesses = Vec::with_capacity(all.len());
-        labels.row(peer, &all, &mut guesses);
-        for ((micros, bar), guess) in row.micros.iter_mut().zip(&mut row.bars).zip(guesses) {
-            let Some(guess) = guess else { continue };
-            let label_bar = (self.label_bar * guess.error).max(1e-3);
-            if *micros > 0.0 && 3.0 * *bar < label_bar {
-                let part = bar.powi(-2) / (bar.powi(-2) + label_bar.powi(-2));
-                *micros = guess.micros * (part * (*micros / guess.micros).ln()).exp();
-                // Both err alike in part: together no surer than the surer one.
-                *bar = bar.min(label_bar);
-            } else {
-                (*micros, *bar) = (guess.micros, label_bar);
+        self.labels.row(peer, &all, &mut guesses);
+        if !self.labelled {
+            // Nodes without samples are then not known.
+            let known = |node: &NodeId| self.knows(peer) && self.knows(*node);
+            for (guess, _) in guesses
+                .iter_mut()
+                .zip(&all)
+                .filter(|(_, node)| !known(node))
+            {
+                *guess = None;
             }
+        }
+        let scale = self.scale;
+        for ((micros, bar), guess) in row.micros.iter_mut().zip(&mut row.bars).zip(guesses) {
+            *bar = match (*micros > 0.0, guess) {
+                (true, Some(guess)) => {
+                    let times = [*micros / scale, guess.micros / scale];
+                    let error = guess.error.max(1e-3);
+                    let (share, ends) = self.calibration.combine(times, error);
+                    if share < 1.0 {
+                        *micros = guess.micros * (share * (*micros / guess.micros).ln()).exp();
+                    }
+                    ends
+                }
+                (true, None) => self.calibration.plain(*micros / scale),
+                (false, Some(guess)) => {
+                    *micros = guess.micros;
+                    self.calibration.labels(guess.error.max(1e-3))
+                }
+                (false, None) => continue,
+            };
         }
     }
 
+    /// What some nodes' pairs that were not measured have as key in the calibration: with labels'
+    /// estimates and without.
+    fn some_keys(&self) -> [Vec<f32>; 2] {
+        let live: Vec<usize> = (0..self.measured.len())
+            .filter(|i| self.measured[*i])
+            .collect();
+        let all: Vec<NodeId> = (0..self.measured.len() as u32).map(NodeId).collect();
+        let mut keys = [Vec::new(), Vec::new()];
+        let mut guesses = Vec::new();
+        for &from in live.iter().step_by(live.len().div_ceil(ROWS).max(1)) {
+            guesses.clear();
+            self.labels.row(NodeId(from as u32), &all, &mut guesses);
+            let predictions = self.predictions(from);
+            for (to, (micros, guess)) in predictions.into_iter().zip(&guesses).enumerate() {
+                if !self.measured[to] || to == from || self.samples.get(from, to as u32).is_some() {
+                    continue;
+                }
+                let coords = (micros / self.scale).ln();
+                keys[usize::from(guess.is_none())].push(match guess {
+                    Some(guess) if self.labelled => (guess.micros / self.scale).ln(),
+                    _ => coords,
+                });
+            }
+        }
+        keys
+    }
+
+    /// Of measured pairs of some rows, each as if it were not measured.
+    fn residuals(&self, rows: &[usize]) -> Vec<Residual> {
+        let nodes = self.measured.len();
+        let (mut out, mut guesses) = (Vec::new(), Vec::new());
+        for &from in rows {
+            let targets = self.samples.row(from).iter().map(|e| NodeId(e.0));
+            let targets: Vec<NodeId> = targets.collect();
+            guesses.clear();
+            self.labels.row(NodeId(from as u32), &targets, &mut guesses);
+            let others =
+                smooth::without_own(&self.samples, &self.kernels, self.shrink, from, nodes);
+            out.extend(
+                others
+                    .zip(&guesses)
+                    .map(|((to, sample, correction), guess)| {
+                        let predicted = self.axes.distance(from, to as usize) * correction.exp();
+                        Residual {
+                            predicted,
+                            coords: (sample.log - predicted.ln()).abs(),
+                            labels: guess.map(|guess| {
+                                let off = sample.log - (guess.micros / self.scale).ln();
+                                off.abs() / guess.error.max(1e-3)
+                            }),
+                        }
+                    }),
+            );
+        }
+        out
+    }
+
     pub(crate) fn noisy(&self) -> bool {
-        self.shrink == smooth::WIDE
+        self.shrink() != 0
+    }
+
+    /// The number of the corrections in use.
+    pub(crate) fn shrink(&self) -> usize {
+        usize::from(self.shrink == smooth::WIDE)
     }
 
     /// Whether the fit has a sample from the node or to it.
@@ -150,12 +236,13 @@ impl Fit {
 
     /// What is contradicted about a node; `None`: nothing, or no node has labels.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
-        contradiction(self.labels.as_ref()?.status(node))
+        self.labelled.then_some(())?;
+        contradiction(self.labels.status(node))
     }
 
     /// All nodes with a contradiction, by number.
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
-        let all = self.labels.iter().flat_map(LabelFit::contradicted);
+        let all = self.labels.contradicted().filter(|_| self.labelled);
         all.filter_map(|(node, standing)| Some((node, contradiction(standing)?)))
     }
 
@@ -179,51 +266,6 @@ impl Fit {
         }
         row
     }
-
-    fn calibration_rows(&self) -> Vec<usize> {
-        let live = (0..self.measured.len()).filter(|&i| self.measured[i]);
-        let live: Vec<usize> = live.collect();
-        let stride = live.len().div_ceil(CALIBRATION_ROWS).max(1);
-        live.into_iter().step_by(stride).collect()
-    }
-
-    /// The ratio of residuals to the errors that labels state; `None` for too few pairs.
-    fn calibrate_labels(&self, rows: &[usize], degree: f32) -> Option<f32> {
-        let labels = self.labels.as_ref()?;
-        let mut residuals = Vec::new();
-        let (mut targets, mut guesses) = (Vec::new(), Vec::new());
-        for &from in rows {
-            targets.clear();
-            guesses.clear();
-            targets.extend(self.samples.row(from).iter().map(|e| NodeId(e.0)));
-            labels.row(NodeId(from as u32), &targets, &mut guesses);
-            for ((_, sample), guess) in self.samples.row(from).iter().zip(&guesses) {
-                residuals.extend(guess.map(|guess| {
-                    let off = sample.log - (guess.micros / self.scale).ln();
-                    off.abs() / guess.error.max(1e-3)
-                }));
-            }
-        }
-        let enough = residuals.len() >= FEWEST_LABELLED;
-        let usual = enough.then(|| quantile(residuals, 0.8)).flatten()?;
-        let usual = usual * inflation(FOLLOWED_BY_LABELS, degree);
-        Some(usual.clamp(0.5 * FOUR_OF_FIVE, 2.0 * FOUR_OF_FIVE))
-    }
-
-    fn calibrate(&self, rows: &[usize], degree: f32) -> ErrorBars {
-        let mut residuals = Vec::new();
-        for &from in rows {
-            let nodes = self.measured.len();
-            let others =
-                smooth::without_own(&self.samples, &self.kernels, self.shrink, from, nodes);
-            residuals.extend(others.map(|(to, sample, correction)| {
-                let predicted = self.axes.distance(from, to as usize) * correction.exp();
-                let log = (sample.log - predicted.ln()).abs();
-                Residual { predicted, log }
-            }));
-        }
-        ErrorBars::new(&mut residuals, degree)
-    }
 }
 
 fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
@@ -239,19 +281,19 @@ fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
 pub struct Row {
     /// 0 where there is no estimate.
     micros: Vec<f32>,
-    /// The factor to an end of the error bar.
-    bars: Vec<f32>,
+    /// The factors to both ends of the error bar.
+    bars: Vec<Ends>,
 }
 
 impl Row {
     /// `None` for the peer itself and for nodes that the fit does not know.
     pub fn estimate(&self, node: NodeId) -> Option<Estimate> {
         let micros = *self.micros.get(node.slot())?;
-        let bar = self.bars.get(node.slot())?.max(1.0);
+        let [low, high] = self.bars.get(node.slot())?.map(|end| end.max(1.0));
         (micros > 0.0).then_some(Estimate {
             micros,
-            low: micros / bar,
-            high: micros * bar,
+            low: micros / low,
+            high: micros * high,
         })
     }
 }

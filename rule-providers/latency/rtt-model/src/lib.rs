@@ -25,11 +25,18 @@
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
 //!   with typical times and an offset for each node, fitted robustly. A node whose samples
 //!   contradict its labels is treated as where the samples place it; a node whose reports
-//!   others contradict is left out ([`Fit::contradicted`]). The prediction with the smaller
-//!   error counts, or both, weighted by their errors.
-//! - A measured pair is answered by its own time.
-//! - Error bars hold four in five measured pairs, each predicted from the others, and are
-//!   widened because coordinates follow their own samples.
+//!   others contradict is left out ([`Fit::contradicted`]). Without labels, all nodes are taken as
+//!   alike.
+//! - A second fit leaves out a tenth of the pairs. The errors that coordinates and labels state
+//!   choose between them, unless labels alone (or, without labels, that all nodes are alike)
+//!   clearly predict these pairs better.
+//! - A measured pair is answered by its own time; its bar is what both directions of alike pairs
+//!   differ by.
+//! - Error bars hold four in five of the pairs that the second fit left out, weighed as all
+//!   pairs are spread over times; what the measured times themselves err, by the difference of
+//!   both directions, is taken out. Lower ends reach further where near pairs would be missed.
+//! - A fit from nothing is tried when the error of these pairs stays above the usual one, or when
+//!   two parts of the network join.
 //! - Pairs are kept sparsely, and so are each node's 32 nearest: never n x n.
 //!
 //! Its accuracy is in `docs/latency.md`, measured by `tests/bench/latency`.
@@ -56,13 +63,20 @@
 mod coords;
 mod error_bar;
 mod fit;
+mod fitting;
 mod hash;
+mod held_out;
 mod labels;
+mod mix;
 mod model;
 mod neighbours;
+mod noise;
+mod recovery;
+mod samples;
 mod smooth;
 mod snapshot;
 mod sparse;
+mod stated;
 mod targets;
 
 pub use fit::{Contradiction, Fit, Row};

@@ -1,19 +1,11 @@
 use std::collections::HashMap;
 
-use crate::{
-    Labels, NodeId,
-    coords::{CLIP, Coords, NOISY_CLIP, Pace, Pair},
-    fit::Fit,
-    hash,
-    labels::{LabelFit, LabelStatus, Place, Sample},
-};
+use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
 /// The most samples stored of a node.
 const MOST_TARGETS: usize = 1_024;
-/// A fit starts from nothing when more than one measured node in so many is new.
-const FEW: usize = 5;
 
 /// How a model works; the defaults serve clusters from 3 to some 10,000 nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,10 +65,13 @@ pub struct Model {
     /// Per node, what it measured: target and microseconds, by target.
     pub(crate) samples: Vec<Vec<(u32, f32)>>,
     by_key: HashMap<u64, u32>,
-    free: Vec<u32>,
+    pub(crate) free: Vec<u32>,
     /// Removed since the last fit.
-    resting: Vec<u32>,
+    pub(crate) resting: Vec<u32>,
     pub(crate) places: Option<Places>,
+    /// Coordinates of fits without the pairs that are held out, a fold each.
+    pub(crate) unseen: Vec<Places>,
+    pub(crate) history: History,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +81,8 @@ pub(crate) struct Places {
     pub coords: Coords,
     pub placed: Vec<bool>,
     pub noisy: bool,
+    /// Nodes that samples connect have the same number; empty: not known.
+    pub components: Vec<u32>,
 }
 
 impl Model {
@@ -166,10 +163,10 @@ impl Model {
                 samples.remove(at);
             }
         }
-        if let Some(places) = &mut self.places
-            && let Some(placed) = places.placed.get_mut(node.slot())
-        {
-            *placed = false;
+        for places in self.places.iter_mut().chain(&mut self.unseen) {
+            if let Some(placed) = places.placed.get_mut(node.slot()) {
+                *placed = false;
+            }
         }
         self.resting.push(node.0);
     }
@@ -213,164 +210,5 @@ impl Model {
         let samples = self.samples.get(from.slot())?;
         let at = samples.binary_search_by_key(&to.0, |s| s.0).ok()?;
         samples.get(at).map(|s| s.1)
-    }
-
-    /// Fits all samples: from the last fit, or from nothing if there is none or too much is new.
-    /// Numbers of removed nodes become free.
-    pub fn fit(&mut self) -> Fit {
-        self.free.append(&mut self.resting);
-        let n = self.nodes.len();
-        let mut places = self.places.take();
-        let scale = match &places {
-            Some(places) => places.scale,
-            None => self.scale(),
-        };
-        let labels = self.label_fit();
-        let pairs = self.pairs(scale, labels.as_ref());
-        let mut measured = vec![false; n];
-        for pair in &pairs {
-            measured[pair.a as usize] = true;
-            measured[pair.b as usize] = true;
-        }
-        if let Some(known) = &mut places {
-            known.placed.resize(n, false);
-            let new = (0..n).filter(|&i| measured[i] && !known.placed[i]).count();
-            let all = measured.iter().filter(|&&m| m).count();
-            let drift = self.scale() / scale;
-            if new * FEW > all || !(0.5..=2.0).contains(&drift) {
-                return self.cold();
-            }
-        }
-        let coords = self.placed(places, &pairs);
-        let fit = Fit::new(scale, &coords, &pairs, &measured, labels);
-        self.places = Some(Places {
-            scale,
-            coords,
-            placed: measured,
-            noisy: fit.noisy(),
-        });
-        fit
-    }
-
-    fn placed(&self, places: Option<Places>, pairs: &[Pair]) -> Coords {
-        let keys = self.nodes.iter().map(|node| node.key);
-        let seed = self.options.seed;
-        let Some(known) = places else {
-            let mut coords = Coords::scatter(keys, seed);
-            // Together from the start, near pairs would hold each other at their random places.
-            let far = Pace {
-                rounds: self.options.cold_rounds / 2,
-                first: 0.3,
-                last: 0.003,
-                far_first: true,
-                clip: CLIP,
-            };
-            coords.descend(pairs, far);
-            let all = Pace {
-                rounds: self.options.cold_rounds / 2,
-                first: 0.02,
-                last: 0.0005,
-                far_first: false,
-                clip: CLIP,
-            };
-            coords.descend(pairs, all);
-            return coords;
-        };
-        let mut coords = known.coords;
-        for (slot, key) in keys.enumerate() {
-            if slot >= coords.points.len() {
-                coords.push(key, seed);
-            } else if !known.placed[slot] {
-                coords.place(slot, key, seed);
-            }
-        }
-        coords.settle(pairs, &known.placed);
-        // Larger steps would undo what near pairs have found.
-        let pace = Pace {
-            rounds: self.options.warm_rounds,
-            first: 0.005,
-            last: 0.0005,
-            far_first: false,
-            clip: if known.noisy { NOISY_CLIP } else { CLIP },
-        };
-        coords.descend(pairs, pace);
-        coords
-    }
-
-    /// Drops all coordinates, but no samples: the next fit starts from nothing.
-    pub fn forget_places(&mut self) {
-        self.places = None;
-    }
-
-    fn cold(&mut self) -> Fit {
-        self.forget_places();
-        self.fit()
-    }
-
-    fn label_fit(&self) -> Option<LabelFit> {
-        let parts = |node: &Node| [node.region, node.zone, node.rack];
-        let mut names: Vec<u64> = self.nodes.iter().flat_map(parts).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.retain(|name| *name != 0);
-        if names.is_empty() {
-            return None;
-        }
-        let number = |name: u64| Some(names.binary_search(&name).ok()? as u32);
-        let place = |node: &Node| Place {
-            region: number(node.region),
-            zone: number(node.zone),
-            rack: number(node.rack),
-        };
-        let places: Vec<Place> = self.nodes.iter().map(place).collect();
-        let samples = (0u32..).zip(&self.samples).flat_map(|(from, targets)| {
-            targets.iter().map(move |&(to, micros)| Sample {
-                from: NodeId(from),
-                to: NodeId(to),
-                micros,
-            })
-        });
-        Some(LabelFit::new(&places, samples))
-    }
-
-    /// The unit of the coordinates in microseconds: the mean sample, each counted as at most twice
-    /// the 90th percentile. The median would be tiny where most samples are of near nodes.
-    fn scale(&self) -> f32 {
-        let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.1).collect();
-        if all.is_empty() {
-            return 1.0;
-        }
-        let at = (all.len() - 1) * 9 / 10;
-        let most = 2.0 * *all.select_nth_unstable_by(at, f32::total_cmp).1;
-        let sum: f64 = all.iter().map(|micros| f64::from(micros.min(most))).sum();
-        (sum / all.len() as f64) as f32
-    }
-
-    /// All measured pairs, lower number first, in order, without reports that others contradict.
-    fn pairs(&self, scale: f32, labels: Option<&LabelFit>) -> Vec<Pair> {
-        let mut pairs: Vec<Pair> = Vec::new();
-        for (from, samples) in self.samples.iter().enumerate() {
-            let standing = labels.map(|fit| fit.status(NodeId(from as u32)));
-            if standing == Some(LabelStatus::Misreports) {
-                continue;
-            }
-            pairs.extend(samples.iter().map(|&(to, micros)| Pair {
-                a: to.min(from as u32),
-                b: to.max(from as u32),
-                log: (micros / scale).ln(),
-                weight: 1.0,
-            }));
-        }
-        // Stable, so that both directions are always summed in the same order.
-        pairs.sort_by_key(|pair| (pair.a, pair.b));
-        pairs.dedup_by(|next, first| {
-            let same = (next.a, next.b) == (first.a, first.b);
-            if same {
-                first.log = (first.log + next.log) / 2.0;
-                first.weight += next.weight;
-            }
-            same
-        });
-        pairs
     }
 }

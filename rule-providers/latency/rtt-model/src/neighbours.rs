@@ -3,6 +3,8 @@
 use crate::{coords::Axes, smooth::Sample, sparse::Sparse};
 
 const NEIGHBOURS: usize = 32;
+/// So many nodes tell how far the nearest are.
+const SOME: usize = 300;
 /// A node's own scale is the distance to its neighbour of this rank.
 const SCALE_RANK: usize = 12;
 /// How fast a kernel falls with distance over scale, and with unlikeness.
@@ -33,28 +35,33 @@ pub(crate) fn kernels(
     let mut lists: Vec<Vec<Neighbour>> = vec![Vec::new(); n];
     let mut scales = vec![0.0f32; n];
     let mut row = vec![0.0f32; n];
-    let mut spare = vec![0.0f32; n];
+    let mut spare = Vec::new();
+    let dead: Vec<usize> = (0..n).filter(|&i| !measured[i]).collect();
     let mut unlike = vec![[0.0f32; 2]; n];
     let mut all = [0.0f64; 2];
     let mut near: Vec<(f32, u32)> = Vec::with_capacity(n);
     for &from in &live {
         let i = from as usize;
         axes.unlikeness(i, &mut row);
-        for j in (0..n).filter(|&j| !measured[j] || j == i) {
+        row[i] = f32::INFINITY;
+        for &j in &dead {
             row[j] = f32::INFINITY;
         }
-        spare.copy_from_slice(&row);
-        let scale = *spare.select_nth_unstable_by(rank, f32::total_cmp).1;
-        scales[i] = if scale.is_finite() { scale } else { 0.0 };
+        let bound = far_enough(&row, &mut spare);
         near.clear();
-        near.extend(live.iter().map(|&j| (row[j as usize], j)));
+        let nodes = row.iter().zip(0u32..).map(|(distance, j)| (*distance, j));
+        near.extend(nodes.filter(|e| e.0 <= bound));
         let order = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         if NEIGHBOURS < near.len() {
             near.select_nth_unstable_by(NEIGHBOURS, order);
             near.truncate(NEIGHBOURS);
         }
         near.retain(|e| e.0.is_finite());
-        unlikeness(samples, i, &mut unlike);
+        near.sort_unstable_by(order);
+        scales[i] = near.get(rank).map_or(0.0, |e| e.0);
+        let [sum, count] = unlikeness(samples, i, &mut unlike);
+        all[0] += f64::from(sum);
+        all[1] += f64::from(count);
         let neighbour = |&(distance, node): &(f32, u32)| Neighbour {
             node,
             distance,
@@ -62,10 +69,6 @@ pub(crate) fn kernels(
         };
         lists[i] = near.iter().map(neighbour).collect();
         lists[i].sort_unstable_by_key(|e| e.node);
-        for [sum, count] in &unlike {
-            all[0] += f64::from(*sum);
-            all[1] += f64::from(*count);
-        }
     }
     let mean = (all[0] / all[1].max(1.0)) as f32;
     let mut cells: Vec<(u32, u32, [f32; 2])> = Vec::new();
@@ -90,15 +93,30 @@ pub(crate) fn kernels(
     Sparse::new(n, cells.iter().copied())
 }
 
+/// A distance within which more than [`NEIGHBOURS`] are, by some of all.
+fn far_enough(row: &[f32], some: &mut Vec<f32>) -> f32 {
+    some.clear();
+    some.extend(row.iter().step_by((row.len() / SOME).max(1)));
+    match NEIGHBOURS < some.len() {
+        true => *some.select_nth_unstable_by(NEIGHBOURS, f32::total_cmp).1,
+        false => f32::INFINITY,
+    }
+}
+
 /// How unlike a node each other one is: over the nodes that both measured, the sum of the
-/// differences of their times' logarithms, and their number.
-pub(crate) fn unlikeness(samples: &Sparse<Sample>, node: usize, out: &mut [[f32; 2]]) {
+/// differences of their times' logarithms, and their number. Returns the sums of both.
+pub(crate) fn unlikeness(samples: &Sparse<Sample>, node: usize, out: &mut [[f32; 2]]) -> [f32; 2] {
     out.fill([0.0; 2]);
+    let mut all = [0.0; 2];
     for &(l, first) in samples.row(node) {
         for &(j, second) in samples.row(l as usize) {
             let out = &mut out[j as usize];
-            out[0] += (first.log - second.log).abs();
+            let apart = (first.log - second.log).abs();
+            out[0] += apart;
             out[1] += 1.0;
+            all[0] += apart;
+            all[1] += 1.0;
         }
     }
+    all
 }

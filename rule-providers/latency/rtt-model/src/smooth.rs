@@ -11,6 +11,7 @@ const CLIP: f32 = 1.0;
 pub(crate) const NARROW: Shrink = [0.03, 0.03];
 pub(crate) const WIDE: Shrink = [1.0, f32::INFINITY];
 const NONE: Shrink = [f32::INFINITY; 2];
+pub(crate) const SHRINKS: [Shrink; 3] = [NARROW, WIDE, NONE];
 pub(crate) type Shrink = [f32; 2];
 /// The narrow one is left out when residuals exceed this part of those without correction.
 /// Coordinates follow the samples, so the latter are too small; once near targets are found
@@ -25,13 +26,16 @@ pub(crate) struct Sample {
     pub log: f32,
     /// The residuals after the coordinates, and after the first correction.
     pub left: [f32; 2],
+    /// How many were measured.
+    pub directions: f32,
 }
 
 impl Sample {
-    pub fn new(log: f32, fitted: f32) -> Self {
+    pub fn new(log: f32, fitted: f32, directions: f32) -> Self {
         Self {
             log,
             left: [(log - fitted).clamp(-CLIP, CLIP), 0.0],
+            directions,
         }
     }
 }
@@ -91,13 +95,13 @@ pub(crate) fn second_step(
     }
 }
 
-/// Chooses the prior weight by predicting each measured pair of `rows` from the others.
+/// Chooses one of [`SHRINKS`] by predicting each measured pair of `rows` from the others.
 pub(crate) fn choose(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
     rows: &[usize],
     nodes: usize,
-) -> Shrink {
+) -> usize {
     let missed = |shrink: Shrink| -> f32 {
         let pairs = rows
             .iter()
@@ -107,8 +111,8 @@ pub(crate) fn choose(
         residuals.sum()
     };
     match missed(NARROW) > WORSE * missed(NONE) {
-        true => WIDE,
-        false => NARROW,
+        true => 1,
+        false => 0,
     }
 }
 
@@ -133,6 +137,22 @@ pub(crate) fn corrections(
         }
     }
     all.into_iter().map(move |sums| correction(&sums, shrink))
+}
+
+/// [`corrections`] of some pairs that are not measured, for each of [`SHRINKS`].
+pub(crate) fn corrections_of<'a>(
+    samples: &Sparse<Sample>,
+    kernels: &'a Sparse<[f32; 2]>,
+    from: usize,
+    to: &'a [u32],
+    nodes: usize,
+) -> impl Iterator<Item = [f32; 3]> + 'a {
+    let mut sums = vec![Sums::default(); nodes];
+    evidence_from(samples, kernels, from, &mut sums);
+    to.iter().map(move |&to| {
+        let evidence = evidence_for(kernels, &sums, to as usize);
+        SHRINKS.map(|shrink| correction(&evidence, shrink))
+    })
 }
 
 /// [`corrections`] of a node's measured pairs, each as if it were not measured.

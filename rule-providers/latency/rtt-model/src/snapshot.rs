@@ -1,17 +1,18 @@
 //! The bytes of a model: a header, nodes, their samples by target (targets as differences, in
-//! LEB128), the coordinates, and a checksum. Little-endian.
+//! LEB128), the coordinates (also those without
+//! pairs that are held out), and a checksum. Little-endian.
 
 use std::fmt;
 
 use crate::{
     Model, Options,
     coords::{Coords, D},
-    hash,
+    hash, held_out,
     model::{Node, Places},
 };
 
 const MAGIC: [u8; 4] = *b"trtt";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Without places, with, and with those of noisy samples.
 const UNPLACED: u8 = 0;
 const PLACED: u8 = 1;
@@ -48,7 +49,7 @@ impl fmt::Display for RestoreError {
 impl std::error::Error for RestoreError {}
 
 impl Model {
-    /// All state, for [`Model::restore`]; some 1.5 MB at 5,000 nodes of 32 targets.
+    /// All state, for [`Model::restore`]; some 1.8 MB at 5,000 nodes of 32 targets.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
@@ -71,16 +72,11 @@ impl Model {
                 out.extend(micros.to_le_bytes());
             }
         }
-        let noisy = |places: &Places| if places.noisy { NOISY } else { PLACED };
-        out.push(self.places.as_ref().map_or(UNPLACED, noisy));
-        if let Some(places) = &self.places {
-            out.extend(places.scale.to_le_bytes());
-            varint(&mut out, places.placed.len() as u32);
-            for (i, placed) in places.placed.iter().enumerate() {
-                out.push(u8::from(*placed));
-                write_place(&mut out, &places.coords, i);
-            }
+        write_places(&mut out, self.places.as_ref());
+        for places in &self.unseen {
+            write_places(&mut out, Some(places));
         }
+        write_places(&mut out, None);
         let sum = checksum(&out);
         out.extend(sum.to_le_bytes());
         out
@@ -134,27 +130,54 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
             model.observe(from, to, micros).then_some(())?;
         }
     }
+    let Some(places) = read_places(reader, n)? else {
+        return reader.byte()?.eq(&UNPLACED).then_some(model);
+    };
+    model.places = Some(places);
+    while let Some(places) = read_places(reader, n)? {
+        (model.unseen.len() < held_out::FEW_FOLDS).then_some(())?;
+        model.unseen.push(places);
+    }
+    Some(model)
+}
+
+fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
+    let Some(places) = places else {
+        out.push(UNPLACED);
+        return;
+    };
+    out.push(if places.noisy { NOISY } else { PLACED });
+    out.extend(places.scale.to_le_bytes());
+    varint(out, places.placed.len() as u32);
+    for (i, placed) in places.placed.iter().enumerate() {
+        out.push(u8::from(*placed));
+        write_place(out, &places.coords, i);
+    }
+}
+
+/// `None`: damaged; within, `None` where there are no places.
+fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> {
     let noisy = match reader.byte()? {
-        UNPLACED => return Some(model),
+        UNPLACED => return Some(None),
         PLACED => false,
         NOISY => true,
         _ => return None,
     };
     let scale = reader.float().filter(|s| *s > 0.0)?;
     let count = reader.count(1 + 4 * (D + 1))?;
-    (count <= n).then_some(())?;
+    (count <= nodes).then_some(())?;
     let mut places = Places {
         scale,
         coords: Coords::default(),
         placed: Vec::with_capacity(count),
         noisy,
+        components: Vec::new(),
     };
     for _ in 0..count {
         places.placed.push(reader.byte()? != 0);
         read_place(reader, &mut places.coords)?;
     }
-    model.places = Some(places);
-    Some(model)
+    Some(Some(places))
 }
 
 fn write_place(out: &mut Vec<u8>, coords: &Coords, i: usize) {
