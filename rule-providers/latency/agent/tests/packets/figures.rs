@@ -85,7 +85,8 @@ async fn a_cut_link_in_demand_is_unreachable_within_seconds_and_comes_back() {
     let pair = world.until("it is unreachable", limit, (0, 1), gone).await;
     let (_, turned_at) = world.provider.heard("n0", |h| h.turned["n1"]);
     eprintln!("unreachable was told {:?} after the cut", turned_at - start);
-    assert_eq!(pair.losses, 3);
+    // A fourth visit may be lost before this is read; three are a unit test of the pair.
+    assert!(pair.losses >= 3, "{pair:?}");
     world.relay.cut(0, 1, false);
     let start = Instant::now();
     world.until("it is back", limit, (0, 1), measured).await;
