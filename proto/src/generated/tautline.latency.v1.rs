@@ -53,6 +53,11 @@ pub struct Pair {
     /// of both are never mixed.
     #[prost(bool, tag = "11")]
     pub connect: bool,
+    /// Width of the middle half (p75 - p25) of the last 20 samples, by Hazen's
+    /// positions: p * n - 0.5 counted from 0, interpolated. 0: fewer than five
+    /// samples, or an agent that does not tell.
+    #[prost(uint64, tag = "12")]
+    pub middle_half_nanos: u64,
 }
 /// Sent every two seconds, if only to say that what was told still holds:
 /// pairs that are new, of which a window moved by over 5 %, that changed their

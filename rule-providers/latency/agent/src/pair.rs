@@ -19,6 +19,9 @@ pub const UNREACHABLE: u32 = 3;
 /// The assumed interval of pairs that are not visited in turn.
 const UNVISITED: Duration = Duration::from_secs(30);
 
+/// Samples of the middle half: more would take a change of the path for noise for longer.
+const RECENT: usize = 20;
+
 #[derive(Debug, Default)]
 pub struct Pair {
     /// Nanoseconds, the oldest first.
@@ -45,6 +48,8 @@ pub struct Figures {
     pub windows: Vec<u64>,
     pub p50_nanos: u64,
     pub p95_nanos: u64,
+    /// p75 - p25 of the last [`RECENT`]; 0 of fewer than five samples.
+    pub middle_half_nanos: u64,
     pub samples: u32,
     pub age: Duration,
     pub refresh: Duration,
@@ -164,11 +169,13 @@ impl Pair {
 
     pub fn figures(&self, now: Instant) -> Figures {
         let all: Vec<u64> = self.samples.iter().copied().collect();
+        let recent = self.samples.iter().rev().take(RECENT).copied().collect();
         Figures {
             state: self.state(now),
             windows: self.windows.iter().copied().collect(),
             p50_nanos: percentile(all.clone(), 50),
             p95_nanos: percentile(all, 95),
+            middle_half_nanos: middle_half(recent),
             samples: u32::try_from(self.samples.len()).unwrap_or(u32::MAX),
             age: self
                 .heard()
@@ -188,6 +195,21 @@ fn percentile(mut of: Vec<u64>, percent: usize) -> u64 {
     }
     let rank = (of.len() * percent).div_ceil(100).max(1) - 1;
     *of.select_nth_unstable(rank).1
+}
+
+/// p75 - p25 by Hazen's positions, at least 1; 0 of fewer than [`WINDOW`] values.
+fn middle_half(mut of: Vec<u64>) -> u64 {
+    if of.len() < WINDOW {
+        return 0;
+    }
+    of.sort_unstable();
+    // Positions, and then values, are in quarters: all of it is exact.
+    let quartile = |n: usize| {
+        let at = of.len() * n - 2;
+        let (below, above) = (of[at / 4], of[at.div_ceil(4)]);
+        4 * below + (above - below) * (at % 4) as u64
+    };
+    ((quartile(3) - quartile(1)) / 4).max(1)
 }
 
 #[cfg(test)]
@@ -219,6 +241,24 @@ mod tests {
         assert_eq!(figures.windows, [9_000_000, 9_000_000, 5_000_000]);
         assert_eq!((figures.samples, figures.p50_nanos), (14, 5_000_000));
         assert_eq!(figures.p95_nanos, 500_000_000);
+        // p25 is the fourth of fourteen, p75 the eleventh: the first of 9 ms.
+        assert_eq!(figures.middle_half_nanos, 4_000_000);
+    }
+
+    #[test]
+    fn middle_half_is_between_hazens_quartiles() {
+        for (samples, width) in [
+            (&[][..], 0),
+            (&[1, 2, 3, 9], 0),
+            (&[7; 5], 1),
+            // At 0.75 and 3.25, at 1 and 4, at 1.25 and 4.75, at 1.5 and 5.5.
+            (&[10, 50, 20, 40, 30], 25),
+            (&[10, 20, 30, 40, 50, 900], 30),
+            (&[10, 20, 30, 40, 50, 60, 900], 35),
+            (&[10, 20, 30, 40, 50, 60, 70, 80], 40),
+        ] {
+            assert_eq!(middle_half(samples.to_vec()), width, "{samples:?}");
+        }
     }
 
     #[test]
@@ -328,6 +368,8 @@ mod tests {
                 prop_assert!(figures.p50_nanos <= figures.p95_nanos);
                 prop_assert!(last.contains(&figures.p50_nanos));
             }
+            prop_assert_eq!(figures.middle_half_nanos > 0, last.len() >= WINDOW);
+            prop_assert!(figures.middle_half_nanos <= figures.p95_nanos);
         });
     }
 }

@@ -87,6 +87,7 @@ pub fn to_report(key: &Key, figures: Figures) -> latency::Pair {
         refresh_millis: millis(figures.refresh),
         losses: figures.losses,
         connect: figures.connect,
+        middle_half_nanos: figures.middle_half_nanos,
     }
 }
 

@@ -246,6 +246,7 @@ mod tests {
             refresh_millis: u32::MAX,
             losses: u32::MAX,
             connect: true,
+            middle_half_nanos: u64::MAX,
             ..Pair::default()
         };
         let probed = Probed {

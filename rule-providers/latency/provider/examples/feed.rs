@@ -241,5 +241,6 @@ fn pair(from: usize, target: &Target, now: u64) -> Pair {
         refresh_millis: 32_000,
         losses: 0,
         connect: false,
+        middle_half_nanos: nanos / 50,
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Pair {
     pub weight: f32,
     /// The difference of both directions' logarithms; 0 for one.
     pub apart: f32,
+    /// Half an 80 % bar of the logarithm, by the samples' own spread; `None`: not known.
+    pub spread: Option<f32>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,9 @@ const FEWEST: usize = 25;
 /// The prior weight of all pairs in a bin.
 const PRIOR: f32 = 8.0;
 pub(crate) const WIDEST: f32 = 5.0;
-/// The least part of errors that is not noise.
-const LEAST: f32 = 0.4;
+/// The 80 % quantile of errors is known up to this part over the root of their number; noise is
+/// taken out only as far.
+const UNSURE: f32 = 1.5;
 /// Near pairs are those below this quantile of all times.
 const NEAR: f32 = 0.1;
 /// Bars hold at least this part of near pairs, or are as long as the last of [`LOWER`] says.
@@ -195,19 +196,17 @@ fn widen(bins: &mut [Bin], cases: &[Case]) {
 
 /// The weighted 80 % quantile of errors, without the part that is the measured times' own.
 fn width(cases: &[Case], mix: Mix) -> f32 {
-    let scaled = cases
-        .iter()
-        .map(|case| (case.scaled(mix).abs(), case.weight));
-    let all = weighted_quantile(scaled.collect(), 0.8).unwrap_or(1.0);
-    let noise = cases
-        .iter()
-        .map(|case| (case.scaled_noise(mix), case.weight));
-    let noise = weighted_quantile(noise.collect(), 0.5).unwrap_or(0.0);
-    (all * all - noise * noise)
-        .max(0.0)
-        .sqrt()
-        .max(LEAST * all)
-        .max(1e-4)
+    let quantile = |of: &dyn Fn(&Case) -> f32| {
+        let errors = cases.iter().map(|case| (of(case), case.weight));
+        weighted_quantile(errors.collect(), 0.8).unwrap_or(1.0)
+    };
+    let all = quantile(&|case| case.scaled(mix).abs());
+    let own = quantile(&|case| {
+        let rest = case.scaled(mix).powi(2) - case.scaled_noise(mix).powi(2);
+        rest.max(0.0).sqrt()
+    });
+    let least = (UNSURE / (cases.len() as f32).sqrt()).sqrt().min(1.0);
+    own.max(least * all).max(1e-4)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Fit {
         let axes = Axes::new(coords);
         let cells = pairs.iter().map(|p| {
             let fitted = axes.distance(p.a as usize, p.b as usize).ln();
-            (p.a, p.b, Sample::new(p.log, fitted, p.weight))
+            (p.a, p.b, Sample::new(p, fitted))
         });
         let mut samples = Sparse::new(n, cells);
         let kernels = neighbours::kernels(&axes, &samples, measured);
@@ -109,7 +109,7 @@ impl Fit {
         self.add_labels(peer, &mut row);
         for &(to, sample) in self.samples.row(from) {
             row.micros[to as usize] = sample.log.exp() * self.scale;
-            let noise = self.noise.of(sample.log, sample.directions);
+            let noise = self.noise.of(sample.log, sample.directions, sample.spread);
             row.bars[to as usize] = [noise.map_or(MEASURED_BAR, |bar| bar.max(LEAST_BAR)); 2];
         }
         row.micros[from] = 0.0;

@@ -72,9 +72,9 @@ impl Model {
     fn is_new(&self, last: &Places) -> bool {
         let mut measured = vec![false; self.nodes.len()];
         for (from, samples) in self.samples.iter().enumerate() {
-            for (to, _) in samples {
+            for sample in samples {
                 measured[from] = true;
-                measured[*to as usize] = true;
+                measured[sample.to as usize] = true;
             }
         }
         let placed = |node: usize| last.placed.get(node).copied().unwrap_or(false);

@@ -89,7 +89,7 @@ impl Fold<'_> {
         let axes = Axes::new(coords);
         let cells = kept.iter().map(|p| {
             let fitted = axes.distance(p.a as usize, p.b as usize).ln();
-            (p.a, p.b, Sample::new(p.log, fitted, p.weight))
+            (p.a, p.b, Sample::new(p, fitted))
         });
         let mut samples = Sparse::new(n, cells);
         let kernels = neighbours::kernels(&axes, &samples, &measured);
@@ -116,7 +116,9 @@ impl Fold<'_> {
                 let fitted = axes.distance(from, pair.b as usize).ln();
                 out.push(HeldOut {
                     measured: pair.log,
-                    noise: noise.of_most(pair.log, pair.weight).unwrap_or(0.0),
+                    noise: noise
+                        .of_most(pair.log, pair.weight, pair.spread)
+                        .unwrap_or(0.0),
                     weight: both
                         .map(|degree| (usual / degree as f32).min(1.0))
                         .iter()

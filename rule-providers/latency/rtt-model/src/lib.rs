@@ -50,7 +50,7 @@
 //!     .map(|name| model.insert(name, Labels::default()))
 //!     .collect();
 //! for (from, to, micros) in [(0, 1, 900.0), (1, 2, 1_100.0), (2, 3, 950.0), (3, 0, 1_000.0)] {
-//!     assert!(model.observe(nodes[from], nodes[to], micros));
+//!     assert!(model.observe(nodes[from], nodes[to], micros, None));
 //! }
 //! let fit = model.fit();
 //! let row = fit.row(nodes[0]).expect("a is measured");

@@ -4,6 +4,9 @@ use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
+/// The bounds of a sample's own spread.
+const LEAST_SPREAD: f32 = 1e-4;
+const MOST_SPREAD: f32 = 1.0;
 /// The most samples stored of a node.
 const MOST_TARGETS: usize = 1_024;
 
@@ -57,13 +60,22 @@ impl Node {
     }
 }
 
+/// What a node measured of another one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub to: u32,
+    pub micros: f32,
+    /// Half an 80 % bar of the logarithm.
+    pub spread: Option<f32>,
+}
+
 /// Nodes, their labels and samples, and the coordinates of the last fit.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(crate) options: Options,
     pub(crate) nodes: Vec<Node>,
-    /// Per node, what it measured: target and microseconds, by target.
-    pub(crate) samples: Vec<Vec<(u32, f32)>>,
+    /// Per node, what it measured, by target.
+    pub(crate) samples: Vec<Vec<Report>>,
     by_key: HashMap<u64, u32>,
     pub(crate) free: Vec<u32>,
     /// Removed since the last fit.
@@ -159,7 +171,7 @@ impl Model {
         *known = Node::default();
         self.samples[node.slot()] = Vec::new();
         for samples in &mut self.samples {
-            if let Ok(at) = samples.binary_search_by_key(&node.0, |s| s.0) {
+            if let Ok(at) = samples.binary_search_by_key(&node.0, |s| s.to) {
                 samples.remove(at);
             }
         }
@@ -172,25 +184,32 @@ impl Model {
     }
 
     /// Replaces the sample from `from` to `to` (a filtered figure); under a microsecond counts as
-    /// one. False if it is no number, not above 0, or over ten seconds; if a node is unknown or
+    /// one. `spread` is half the range of the logarithm that holds four of five such figures (of a
+    /// median of five samples: that of the middle half of samples); `None`: not known.
+    /// False if `micros` is no number, not above 0, or over ten seconds; if a node is unknown or
     /// both are the same; or if `from` has too many targets.
-    pub fn observe(&mut self, from: NodeId, to: NodeId, micros: f32) -> bool {
+    pub fn observe(&mut self, from: NodeId, to: NodeId, micros: f32, spread: Option<f32>) -> bool {
         let known = |node: NodeId| self.nodes.get(node.slot()).is_some_and(Node::present);
         let sane = micros > 0.0 && micros <= LONGEST_MICROS;
         if !sane || from == to || !known(from) || !known(to) {
             return false;
         }
-        let micros = micros.max(1.0);
+        let spread = spread.filter(|spread| spread.is_finite() && *spread >= 0.0);
+        let sample = Report {
+            to: to.0,
+            micros: micros.max(1.0),
+            spread: spread.map(|spread| spread.clamp(LEAST_SPREAD, MOST_SPREAD)),
+        };
         let samples = &mut self.samples[from.slot()];
-        match samples.binary_search_by_key(&to.0, |s| s.0) {
-            Ok(at) => samples[at].1 = micros,
+        match samples.binary_search_by_key(&to.0, |s| s.to) {
+            Ok(at) => samples[at] = sample,
             Err(_) if samples.len() >= MOST_TARGETS => return false,
             Err(at) => {
                 // A doubled list of each node would be half empty.
                 if samples.len() == samples.capacity() {
                     samples.reserve_exact(8);
                 }
-                samples.insert(at, (to.0, micros));
+                samples.insert(at, sample);
             }
         }
         true
@@ -199,7 +218,7 @@ impl Model {
     /// Removes the sample from `from` to `to`, if there is one.
     pub fn forget(&mut self, from: NodeId, to: NodeId) {
         if let Some(samples) = self.samples.get_mut(from.slot())
-            && let Ok(at) = samples.binary_search_by_key(&to.0, |s| s.0)
+            && let Ok(at) = samples.binary_search_by_key(&to.0, |s| s.to)
         {
             samples.remove(at);
         }
@@ -208,7 +227,7 @@ impl Model {
     /// In microseconds.
     pub fn sample(&self, from: NodeId, to: NodeId) -> Option<f32> {
         let samples = self.samples.get(from.slot())?;
-        let at = samples.binary_search_by_key(&to.0, |s| s.0).ok()?;
-        samples.get(at).map(|s| s.1)
+        let at = samples.binary_search_by_key(&to.0, |s| s.to).ok()?;
+        samples.get(at).map(|s| s.micros)
     }
 }

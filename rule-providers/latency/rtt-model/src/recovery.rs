@@ -1,6 +1,8 @@
 //! When a fit from nothing may be better than one that goes on: the network has changed, or two
 //! parts of it that did not reach each other do so now.
 
+use crate::model::Report;
+
 /// Errors that exceed the usual one by this factor, in so many fits in a row, are worse.
 const WORSE: f32 = 1.3;
 const PATIENCE: u32 = 2;
@@ -64,14 +66,14 @@ impl History {
 }
 
 /// For each node the lowest one that samples connect with it; [`NONE`]: it has no samples.
-pub(crate) fn components(samples: &[Vec<(u32, f32)>]) -> Vec<u32> {
+pub(crate) fn components(samples: &[Vec<Report>]) -> Vec<u32> {
     let mut parents: Vec<u32> = (0..samples.len() as u32).collect();
     let mut connected = vec![false; samples.len()];
     for (from, targets) in (0u32..).zip(samples) {
-        for (to, _) in targets {
+        for sample in targets {
             connected[from as usize] = true;
-            connected[*to as usize] = true;
-            let (a, b) = (root(&mut parents, from), root(&mut parents, *to));
+            connected[sample.to as usize] = true;
+            let (a, b) = (root(&mut parents, from), root(&mut parents, sample.to));
             parents[a.max(b) as usize] = a.min(b);
         }
     }
@@ -119,7 +121,11 @@ mod tests {
     fn links(nodes: usize, links: &[(u32, u32)]) -> Vec<u32> {
         let mut samples = vec![Vec::new(); nodes];
         for (from, to) in links {
-            samples[*from as usize].push((*to, 1.0));
+            samples[*from as usize].push(Report {
+                to: *to,
+                micros: 1.0,
+                spread: None,
+            });
         }
         components(&samples)
     }

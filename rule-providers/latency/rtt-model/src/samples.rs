@@ -36,11 +36,11 @@ impl Model {
             without.is_some_and(|fold| held_out::is_held(key(a), key(b), fold))
         };
         let samples = (0u32..).zip(&self.samples).flat_map(|(from, targets)| {
-            let kept = targets.iter().filter(move |(to, _)| !held(from, *to));
-            kept.map(move |&(to, micros)| Sample {
+            let kept = targets.iter().filter(move |s| !held(from, s.to));
+            kept.map(move |sample| Sample {
                 from: NodeId(from),
-                to: NodeId(to),
-                micros,
+                to: NodeId(sample.to),
+                micros: sample.micros,
             })
         });
         LabelFit::new(&places, samples)
@@ -49,7 +49,7 @@ impl Model {
     /// The unit of the coordinates in microseconds: the mean sample, each counted as at most twice
     /// the 90th percentile. The median would be tiny where most samples are of near nodes.
     pub(crate) fn scale(&self) -> f32 {
-        let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.1).collect();
+        let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.micros).collect();
         if all.is_empty() {
             return 1.0;
         }
@@ -68,12 +68,13 @@ impl Model {
             if labelled && standing == LabelStatus::Misreports {
                 continue;
             }
-            pairs.extend(samples.iter().map(|&(to, micros)| Pair {
-                a: to.min(from as u32),
-                b: to.max(from as u32),
-                log: (micros / scale).ln(),
+            pairs.extend(samples.iter().map(|sample| Pair {
+                a: sample.to.min(from as u32),
+                b: sample.to.max(from as u32),
+                log: (sample.micros / scale).ln(),
                 weight: 1.0,
                 apart: 0.0,
+                spread: sample.spread,
             }));
         }
         // Stable, so that both directions are always summed in the same order.
@@ -84,6 +85,10 @@ impl Model {
                 first.apart = (first.log - next.log).abs();
                 first.log = (first.log + next.log) / 2.0;
                 first.weight += next.weight;
+                first.spread = match (first.spread, next.spread) {
+                    (Some(one), Some(other)) => Some(one.hypot(other) / 2.0),
+                    (one, other) => one.or(other).map(|spread| spread / 2.0f32.sqrt()),
+                };
             }
             same
         });

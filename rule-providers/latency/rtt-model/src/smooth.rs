@@ -2,7 +2,7 @@
 //! ends (the Nadaraya-Watson estimate on both ends at once), first with a wide kernel, then with a
 //! narrow one on the rest.
 
-use crate::sparse::Sparse;
+use crate::{coords::Pair, sparse::Sparse};
 
 /// Residuals of the logarithm count no more than this.
 const CLIP: f32 = 1.0;
@@ -28,14 +28,17 @@ pub(crate) struct Sample {
     pub left: [f32; 2],
     /// How many were measured.
     pub directions: f32,
+    /// As a [`Pair`]'s.
+    pub spread: Option<f32>,
 }
 
 impl Sample {
-    pub fn new(log: f32, fitted: f32, directions: f32) -> Self {
+    pub fn new(pair: &Pair, fitted: f32) -> Self {
         Self {
-            log,
-            left: [(log - fitted).clamp(-CLIP, CLIP), 0.0],
-            directions,
+            log: pair.log,
+            left: [(pair.log - fitted).clamp(-CLIP, CLIP), 0.0],
+            directions: pair.weight,
+            spread: pair.spread,
         }
     }
 }

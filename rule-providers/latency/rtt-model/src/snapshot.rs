@@ -12,11 +12,13 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"trtt";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Without places, with, and with those of noisy samples.
 const UNPLACED: u8 = 0;
 const PLACED: u8 = 1;
 const NOISY: u8 = 2;
+/// A spread that is not known.
+const UNKNOWN: f32 = 0.0;
 /// Coordinates are a few units.
 const FARTHEST: f32 = 1e6;
 
@@ -66,10 +68,11 @@ impl Model {
         for samples in &self.samples {
             varint(&mut out, samples.len() as u32);
             let mut last = 0;
-            for &(to, micros) in samples {
-                varint(&mut out, to - last);
-                last = to;
-                out.extend(micros.to_le_bytes());
+            for sample in samples {
+                varint(&mut out, sample.to - last);
+                last = sample.to;
+                out.extend(sample.micros.to_le_bytes());
+                out.extend(sample.spread.unwrap_or(UNKNOWN).to_le_bytes());
             }
         }
         write_places(&mut out, self.places.as_ref());
@@ -123,11 +126,12 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
     let mut model = Model::rebuild(options, nodes)?;
     for from in 0..n {
         let mut to = 0u32;
-        for _ in 0..reader.count(5)? {
+        for _ in 0..reader.count(9)? {
             to = to.checked_add(reader.varint()?)?;
             let micros = reader.float()?;
+            let spread = Some(reader.float()?).filter(|spread| *spread != UNKNOWN);
             let (from, to) = (crate::NodeId(from as u32), crate::NodeId(to));
-            model.observe(from, to, micros).then_some(())?;
+            model.observe(from, to, micros, spread).then_some(())?;
         }
     }
     let Some(places) = read_places(reader, n)? else {
@@ -269,8 +273,8 @@ mod tests {
         for name in ["a", "b", "c"] {
             model.insert(name, Labels::default());
         }
-        model.observe(NodeId(0), NodeId(1), 900.0);
-        model.observe(NodeId(1), NodeId(2), 500.0);
+        model.observe(NodeId(0), NodeId(1), 900.0, None);
+        model.observe(NodeId(1), NodeId(2), 500.0, Some(0.1));
         model.fit();
         for noisy in [false, true] {
             model.places.as_mut().unwrap().noisy = noisy;

@@ -78,7 +78,7 @@ impl Model {
         present: &[NodeId],
         out: &[NodeId],
     ) -> Vec<NodeId> {
-        let own = self.samples[node.slot()].iter().map(|s| NodeId(s.0));
+        let own = self.samples[node.slot()].iter().map(|s| NodeId(s.to));
         let mut retained: Vec<NodeId> = match present.is_empty() {
             true => own.collect(),
             false => present.to_vec(),

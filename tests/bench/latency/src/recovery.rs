@@ -145,8 +145,9 @@ fn step(
                 continue;
             };
             if reachable(from, to.0 as usize) {
-                let micros = world.measure(from, to.0 as usize, random);
-                learned.model.observe(learned.nodes[from], to, micros);
+                let (micros, spread) = world.measure(from, to.0 as usize, random);
+                let node = learned.nodes[from];
+                learned.model.observe(node, to, micros, spread);
             }
         }
     }

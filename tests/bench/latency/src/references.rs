@@ -39,7 +39,7 @@ impl Samples {
                     targets.push(other);
                 }
             }
-            let sample = |to: usize| (to, world.measure(node, to, random));
+            let sample = |to: usize| (to, world.measure(node, to, random).0);
             targets.into_iter().map(sample).collect()
         };
         Self((0..world.nodes).map(measure).collect())

@@ -115,8 +115,8 @@ impl Learned {
             self.model.targets(self.fit.as_ref(), node, k, targets);
             for &to in targets.iter().filter(|to| reachable(from, to.0 as usize)) {
                 if self.model.sample(node, to).is_none() {
-                    let micros = world.measure(from, to.0 as usize, random);
-                    self.model.observe(node, to, micros);
+                    let (micros, spread) = world.measure(from, to.0 as usize, random);
+                    self.model.observe(node, to, micros, spread);
                 }
             }
         }

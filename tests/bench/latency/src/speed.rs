@@ -24,8 +24,9 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         for from in 0..world.nodes {
             for _ in 0..10 {
                 let to = learned.targets[from][random.below(learned.targets[from].len())];
-                let micros = world.measure(from, to.0 as usize, &mut random);
-                learned.model.observe(learned.nodes[from], to, micros);
+                let (micros, spread) = world.measure(from, to.0 as usize, &mut random);
+                let node = learned.nodes[from];
+                learned.model.observe(node, to, micros, spread);
             }
         }
         let start = cpu()?;

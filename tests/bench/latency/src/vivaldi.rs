@@ -142,7 +142,7 @@ impl Serf {
             .map(|(node, m)| {
                 let targets = m.targets.iter();
                 targets
-                    .map(|(to, _)| (*to, world.measure(node, *to, &mut random)))
+                    .map(|(to, _)| (*to, world.measure(node, *to, &mut random).0))
                     .collect()
             })
             .collect();

@@ -138,15 +138,22 @@ impl World {
         }
     }
 
-    /// A published measurement: the median of five samples.
-    pub fn measure(&self, a: usize, b: usize, random: &mut Random) -> f32 {
+    /// A published measurement: the median of five samples, and half of their middle half in the
+    /// logarithm.
+    pub fn measure(&self, a: usize, b: usize, random: &mut Random) -> (f32, Option<f32>) {
         let mut five = [0.0f32; 5];
         five.fill_with(|| self.probe(a, b, random));
         let late = match &self.kind {
             Kind::Made(world) => world.late(random),
             Kind::Recorded { .. } | Kind::Synthetic(_) => 1.0,
         };
-        (median(&mut five) * late).max(1.0)
+        let middle = median(&mut five);
+        let [low, high] = [
+            five[0] * 0.25 + five[1] * 0.75,
+            five[3] * 0.75 + five[4] * 0.25,
+        ];
+        let spread = (high / low.max(1.0)).ln() / 2.0;
+        ((middle * late).max(1.0), Some(spread))
     }
 
     /// Whether nodes can be judged by its reports.

@@ -34,15 +34,22 @@ async fn sixty_samples_tell_the_delay_through_jitter_and_loss() {
         let pair = pairs.iter().find(|p| p.node == name(to + 1)).unwrap();
         let mut did = world.relay.round_trips(0, to + 1);
         did = did.split_off(did.len().saturating_sub(60));
+        let mut recent = did.split_off(did.len().saturating_sub(20));
+        did.extend_from_slice(&recent);
         did.sort();
+        recent.sort();
+        let half = recent[recent.len() * 3 / 4] - recent[recent.len() / 4];
         let did = did[did.len() / 2];
         eprintln!(
-            "{delay:?}: the network's median {did:?}; p50 {} us, p95 {} us",
+            "{delay:?}: the network's median {did:?}, middle half {half:?}; p50 {} us, p95 {} us, middle half {} us",
             pair.p50_nanos / 1_000,
-            pair.p95_nanos / 1_000
+            pair.p95_nanos / 1_000,
+            pair.middle_half_nanos / 1_000
         );
         assert_eq!(pair.state(), State::Measured);
         assert!(near(pair.p50_nanos, did), "{did:?}: {pair:?}");
+        let off = Duration::from_nanos(pair.middle_half_nanos).abs_diff(half);
+        assert!(off <= (half / 2).max(200 * US), "{half:?}: {pair:?}");
         // Else this machine is too busy to be a network of that delay.
         if late < 0.1 {
             assert!(near(pair.p50_nanos, *delay), "{delay:?}: {pair:?}");

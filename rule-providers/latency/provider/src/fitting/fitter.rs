@@ -136,9 +136,9 @@ impl Fitter {
                 self.model.forget(from, to);
             }
         }
-        for (from, to, micros) in changes.samples {
-            if let Some((from, to)) = pair(from, to) {
-                self.model.observe(from, to, micros);
+        for sample in changes.samples {
+            if let Some((from, to)) = pair(sample.from, sample.to) {
+                self.model.observe(from, to, sample.micros, sample.spread);
             }
         }
         new

@@ -25,7 +25,7 @@ fn on_a_flat_network_all_nodes_are_alike() {
             for to in targets.iter() {
                 let off = hashed([round, from as u64, u64::from(to.0)]) - 0.5;
                 let micros = flat(from, to.0 as usize) * (1.0 + 0.04 * off);
-                model.observe(NodeId(from as u32), *to, micros);
+                model.observe(NodeId(from as u32), *to, micros, None);
             }
         }
         fit = model.fit();
@@ -54,7 +54,7 @@ fn measure(world: &World, model: &mut Model, fit: &Fit, round: u64, cut: bool) {
             let other = to.0 as usize;
             if !cut || from % 2 == other % 2 {
                 let micros = world.sample(from, other, round);
-                model.observe(NodeId(from as u32), to, micros);
+                model.observe(NodeId(from as u32), to, micros, None);
             }
         }
     }
@@ -89,8 +89,8 @@ fn a_measured_pairs_bar_is_as_wide_as_both_directions_differ() {
         for (a, b) in (0..world.nodes).flat_map(|a| (0..a).map(move |b| (a, b))) {
             let micros = world.truth(a, b);
             let (one, other) = (NodeId(a as u32), NodeId(b as u32));
-            model.observe(one, other, micros);
-            model.observe(other, one, micros * factor);
+            model.observe(one, other, micros, None);
+            model.observe(other, one, micros * factor, None);
         }
         let fit = model.fit();
         let row = fit.row(NodeId(1)).unwrap();

@@ -15,13 +15,16 @@ fn garbage_is_refused() {
     let mut model = Model::new(Options::default());
     let (a, b) = (insert(&mut model, 0, None), insert(&mut model, 1, None));
     for micros in [0.0, -1.0, 10_000_001.0, f32::NAN, f32::INFINITY] {
-        assert!(!model.observe(a, b, micros), "{micros}");
+        assert!(!model.observe(a, b, micros, None), "{micros}");
     }
-    assert!(!model.observe(a, a, 100.0), "to itself");
-    assert!(!model.observe(a, NodeId(9), 100.0), "to nobody");
-    assert!(!model.observe(NodeId(9), a, 100.0), "of nobody");
+    assert!(!model.observe(a, a, 100.0, None), "to itself");
+    assert!(!model.observe(a, NodeId(9), 100.0, None), "to nobody");
+    assert!(!model.observe(NodeId(9), a, 100.0, None), "of nobody");
     assert_eq!(model.sample(a, b), None);
-    assert!(model.observe(a, b, 100.0));
+    for spread in [f32::NAN, -1.0, f32::INFINITY, 1e9] {
+        assert!(model.observe(a, b, 100.0, Some(spread)), "{spread}");
+    }
+    assert!(model.observe(a, b, 100.0, None));
     assert_eq!(
         (model.sample(a, b), model.sample(b, a)),
         (Some(100.0), None)
@@ -36,7 +39,7 @@ fn a_removed_node_is_forgotten_and_its_number_used_after_the_next_fit() {
     model.remove(gone);
     assert_eq!((model.len(), model.node("node-4")), (29, None));
     assert!((0..30).all(|n| model.sample(NodeId(n), gone).is_none()));
-    assert!(!model.observe(gone, NodeId(0), 5.0));
+    assert!(!model.observe(gone, NodeId(0), 5.0, None));
     let other = model.insert("other", Labels::default());
     assert_ne!(other, gone);
     let fit = model.fit();
@@ -63,6 +66,7 @@ fn a_snapshot_gives_the_same_model() {
         ..Replay::new(&world, 8)
     };
     let (mut model, _) = replay.run(quick(0));
+    model.observe(NodeId(1), NodeId(2), 900.0, Some(0.3));
     model.remove(NodeId(9));
     let bytes = model.snapshot();
     let mut again = Model::restore(quick(0), &bytes).unwrap();
@@ -81,7 +85,7 @@ fn invalid_snapshots_are_refused() {
     for end in (4..bytes.len()).step_by(7) {
         assert!(Model::restore(quick(0), &bytes[..end]).is_err(), "{end}");
     }
-    for version in [1, 99] {
+    for version in [1, 2, 99] {
         let mut other = bytes.clone();
         other[4] = version;
         assert_eq!(restore(&other), RestoreError::Version(version));
@@ -98,7 +102,7 @@ enum Step {
     Insert(u8, u8),
     Relabel(u8, u8),
     Remove(u8),
-    Observe(u8, u8, f32),
+    Observe(u8, u8, f32, Option<f32>),
     Forget(u8, u8),
     Targets(u8, usize),
     Restore,
@@ -112,7 +116,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (node.clone(), 0..5u8).prop_map(|(n, l)| Step::Insert(n, l)),
         1 => (node.clone(), 0..5u8).prop_map(|(n, l)| Step::Relabel(n, l)),
         1 => node.clone().prop_map(Step::Remove),
-        16 => (node.clone(), node.clone(), micros).prop_map(|(a, b, m)| Step::Observe(a, b, m)),
+        16 => (node.clone(), node.clone(), micros, any::<Option<f32>>())
+            .prop_map(|(a, b, m, s)| Step::Observe(a, b, m, s)),
         1 => (node.clone(), node.clone()).prop_map(|(a, b)| Step::Forget(a, b)),
         1 => (node, 0..9usize).prop_map(|(n, k)| Step::Targets(n, k)),
         1 => Just(Step::Restore),
@@ -143,8 +148,8 @@ proptest! {
                 Step::Insert(n, l) => { model.insert(&n.to_string(), labels(l)); }
                 Step::Relabel(n, l) => model.relabel(id(n), labels(l)),
                 Step::Remove(n) => model.remove(id(n)),
-                Step::Observe(a, b, micros) => {
-                    let took = model.observe(id(a), id(b), micros);
+                Step::Observe(a, b, micros, spread) => {
+                    let took = model.observe(id(a), id(b), micros, spread);
                     prop_assert!(!took || micros > 0.0 && micros <= 10e6 && a != b);
                 }
                 Step::Forget(a, b) => {

@@ -79,11 +79,35 @@ fn a_measured_pair_is_answered_with_its_own_time() {
     let mut model = model;
     model.forget(a, b);
     model.forget(b, a);
-    model.observe(a, b, 777.0);
+    model.observe(a, b, 777.0, None);
     assert_ne!(fit.measured(a, b), Some(777.0));
     let fit = model.fit();
     let estimate = fit.row(b).unwrap().estimate(a).unwrap();
     assert!((estimate.micros - 777.0).abs() < 0.1, "{estimate:?}");
+}
+
+#[test]
+fn a_measured_pair_has_the_bar_of_its_own_samples() {
+    let world = World::new(40, 3);
+    let (mut model, _) = Replay::new(&world, 8).run(quick(0));
+    let spread = |to: u32| if to.is_multiple_of(2) { 0.2 } else { 0.03 };
+    for to in 1..9 {
+        let micros = world.truth(0, to as usize);
+        model.observe(NodeId(0), NodeId(to), micros, Some(spread(to)));
+    }
+    let row = model.fit().row(NodeId(0)).unwrap();
+    let bar = |to: u32| {
+        let estimate = row.estimate(NodeId(to)).unwrap();
+        (estimate.high / estimate.micros).ln()
+    };
+    for (noisy, quiet) in [(2, 1), (4, 3), (6, 5), (8, 7)] {
+        assert!(
+            bar(noisy) > 2.0 * bar(quiet),
+            "{} {}",
+            bar(noisy),
+            bar(quiet)
+        );
+    }
 }
 
 #[test]
@@ -154,7 +178,7 @@ fn a_node_that_comes_is_placed_by_the_next_fit() {
     let (mut model, _) = Replay::new(&first, 12).run(quick(0));
     let new = insert(&mut model, 100, None);
     for to in (0..100).step_by(7) {
-        model.observe(new, NodeId(to as u32), world.sample(100, to, 0));
+        model.observe(new, NodeId(to as u32), world.sample(100, to, 0), None);
     }
     let row = model.fit().row(new).unwrap();
     let off = (0..100).map(|n| {

@@ -91,7 +91,7 @@ impl<'a> Replay<'a> {
                 for to in targets.iter() {
                     let micros = self.world.sample(from, to.0 as usize, round as u64);
                     let reported = (self.report)(from, to.0 as usize, micros);
-                    assert!(model.observe(node, *to, reported));
+                    assert!(model.observe(node, *to, reported, None));
                 }
             }
             fit = model.fit();

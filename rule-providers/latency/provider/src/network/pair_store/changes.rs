@@ -7,9 +7,17 @@ pub(crate) struct Changes {
     /// Instance, its name, its node.
     pub joined: Vec<(InstanceId, Arc<str>, Arc<str>)>,
     pub left: Vec<InstanceId>,
-    /// From, to, microseconds.
-    pub samples: Vec<(InstanceId, InstanceId, f32)>,
+    pub samples: Vec<ChangedSample>,
     pub dropped: Vec<(InstanceId, InstanceId)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ChangedSample {
+    pub from: InstanceId,
+    pub to: InstanceId,
+    pub micros: f32,
+    /// Half the range of four in five such figures, of the logarithm.
+    pub spread: Option<f32>,
 }
 
 impl PairStore {
@@ -32,7 +40,12 @@ impl PairStore {
             if let Ok(at) = source.targets.binary_search_by_key(&to, |t| t.0) {
                 let pair = &mut source.targets[at].1;
                 pair.changed = false;
-                let sample = pair.sample_micros().map(|micros| (from, to, micros));
+                let sample = pair.sample().map(|(micros, spread)| ChangedSample {
+                    from,
+                    to,
+                    micros,
+                    spread,
+                });
                 changes.samples.extend(sample);
             }
         }

@@ -71,6 +71,8 @@ pub(super) struct DirectedPair {
     windows: [CompactRtt; 3],
     p50: CompactRtt,
     p95: CompactRtt,
+    /// Width of the middle half of samples; 0: unknown.
+    middle_half: CompactRtt,
     samples: u16,
     interval_millis: u32,
     sampled: CompactTime,
@@ -101,6 +103,7 @@ impl DirectedPair {
             windows: [CompactRtt::default(); 3],
             p50: CompactRtt::default(),
             p95: CompactRtt::default(),
+            middle_half: CompactRtt::default(),
             samples: u16::try_from(report.samples).unwrap_or(u16::MAX),
             interval_millis: report.refresh_millis.min(MAX_INTERVAL.as_millis() as u32),
             sampled: CompactTime::new(now.saturating_sub(age)),
@@ -134,15 +137,23 @@ impl DirectedPair {
             CompactRtt::new(report.p50_nanos)?,
             CompactRtt::new(report.p95_nanos)?,
         );
+        // A width above p95 cannot be: it counts as unknown, and the times still hold.
+        let middle_half = CompactRtt::new(report.middle_half_nanos);
+        pair.middle_half = middle_half.filter(|m| *m <= pair.p95).unwrap_or_default();
         let valid = pair.windows[0].0 > 0 && pair.p50 <= pair.p95 && pair.samples > 0;
         (valid && (age <= RETENTION || state != State::Measured)).then_some(pair)
     }
 
-    pub fn sample_micros(&self) -> Option<f32> {
+    /// Microseconds, and half the range of four in five such figures, of the logarithm: a median
+    /// of five samples is so often within the middle half of samples.
+    pub fn sample(&self) -> Option<(f32, Option<f32>)> {
         let mut known: Vec<CompactRtt> = self.windows.into_iter().filter(|w| w.0 > 0).collect();
         known.sort_unstable();
         let middle = known.get(known.len() / 2)?;
-        Some(middle.0 as f32 * CompactRtt::UNIT_NANOS as f32 / 1e3)
+        let micros = middle.0 as f32 * CompactRtt::UNIT_NANOS as f32 / 1e3;
+        // Its ends are a factor each way from the middle.
+        let spread = (self.middle_half.0 as f32 / 2.0 / middle.0 as f32).asinh();
+        Some((micros, (spread > 0.0).then_some(spread)))
     }
 
     pub fn is_probed(&self) -> bool {

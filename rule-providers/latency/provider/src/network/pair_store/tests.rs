@@ -37,6 +37,7 @@ fn pair(to: &str, nanos: u64) -> Pair {
         refresh_millis: 30_000,
         losses: 0,
         connect: false,
+        middle_half_nanos: nanos / 5,
     }
 }
 

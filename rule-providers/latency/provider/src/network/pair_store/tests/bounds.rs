@@ -87,6 +87,37 @@ fn garbage_is_refused() {
 }
 
 #[test]
+fn spread_of_a_sample_is_known_or_unknown_and_never_refused() {
+    let (mut store, of) = with(&["a", "b"]);
+    let mut told = |report: Pair| {
+        assert!(store.report(of[0].0, &[report], SECOND).is_empty());
+        let samples = store.take_changes().samples;
+        assert_eq!((samples.len(), samples[0].micros), (1, 1_000.0));
+        samples[0].spread
+    };
+    for (middle_half_nanos, spread) in [
+        (1, Some(5e-6)),
+        (2 * MILLI, Some(1.0f32.asinh())),
+        (0, None),
+        (2 * MILLI + 10, None),
+        (10_000_000_001, None),
+        (u64::MAX, None),
+        (MILLI / 5, Some(0.1f32.asinh())),
+    ] {
+        let report = Pair {
+            middle_half_nanos,
+            ..pair("b", MILLI)
+        };
+        assert_eq!(told(report), spread, "{middle_half_nanos}");
+    }
+    assert_eq!(
+        told(lost("b")),
+        Some(0.1f32.asinh()),
+        "that of the last times"
+    );
+}
+
+#[test]
 fn more_targets_than_anyone_gives_are_refused_until_others_are_forgotten() {
     let names: Vec<String> = (0..MAX_TARGETS + 2).map(|i| format!("n{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
