@@ -1,9 +1,9 @@
 //! The choice of a node's targets. With labels, half are in the same rack or zone, the rest random.
 //! Without, or if one zone holds half of all nodes: an eighth (at least two) are landmarks, the
-//! same for all; half look near, by predicted time and by how alike both nodes' times are to the
-//! nodes that both measured; the rest are random. Near ones are picked a few at a time, each time
-//! from a newer fit. Random means ranked by a seeded hash of both names: replicas agree, and a new
-//! or removed node moves few targets.
+//! same for all that reach them; half look near, by predicted time and by how alike both nodes'
+//! times are to the nodes that both measured; the rest are random. Near ones are picked a few at a
+//! time, each time from a newer fit. Random means ranked by a seeded hash of both names: replicas
+//! agree, and a new or removed node moves few targets.
 
 use crate::{Fit, Model, NodeId, hash, model::Node};
 
@@ -24,19 +24,29 @@ struct NearCandidate {
 
 impl Model {
     /// The nodes that `node` should measure, at most `k`, into `out`, which holds its present
-    /// targets (without unreachable ones): near ones stay unless one much nearer is found. Call it
-    /// again after each fit: places are left for near targets until a fit knows the node.
-    /// Deterministic.
-    pub fn targets(&self, fit: Option<&Fit>, node: NodeId, k: usize, out: &mut Vec<NodeId>) {
+    /// targets: near ones stay unless one much nearer is found. Call it again after each fit:
+    /// places are left for near targets until a fit knows the node. Deterministic.
+    ///
+    /// `unreachable`: the nodes that `node` lately could not reach. Others replace those among the
+    /// landmarks, and among near targets those that were never measured. Random ones stay: they
+    /// show when the network is whole again.
+    pub fn targets(
+        &self,
+        fit: Option<&Fit>,
+        node: NodeId,
+        k: usize,
+        unreachable: &[NodeId],
+        out: &mut Vec<NodeId>,
+    ) {
         let present = std::mem::take(out);
         let Some(me) = self.nodes.get(node.slot()).filter(|n| n.present()) else {
             return;
         };
-        let mut near = 0;
+        let (mut near, mut skipped) = (0, Vec::new());
         let mates = self.mates(me, node);
         if mates.is_empty() || 2 * mates.len() >= self.len() {
             let landmarks = rounded(k, LANDMARKS).max(FEWEST_LANDMARKS).min(k);
-            lowest(self.ranked(node, 0, 0x1a), landmarks, out);
+            skipped = self.landmarks(node, landmarks, unreachable, out);
             near = rounded(k, NEAR).min(k - out.len());
         } else {
             let ranked = |i: &&usize| (self.rank(me.key, 0x5a, **i), **i);
@@ -48,9 +58,36 @@ impl Model {
         }
         lowest(self.ranked(node, me.key, 0xa5), k - out.len() - near, out);
         if let Some(fit) = fit.filter(|fit| near > 0 && fit.knows(node)) {
-            let retained = self.retained(node, near, &present, out);
-            out.extend(self.nearest(fit, node, near, retained, out));
+            let lost = |target: &NodeId| {
+                let unknown = self.sample(node, *target).is_none();
+                skipped.contains(target) || unknown && unreachable.contains(target)
+            };
+            let retained = self.retained(node, near, &present, out, lost);
+            out.extend(self.nearest(fit, node, near, retained, unreachable, out));
         }
+    }
+
+    /// Returns the landmarks that are unreachable.
+    fn landmarks(
+        &self,
+        node: NodeId,
+        count: usize,
+        unreachable: &[NodeId],
+        out: &mut Vec<NodeId>,
+    ) -> Vec<NodeId> {
+        let (mut ranked, mut skipped) = (Vec::new(), Vec::new());
+        let all = self.ranked(node, 0, 0x1a);
+        lowest(all, count + unreachable.len(), &mut ranked);
+        for landmark in ranked {
+            if out.len() == count {
+                break;
+            }
+            match unreachable.contains(&landmark) {
+                true => skipped.push(landmark),
+                false => out.push(landmark),
+            }
+        }
+        skipped
     }
 
     fn mates(&self, me: &Node, node: NodeId) -> Vec<usize> {
@@ -77,6 +114,7 @@ impl Model {
         near: usize,
         present: &[NodeId],
         out: &[NodeId],
+        lost: impl Fn(&NodeId) -> bool,
     ) -> Vec<NodeId> {
         let own = self.samples[node.slot()].iter().map(|s| NodeId(s.to));
         let mut retained: Vec<NodeId> = match present.is_empty() {
@@ -85,7 +123,7 @@ impl Model {
         };
         retained.retain(|target| {
             let known = self.nodes.get(target.slot()).is_some_and(Node::present);
-            known && *target != node && !out.contains(target)
+            known && *target != node && !out.contains(target) && !lost(target)
         });
         let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
         retained.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
@@ -100,6 +138,7 @@ impl Model {
         node: NodeId,
         near: usize,
         mut retained: Vec<NodeId>,
+        unreachable: &[NodeId],
         out: &[NodeId],
     ) -> Vec<NodeId> {
         let missing = near - retained.len();
@@ -111,10 +150,13 @@ impl Model {
         }
         let mut candidates = self.near_candidates(fit, node, out, &retained);
         candidates.sort_unstable_by(|a, b| a.rank.total_cmp(&b.rank).then(a.node.cmp(&b.node)));
+        let mut reached = candidates
+            .iter()
+            .filter(|candidate| !unreachable.contains(&candidate.node));
         if missing > 0 {
             let step = near.div_ceil(STEPS).min(missing);
-            retained.extend(candidates.iter().take(step).map(|candidate| candidate.node));
-        } else if let (Some(last), Some(candidate)) = (retained.last_mut(), candidates.first())
+            retained.extend(reached.take(step).map(|candidate| candidate.node));
+        } else if let (Some(last), Some(candidate)) = (retained.last_mut(), reached.next())
             && let Some(farthest) = self.sample(node, *last)
             && candidate.micros < NEARER * farthest
         {

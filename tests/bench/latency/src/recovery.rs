@@ -173,5 +173,6 @@ fn cold(learned: &Learned) -> Learned {
         fit,
         nodes: learned.nodes.clone(),
         targets: learned.targets.clone(),
+        unreachable: learned.unreachable.clone(),
     }
 }

@@ -1,5 +1,7 @@
 //! One replay: a model learns a world from the targets that it chooses within the budget.
 
+use std::collections::HashSet;
+
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options, Row};
 
 use crate::{
@@ -16,6 +18,8 @@ pub struct Learned {
     pub fit: Option<Fit>,
     pub nodes: Vec<NodeId>,
     pub targets: Vec<Vec<NodeId>>,
+    /// The nodes that each node lost, until either reaches again one that it had lost.
+    pub unreachable: Vec<Vec<NodeId>>,
 }
 
 /// A source of predictions, in microseconds.
@@ -74,6 +78,7 @@ pub fn learn_some(
     let mut learned = Learned {
         fit: None,
         targets: vec![Vec::new(); world.nodes],
+        unreachable: vec![Vec::new(); world.nodes],
         nodes,
         model,
     };
@@ -109,17 +114,58 @@ impl Learned {
         random: &mut Random,
         reachable: &dyn Fn(usize, usize) -> bool,
     ) {
-        for (from, targets) in self.targets.iter_mut().enumerate() {
-            targets.retain(|to| reachable(from, to.0 as usize));
-            let node = self.nodes[from];
-            self.model.targets(self.fit.as_ref(), node, k, targets);
-            for &to in targets.iter().filter(|to| reachable(from, to.0 as usize)) {
-                if self.model.sample(node, to).is_none() {
-                    let (micros, spread) = world.measure(from, to.0 as usize, random);
-                    self.model.observe(node, to, micros, spread);
+        let mut nodes: Vec<usize> = (0..world.nodes).collect();
+        while !nodes.is_empty() {
+            let mut regained = HashSet::new();
+            for from in nodes {
+                if self.visit_from(from, world, k, random, reachable) {
+                    regained.insert(self.nodes[from]);
                 }
             }
+            nodes = self.forgive(&regained);
         }
+    }
+
+    /// Whether the node reached one that it had lost.
+    fn visit_from(
+        &mut self,
+        from: usize,
+        world: &World,
+        k: usize,
+        random: &mut Random,
+        reachable: &dyn Fn(usize, usize) -> bool,
+    ) -> bool {
+        let (node, fit) = (self.nodes[from], self.fit.as_ref());
+        let (targets, lost) = (&mut self.targets[from], &mut self.unreachable[from]);
+        self.model.targets(fit, node, k, lost, targets);
+        let mut regained = false;
+        for &to in targets.iter() {
+            let known = lost.contains(&to);
+            if !reachable(from, to.0 as usize) {
+                lost.extend((!known).then_some(to));
+                continue;
+            }
+            regained |= known;
+            if self.model.sample(node, to).is_none() {
+                let (micros, spread) = world.measure(from, to.0 as usize, random);
+                self.model.observe(node, to, micros, spread);
+            }
+        }
+        regained
+    }
+
+    /// Returns the nodes that may reach more than they did.
+    fn forgive(&mut self, regained: &HashSet<NodeId>) -> Vec<usize> {
+        let mut healed = Vec::new();
+        for (from, lost) in self.unreachable.iter_mut().enumerate() {
+            let before = lost.len();
+            let counts = !regained.contains(&self.nodes[from]);
+            lost.retain(|to| counts && !regained.contains(to));
+            if lost.len() < before {
+                healed.push(from);
+            }
+        }
+        healed
     }
 
     fn estimates<T>(

@@ -57,7 +57,7 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         targets.clone_from(present);
         learned
             .model
-            .targets(learned.fit.as_ref(), *node, k, &mut targets);
+            .targets(learned.fit.as_ref(), *node, k, &[], &mut targets);
     }
     let choosing = cpu()? - start;
     let start = cpu()?;

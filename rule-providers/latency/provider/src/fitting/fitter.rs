@@ -25,6 +25,8 @@ const PAUSE_FACTOR: u32 = 4;
 /// How often all targets are chosen again, if no node has changed.
 const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
+/// Nodes whose pairs are read under one lock, for which requests wait.
+const LOCKED: usize = 128;
 
 pub(super) struct Fitter {
     context: FitContext,
@@ -46,6 +48,8 @@ pub(super) struct Fitter {
 struct ModelNode {
     node: NodeId,
     targets: Vec<NodeId>,
+    /// Unreachable nodes that are no targets.
+    lost: Vec<NodeId>,
 }
 
 impl Fitter {
@@ -79,12 +83,11 @@ impl Fitter {
 
     pub fn step(&mut self, now: Instant) {
         let changes = self.context.pairs.lock().take_changes();
+        let regained = changes.regained;
         let new = self.apply(changes);
-        if !new.is_empty() {
-            for id in new {
-                self.choose(id);
-            }
-            self.publish_targets();
+        self.choose(&new, now);
+        if regained {
+            self.choose(&self.healed(now), now);
         }
         let due = *self.next_fit.get_or_insert(now + self.pause) <= now;
         if due && self.samples_changed {
@@ -94,11 +97,8 @@ impl Fitter {
             && (self.nodes_changed || self.chosen_at.is_none_or(|at| now >= at + CHOOSE_INTERVAL))
         {
             let all: Vec<InstanceId> = self.ids.keys().copied().collect();
-            for id in all {
-                self.choose(id);
-            }
+            self.choose(&all, now);
             (self.nodes_changed, self.chosen_at) = (false, Some(now));
-            self.publish_targets();
         }
         if self.drop_restored_at.is_some_and(|at| now >= at) {
             self.drop_restored_at = None;
@@ -119,9 +119,14 @@ impl Fitter {
         for (id, name, node) in changes.joined {
             let labels = labels(&snapshot, &node, &self.context.settings.rack_label);
             let node = self.model.insert(&name, labels);
-            let targets = Vec::new();
+            let (targets, lost) = (Vec::new(), Vec::new());
             self.by_node.insert(node, id);
-            self.ids.insert(id, ModelNode { node, targets });
+            let known = ModelNode {
+                node,
+                targets,
+                lost,
+            };
+            self.ids.insert(id, known);
             new.push(id);
         }
         for id in changes.left {
@@ -191,12 +196,47 @@ impl Fitter {
         }
     }
 
-    fn choose(&mut self, id: InstanceId) {
-        if let Some(known) = self.ids.get_mut(&id) {
-            let k = self.context.settings.targets;
-            let fit = self.fit.as_deref();
-            self.model.targets(fit, known.node, k, &mut known.targets);
+    fn choose(&mut self, ids: &[InstanceId], now: Instant) {
+        if ids.is_empty() {
+            return;
         }
+        let (k, fit) = (self.context.settings.targets, self.fit.as_deref());
+        for (id, mut lost) in ids.iter().zip(self.lost(ids, now)) {
+            if let Some(known) = self.ids.get_mut(id) {
+                self.model
+                    .targets(fit, known.node, k, &lost, &mut known.targets);
+                lost.retain(|node| !known.targets.contains(node));
+                known.lost = lost;
+            }
+        }
+        self.publish_targets();
+    }
+
+    /// The nodes that each of these could not reach.
+    fn lost(&self, ids: &[InstanceId], now: Instant) -> Vec<Vec<NodeId>> {
+        let now = self.context.pairs.at(now);
+        let some = ids.chunks(LOCKED).flat_map(|some| {
+            let store = self.context.pairs.lock();
+            let lost = |id: &InstanceId| {
+                let lost = store.lost(*id, now);
+                lost.filter_map(|to| Some(self.ids.get(&to)?.node))
+                    .collect()
+            };
+            some.iter().map(lost).collect::<Vec<_>>()
+        });
+        some.collect()
+    }
+
+    /// The nodes that may reach again what others replace in their targets.
+    fn healed(&self, now: Instant) -> Vec<InstanceId> {
+        let replaced = self.ids.iter().filter(|(_, known)| !known.lost.is_empty());
+        let mut ids: Vec<InstanceId> = replaced.map(|(id, _)| *id).collect();
+        let mut lost = self.lost(&ids, now).into_iter();
+        ids.retain(|id| {
+            let (known, lost) = (self.ids.get(id), lost.next().unwrap_or_default());
+            known.is_some_and(|known| known.lost.iter().any(|node| !lost.contains(node)))
+        });
+        ids
     }
 
     fn publish_targets(&self) {

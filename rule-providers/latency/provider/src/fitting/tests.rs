@@ -100,6 +100,39 @@ fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
 }
 
 #[test]
+fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
+    let (network, context) = network(None);
+    measure(&network);
+    let half = |to: &str, middle_half_nanos: u64| {
+        let mut store = network.pairs.lock();
+        let from = store.id("a").unwrap();
+        let pair = Pair {
+            node: to.into(),
+            instance: format!("uid-{to}/boot"),
+            state: State::Measured.into(),
+            window_nanos: vec![1_000_000],
+            p50_nanos: 1_000_000,
+            p95_nanos: 2_000_000,
+            samples: 20,
+            middle_half_nanos,
+            ..Pair::default()
+        };
+        let refused = store.report(from, &[pair], Duration::from_secs(2));
+        assert!(refused.is_empty(), "{refused:?}");
+    };
+    half("b", 20_000);
+    half("c", 400_000);
+    fit(&mut Fitter::new(context), 1);
+    let row = network.row("a");
+    let bar = |to: &str| {
+        let estimate = row.estimate(to).unwrap();
+        (estimate.high / estimate.micros).ln()
+    };
+    assert!(bar("c") > 3.0 * bar("b"), "{} {}", bar("c"), bar("b"));
+    assert!((0.1..0.5).contains(&bar("c")), "{}", bar("c"));
+}
+
+#[test]
 fn state_file_restores_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state");
@@ -160,4 +193,97 @@ fn panic_keeps_the_last_fit() {
     assert!(step_caught(&context, &mut fitter, |f| fit(f, 2)));
     assert!(!Arc::ptr_eq(&last, &network.estimates.load_full().unwrap()));
     assert!(network.row("a").estimate("d").is_some());
+}
+
+#[test]
+fn an_unreachable_landmark_is_replaced_and_tried_again() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let names: Vec<String> = (0..40).map(|n| format!("n{n}")).collect();
+    // Replicas meet the agents in different order, and take the reports at different times.
+    let replica = |turned: usize, late: Duration| {
+        let (network, mut context) = network(None);
+        context.settings.targets = 8;
+        let mut order = names.clone();
+        order.rotate_left(turned);
+        let mut store = network.pairs.lock();
+        for name in &order {
+            let hello = Hello {
+                node: name.clone(),
+                boot_id: "boot".into(),
+                address: "10.0.0.1:5310".into(),
+                ..Hello::default()
+            };
+            let (id, _) = store.join(&format!("uid-{name}"), &hello, Duration::ZERO);
+            store.report(id, &[], 60 * SECOND + late);
+        }
+        drop(store);
+        (network, Fitter::new(context), late)
+    };
+    let mut replicas = [replica(0, Duration::ZERO), replica(17, 3 * SECOND)];
+    type Replica = (Network, Fitter, Duration);
+    let start = Instant::now();
+    let step = |replica: &mut Replica, at: u32| replica.1.step(start + at * SECOND + replica.2);
+    let report = |replica: &mut Replica, from: &str, to: &str, state: State, at: u32| {
+        let pair = Pair {
+            node: to.into(),
+            instance: format!("uid-{to}/boot"),
+            state: state.into(),
+            window_nanos: if state == State::Measured {
+                vec![1_000_000]
+            } else {
+                vec![]
+            },
+            p50_nanos: 1_000_000,
+            p95_nanos: 1_000_000,
+            samples: 5,
+            refresh_millis: 35_000,
+            ..Pair::default()
+        };
+        let mut store = replica.0.pairs.lock();
+        let from = store.id(from).unwrap();
+        assert!(
+            store
+                .report(from, &[pair], at * SECOND + replica.2)
+                .is_empty()
+        );
+    };
+    let targets = |replica: &Replica, of: &str| -> Vec<String> {
+        let store = replica.0.pairs.lock();
+        let chosen = replica.0.lists.chosen();
+        let list = chosen[&store.id(of).unwrap()].iter();
+        list.map(|id| store.get(*id).unwrap().node.to_string())
+            .collect()
+    };
+    for replica in &mut replicas {
+        step(replica, 60);
+        step(replica, 70);
+    }
+    let whole = targets(&replicas[0], "n0");
+    assert_eq!(targets(&replicas[1], "n0"), whole);
+    let (lost, stays, random) = (&whole[0], &whole[1], &whole[2]);
+    for replica in &mut replicas {
+        report(replica, "n0", lost, State::Unreachable, 75);
+        report(replica, "n0", random, State::Unreachable, 75);
+        step(replica, 140);
+    }
+    let cut = targets(&replicas[0], "n0");
+    assert_eq!(targets(&replicas[1], "n0"), cut);
+    assert_eq!(cut.len(), whole.len());
+    assert!(
+        !cut.contains(lost) && cut[0] == *stays && cut.contains(random),
+        "{cut:?}"
+    );
+    for other in names.iter().filter(|n| *n != "n0" && *n != lost) {
+        assert!(targets(&replicas[0], other).contains(lost), "{other}");
+    }
+    // A visit of another target shows that the network is whole again: in one replica only.
+    report(&mut replicas[0], "n0", random, State::Measured, 150);
+    replicas.iter_mut().for_each(|replica| step(replica, 151));
+    assert_eq!(targets(&replicas[0], "n0"), whole);
+    assert_eq!(targets(&replicas[1], "n0"), cut);
+    // Without that, the record is ten minutes old at last.
+    step(&mut replicas[1], 670);
+    assert_eq!(targets(&replicas[1], "n0"), cut);
+    step(&mut replicas[1], 740);
+    assert_eq!(targets(&replicas[1], "n0"), whole);
 }

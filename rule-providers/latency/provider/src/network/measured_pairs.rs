@@ -28,6 +28,10 @@ impl MeasuredPairs {
         self.start.elapsed()
     }
 
+    pub fn at(&self, time: Instant) -> Duration {
+        time.saturating_duration_since(self.start)
+    }
+
     /// Locked after the sessions, where both are.
     pub fn lock(&self) -> MutexGuard<'_, PairStore> {
         self.store.lock()

@@ -21,7 +21,7 @@ fn on_a_flat_network_all_nodes_are_alike() {
     let mut targets = vec![Vec::new(); NODES];
     for round in 0..8 {
         for (from, targets) in targets.iter_mut().enumerate() {
-            model.targets(Some(&fit), NodeId(from as u32), 8, targets);
+            model.targets(Some(&fit), NodeId(from as u32), 8, &[], targets);
             for to in targets.iter() {
                 let off = hashed([round, from as u64, u64::from(to.0)]) - 0.5;
                 let micros = flat(from, to.0 as usize) * (1.0 + 0.04 * off);
@@ -49,7 +49,7 @@ fn on_a_flat_network_all_nodes_are_alike() {
 fn measure(world: &World, model: &mut Model, fit: &Fit, round: u64, cut: bool) {
     for from in 0..world.nodes {
         let mut targets = Vec::new();
-        model.targets(Some(fit), NodeId(from as u32), 12, &mut targets);
+        model.targets(Some(fit), NodeId(from as u32), 12, &[], &mut targets);
         for to in targets {
             let other = to.0 as usize;
             if !cut || from % 2 == other % 2 {

@@ -158,7 +158,9 @@ proptest! {
                 }
                 Step::Targets(n, k) => {
                     let mut out = vec![NodeId(3), NodeId(99), NodeId(3)];
-                    model.targets(Some(&fit), id(n), k, &mut out);
+                    let lost = [id(n), NodeId(2), NodeId(99), NodeId(2)];
+                    let lost = &lost[..k % 5];
+                    model.targets(Some(&fit), id(n), k, lost, &mut out);
                     let mut unique = out.clone();
                     unique.sort();
                     unique.dedup();

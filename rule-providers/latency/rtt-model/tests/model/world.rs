@@ -87,7 +87,7 @@ impl<'a> Replay<'a> {
         for round in 0..ROUNDS {
             for (from, targets) in targets.iter_mut().enumerate() {
                 let node = NodeId(from as u32);
-                model.targets(Some(&fit), node, self.k, targets);
+                model.targets(Some(&fit), node, self.k, &[], targets);
                 for to in targets.iter() {
                     let micros = self.world.sample(from, to.0 as usize, round as u64);
                     let reported = (self.report)(from, to.0 as usize, micros);

@@ -9,6 +9,8 @@ pub(crate) struct Changes {
     pub left: Vec<InstanceId>,
     pub samples: Vec<ChangedSample>,
     pub dropped: Vec<(InstanceId, InstanceId)>,
+    /// Whether an unreachable target was measured again.
+    pub regained: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,6 +27,7 @@ impl PairStore {
         let mut changes = Changes {
             left: std::mem::take(&mut self.left),
             dropped: std::mem::take(&mut self.dropped),
+            regained: std::mem::take(&mut self.regained),
             ..Changes::default()
         };
         for id in std::mem::take(&mut self.joined) {

@@ -161,7 +161,28 @@ impl DirectedPair {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.windows[0].0 == 0 && self.state != State::Unreachable
+        self.windows[0].0 == 0 && !self.is_unreachable()
+    }
+
+    pub fn is_unreachable(&self) -> bool {
+        self.state == State::Unreachable
+    }
+
+    /// Whether the pair is measured, and was unreachable `before`.
+    pub fn is_regained(&self, before: &Self) -> bool {
+        before.is_unreachable() && self.state == State::Measured
+    }
+
+    /// Whether the last visit failed, even if that was long ago.
+    pub fn is_lost(
+        &self,
+        reporter: Reporter,
+        target_since: Option<Duration>,
+        now: Duration,
+    ) -> bool {
+        self.is_unreachable()
+            && !self.is_expired(now)
+            && self.losses_count(reporter, target_since, now)
     }
 
     fn retention(&self) -> Duration {

@@ -33,12 +33,27 @@ impl PairStore {
         else {
             return Measurement::Missing;
         };
-        let counts = target.reporter.connected || target.node_is_down;
-        let target_since = counts.then_some(target.reporter.since);
         match self.pair(from, to) {
-            Some(pair) => pair.measurement(source.reporter, target_since, now),
+            Some(pair) => pair.measurement(source.reporter, target.answers_since(), now),
             None => Measurement::Missing,
         }
+    }
+
+    /// The targets that a node could not reach when it last tried. Losses do not count once either
+    /// node has reached again a target that it had lost: the network may be whole again.
+    pub fn lost(&self, from: InstanceId, now: Duration) -> impl Iterator<Item = InstanceId> {
+        let source = self.instances.get(&from);
+        let targets = source.map_or(&[][..], |source| &source.targets);
+        let unreachable = targets.iter().filter(|(_, pair)| pair.is_unreachable());
+        let lost = unreachable.filter(move |(to, pair)| {
+            let Some((source, target)) = source.zip(self.instances.get(to)) else {
+                return false;
+            };
+            pair.is_lost(source.reporter, target.answers_since(), now)
+                && source.regained.max(target.regained) < Some(pair.reported)
+                && !self.outdates(*to, from)
+        });
+        lost.map(|(to, _)| *to)
     }
 
     pub fn measurement(&self, a: InstanceId, b: InstanceId, now: Duration) -> Measurement {

@@ -3,7 +3,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use hashbrown::HashMap;
 use tautline_proto::latency::{Hello, Pair};
 
-use super::pair::{DirectedPair, FRAME_TIMEOUT, REPORT_TIMEOUT, Reporter};
+use super::pair::{CompactTime, DirectedPair, FRAME_TIMEOUT, REPORT_TIMEOUT, Reporter};
 
 /// Pairs that an agent measures in turn: the lists of several replicas.
 pub(super) const MAX_TARGETS: usize = 256;
@@ -38,6 +38,8 @@ pub(crate) struct Instance {
     pub(super) reporter: Reporter,
     /// Kubernetes hears nothing of the node either.
     pub(super) node_is_down: bool,
+    /// When it last reached a target again that was unreachable.
+    pub(super) regained: Option<CompactTime>,
     pub(super) targets: Vec<(InstanceId, DirectedPair)>,
     pub(super) sources: Vec<InstanceId>,
 }
@@ -55,6 +57,7 @@ pub(crate) struct PairStore {
     pub(super) left: Vec<InstanceId>,
     pub(super) changed: Vec<(InstanceId, InstanceId)>,
     pub(super) dropped: Vec<(InstanceId, InstanceId)>,
+    pub(super) regained: bool,
 }
 
 /// The target that makes room for another one of the same kind (in turn, or probed);
@@ -124,6 +127,7 @@ impl PairStore {
                 connected: false,
             },
             node_is_down: false,
+            regained: None,
             targets: Vec::new(),
             sources: Vec::new(),
         };
@@ -227,6 +231,10 @@ impl PairStore {
             true => evicted(&source.targets, new.is_probed(), now)?,
             false => None,
         };
+        if before.is_some_and(|before| new.is_regained(before)) {
+            source.regained = Some(new.reported);
+            self.regained = true;
+        }
         let newly_changed = !std::mem::replace(&mut new.changed, true);
         source.targets.retain(|t| Some(t.0) != evicted);
         match source.targets.binary_search_by_key(&to, |t| t.0) {
@@ -274,6 +282,12 @@ impl PairStore {
 impl Instance {
     pub fn has_agent(&self) -> bool {
         self.stream != 0
+    }
+
+    /// The start of its agent's last session; `None`: the agent left while its node is up.
+    pub(super) fn answers_since(&self) -> Option<Duration> {
+        let counts = self.reporter.connected || self.node_is_down;
+        counts.then_some(self.reporter.since)
     }
 }
 

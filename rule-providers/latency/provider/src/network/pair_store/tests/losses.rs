@@ -115,3 +115,44 @@ fn an_echo_since_the_other_direction_was_lost_shows_that_nothing_is_cut() {
     store.report(a, &[lost("b")], SECOND * 80);
     assert_eq!(read(&store, 80), "fresh");
 }
+
+#[test]
+fn losses_are_kept_for_ten_minutes_or_until_something_lost_is_reached_again() {
+    let (mut store, of) = with(&["a", "b", "c", "d"]);
+    let (a, b) = (of[0].0, of[1].0);
+    let read = |store: &PairStore, s: u32| store.lost(a, SECOND * s).collect::<Vec<_>>();
+    let alive = |store: &mut PairStore, s| {
+        for (id, _) in &of {
+            store.report(*id, &[], SECOND * s);
+        }
+    };
+    alive(&mut store, 40);
+    store.report(a, &[pair("b", MILLI), pair("c", MILLI)], SECOND * 40);
+    store.report(a, &[lost("b")], SECOND * 50);
+    assert_eq!(read(&store, 50), [b]);
+    // Another pair of the same node, or of the lost one.
+    for (node, other, at) in [(0, "c", 60), (1, "d", 100)] {
+        let from = of[node].0;
+        store.take_changes();
+        store.report(from, &[pair(other, MILLI)], SECOND * at);
+        assert_eq!(read(&store, at), [b], "it was not lost");
+        store.report(from, &[lost(other)], SECOND * (at + 10));
+        assert!(!store.take_changes().regained);
+        store.report(from, &[pair(other, MILLI)], SECOND * (at + 20));
+        assert!(store.take_changes().regained);
+        assert_eq!(read(&store, at + 20), []);
+        store.report(a, &[lost("b")], SECOND * (at + 30));
+        assert_eq!(read(&store, at + 30), [b], "it is still lost");
+    }
+    // It is no target any more.
+    alive(&mut store, 729);
+    assert_eq!(state(&store.measurement(a, b, SECOND * 400)), "stale");
+    assert_eq!(read(&store, 729), [b]);
+    assert_eq!(read(&store, 730), []);
+    // Its own echo came back, or its agent connected again.
+    store.report(b, &[pair("a", MILLI)], SECOND * 700);
+    assert_eq!(read(&store, 700), []);
+    store.report(a, &[lost("b")], SECOND * 710);
+    store.join("uid-b", &hello("b", "boot"), SECOND * 720);
+    assert_eq!(read(&store, 730), []);
+}
