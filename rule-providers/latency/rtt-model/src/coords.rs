@@ -3,7 +3,10 @@
 //! as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the Huber loss of log(fitted / measured), which
 //! bounds the pull of a bad sample by [`CLIP`], or by [`NOISY_CLIP`] where all samples are bad.
 
-use crate::hash::Random;
+use crate::{
+    hash::Random,
+    odd::{Labels, Levels},
+};
 
 pub(crate) const D: usize = 12;
 pub(crate) type Point = [f32; D];
@@ -49,20 +52,35 @@ pub(crate) struct Coords {
     pub log_heights: Vec<f32>,
 }
 
-/// As points, an axis at a time and with heights as they are: for fast reads.
+/// As points, an axis at a time and with heights as they are: for fast reads. Odd nodes have a
+/// level instead of a place.
 #[derive(Clone, Debug)]
 pub(crate) struct Axes {
     axes: Vec<Vec<f32>>,
     heights: Vec<f32>,
+    levels: Levels,
 }
 
 impl Axes {
-    pub fn new(coords: &Coords) -> Self {
+    /// Of coordinates that are fitted to these pairs, as labels are.
+    pub fn new(coords: &Coords, pairs: &[Pair], labels: Option<Labels<'_>>) -> Self {
         let axis = |d: usize| coords.points.iter().map(|point| point[d]).collect();
-        Self {
+        let mut axes = Self {
             axes: (0..D).map(axis).collect(),
             heights: coords.log_heights.iter().map(|log| log.exp()).collect(),
-        }
+            levels: Levels::default(),
+        };
+        let fitted = pairs
+            .iter()
+            .map(|p| axes.distance(p.a as usize, p.b as usize).ln())
+            .collect::<Vec<f32>>();
+        axes.levels = Levels::new(coords.points.len(), pairs, &fitted, labels);
+        axes
+    }
+
+    /// Whether a node of the pair is odd.
+    pub fn is_odd(&self, a: usize, b: usize) -> bool {
+        self.levels.of_pair(a, b).is_some()
     }
 
     pub fn distances(&self, from: usize, out: &mut [f32]) {
@@ -70,6 +88,14 @@ impl Axes {
         let height = self.heights[from];
         for (out, other) in out.iter_mut().zip(&self.heights) {
             *out = out.sqrt() + (height + other);
+        }
+        if self.levels.is_empty() {
+            return;
+        }
+        for (to, out) in out.iter_mut().enumerate() {
+            if let Some(level) = self.levels.of_pair(from, to) {
+                *out = level.exp();
+            }
         }
     }
 
@@ -92,9 +118,22 @@ impl Axes {
         for (out, other) in out.iter_mut().zip(&self.heights) {
             *out = out.sqrt() + (height - other).abs();
         }
+        if self.levels.is_empty() {
+            return;
+        }
+        for (to, out) in out.iter_mut().enumerate() {
+            *out = match (self.levels.of(from), self.levels.of(to)) {
+                (None, None) => *out,
+                (Some(one), Some(other)) => (one - other).abs(),
+                _ => f32::INFINITY,
+            };
+        }
     }
 
     pub fn distance(&self, a: usize, b: usize) -> f32 {
+        if let Some(level) = self.levels.of_pair(a, b) {
+            return level.exp();
+        }
         let apart = self.axes.iter().map(|axis| (axis[a] - axis[b]).powi(2));
         (1e-8 + apart.sum::<f32>()).sqrt() + (self.heights[a] + self.heights[b])
     }

@@ -12,6 +12,8 @@ const FEWEST: usize = 25;
 /// The prior weight of all pairs in a bin.
 const PRIOR: f32 = 8.0;
 pub(crate) const WIDEST: f32 = 5.0;
+/// Of an odd node, where too few of its pairs were held out.
+const ODD: f32 = 1.0;
 /// The 80 % quantile of errors is known up to this part over the root of their number; noise is
 /// taken out only as far.
 const UNSURE: f32 = 1.5;
@@ -42,6 +44,7 @@ pub(crate) type Ends = [f32; 2];
 pub(crate) struct Calibration {
     labelled: Vec<Bin>,
     plain: Vec<Bin>,
+    odd: Vec<Bin>,
     /// Nodes have labels, and bins are by their predictions.
     by_labels: bool,
     stated: Stated,
@@ -49,21 +52,24 @@ pub(crate) struct Calibration {
 
 impl Calibration {
     /// `shrink` is the number of the corrections in use; `keys` are some other pairs' predictions,
-    /// with labels and without.
+    /// with labels, without, and of odd nodes.
     pub fn new(
         stated: Stated,
         held: &[HeldOut],
         shrink: usize,
         by_labels: bool,
-        keys: [&[f32]; 2],
+        keys: &[Vec<f32>; 3],
     ) -> Self {
-        let plain = held.iter().map(|held| Case::plain(held, shrink));
+        let (odd, rest): (Vec<HeldOut>, Vec<HeldOut>) = held.iter().partition(|held| held.odd);
+        let plain = rest.iter().map(|held| Case::plain(held, shrink));
+        let odd = odd.iter().map(|held| Case::plain(held, shrink));
         let labelled = held
             .iter()
             .filter_map(|held| Case::labelled(held, shrink, by_labels, &stated));
         Self {
-            labelled: bins(labelled.collect(), Some(by_labels), keys[0]),
-            plain: bins(plain.collect(), None, keys[1]),
+            labelled: bins(labelled.collect(), Some(by_labels), &keys[0]),
+            plain: bins(plain.collect(), None, &keys[1]),
+            odd: bins(odd.collect(), None, &keys[2]),
             by_labels,
             stated,
         }
@@ -73,6 +79,11 @@ impl Calibration {
     pub fn plain(&self, predicted: f32) -> Ends {
         let stated = || [self.stated.coords(predicted); 2];
         bin(&self.plain, predicted).map_or_else(stated, |bin| bin.ends)
+    }
+
+    /// The bar of a prediction for an odd node.
+    pub fn odd(&self, predicted: f32) -> Ends {
+        bin(&self.odd, predicted).map_or([ODD; 2], |bin| bin.ends)
     }
 
     /// Of times by coordinates and by labels, with the labels' error: the coordinates' share in the
@@ -224,10 +235,12 @@ mod tests {
                     weight: 1.0,
                     coords: [if i % 3 == 0 { 0.6 } else { -0.5 }; 3],
                     labels: Some((0.0, 0.1)),
+                    odd: false,
                 }
             })
             .collect();
-        let calibration = Calibration::new(Stated::default(), &held, 0, true, [&[0.0; 50], &[]]);
+        let keys = [vec![0.0; 50], vec![], vec![]];
+        let calibration = Calibration::new(Stated::default(), &held, 0, true, &keys);
         let (share, [low, high]) = calibration.combine([0.5f32.exp(), 1.0], 0.1);
         assert!(share < 0.1, "{share}");
         let inside = held

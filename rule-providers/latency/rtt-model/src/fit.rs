@@ -6,6 +6,7 @@ use crate::{
     labels::{LabelFit, LabelStatus},
     neighbours,
     noise::Noise,
+    odd::Labels,
     smooth::{self, Sample, Shrink},
     sparse::Sparse,
     stated::{Residual, Stated},
@@ -57,7 +58,7 @@ impl Fit {
         held: &[HeldOut],
     ) -> Self {
         let n = measured.len();
-        let axes = Axes::new(coords);
+        let axes = Axes::new(coords, pairs, Labels::new(labelled, &labels, scale));
         let cells = pairs.iter().map(|p| {
             let fitted = axes.distance(p.a as usize, p.b as usize).ln();
             (p.a, p.b, Sample::new(p, fitted))
@@ -83,9 +84,9 @@ impl Fit {
         };
         let live = measured.iter().filter(|m| **m).count();
         let degree = 2.0 * pairs.len() as f32 / live.max(1) as f32;
-        let stated = Stated::new(&mut fit.residuals(&rows), degree);
-        let [with, without] = fit.some_keys();
-        fit.calibration = Calibration::new(stated, held, shrink, labelled, [&with, &without]);
+        let mut stated = Stated::new(&mut fit.residuals(&rows), degree);
+        stated.raise(held, shrink);
+        fit.calibration = Calibration::new(stated, held, shrink, labelled, &fit.some_keys());
         fit
     }
 
@@ -136,8 +137,12 @@ impl Fit {
             }
         }
         let scale = self.scale;
-        for ((micros, bar), guess) in row.micros.iter_mut().zip(&mut row.bars).zip(guesses) {
+        for (to, guess) in guesses.into_iter().enumerate() {
+            let (micros, bar) = (&mut row.micros[to], &mut row.bars[to]);
             *bar = match (*micros > 0.0, guess) {
+                (true, _) if self.axes.is_odd(peer.slot(), to) => {
+                    self.calibration.odd(*micros / scale)
+                }
                 (true, Some(guess)) => {
                     let times = [*micros / scale, guess.micros / scale];
                     let error = guess.error.max(1e-3);
@@ -158,13 +163,13 @@ impl Fit {
     }
 
     /// What some nodes' pairs that were not measured have as key in the calibration: with labels'
-    /// estimates and without.
-    fn some_keys(&self) -> [Vec<f32>; 2] {
+    /// estimates, without, and of odd nodes.
+    fn some_keys(&self) -> [Vec<f32>; 3] {
         let live: Vec<usize> = (0..self.measured.len())
             .filter(|i| self.measured[*i])
             .collect();
         let all: Vec<NodeId> = (0..self.measured.len() as u32).map(NodeId).collect();
-        let mut keys = [Vec::new(), Vec::new()];
+        let mut keys = [Vec::new(), Vec::new(), Vec::new()];
         let mut guesses = Vec::new();
         for &from in live.iter().step_by(live.len().div_ceil(ROWS).max(1)) {
             guesses.clear();
@@ -175,10 +180,13 @@ impl Fit {
                     continue;
                 }
                 let coords = (micros / self.scale).ln();
-                keys[usize::from(guess.is_none())].push(match guess {
-                    Some(guess) if self.labelled => (guess.micros / self.scale).ln(),
-                    _ => coords,
-                });
+                let (which, key) = match guess {
+                    _ if self.axes.is_odd(from, to) => (2, coords),
+                    Some(guess) if self.labelled => (0, (guess.micros / self.scale).ln()),
+                    Some(_) => (0, coords),
+                    None => (1, coords),
+                };
+                keys[which].push(key);
             }
         }
         keys
@@ -198,6 +206,7 @@ impl Fit {
             out.extend(
                 others
                     .zip(&guesses)
+                    .filter(|((to, ..), _)| !self.axes.is_odd(from, *to as usize))
                     .map(|((to, sample, correction), guess)| {
                         let predicted = self.axes.distance(from, to as usize) * correction.exp();
                         Residual {

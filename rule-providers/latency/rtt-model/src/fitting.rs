@@ -152,6 +152,7 @@ impl Model {
                 kept: &kept,
                 held: &held,
                 labels: [&labels, all],
+                labelled: self.labelled(),
                 noise: &noise,
             };
             fold.predict(&mut out);

@@ -8,6 +8,7 @@ use crate::{
     labels::LabelFit,
     neighbours,
     noise::Noise,
+    odd::Labels,
     smooth::{self, Sample},
     sparse::Sparse,
 };
@@ -40,6 +41,8 @@ pub(crate) struct HeldOut {
     pub coords: [f32; 3],
     /// Predicted by labels, and their error.
     pub labels: Option<(f32, f32)>,
+    /// A node is odd; labels then do not count.
+    pub odd: bool,
 }
 
 pub(crate) fn folds(pairs: usize) -> usize {
@@ -63,6 +66,8 @@ pub(crate) struct Fold<'a> {
     pub held: &'a [Pair],
     /// The first are fitted to `kept`, the second to all: bars are in errors that these state.
     pub labels: [&'a LabelFit; 2],
+    /// Nodes have labels.
+    pub labelled: bool,
     pub noise: &'a Noise,
 }
 
@@ -75,6 +80,7 @@ impl Fold<'_> {
             kept,
             held,
             labels,
+            labelled,
             noise,
         } = self;
         let n = coords.points.len();
@@ -86,7 +92,7 @@ impl Fold<'_> {
         let measured: Vec<bool> = degrees.iter().map(|degree| *degree > 0).collect();
         let live = measured.iter().filter(|m| **m).count();
         let usual = 2.0 * kept.len() as f32 / live.max(1) as f32;
-        let axes = Axes::new(coords);
+        let axes = Axes::new(coords, kept, Labels::new(labelled, labels[0], scale));
         let cells = kept.iter().map(|p| {
             let fitted = axes.distance(p.a as usize, p.b as usize).ln();
             (p.a, p.b, Sample::new(p, fitted))
@@ -114,6 +120,7 @@ impl Fold<'_> {
                     continue;
                 }
                 let fitted = axes.distance(from, pair.b as usize).ln();
+                let odd = axes.is_odd(from, pair.b as usize);
                 out.push(HeldOut {
                     measured: pair.log,
                     noise: noise
@@ -124,8 +131,10 @@ impl Fold<'_> {
                         .iter()
                         .product(),
                     coords: corrections.map(|correction| fitted + correction),
+                    odd,
                     labels: guess
                         .zip(*all)
+                        .filter(|_| !odd)
                         .map(|(guess, all)| ((guess.micros / scale).ln(), all.error.max(1e-3))),
                 });
             }

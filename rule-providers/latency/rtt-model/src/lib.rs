@@ -22,6 +22,9 @@
 //!   the Nadaraya-Watson estimate (1964), twice. If predicting each measured pair from the
 //!   others shows that this does harm, only many residuals together count; the samples are
 //!   noisy then, and Huber's loss turns from squares to lines at a half, not at a tenth.
+//! - A node that is near to all, however far from each other these are (an address with an
+//!   instance in each region), has no place: the median time of its pairs is predicted, corrected
+//!   by its pairs, and those of its like, near the other node.
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
 //!   with typical times and an offset for each node, fitted robustly. A node whose samples
 //!   contradict its labels is treated as where the samples place it; a node whose reports
@@ -71,6 +74,7 @@ mod mix;
 mod model;
 mod neighbours;
 mod noise;
+mod odd;
 mod recovery;
 mod samples;
 mod smooth;

@@ -1,8 +1,8 @@
 //! The errors that coordinates and labels state themselves: from the residuals of measured pairs,
-//! each predicted from the others. Both have seen these pairs, so they err more elsewhere;
-//! `error_bar` says how much.
+//! each predicted from the others, and of pairs that were held out. Both have seen the former, so
+//! they err more elsewhere; `error_bar` says how much.
 
-use crate::held_out::quantile;
+use crate::held_out::{HeldOut, quantile, weighted_quantile};
 
 const BINS: usize = 8;
 /// The prior weight of the typical residual in a bin.
@@ -13,6 +13,8 @@ const FOLLOWED: f32 = 6.0;
 const FOLLOWED_BY_LABELS: f32 = 1.2;
 /// From so many measured pairs on, labels' errors are checked.
 const FEWEST_LABELLED: usize = 50;
+/// From so many pairs in a bin on that were held out, their errors count.
+const FEWEST_HELD: usize = 10;
 /// Standard deviations of the normal distribution that hold four in five.
 const FOUR_OF_FIVE: f32 = 1.2816;
 const WIDEST: f32 = 5.0;
@@ -75,6 +77,25 @@ impl Stated {
         stated
     }
 
+    /// Errors of coordinates are at least those of pairs that were held out. Where coordinates
+    /// follow near pairs closely, residuals are a tenth of them. `shrink` is the number of the
+    /// corrections in use.
+    pub fn raise(&mut self, held: &[HeldOut], shrink: usize) {
+        let mut bins = vec![Vec::new(); self.widths.len()];
+        for held in held.iter().filter(|held| !held.odd) {
+            let predicted = held.coords[shrink];
+            let at = self.edges.partition_point(|edge| *edge < predicted.exp());
+            if let Some(bin) = bins.get_mut(at) {
+                bin.push(((held.measured - predicted).abs(), held.weight));
+            }
+        }
+        for (width, bin) in self.widths.iter_mut().zip(bins) {
+            if bin.len() >= FEWEST_HELD {
+                *width = width.max(weighted_quantile(bin, 0.8).unwrap_or(0.0));
+            }
+        }
+    }
+
     /// Of a prediction by coordinates, in multiples of the scale.
     pub fn coords(&self, predicted: f32) -> f32 {
         let bin = self.edges.partition_point(|edge| *edge < predicted);
@@ -96,4 +117,35 @@ fn of_four_in_five(residuals: &[Residual]) -> Option<f32> {
 fn inflation(followed: f32, degree: f32) -> f32 {
     let part = (followed / degree.max(1.0)).min(0.6);
     ((1.0 + part) / (1.0 - part)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_that_were_held_out_raise_errors_and_never_lower_them() {
+        let residual = |i: u32, coords: f32| Residual {
+            predicted: 1.0 + i as f32 / 1e3,
+            coords,
+            labels: None,
+        };
+        let held = |measured: f32| HeldOut {
+            measured,
+            noise: 0.0,
+            weight: 1.0,
+            coords: [0.0; 3],
+            labels: None,
+            odd: false,
+        };
+        let mut residuals: Vec<Residual> = (0..80).map(|i| residual(i, 0.01)).collect();
+        let mut stated = Stated::new(&mut residuals, 1e6);
+        let first = stated.coords(1.0);
+        stated.raise(&[held(0.001); 20], 0);
+        assert_eq!(stated.coords(1.0), first);
+        stated.raise(&[held(0.2); 9], 0);
+        assert_eq!(stated.coords(1.0), first);
+        stated.raise(&[held(0.2); 20], 0);
+        assert_eq!(stated.coords(1.0), 0.2);
+    }
 }
