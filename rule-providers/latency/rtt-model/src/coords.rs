@@ -46,6 +46,29 @@ pub(crate) struct Pace {
     pub clip: f32,
 }
 
+/// What a gradient reads of a pair.
+struct Link {
+    a: u32,
+    b: u32,
+    log: f32,
+    weight: f32,
+}
+
+impl Link {
+    fn new(pair: &Pair, pace: Pace) -> Self {
+        let far = match pace.far_first {
+            true => pair.log.exp().min(FARTHEST),
+            false => 1.0,
+        };
+        Self {
+            a: pair.a,
+            b: pair.b,
+            log: pair.log,
+            weight: far * pair.weight,
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Coords {
     pub points: Vec<Point>,
@@ -191,6 +214,7 @@ impl Coords {
 
     pub fn descend(&mut self, pairs: &[Pair], pace: Pace) {
         let n = self.points.len();
+        let links: Vec<Link> = pairs.iter().map(|pair| Link::new(pair, pace)).collect();
         let mut pull = vec![[0.0f32; D]; n];
         let mut lift = vec![0.0f32; n];
         let mut heights = vec![0.0f32; n];
@@ -203,7 +227,7 @@ impl Coords {
             for (height, log) in heights.iter_mut().zip(&self.log_heights) {
                 *height = log.exp();
             }
-            self.gradient(pairs, pace, &heights, &mut pull, &mut lift);
+            self.gradient(&links, pace.clip, &heights, &mut pull, &mut lift);
             let done = round as f32 / pace.rounds as f32;
             let rate = pace.first * (pace.last / pace.first).powf(done);
             self.step(&mut moments, &pull, &lift, rate);
@@ -212,8 +236,8 @@ impl Coords {
 
     fn gradient(
         &self,
-        pairs: &[Pair],
-        pace: Pace,
+        links: &[Link],
+        clip: f32,
         heights: &[f32],
         pull: &mut [Point],
         lift: &mut [f32],
@@ -223,8 +247,8 @@ impl Coords {
             *pull = point.map(|x| POINT_PULL * x);
         }
         lift.fill(0.0);
-        for pair in pairs {
-            let (a, b) = (pair.a as usize, pair.b as usize);
+        for link in links {
+            let (a, b) = (link.a as usize, link.b as usize);
             let (x, y) = (&self.points[a], &self.points[b]);
             let mut apart = [0.0f32; D];
             let mut squared = 1e-8f32;
@@ -234,12 +258,8 @@ impl Coords {
             }
             let length = squared.sqrt();
             let fitted = length + heights[a] + heights[b];
-            let off = (fitted.ln() - pair.log).clamp(-pace.clip, pace.clip);
-            let weight = match pace.far_first {
-                true => pair.log.exp().min(FARTHEST),
-                false => 1.0,
-            };
-            let slope = weight * pair.weight * off / fitted;
+            let off = (fitted.ln() - link.log).clamp(-clip, clip);
+            let slope = link.weight * off / fitted;
             let along = slope / length;
             for d in 0..D {
                 pull[a][d] += along * apart[d];

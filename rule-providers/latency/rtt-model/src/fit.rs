@@ -27,7 +27,7 @@ const ROWS: usize = 64;
 pub enum Contradiction {
     /// Its labels: it is treated as where its measurements place it.
     Labels,
-    /// Its reports, by the reports of others: they are left out of classes.
+    /// Its reports, by the reports of others: they are left out.
     Reports,
 }
 
@@ -45,6 +45,8 @@ pub struct Fit {
     noise: Noise,
     labels: LabelFit,
     labelled: bool,
+    /// Nodes whose reports were left out, whatever their labels.
+    left_out: Vec<bool>,
 }
 
 impl Fit {
@@ -81,6 +83,7 @@ impl Fit {
             noise: Noise::new(pairs),
             labels,
             labelled,
+            left_out: Vec::new(),
         };
         let live = measured.iter().filter(|m| **m).count();
         let degree = 2.0 * pairs.len() as f32 / live.max(1) as f32;
@@ -243,16 +246,28 @@ impl Fit {
         Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
-    /// What is contradicted about a node; `None`: nothing, or no node has labels.
+    /// Coordinates, and microseconds a unit.
+    pub(crate) fn space(&self) -> (&Axes, f32) {
+        (&self.axes, self.scale)
+    }
+
+    pub(crate) fn leave_out(&mut self, nodes: Vec<bool>) {
+        self.left_out = nodes;
+    }
+
+    /// What is contradicted about a node; `None`: nothing.
     pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
+        if self.left_out.get(node.slot()) == Some(&true) {
+            return Some(Contradiction::Reports);
+        }
         self.labelled.then_some(())?;
         contradiction(self.labels.status(node))
     }
 
     /// All nodes with a contradiction, by number.
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
-        let all = self.labels.contradicted().filter(|_| self.labelled);
-        all.filter_map(|(node, standing)| Some((node, contradiction(standing)?)))
+        let all = (0..self.measured.len() as u32).map(NodeId);
+        all.filter_map(|node| Some((node, self.contradiction(node)?)))
     }
 
     /// How unlike a node each other one is: the mean difference of their times' logarithms over the

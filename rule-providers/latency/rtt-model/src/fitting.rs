@@ -50,6 +50,9 @@ impl Model {
         best.places.components = components;
         self.places = Some(best.places);
         self.unseen = best.unseen;
+        let left_out = (0..self.nodes.len()).map(|node| self.doubts.leave_out(node));
+        best.fit.leave_out(left_out.collect());
+        self.doubts.update(&self.samples, best.fit.space());
         best.fit
     }
 

@@ -159,6 +159,7 @@ impl LabelFit {
             .unwrap_or_default()
     }
 
+    #[cfg(test)]
     pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, LabelStatus)> + '_ {
         (0u32..)
             .zip(&self.standings)

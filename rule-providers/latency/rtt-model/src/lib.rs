@@ -27,9 +27,11 @@
 //!   by its pairs, and those of its like, near the other node.
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions)
 //!   with typical times and an offset for each node, fitted robustly. A node whose samples
-//!   contradict its labels is treated as where the samples place it; a node whose reports
-//!   others contradict is left out ([`Fit::contradicted`]). Without labels, all nodes are taken as
-//!   alike.
+//!   contradict its labels is treated as where the samples place it. Without labels, all nodes are
+//!   taken as alike.
+//! - The errors of a node's own reports and of others' about it, for alike times, are compared. If
+//!   they differ by a factor in two fits in a row, its own are left out until they agree
+//!   ([`Fit::contradicted`]); with labels also if these contradict most of them.
 //! - A second fit leaves out a tenth of the pairs. The errors that coordinates and labels state
 //!   choose between them, unless labels alone (or, without labels, that all nodes are alike)
 //!   clearly predict these pairs better.
@@ -76,6 +78,7 @@ mod neighbours;
 mod noise;
 mod odd;
 mod recovery;
+mod reports;
 mod samples;
 mod smooth;
 mod snapshot;

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
+use crate::{Labels, NodeId, coords::Coords, hash, recovery::History, reports::Doubts};
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
@@ -84,6 +84,7 @@ pub struct Model {
     /// Coordinates of fits without the pairs that are held out, a fold each.
     pub(crate) unseen: Vec<Places>,
     pub(crate) history: History,
+    pub(crate) doubts: Doubts,
 }
 
 #[derive(Clone, Debug)]
@@ -170,6 +171,7 @@ impl Model {
         self.by_key.remove(&known.key);
         *known = Node::default();
         self.samples[node.slot()] = Vec::new();
+        self.doubts.forget(node.slot());
         for samples in &mut self.samples {
             if let Ok(at) = samples.binary_search_by_key(&node.0, |s| s.to) {
                 samples.remove(at);

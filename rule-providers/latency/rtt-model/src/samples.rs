@@ -15,7 +15,7 @@ impl Model {
         self.nodes.iter().any(known)
     }
 
-    /// Of all samples, or without those that are held out in a fold.
+    /// Of all samples but reports that are left out, or without those that are held out in a fold.
     pub(crate) fn label_fit(&self, without: Option<usize>) -> LabelFit {
         let parts = |node: &Node| [node.region, node.zone, node.rack];
         let mut names: Vec<u64> = self.nodes.iter().flat_map(parts).collect();
@@ -35,7 +35,9 @@ impl Model {
             let key = |node: u32| self.nodes[node as usize].key;
             without.is_some_and(|fold| held_out::is_held(key(a), key(b), fold))
         };
-        let samples = (0u32..).zip(&self.samples).flat_map(|(from, targets)| {
+        let reports = (0u32..).zip(&self.samples);
+        let reports = reports.filter(|(from, _)| !self.doubts.leave_out(*from as usize));
+        let samples = reports.flat_map(|(from, targets)| {
             let kept = targets.iter().filter(move |s| !held(from, s.to));
             kept.map(move |sample| Sample {
                 from: NodeId(from),
@@ -65,7 +67,8 @@ impl Model {
         let mut pairs: Vec<Pair> = Vec::new();
         for (from, samples) in self.samples.iter().enumerate() {
             let standing = labels.status(NodeId(from as u32));
-            if labelled && standing == LabelStatus::Misreports {
+            let contradicted = labelled && standing == LabelStatus::Misreports;
+            if contradicted || self.doubts.leave_out(from) {
                 continue;
             }
             pairs.extend(samples.iter().map(|sample| Pair {

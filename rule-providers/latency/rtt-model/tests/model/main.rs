@@ -3,5 +3,6 @@
 mod changes;
 mod chooses;
 mod keeps;
+mod liars;
 mod predicts;
 mod world;
