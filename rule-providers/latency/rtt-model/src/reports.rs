@@ -6,9 +6,8 @@ use crate::{coords::Axes, model::Report as Sample};
 
 /// Fitted times whose logarithms differ less are alike: reports of these are compared.
 const ALIKE: f32 = 0.3;
-/// Errors of the logarithm count no more than this. Of two larger ones nothing is known: the node
-/// is in a wrong place.
-const CLIP: f32 = 1.0;
+/// Larger errors of the logarithm do not count: the node is in a wrong place.
+const CLIP: f32 = 1.5;
 /// A factor moves by no more than this in a round.
 const STEP: f32 = 1.0;
 const ROUNDS: usize = 10;
@@ -195,12 +194,12 @@ impl Reports {
     /// Fitted times and errors.
     fn own(&self) -> Vec<[f32; 2]> {
         let own = self.own.iter();
-        own.map(|r| [r.fitted, r.off.clamp(-CLIP, CLIP)]).collect()
+        own.map(|r| [r.fitted, r.off]).collect()
     }
 
     /// Without the factors of those who report.
     fn others(&self, factors: &[f32]) -> Vec<[f32; 2]> {
-        let off = |r: &Report| (r.off - factors[r.other as usize]).clamp(-CLIP, CLIP);
+        let off = |r: &Report| r.off - factors[r.other as usize];
         self.others.iter().map(|r| [r.fitted, off(r)]).collect()
     }
 }
@@ -218,7 +217,7 @@ fn comparisons(these: &[[f32; 2]], those: &[[f32; 2]]) -> Vec<Comparison> {
         let alike = those[first..]
             .iter()
             .take_while(|that| that[0] < fitted + ALIKE);
-        for that in alike.filter(|that| off.abs() < CLIP || that[1] != off) {
+        for that in alike.filter(|that| that[1].abs() < CLIP && off.abs() < CLIP) {
             sum += that[1];
             count += 1.0;
         }
@@ -270,5 +269,21 @@ mod tests {
         }
         doubts.forget(0);
         assert!(!doubts.leave_out(0));
+    }
+
+    #[test]
+    fn reports_that_are_far_off_tell_of_a_wrong_place_only() {
+        let axes = Axes::new(&Coords::scatter(1..=NODES as u64, 1), &[], None);
+        let mut samples = samples(&axes, 1.0);
+        for report in samples.iter_mut().skip(1).flatten() {
+            if report.to == 0 {
+                report.micros /= 150.0;
+            }
+        }
+        let mut doubts = Doubts::default();
+        for _ in 0..3 {
+            doubts.update(&samples, (&axes, 1e3));
+            assert!((0..NODES).all(|node| !doubts.leave_out(node)));
+        }
     }
 }

@@ -51,7 +51,7 @@ impl fmt::Display for RestoreError {
 impl std::error::Error for RestoreError {}
 
 impl Model {
-    /// All state, for [`Model::restore`]; some 1.8 MB at 5,000 nodes of 32 targets.
+    /// All state, for [`Model::restore`]; some 2.2 MB at 5,000 nodes of 32 targets.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
