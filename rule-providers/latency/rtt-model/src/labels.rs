@@ -159,14 +159,6 @@ impl LabelFit {
             .unwrap_or_default()
     }
 
-    #[cfg(test)]
-    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, LabelStatus)> + '_ {
-        (0u32..)
-            .zip(&self.standings)
-            .filter(|(_, s)| !matches!(s, LabelStatus::Fits | LabelStatus::Unlabelled))
-            .map(|(n, s)| (NodeId(n), *s))
-    }
-
     fn guess(&self, class: u32, a: NodeId, b: NodeId) -> LabelEstimate {
         let class = self.classes.class(class);
         let (a, b) = (self.offsets.of(a), self.offsets.of(b));

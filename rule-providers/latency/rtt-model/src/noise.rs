@@ -79,7 +79,7 @@ impl Noise {
         if let Some(bars) = bars(&ratios) {
             let part = PRIOR / (PRIOR + ratios.len() as f32);
             let drawn = |bar: f32| bar.max(1e-3).powf(1.0 - part) * FEW_SAMPLES.powf(part);
-            // Spreads are never narrowed: both directions are measured of few near pairs.
+            // Bars of measured pairs are never narrowed: few near pairs have both directions.
             noise.factors = Bars {
                 all: drawn(bars.all).max(1.0),
                 most: drawn(bars.most),

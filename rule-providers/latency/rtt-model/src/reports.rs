@@ -1,8 +1,8 @@
 //! Nodes whose own reports are wrong, found without labels. A node's reports and those of others
-//! about it err alike, wherever it is placed, if both are true. By how much its own are off is
+//! about it err alike at alike times if both are true. By how much its own are off is
 //! found for all nodes together, because those that are wrong may confirm each other.
 
-use crate::{coords::Axes, model::Report as Sample};
+use crate::{coords::Axes, model::Report};
 
 /// Fitted times whose logarithms differ less are alike: reports of these are compared.
 const ALIKE: f32 = 0.3;
@@ -61,7 +61,7 @@ impl Doubts {
     }
 
     /// Compares all reports with a fit: its coordinates, and microseconds a unit.
-    pub fn update(&mut self, samples: &[Vec<Sample>], (axes, scale): (&Axes, f32)) {
+    pub fn update(&mut self, samples: &[Vec<Report>], (axes, scale): (&Axes, f32)) {
         let nodes = reports(samples, scale, axes);
         let factors = factors(&nodes);
         self.0.resize(nodes.len(), 0);
@@ -80,7 +80,7 @@ impl Doubts {
 
 /// One figure.
 #[derive(Clone, Copy)]
-struct Report {
+struct Residual {
     other: u32,
     /// Logarithms of the fitted time, and of the reported one over it.
     fitted: f32,
@@ -90,9 +90,9 @@ struct Report {
 /// All of a node, by fitted time.
 #[derive(Default)]
 struct Reports {
-    own: Vec<Report>,
+    own: Vec<Residual>,
     /// Of others about it.
-    others: Vec<Report>,
+    others: Vec<Residual>,
 }
 
 /// Reports of one side against those of the other.
@@ -101,18 +101,18 @@ struct Comparison {
     weight: f32,
 }
 
-fn reports(samples: &[Vec<Sample>], scale: f32, axes: &Axes) -> Vec<Reports> {
+fn reports(samples: &[Vec<Report>], scale: f32, axes: &Axes) -> Vec<Reports> {
     let mut nodes: Vec<Reports> = samples.iter().map(|_| Reports::default()).collect();
     for (from, targets) in samples.iter().enumerate() {
-        for &Sample { to, micros, .. } in targets {
+        for &Report { to, micros, .. } in targets {
             let fitted = axes.distance(from, to as usize).ln();
-            let report = |other| Report {
+            let residual = |other| Residual {
                 other,
                 fitted,
                 off: (micros / scale).ln() - fitted,
             };
-            nodes[from].own.push(report(to));
-            nodes[to as usize].others.push(report(from as u32));
+            nodes[from].own.push(residual(to));
+            nodes[to as usize].others.push(residual(from as u32));
         }
     }
     for node in &mut nodes {
@@ -199,7 +199,7 @@ impl Reports {
 
     /// Without the factors of those who report.
     fn others(&self, factors: &[f32]) -> Vec<[f32; 2]> {
-        let off = |r: &Report| r.off - factors[r.other as usize];
+        let off = |r: &Residual| r.off - factors[r.other as usize];
         self.others.iter().map(|r| [r.fitted, off(r)]).collect()
     }
 }
@@ -239,11 +239,11 @@ mod tests {
     const NODES: usize = 24;
 
     /// All measure all; the first node reports times this.
-    fn samples(axes: &Axes, lie: f32) -> Vec<Vec<Sample>> {
+    fn samples(axes: &Axes, lie: f32) -> Vec<Vec<Report>> {
         let lie = |from| if from == 0 { lie } else { 1.0 };
         let of = |from: usize| {
             let others = (0..NODES).filter(move |to| *to != from);
-            others.map(move |to| Sample {
+            others.map(move |to| Report {
                 to: to as u32,
                 micros: 1e3 * lie(from) * axes.distance(from, to),
                 spread: None,
