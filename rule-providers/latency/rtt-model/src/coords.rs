@@ -3,22 +3,20 @@
 //! as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the Huber loss of log(fitted / measured), which
 //! bounds the pull of a bad sample by [`CLIP`], or by [`NOISY_CLIP`] where all samples are bad.
 
-use crate::{
-    hash::Random,
-    odd::{Labels, Levels},
-};
+use crate::{hash::Random, ridge::Ridge};
 
 pub(crate) const D: usize = 12;
+/// Sums that a processor adds at once.
+const LANES: usize = 4;
 pub(crate) type Point = [f32; D];
 
 /// Residuals of the logarithm count no more than this.
-pub(crate) const CLIP: f32 = 0.1;
-pub(crate) const NOISY_CLIP: f32 = 0.5;
+const CLIP: f32 = 0.1;
+const NOISY_CLIP: f32 = 0.5;
 /// No pair counts more than this many others.
 const FARTHEST: f32 = 4.0;
 const FIRST_HEIGHT: f32 = 0.02;
 const SPREAD: f32 = 0.3;
-const POINT_PULL: f32 = 0.01;
 const HEIGHT_PULL: f32 = 1e-4;
 
 /// A measured pair: both directions in one.
@@ -38,19 +36,54 @@ pub(crate) struct Pair {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    pub rounds: usize,
-    pub first: f32,
-    pub last: f32,
+    rounds: usize,
+    first: f32,
+    last: f32,
     /// Far pairs count more, by their time.
-    pub far_first: bool,
-    pub clip: f32,
+    far_first: bool,
+    clip: f32,
+    ridge: Ridge,
+}
+
+impl Pace {
+    /// From random places: together from the start, near pairs would hold each other there.
+    pub fn cold(rounds: usize, ridge: Ridge) -> [Self; 2] {
+        let far = Self {
+            rounds: rounds / 2,
+            first: 0.3,
+            last: 0.003,
+            far_first: true,
+            clip: CLIP,
+            ridge,
+        };
+        let all = Self {
+            first: 0.02,
+            last: 0.0005,
+            far_first: false,
+            ..far
+        };
+        [far, all]
+    }
+
+    /// From known places: larger steps would undo what near pairs have found.
+    pub fn warm(rounds: usize, noisy: bool, ridge: Ridge) -> Self {
+        Self {
+            rounds,
+            first: 0.005,
+            last: 0.0005,
+            far_first: false,
+            clip: if noisy { NOISY_CLIP } else { CLIP },
+            ridge,
+        }
+    }
 }
 
 /// What a gradient reads of a pair.
 struct Link {
     a: u32,
     b: u32,
-    log: f32,
+    /// Of the measured time.
+    inverse: f32,
     weight: f32,
 }
 
@@ -63,7 +96,7 @@ impl Link {
         Self {
             a: pair.a,
             b: pair.b,
-            log: pair.log,
+            inverse: (-pair.log).exp(),
             weight: far * pair.weight,
         }
     }
@@ -75,97 +108,17 @@ pub(crate) struct Coords {
     pub log_heights: Vec<f32>,
 }
 
-/// As points, an axis at a time and with heights as they are: for fast reads. Odd nodes have a
-/// level instead of a place.
-#[derive(Clone, Debug)]
-pub(crate) struct Axes {
-    axes: Vec<Vec<f32>>,
-    heights: Vec<f32>,
-    levels: Levels,
-}
-
-impl Axes {
-    /// Of coordinates that are fitted to these pairs, as labels are.
-    pub fn new(coords: &Coords, pairs: &[Pair], labels: Option<Labels<'_>>) -> Self {
-        let axis = |d: usize| coords.points.iter().map(|point| point[d]).collect();
-        let mut axes = Self {
-            axes: (0..D).map(axis).collect(),
-            heights: coords.log_heights.iter().map(|log| log.exp()).collect(),
-            levels: Levels::default(),
-        };
-        let fitted = pairs
-            .iter()
-            .map(|p| axes.distance(p.a as usize, p.b as usize).ln())
-            .collect::<Vec<f32>>();
-        axes.levels = Levels::new(coords.points.len(), pairs, &fitted, labels);
-        axes
-    }
-
-    /// Whether a node of the pair is odd.
-    pub fn is_odd(&self, a: usize, b: usize) -> bool {
-        self.levels.of_pair(a, b).is_some()
-    }
-
-    pub fn distances(&self, from: usize, out: &mut [f32]) {
-        self.squares(from, out);
-        let height = self.heights[from];
-        for (out, other) in out.iter_mut().zip(&self.heights) {
-            *out = out.sqrt() + (height + other);
-        }
-        if self.levels.is_empty() {
-            return;
-        }
-        for (to, out) in out.iter_mut().enumerate() {
-            if let Some(level) = self.levels.of_pair(from, to) {
-                *out = level.exp();
-            }
-        }
-    }
-
-    fn squares(&self, from: usize, out: &mut [f32]) {
-        out.fill(1e-8);
-        for axis in &self.axes {
-            let at = axis[from];
-            for (out, x) in out.iter_mut().zip(axis) {
-                *out += (x - at) * (x - at);
-            }
-        }
-    }
-
-    /// The most that two nodes' times to a third one can differ: the distance of their points and
-    /// the difference of their heights. Two nodes behind one slow line are alike, though far from
-    /// each other.
-    pub fn unlikeness(&self, from: usize, out: &mut [f32]) {
-        self.squares(from, out);
-        let height = self.heights[from];
-        for (out, other) in out.iter_mut().zip(&self.heights) {
-            *out = out.sqrt() + (height - other).abs();
-        }
-        if self.levels.is_empty() {
-            return;
-        }
-        for (to, out) in out.iter_mut().enumerate() {
-            *out = match (self.levels.of(from), self.levels.of(to)) {
-                (None, None) => *out,
-                (Some(one), Some(other)) => (one - other).abs(),
-                _ => f32::INFINITY,
-            };
-        }
-    }
-
-    pub fn distance(&self, a: usize, b: usize) -> f32 {
-        if let Some(level) = self.levels.of_pair(a, b) {
-            return level.exp();
-        }
-        let apart = self.axes.iter().map(|axis| (axis[a] - axis[b]).powi(2));
-        (1e-8 + apart.sum::<f32>()).sqrt() + (self.heights[a] + self.heights[b])
-    }
+/// The logarithm, where its size is below a half: 2 artanh((x - 1) / (x + 1)), as a series.
+fn log_near_one(x: f32) -> f32 {
+    let t = (x - 1.0) / (x + 1.0);
+    let square = t * t;
+    2.0 * t * (1.0 + square * (1.0 / 3.0 + square * (1.0 / 5.0 + square / 7.0)))
 }
 
 /// Adam's moments (Kingma & Ba, ICLR 2015).
 struct Moments {
-    points: Vec<[[f32; 2]; D]>,
-    heights: Vec<[f32; 2]>,
+    points: [Vec<Point>; 2],
+    heights: [Vec<f32>; 2],
     decay: [f32; 2],
 }
 
@@ -219,15 +172,15 @@ impl Coords {
         let mut lift = vec![0.0f32; n];
         let mut heights = vec![0.0f32; n];
         let mut moments = Moments {
-            points: vec![[[0.0; 2]; D]; n],
-            heights: vec![[0.0; 2]; n],
+            points: [vec![[0.0; D]; n], vec![[0.0; D]; n]],
+            heights: [vec![0.0; n], vec![0.0; n]],
             decay: [1.0; 2],
         };
         for round in 0..pace.rounds {
             for (height, log) in heights.iter_mut().zip(&self.log_heights) {
                 *height = log.exp();
             }
-            self.gradient(&links, pace.clip, &heights, &mut pull, &mut lift);
+            self.gradient(&links, pace, &heights, &mut pull, &mut lift);
             let done = round as f32 / pace.rounds as f32;
             let rate = pace.first * (pace.last / pace.first).powf(done);
             self.step(&mut moments, &pull, &lift, rate);
@@ -237,30 +190,32 @@ impl Coords {
     fn gradient(
         &self,
         links: &[Link],
-        clip: f32,
+        pace: Pace,
         heights: &[f32],
         pull: &mut [Point],
         lift: &mut [f32],
     ) {
         let floor = FIRST_HEIGHT.ln();
+        let [least, most] = [-pace.clip, pace.clip].map(f32::exp);
+        let ridge = pace.ridge.pull();
         for (pull, point) in pull.iter_mut().zip(&self.points) {
-            *pull = point.map(|x| POINT_PULL * x);
+            *pull = point.map(|x| ridge * x);
         }
         lift.fill(0.0);
         for link in links {
             let (a, b) = (link.a as usize, link.b as usize);
             let (x, y) = (&self.points[a], &self.points[b]);
             let mut apart = [0.0f32; D];
-            let mut squared = 1e-8f32;
+            let mut squares = [1e-8 / LANES as f32; LANES];
             for d in 0..D {
                 apart[d] = x[d] - y[d];
-                squared += apart[d] * apart[d];
+                squares[d % LANES] += apart[d] * apart[d];
             }
-            let length = squared.sqrt();
+            let length = squares.iter().sum::<f32>().sqrt();
             let fitted = length + heights[a] + heights[b];
-            let off = (fitted.ln() - link.log).clamp(-clip, clip);
-            let slope = link.weight * off / fitted;
-            let along = slope / length;
+            let off = log_near_one((fitted * link.inverse).clamp(least, most));
+            let along = link.weight * off / (fitted * length);
+            let slope = along * length;
             for d in 0..D {
                 pull[a][d] += along * apart[d];
                 pull[b][d] -= along * apart[d];
@@ -280,19 +235,24 @@ impl Coords {
             1.0 / (1.0 - moments.decay[0]),
             1.0 / (1.0 - moments.decay[1]),
         ];
-        let advance = |at: &mut f32, moment: &mut [f32; 2], slope: f32| {
-            moment[0] += 0.1 * (slope - moment[0]);
-            moment[1] += 0.01 * (slope * slope - moment[1]);
-            *at -= rate * moment[0] * scale[0] / ((moment[1] * scale[1]).sqrt() + 1e-12);
+        let advance = |at: &mut f32, mean: &mut f32, square: &mut f32, slope: f32| {
+            *mean += 0.1 * (slope - *mean);
+            *square += 0.01 * (slope * slope - *square);
+            *at -= rate * *mean * scale[0] / ((*square * scale[1]).sqrt() + 1e-12);
         };
-        for ((point, moment), pull) in self.points.iter_mut().zip(&mut moments.points).zip(pull) {
-            for d in 0..D {
-                advance(&mut point[d], &mut moment[d], pull[d]);
-            }
+        let [means, squares] = &mut moments.points;
+        let points = self.points.as_flattened_mut().iter_mut();
+        let moved = means
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(squares.as_flattened_mut());
+        for ((at, (mean, square)), slope) in points.zip(moved).zip(pull.as_flattened()) {
+            advance(at, mean, square, *slope);
         }
-        let heights = self.log_heights.iter_mut().zip(&mut moments.heights);
-        for ((height, moment), lift) in heights.zip(lift) {
-            advance(height, moment, *lift);
+        let [means, squares] = &mut moments.heights;
+        let moved = means.iter_mut().zip(squares);
+        for ((height, (mean, square)), slope) in self.log_heights.iter_mut().zip(moved).zip(lift) {
+            advance(height, mean, square, *slope);
             *height = height.clamp(-20.0, 5.0);
         }
     }

@@ -102,6 +102,16 @@ impl Calibration {
         (mix.share(stated), ends)
     }
 
+    /// What is predicted for a pair that was held out, as a logarithm.
+    pub fn predicted(&self, held: &HeldOut, shrink: usize) -> f32 {
+        let coords = held.coords[shrink];
+        let Some((labels, error)) = held.labels else {
+            return coords;
+        };
+        let (share, _) = self.combine([coords.exp(), labels.exp()], error);
+        share * coords + (1.0 - share) * labels
+    }
+
     /// The bar of a prediction by labels alone.
     pub fn labels(&self, error: f32) -> Ends {
         [self.stated.labels(error); 2]

@@ -4,7 +4,8 @@ pub use row::Row;
 
 use crate::{
     NodeId,
-    coords::{Axes, Coords, Pair},
+    axes::Axes,
+    coords::{Coords, Pair},
     error_bar::Calibration,
     held_out::HeldOut,
     labels::{LabelFit, LabelStatus},
@@ -151,6 +152,11 @@ impl Fit {
             );
         }
         out
+    }
+
+    /// What is predicted for a pair that was held out, as a logarithm of multiples of the scale.
+    pub(crate) fn predicted(&self, held: &HeldOut) -> f32 {
+        self.calibration.predicted(held, self.shrink())
     }
 
     pub(crate) fn noisy(&self) -> bool {

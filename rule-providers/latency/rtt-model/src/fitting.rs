@@ -1,14 +1,17 @@
 //! A fit of all samples: from the last one, or from nothing.
 
+mod other_ridge;
+
 use crate::{
     Model,
-    coords::{CLIP, Coords, NOISY_CLIP, Pace, Pair},
+    coords::{Coords, Pace, Pair},
     fit::Fit,
     held_out::{self, Fold, HeldOut},
     labels::LabelFit,
     model::Places,
     noise::Noise,
     recovery,
+    ridge::Ridge,
 };
 
 /// A fit starts from nothing when more than one measured node in so many is new.
@@ -21,8 +24,10 @@ struct Attempt {
     fit: Fit,
     places: Places,
     unseen: Vec<Places>,
-    /// The mean error of pairs that were held out; `None`: there are too few.
+    /// The mean error of coordinates for pairs that were held out; `None`: there are too few.
     missed: Option<f32>,
+    /// The same of all that the fit predicts them by.
+    predicted: Option<f32>,
 }
 
 impl Model {
@@ -36,14 +41,18 @@ impl Model {
         let mut best = match last {
             None => {
                 self.history = recovery::History::default();
-                self.attempt(None, Vec::new())
+                self.attempt(Ridge::default(), None, Vec::new())
             }
             Some(last) => {
                 let joined = recovery::have_joined(&last.components, &components);
-                let warm = self.attempt(Some(last), unseen);
-                match self.history.asks(warm.missed, joined) {
+                let warm = self.attempt(last.ridge, Some(last), unseen);
+                let best = match self.history.asks(warm.missed, joined) {
                     true => self.better(warm),
                     false => warm,
+                };
+                match self.history.asks_for_ridge() {
+                    true => self.with_better_ridge(best),
+                    false => best,
                 }
             }
         };
@@ -64,7 +73,7 @@ impl Model {
 
     /// That attempt, or one from nothing.
     fn better(&self, warm: Attempt) -> Attempt {
-        let cold = self.attempt(None, Vec::new());
+        let cold = self.attempt(warm.places.ridge, None, Vec::new());
         let better = match (warm.missed, cold.missed) {
             (Some(warm), Some(cold)) => cold < BETTER * warm,
             _ => true,
@@ -87,13 +96,13 @@ impl Model {
         new.count() * FEW > all || !(0.5..=2.0).contains(&drift)
     }
 
-    fn attempt(&self, places: Option<Places>, unseen: Vec<Places>) -> Attempt {
+    fn attempt(&self, ridge: Ridge, places: Option<Places>, unseen: Vec<Places>) -> Attempt {
         let scale = places.as_ref().map_or_else(|| self.scale(), |p| p.scale);
         let labels = self.label_fit(None);
         let pairs = self.pairs(scale, &labels);
         let measured = measured(self.nodes.len(), &pairs);
-        let coords = self.placed(places, &pairs);
-        let (held, mut unseen) = self.hold_out(&pairs, &labels, (scale, &coords), unseen);
+        let coords = self.placed(ridge, places, &pairs);
+        let (held, mut unseen) = self.hold_out(ridge, &pairs, &labels, (scale, &coords), unseen);
         let fit = Fit::new(
             scale,
             &coords,
@@ -111,10 +120,12 @@ impl Model {
             coords,
             placed: measured,
             noisy: fit.noisy(),
+            ridge,
             components: Vec::new(),
         };
         Attempt {
-            missed: held_out::missed(&held, fit.shrink()),
+            missed: held_out::missed(&held, |held| held.coords[fit.shrink()]),
+            predicted: held_out::missed(&held, |held| fit.predicted(held)),
             fit,
             places,
             unseen,
@@ -124,6 +135,7 @@ impl Model {
     /// Pairs that were held out, predicted by fits of the others, and these fits' places.
     fn hold_out(
         &self,
+        ridge: Ridge,
         pairs: &[Pair],
         all: &LabelFit,
         (scale, coords): (f32, &Coords),
@@ -134,10 +146,7 @@ impl Model {
         let mut known = unseen.into_iter();
         let (mut out, mut unseen) = (Vec::new(), Vec::new());
         for fold in 0..folds {
-            let key = |node: u32| self.nodes[node as usize].key;
-            let is_held = |p: &&Pair| held_out::is_held(key(p.a), key(p.b), fold);
-            let held: Vec<Pair> = pairs.iter().filter(is_held).copied().collect();
-            let kept: Vec<Pair> = pairs.iter().filter(|p| !is_held(p)).copied().collect();
+            let (held, kept) = self.split(pairs, fold);
             let labels = self.label_fit(Some(fold));
             // Where many pairs hold each node, coordinates soon forget the few that are left out.
             let seen = || Places {
@@ -145,10 +154,11 @@ impl Model {
                 coords: coords.clone(),
                 placed: vec![true; self.nodes.len()],
                 noisy: false,
+                ridge,
                 components: Vec::new(),
             };
             let start = known.next().or_else(|| (folds == 1).then(seen));
-            let coords = self.placed(start, &kept);
+            let coords = self.placed(ridge, start, &kept);
             let fold = Fold {
                 scale,
                 coords: &coords,
@@ -164,55 +174,45 @@ impl Model {
                 coords,
                 placed: measured(self.nodes.len(), &kept),
                 noisy: false,
+                ridge,
                 components: Vec::new(),
             });
         }
         (out, unseen)
     }
 
-    fn placed(&self, places: Option<Places>, pairs: &[Pair]) -> Coords {
-        let keys = self.nodes.iter().map(|node| node.key);
-        let seed = self.options.seed;
+    /// Pairs that are held out in a fold, and the others.
+    fn split(&self, pairs: &[Pair], fold: usize) -> (Vec<Pair>, Vec<Pair>) {
+        let key = |node: u32| self.nodes[node as usize].key;
+        let is_held = |p: &Pair| held_out::is_held(key(p.a), key(p.b), fold);
+        pairs.iter().partition(|pair| is_held(pair))
+    }
+
+    fn placed(&self, ridge: Ridge, places: Option<Places>, pairs: &[Pair]) -> Coords {
         let Some(mut known) = places else {
-            let mut coords = Coords::scatter(keys, seed);
-            // Together from the start, near pairs would hold each other at their random places.
-            let far = Pace {
-                rounds: self.options.cold_rounds / 2,
-                first: 0.3,
-                last: 0.003,
-                far_first: true,
-                clip: CLIP,
-            };
-            coords.descend(pairs, far);
-            let all = Pace {
-                rounds: self.options.cold_rounds / 2,
-                first: 0.02,
-                last: 0.0005,
-                far_first: false,
-                clip: CLIP,
-            };
-            coords.descend(pairs, all);
-            return coords;
+            return self.placed_anew(ridge, pairs);
         };
         known.placed.resize(self.nodes.len(), false);
         let mut coords = known.coords;
-        for (slot, key) in keys.enumerate() {
+        for (slot, node) in self.nodes.iter().enumerate() {
             if slot >= coords.points.len() {
-                coords.push(key, seed);
+                coords.push(node.key, self.options.seed);
             } else if !known.placed[slot] {
-                coords.place(slot, key, seed);
+                coords.place(slot, node.key, self.options.seed);
             }
         }
         coords.settle(pairs, &known.placed);
-        // Larger steps would undo what near pairs have found.
-        let pace = Pace {
-            rounds: self.options.warm_rounds,
-            first: 0.005,
-            last: 0.0005,
-            far_first: false,
-            clip: if known.noisy { NOISY_CLIP } else { CLIP },
-        };
-        coords.descend(pairs, pace);
+        let rounds = self.options.warm_rounds;
+        coords.descend(pairs, Pace::warm(rounds, known.noisy, ridge));
+        coords
+    }
+
+    fn placed_anew(&self, ridge: Ridge, pairs: &[Pair]) -> Coords {
+        let keys = self.nodes.iter().map(|node| node.key);
+        let mut coords = Coords::scatter(keys, self.options.seed);
+        for pace in Pace::cold(self.options.cold_rounds, ridge) {
+            coords.descend(pairs, pace);
+        }
         coords
     }
 }

@@ -3,7 +3,8 @@
 
 use crate::{
     NodeId,
-    coords::{Axes, Coords, Pair},
+    axes::Axes,
+    coords::{Coords, Pair},
     hash,
     labels::LabelFit,
     neighbours,
@@ -142,10 +143,10 @@ impl Fold<'_> {
     }
 }
 
-/// The error of coordinates with the corrections of this number: the geometric mean of that of near
-/// pairs to that of far ones, because near ones are measured more often. `None`: of too few pairs.
-pub(crate) fn missed(held: &[HeldOut], shrink: usize) -> Option<f32> {
-    let off = |held: &HeldOut| (held.measured - held.coords[shrink]).abs().min(MOST_MISSED);
+/// The error of predictions: the geometric mean of that of near pairs to that of far ones, because
+/// near ones are measured more often. `None`: of too few pairs.
+pub(crate) fn missed(held: &[HeldOut], predicted: impl Fn(&HeldOut) -> f32) -> Option<f32> {
+    let off = |held: &HeldOut| (held.measured - predicted(held)).abs().min(MOST_MISSED);
     let mut held: Vec<&HeldOut> = held.iter().collect();
     held.sort_by(|a, b| a.measured.total_cmp(&b.measured));
     let logs = held.chunks(held.len().div_ceil(RANGES).max(1)).map(|held| {

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 
-use crate::{Labels, NodeId, coords::Coords, hash, recovery::History, reports::Doubts};
+use crate::{
+    Labels, NodeId, coords::Coords, hash, recovery::History, reports::Doubts, ridge::Ridge,
+};
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
@@ -94,6 +96,7 @@ pub(crate) struct Places {
     pub coords: Coords,
     pub placed: Vec<bool>,
     pub noisy: bool,
+    pub ridge: Ridge,
     /// Nodes that samples connect have the same number; empty: not known.
     pub components: Vec<u32>,
 }

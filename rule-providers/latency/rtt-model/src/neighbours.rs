@@ -1,6 +1,6 @@
 //! Near nodes, sparsely: the kernels that weigh a measured pair's evidence for its neighbours.
 
-use crate::{coords::Axes, smooth::Sample, sparse::Sparse};
+use crate::{axes::Axes, smooth::Sample, sparse::Sparse};
 
 const NEIGHBOURS: usize = 32;
 /// So many nodes tell how far the nearest are.

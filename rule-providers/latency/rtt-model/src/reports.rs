@@ -2,7 +2,7 @@
 //! about it err alike at alike times if both are true. By how much its own are off is
 //! found for all nodes together, because those that are wrong may confirm each other.
 
-use crate::{coords::Axes, model::Report};
+use crate::{axes::Axes, model::Report};
 
 /// Fitted times whose logarithms differ less are alike: reports of these are compared.
 const ALIKE: f32 = 0.3;

@@ -9,14 +9,16 @@ use crate::{
     coords::{Coords, D},
     hash, held_out,
     model::{Node, Places},
+    ridge::Ridge,
 };
 
 const MAGIC: [u8; 4] = *b"trtt";
 const VERSION: u8 = 3;
-/// Without places, with, and with those of noisy samples.
+/// Without places; with, and then one more for noisy samples, and two for the strong ridge.
 const UNPLACED: u8 = 0;
 const PLACED: u8 = 1;
-const NOISY: u8 = 2;
+const NOISY: u8 = 1;
+const STRONG: u8 = 2;
 /// A spread that is not known.
 const UNKNOWN: f32 = 0.0;
 /// Coordinates are a few units.
@@ -150,7 +152,9 @@ fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
         out.push(UNPLACED);
         return;
     };
-    out.push(if places.noisy { NOISY } else { PLACED });
+    let noisy = NOISY * u8::from(places.noisy);
+    let strong = STRONG * u8::from(places.ridge == Ridge::Strong);
+    out.push(PLACED + noisy + strong);
     out.extend(places.scale.to_le_bytes());
     varint(out, places.placed.len() as u32);
     for (i, placed) in places.placed.iter().enumerate() {
@@ -161,11 +165,13 @@ fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
 
 /// `None`: damaged; within, `None` where there are no places.
 fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> {
-    let noisy = match reader.byte()? {
-        UNPLACED => return Some(None),
-        PLACED => false,
-        NOISY => true,
-        _ => return None,
+    let Some(kind) = reader.byte()?.checked_sub(PLACED) else {
+        return Some(None);
+    };
+    (kind & !(NOISY | STRONG) == 0).then_some(())?;
+    let ridge = match kind & STRONG {
+        0 => Ridge::Weak,
+        _ => Ridge::Strong,
     };
     let scale = reader.float().filter(|s| *s > 0.0)?;
     let count = reader.count(1 + 4 * (D + 1))?;
@@ -174,7 +180,8 @@ fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> 
         scale,
         coords: Coords::default(),
         placed: Vec::with_capacity(count),
-        noisy,
+        noisy: kind & NOISY != 0,
+        ridge,
         components: Vec::new(),
     };
     for _ in 0..count {
@@ -268,7 +275,7 @@ mod tests {
     use crate::{Labels, NodeId};
 
     #[test]
-    fn noisy_flag_is_restored() {
+    fn what_the_last_fit_chose_is_restored() {
         let mut model = Model::new(Options::default());
         for name in ["a", "b", "c"] {
             model.insert(name, Labels::default());
@@ -277,9 +284,13 @@ mod tests {
         model.observe(NodeId(1), NodeId(2), 500.0, Some(0.1));
         model.fit();
         for noisy in [false, true] {
-            model.places.as_mut().unwrap().noisy = noisy;
-            let again = Model::restore(Options::default(), &model.snapshot()).unwrap();
-            assert_eq!(again.places.unwrap().noisy, noisy);
+            for ridge in [Ridge::Weak, Ridge::Strong] {
+                let places = model.places.as_mut().unwrap();
+                (places.noisy, places.ridge) = (noisy, ridge);
+                let again = Model::restore(Options::default(), &model.snapshot()).unwrap();
+                let again = again.places.unwrap();
+                assert_eq!((again.noisy, again.ridge), (noisy, ridge));
+            }
         }
     }
 }
