@@ -3,8 +3,9 @@
 use super::Attempt;
 use crate::{
     Model,
-    coords::Pace,
+    coords::{Coords, Pace, Pair},
     held_out::{self, Fold},
+    labels::LabelFit,
     model::Places,
     noise::Noise,
     ridge::Ridge,
@@ -13,44 +14,83 @@ use crate::{
 /// The other ridge is chosen if errors then are smaller by this factor.
 const BETTER: f32 = 0.85;
 
+/// Coordinates of a fit without the pairs that are held out.
+struct Unseen {
+    held: Vec<Pair>,
+    kept: Vec<Pair>,
+    coords: Coords,
+}
+
 impl Model {
     /// That attempt, or one from nothing with the other ridge if its coordinates alone predict
     /// clearly better than all that the first predicts by.
     pub(super) fn with_better_ridge(&mut self, last: Attempt) -> Attempt {
         let ridge = last.places.ridge.other();
-        let other = self.missed_with(ridge, &last.places, last.fit.shrink());
-        match (last.predicted, other) {
-            (Some(last), Some(other)) if other < BETTER * last => {}
-            _ => return last,
-        }
+        let labels = self.label_fit(None);
+        let pairs = self.pairs(last.places.scale, &labels);
+        let Some(folds) = self.better_folds(ridge, &last, &pairs, &labels) else {
+            return last;
+        };
+        let places = |coords, pairs: &[Pair]| Places {
+            coords,
+            placed: super::measured(self.nodes.len(), pairs),
+            ridge,
+            components: Vec::new(),
+            ..last.places
+        };
+        let mut coords = self.placed_anew(ridge, &pairs);
+        coords.descend(&pairs, self.on(ridge, &last));
+        let unseen = folds.into_iter();
+        let unseen = unseen.map(|fold| places(fold.coords, &fold.kept)).collect();
+        let best = self.attempt(ridge, Some(places(coords, &pairs)), unseen);
         self.history.forget_errors();
-        self.attempt(ridge, None, Vec::new())
+        best
     }
 
-    /// The error of coordinates with another ridge than `like`. They are fitted from nothing, and
-    /// then on, because they come to follow noise only then.
-    fn missed_with(&self, ridge: Ridge, like: &Places, shrink: usize) -> Option<f32> {
-        let labels = self.label_fit(None);
-        let pairs = self.pairs(like.scale, &labels);
-        let noise = Noise::new(&pairs);
-        let rounds = self.options.cold_rounds;
-        let mut out = Vec::new();
-        for fold in 0..held_out::folds(pairs.len()) {
-            let (held, kept) = self.split(&pairs, fold);
-            let mut coords = self.placed_anew(ridge, &kept);
-            coords.descend(&kept, Pace::warm(rounds, like.noisy, ridge));
-            let fold = Fold {
-                scale: like.scale,
-                coords: &coords,
-                kept: &kept,
-                held: &held,
-                labels: [&labels, &labels],
-                labelled: self.labelled(),
-                noise: &noise,
-            };
-            fold.predict(&mut out);
+    /// Coordinates from nothing that predict better, and still do when they are fitted on: they
+    /// come to follow noise only then. `None`: they do not.
+    fn better_folds(
+        &self,
+        ridge: Ridge,
+        last: &Attempt,
+        pairs: &[Pair],
+        labels: &LabelFit,
+    ) -> Option<Vec<Unseen>> {
+        let noise = Noise::new(pairs);
+        let is_better = |folds: &[Unseen]| {
+            let mut out = Vec::new();
+            for Unseen { held, kept, coords } in folds {
+                let fold = Fold {
+                    scale: last.places.scale,
+                    coords,
+                    kept,
+                    held,
+                    labels: [labels; 2],
+                    labelled: self.labelled(),
+                    noise: &noise,
+                };
+                fold.predict(&mut out);
+            }
+            let missed = held_out::missed(&out, |held| held.coords[last.fit.shrink()]);
+            let both = missed.zip(last.predicted);
+            both.is_some_and(|(missed, predicted)| missed < BETTER * predicted)
+        };
+        let unseen = |fold| {
+            let (held, kept) = self.split(pairs, fold);
+            let coords = self.placed_anew(ridge, &kept);
+            Unseen { held, kept, coords }
+        };
+        let mut folds: Vec<Unseen> = (0..held_out::folds(pairs.len())).map(unseen).collect();
+        is_better(&folds).then_some(())?;
+        for Unseen { kept, coords, .. } in &mut folds {
+            coords.descend(kept, self.on(ridge, last));
         }
-        held_out::missed(&out, |held| held.coords[shrink])
+        is_better(&folds).then_some(folds)
+    }
+
+    /// As long as many warm fits take.
+    fn on(&self, ridge: Ridge, last: &Attempt) -> Pace {
+        Pace::warm(self.options.cold_rounds, last.places.noisy, ridge)
     }
 }
 
