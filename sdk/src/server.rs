@@ -74,7 +74,7 @@ pub async fn serve(provider: impl RuleProvider, config: Config) -> Result<()> {
     let traces = config.traces.clone();
     let mut tasks = Tasks::default();
     let server = Server::bind(config).await?;
-    tracing::info!(address = %server.address(), "rule provider listening");
+    println!("listening on {}", server.address());
     server.spawn(Arc::new(provider), &mut tasks)?;
     let result = tasks.run(tasks::shutdown_signal()).await;
     #[cfg(feature = "traces")]

@@ -10,9 +10,7 @@ async fn spread(request: CostRequest) -> Result<CostAnswer, ProviderError> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let config = Config::from_env()?;
-    println!("listening on {}", config.listen);
-    tautline_sdk::serve(spread, config).await
+    tautline_sdk::serve(spread, Config::from_env()?).await
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Model {
             ..last.places
         };
         let mut coords = self.placed_anew(ridge, &pairs);
-        coords.descend(&pairs, self.on(ridge, &last));
+        coords.descend(&pairs, self.long_pace(ridge, &last));
         let unseen = folds.into_iter();
         let unseen = unseen.map(|fold| places(fold.coords, &fold.kept)).collect();
         let best = self.attempt(ridge, Some(places(coords, &pairs)), unseen);
@@ -83,13 +83,13 @@ impl Model {
         let mut folds: Vec<Unseen> = (0..held_out::folds(pairs.len())).map(unseen).collect();
         is_better(&folds).then_some(())?;
         for Unseen { kept, coords, .. } in &mut folds {
-            coords.descend(kept, self.on(ridge, last));
+            coords.descend(kept, self.long_pace(ridge, last));
         }
         is_better(&folds).then_some(folds)
     }
 
     /// As long as many warm fits take.
-    fn on(&self, ridge: Ridge, last: &Attempt) -> Pace {
+    fn long_pace(&self, ridge: Ridge, last: &Attempt) -> Pace {
         Pace::warm(self.options.cold_rounds, last.places.noisy, ridge)
     }
 }
