@@ -13,6 +13,8 @@ pub(crate) type Point = [f32; D];
 /// Residuals of the logarithm count no more than this.
 const CLIP: f32 = 0.1;
 const NOISY_CLIP: f32 = 0.5;
+/// A pair counts as its time to this power: near pairs are measured more often than others.
+const FAR: f32 = 0.15;
 /// No pair counts more than this many others.
 const FARTHEST: f32 = 4.0;
 const FIRST_HEIGHT: f32 = 0.02;
@@ -39,8 +41,8 @@ pub(crate) struct Pace {
     rounds: usize,
     first: f32,
     last: f32,
-    /// Far pairs count more, by their time.
-    far_first: bool,
+    /// As [`FAR`]; 1 while random places sort themselves.
+    far: f32,
     clip: f32,
     ridge: Ridge,
 }
@@ -52,14 +54,14 @@ impl Pace {
             rounds: rounds / 2,
             first: 0.3,
             last: 0.003,
-            far_first: true,
+            far: 1.0,
             clip: CLIP,
             ridge,
         };
         let all = Self {
             first: 0.02,
             last: 0.0005,
-            far_first: false,
+            far: FAR,
             ..far
         };
         [far, all]
@@ -71,7 +73,7 @@ impl Pace {
             rounds,
             first: 0.005,
             last: 0.0005,
-            far_first: false,
+            far: FAR,
             clip: if noisy { NOISY_CLIP } else { CLIP },
             ridge,
         }
@@ -89,10 +91,7 @@ struct Link {
 
 impl Link {
     fn new(pair: &Pair, pace: Pace) -> Self {
-        let far = match pace.far_first {
-            true => pair.log.exp().min(FARTHEST),
-            false => 1.0,
-        };
+        let far = (pace.far * pair.log).exp().min(FARTHEST);
         Self {
             a: pair.a,
             b: pair.b,

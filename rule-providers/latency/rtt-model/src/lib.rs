@@ -14,7 +14,8 @@
 //!   SIGCOMM 2004). But all places are fitted together from all samples, as GNP
 //!   does with its landmarks (Ng & Zhang, INFOCOM 2002), for the logarithm of
 //!   fitted over measured by Huber's loss (1964), so that neither far pairs nor
-//!   false reports outweigh the rest. A fit continues from the last one.
+//!   false reports outweigh the rest; near pairs, of which more are measured, count a little
+//!   less. A fit continues from the last one.
 //! - Networks have triangles that no such space has (Ledlie, Gardner & Seltzer,
 //!   NSDI 2007, on coordinates in the wild; DMFSGD, Liao et al., ToN 2013, and
 //!   Phoenix, Chen et al., TNSM 2011, factor matrices for that reason). So pairs
