@@ -50,7 +50,8 @@ pub fn example_metrics(registry: &mut Registry) {
     port_metrics.add_examples();
 }
 
-/// Serves `provider` until SIGTERM or Ctrl-C, then finishes calls in progress.
+/// Serves `provider` until SIGTERM or Ctrl-C, then finishes calls in progress. Prints
+/// `listening on ADDRESS` once the port is open.
 ///
 /// ```no_run
 /// # use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
