@@ -22,7 +22,7 @@ use tautline_sdk::{
 };
 use tautline_tests::{eventually, objects, workloads};
 
-use crate::{World, gpu};
+use crate::{World, gpu, placement::wait_for_provider};
 
 const NODES: usize = 10;
 const PAIRS: usize = 200;
@@ -163,10 +163,13 @@ async fn nothing_in_flight(world: &World) {
 }
 
 /// Creates pairs of pods, at once or right after each other, while all cores are busy.
-async fn create_pairs(client: &Client, rule: &str, prefers: bool) {
+async fn create_pairs(world: &World, rule: &str, prefers: bool) {
+    let client = &world.plane.client;
     for at in 0..PAIRS {
         offer(client, &format!("{rule}-{at}"), rule).await;
     }
+    // Pods of an offer that the extender does not see yet are not governed.
+    wait_for_provider(world, &format!("{rule}-{}", PAIRS - 1)).await;
     let _busy = Busy::start();
     for at in 0..PAIRS {
         let app = format!("{rule}-{at}");
@@ -198,8 +201,7 @@ fn broken(bound: &BTreeMap<String, String>, holds: impl Fn(&str, &str) -> bool) 
 #[tokio::test]
 async fn replicas_that_come_together_never_share_a_node() {
     let (world, _provider) = paired(&[]).await;
-    let client = &world.plane.client;
-    create_pairs(client, "spread", true).await;
+    create_pairs(&world, "spread", true).await;
     let nodes = bound(&world, "spread-", 2 * PAIRS).await;
     let shared = broken(&nodes, |a, b| a != b);
     assert_eq!(shared, Vec::<String>::new(), "{}", world.state());
@@ -209,8 +211,7 @@ async fn replicas_that_come_together_never_share_a_node() {
 #[tokio::test]
 async fn pods_that_come_together_keep_the_limit_between_them() {
     let (world, _provider) = paired(&[]).await;
-    let client = &world.plane.client;
-    create_pairs(client, "near", false).await;
+    create_pairs(&world, "near", false).await;
     let nodes = bound(&world, "near-", 2 * PAIRS).await;
     let apart = broken(&nodes, |a, b| site(a) == site(b));
     let (_, metrics) = world.extender.admin("/metrics").await.unwrap();
@@ -258,7 +259,7 @@ async fn flights_end_whatever_happens_to_the_pods() {
     let client = world.plane.client.clone();
     for app in ["early", "high", "gone"] {
         offer(&client, app, "spread").await;
-        crate::placement::wait_for_provider(&world, app).await;
+        wait_for_provider(&world, app).await;
     }
 
     // A restart of kube-scheduler while pods are in flight.
