@@ -1,7 +1,8 @@
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use serde_json::json;
 use tautline_conformance::{
     Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Tls, all_checks,
 };
@@ -190,7 +191,7 @@ fn tls(args: ClientTlsArgs, name: Option<String>) -> Result<Option<Tls>> {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if args.list {
-        output::write(&list())?;
+        output::write(&list(args.output)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let format = args.output;
@@ -212,12 +213,22 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-fn list() -> String {
-    let row = |check: &tautline_conformance::Check| {
-        let name = format!("{}/{}", check.group, check.name);
-        vec![name, check.requires.to_owned()]
-    };
-    table(&["CHECK", "REQUIRES"], all_checks().map(row))
+fn list(output: Output) -> Result<String> {
+    let checks = all_checks().map(|c| (format!("{}/{}", c.group, c.name), c.requires));
+    match output {
+        Output::Table => {
+            let rows = checks.map(|(name, requires)| vec![name, requires.to_owned()]);
+            Ok(table(&["CHECK", "REQUIRES"], rows))
+        }
+        Output::Json => {
+            let checks =
+                checks.map(|(name, requires)| json!({"check": name, "requires": requires}));
+            Ok(serde_json::to_string_pretty(&checks.collect::<Vec<_>>())? + "\n")
+        }
+        Output::Tap | Output::Junit => {
+            bail!("--list has no results: leave -o out, or write -o json");
+        }
+    }
 }
 
 /// The failures with their fixes come last: they are what a terminal shows.

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Paths and names of the sections, in order.
-const SECTIONS: [(&str, &str); 6] = [
+pub(crate) const SECTIONS: [(&str, &str); 6] = [
     ("/", "Overview"),
     ("/decisions", "Decisions"),
     ("/bindings", "Bindings"),

@@ -1,8 +1,11 @@
 //! The gRPC services: from messages to the traits and back.
 
 use std::{
+    any::Any,
     convert::Infallible,
-    future::Future,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -49,7 +52,10 @@ impl ReadinessGate {
     {
         let answer = async {
             match self.readiness.missing() {
-                missing if missing.is_empty() => answer.await.map_err(Status::from),
+                missing if missing.is_empty() => match caught(answer).await {
+                    Ok(answered) => answered.map_err(Status::from),
+                    Err(panic) => Err(Status::internal(format!("{rpc} panicked: {panic}"))),
+                },
                 missing => Err(Status::unavailable(format!(
                     "not ready: waiting for {}",
                     missing.join(", ")
@@ -64,6 +70,22 @@ impl ReadinessGate {
         }
         answered
     }
+}
+
+/// The future's output, or the message of its panic: without this the call breaks off without a reason.
+async fn caught<T>(answer: impl Future<Output = T>) -> Result<T, String> {
+    let mut answer = pin!(answer);
+    let poll = |context: &mut Context<'_>| {
+        let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
+        polled.map_or_else(|panic| Poll::Ready(Err(message(&*panic))), |p| p.map(Ok))
+    };
+    poll_fn(poll).await
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "without a message".to_owned())
 }
 
 /// Reads and writes the lines of EndpointCost in place, without a message per node.
@@ -141,7 +163,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
             deadline,
         };
         Box::pin(async move {
-            let answer = provider.evaluate(question);
+            let answer = async { provider.evaluate(question).await };
             gate.pass("Evaluate", answer).await
         })
     }
@@ -161,7 +183,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
             ..request.into_inner()
         };
         Box::pin(async move {
-            let answer = provider.endpoint_cost(question);
+            let answer = async { provider.endpoint_cost(question).await };
             gate.pass("EndpointCost", answer).await
         })
     }
@@ -196,8 +218,10 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
         &self,
         request: Request<allocator::ConfirmRequest>,
     ) -> Result<Response<allocator::ConfirmResponse>, Status> {
-        let done = self.allocator.confirm(request.into());
-        let answer = async { done.await.map(|()| allocator::ConfirmResponse {}) };
+        let answer = async {
+            let done = self.allocator.confirm(request.into()).await;
+            done.map(|()| allocator::ConfirmResponse {})
+        };
         self.gate.pass("Confirm", answer).await
     }
 
@@ -205,8 +229,10 @@ impl<A: Allocator> allocator_server::Allocator for AllocatorService<A> {
         &self,
         request: Request<allocator::ReleaseRequest>,
     ) -> Result<Response<allocator::ReleaseResponse>, Status> {
-        let done = self.allocator.release(request.into());
-        let answer = async { done.await.map(|()| allocator::ReleaseResponse {}) };
+        let answer = async {
+            let done = self.allocator.release(request.into()).await;
+            done.map(|()| allocator::ReleaseResponse {})
+        };
         self.gate.pass("Release", answer).await
     }
 }

@@ -64,6 +64,41 @@ async fn spread(request: CostRequest) -> Result<CostAnswer, ProviderError> {
 }
 
 #[tokio::test]
+async fn panic_is_answered_with_its_message() {
+    struct Panics;
+
+    impl RuleProvider for Panics {
+        async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+            let first = &request.eligible_nodes[0];
+            Ok([(first, 7)].into_iter().collect())
+        }
+
+        async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+            tokio::task::yield_now().await;
+            panic!("no {}", "luck")
+        }
+    }
+
+    let running = testkit::start(Panics).await.unwrap();
+    let without_nodes = EndpointCostRequest::default();
+    let failed = running.endpoint_cost(without_nodes).await.unwrap_err();
+    assert_eq!(failed.code(), Code::Internal);
+    let said = failed.message();
+    assert!(
+        said.starts_with("EndpointCost panicked: index out of bounds"),
+        "{said}"
+    );
+    let failed = running.evaluate(EvaluateRequest::default()).await;
+    let failed = failed.unwrap_err();
+    assert_eq!(
+        (failed.code(), failed.message()),
+        (Code::Internal, "Evaluate panicked: no luck")
+    );
+    let answer = running.endpoint_cost(limited("5ms")).await.unwrap();
+    assert_eq!(answer.node_and_cost[0].cost, 7);
+}
+
+#[tokio::test]
 async fn function_of_costs_conforms() {
     let running = testkit::start(spread).await.unwrap();
     let long = Duration::from_secs(30);

@@ -40,10 +40,11 @@ const (
 	args      = container + ".args"
 )
 
-// tracing expects a variable of all components with spans.
+// The components with spans.
+const traced = "tautline-scheduler tautline-controller tautline-gpu-slice tautline-latency"
+
 func tracing(name, text string) want {
-	components := "tautline-scheduler tautline-controller tautline-gpu-slice tautline-latency"
-	return each("Deployment", components, container+`.env[?(@.name=="`+name+`")].value`, text)
+	return each("Deployment", traced, container+`.env[?(@.name=="`+name+`")].value`, text)
 }
 
 // A case for each value: what it changes. `value` may name several, with spaces.
@@ -343,6 +344,13 @@ var cases = []struct {
 		}},
 	{"tracing.endpoint tracing.samplingRatio", "tracing: {endpoint: 'http://c:4317', samplingRatio: 0.25}", tracing(
 		"OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4317").and(tracing("OTEL_TRACES_SAMPLER_ARG", "0.25"))},
+	{"tracing.caConfigMap", "tracing: {endpoint: 'https://c:4317', caConfigMap: ca}",
+		tracing("OTEL_EXPORTER_OTLP_CERTIFICATE", "/tracing-ca/ca.crt").
+			and(each("Deployment", traced, container+`.volumeMounts[?(@.name=="tracing-ca")].mountPath`, "/tracing-ca")).
+			and(each("Deployment", traced, pod+`.volumes[?(@.name=="tracing-ca")].configMap.name`, "ca"))},
+	{"tracing.caConfigMap scheduler.mode", "scheduler: {mode: existing}\ntracing: {endpoint: 'https://c:4317', caConfigMap: ca}", want{
+		"Deployment/tautline-extender " + pod + `.volumes[?(@.name=="tracing-ca")].configMap.name`: "ca",
+	}},
 	{"dashboards.enabled dashboards.labels", "dashboards: {enabled: true, labels: {dash: 'yes'}}", want{
 		"ConfigMap/tautline-dashboards .metadata.labels.dash":              "yes",
 		"ConfigMap/tautline-dashboards .metadata.labels.grafana_dashboard": "1",

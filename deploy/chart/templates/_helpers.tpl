@@ -159,7 +159,40 @@ spec:
 - {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }}}
 - {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
 - {name: OTEL_TRACES_SAMPLER_ARG, value: {{ $.Values.tracing.samplingRatio | toString | quote }}}
+{{- if $.Values.tracing.caConfigMap }}
+- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /tracing-ca/ca.crt}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "tautline.tracingMount" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.caConfigMap -}}
+- {name: tracing-ca, mountPath: /tracing-ca, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "tautline.tracingVolume" -}}
+{{- if and .Values.tracing.endpoint .Values.tracing.caConfigMap -}}
+- name: tracing-ca
+  configMap: {name: {{ .Values.tracing.caConfigMap }}}
+{{- end }}
+{{- end }}
+
+{{/* What callers of providers, and providers, mount; empty if nothing. */}}
+{{- define "tautline.clientMounts" -}}
+{{- list (include "tautline.providerClientMount" .) (include "tautline.tracingMount" .) | compact | join "\n" -}}
+{{- end }}
+
+{{- define "tautline.clientVolumes" -}}
+{{- list (include "tautline.providerClientVolume" .) (include "tautline.tracingVolume" .) | compact | join "\n" -}}
+{{- end }}
+
+{{- define "tautline.serverMounts" -}}
+{{- list (include "tautline.providerServerMount" .) (include "tautline.tracingMount" .) | compact | join "\n" -}}
+{{- end }}
+
+{{- define "tautline.serverVolumes" -}}
+{{- list (include "tautline.providerServerVolume" .) (include "tautline.tracingVolume" .) | compact | join "\n" -}}
 {{- end }}
 
 {{/* mTLS with providers: flags, mounts and volumes of callers and servers. */}}
