@@ -1,14 +1,14 @@
 mod matrix;
+mod rules;
 mod what_if;
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::{
-    matrix::cost_text,
     pod::{Kubernetes, Tab, View},
     pod_state::PodState,
-    round::{Answer, Reason, Round, Rule, Underlay},
+    round::{Answer, Reason, Round, Underlay},
     why_not::WhyNot,
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(super) fn page(view: &View, request: &PageRequest, now: Timestamp) -> Markup
                 p .note { "The extender has forgotten the round of this address; this is the newest." }
             }
             (summary(round))
-            (rules(round, request, &view.namespace))
+            (rules::section(round, request, &view.namespace))
             (reasons(&round.reasons))
             (why_not(round.why_not.as_ref(), request))
             @if let Some(part) = &round.underlay { (underlay(part)) }
@@ -145,115 +145,6 @@ fn answer(answer: &Answer, usable: usize) -> String {
     }
 }
 
-fn rules(round: &Round, request: &PageRequest, namespace: &str) -> Markup {
-    let longest = round
-        .rules
-        .iter()
-        .map(|r| r.took_micros)
-        .max()
-        .unwrap_or(0)
-        .max(1);
-    html! {
-        h2 { "Rules and providers" }
-        div .scroll tabindex="0" role="region" aria-label="Rules and providers" {
-            table .wide {
-                thead { tr {
-                    th scope="col" { "Rule" }
-                    th scope="col" { "Request" }
-                    th scope="col" { "Limit" }
-                    th scope="col" { "Provider" }
-                    th scope="col" { "Outcome" }
-                    th .number scope="col" { "Costs" }
-                    th .number scope="col" { "Weight" }
-                    th scope="col" { "Time" }
-                } }
-                tbody { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } }
-            }
-        }
-        @if round.rules_left_out > 0 { p .dim { "and " (round.rules_left_out) " more rules" } }
-    }
-}
-
-fn rule_row(rule: &Rule, longest: u64, request: &PageRequest, namespace: &str) -> Markup {
-    html! {
-        tr {
-            th scope="row" {
-                a href=(request.link("rule", Some(&rule.rule))) title="Only its column" { (rule.rule) }
-                " " span .dim {
-                    "of " a href=(policies::offer_link(namespace, &rule.offer)) { (rule.offer) }
-                }
-            }
-            td { (rule.request) }
-            td { (rule.limit) }
-            td { @match &rule.provider {
-                Some(provider) => (provider),
-                None => span .dim { "none" },
-            } }
-            td { (outcome(rule)) }
-            td .number { (range(rule)) }
-            td .number { (rule.weight) @if !rule.decides && rule.lowest.is_some() { " " span .dim { "no part" } } }
-            td { (time(rule, longest)) }
-        }
-        @if let Some(error) = &rule.error { tr { td colspan="8" { span .error { (error) } } } }
-    }
-}
-
-fn outcome(rule: &Rule) -> Markup {
-    html! {
-        @if rule.outcome == "OK" {
-            span .state.good { "answered" }
-            @if rule.refused > 0 { " " (rule.refused) " refused" }
-        } @else {
-            span .state.bad { (rule.outcome) }
-            " " (if rule.counted { "so no node is usable" } else { "so the rule is left out" })
-        }
-    }
-}
-
-fn range(rule: &Rule) -> String {
-    let text = |cost: i64| match rule.unit {
-        Some(_) => cost_text(&rule.rule, cost),
-        None => rounded(cost),
-    };
-    match (rule.lowest, rule.highest) {
-        (Some(low), Some(high)) if low == high => text(low),
-        (Some(low), Some(high)) => format!("{} to {}", text(low), text(high)),
-        _ => String::new(),
-    }
-}
-
-/// A cost without a unit, in three figures.
-fn rounded(cost: i64) -> String {
-    const STEPS: [(i64, &str); 4] = [
-        (1_000_000_000_000, "T"),
-        (1_000_000_000, "G"),
-        (1_000_000, "M"),
-        (1_000, "k"),
-    ];
-    let step = STEPS.iter().find(|(step, _)| cost >= *step);
-    let Some((step, sign)) = step.filter(|_| cost >= 100_000) else {
-        return cost.to_string();
-    };
-    let hundredths = cost / (step / 100);
-    match hundredths {
-        0..1_000 => format!("{}.{:02}{sign}", hundredths / 100, hundredths % 100),
-        1_000..10_000 => format!("{}.{}{sign}", hundredths / 100, hundredths / 10 % 10),
-        _ => format!("{}{sign}", hundredths / 100),
-    }
-}
-
-fn time(rule: &Rule, longest: u64) -> Markup {
-    if rule.reused {
-        return html! { span .dim { "cached answer" } };
-    }
-    html! {
-        svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {
-            rect class="u-used" width=((rule.took_micros.saturating_mul(100) / longest).max(1)) height="10" {}
-        }
-        " " (when::micros(rule.took_micros))
-    }
-}
-
 fn reasons(reasons: &[Reason]) -> Markup {
     html! {
         @if !reasons.is_empty() {
@@ -333,24 +224,5 @@ fn underlay(underlay: &Underlay) -> Markup {
             }
         }
         @if underlay.left_out > 0 { p .dim { "and " (underlay.left_out) " more offers" } }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounded_has_three_figures() {
-        for (cost, text) in [
-            (0, "0"),
-            (99_999, "99999"),
-            (123_456, "123k"),
-            (1_234_567, "1.23M"),
-            (29_305_602_048, "29.3G"),
-            (i64::MAX, "9223372T"),
-        ] {
-            assert_eq!(rounded(cost), text);
-        }
     }
 }

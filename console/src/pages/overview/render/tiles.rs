@@ -1,0 +1,242 @@
+//! The tiles at the top, one for each part of the cluster.
+
+use k8s_openapi::jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::failed;
+use crate::{
+    console::lists,
+    draw::{self, cards_of},
+    pages::{
+        bindings::tone,
+        overview::{
+            Overview, Part, agents::Agents, bindings::Bindings, gpu::Gpu, providers::Extender,
+            waiting::Waiting,
+        },
+    },
+    request, when,
+};
+
+pub(super) fn section(view: &Overview, now: Timestamp) -> Markup {
+    html! {
+        div .tiles {
+            @if view.lacks(&[lists::BINDINGS]) { (unknown("Bindings", "/bindings")) }
+            @else { (compliance(&view.bindings)) }
+            @if view.lacks(&[lists::PODS]) { (unknown("Pods without a node", "/decisions?view=waiting")) }
+            @else { (waiting(&view.waiting)) }
+            (scheduler(&view.extender, view.of_manifests, now))
+            @if view.lacks(&[lists::NODES, lists::PODS]) { (unknown("GPU", "/gpu")) }
+            @else { (gpu(&view.gpu)) }
+            (agents(&view.agents))
+            (counts(view))
+        }
+    }
+}
+
+fn tile(title: &str, link: &str, content: &Markup) -> Markup {
+    html! {
+        section .tile {
+            h2 { a href=(link) { (title) } }
+            (content)
+        }
+    }
+}
+
+fn unknown(title: &str, link: &str) -> Markup {
+    tile(title, link, &html! { p .figure { "unknown" } })
+}
+
+fn compliance(bindings: &Bindings) -> Markup {
+    let states = &bindings.states;
+    let parts = states
+        .iter()
+        .map(|s| (tone(s.compliance), s.compliance.name(), s.count as u64));
+    let filter =
+        |name: &str| request::link("/bindings", &[("compliance".into(), name.into())].into());
+    tile(
+        "Bindings",
+        "/bindings",
+        &html! {
+            p .figure { (bindings.total) }
+            @if bindings.total == 0 {
+                p .dim { "The controller makes a binding for each pod with a node that an offer selects." }
+            } @else {
+                (draw::share("Bindings", parts))
+                ul .counts {
+                    @for s in states.iter().filter(|s| s.count > 0) {
+                        li {
+                            a href=(filter(s.compliance.name())) {
+                                span class={ "state " (tone(s.compliance)) } { (s.compliance.name()) }
+                                " " b { (s.count) }
+                            }
+                        }
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn waiting(waiting: &Waiting) -> Markup {
+    let link = |reason: &str| {
+        let fields = [("view", "waiting"), ("reason", reason)];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        request::link("/decisions", &fields.into())
+    };
+    let rest = [
+        ("gated", "with scheduling gates", waiting.gated),
+        ("other", "other reasons, or not tried yet", waiting.other),
+    ];
+    tile(
+        "Pods without a node",
+        "/decisions?view=waiting",
+        &html! {
+            p .figure { (waiting.total) }
+            @if waiting.total == 0 {
+                p .dim { "Every pod has a node." }
+            } @else {
+                ul .counts .lines {
+                    @for r in waiting.rules.iter().take(8) {
+                        li { a href=(link(&r.rule)) { "rule " (draw::clean(&r.rule, 60)) } " " b { (r.pods) } }
+                    }
+                    @for (reason, text, pods) in rest {
+                        @if pods > 0 {
+                            li { a href=(link(reason)) { (text) } " " b { (pods) } }
+                        }
+                    }
+                }
+            }
+        },
+    )
+}
+
+fn scheduler(extender: &Part<Extender>, of_manifests: bool, now: Timestamp) -> Markup {
+    let content = match extender {
+        Part::Failed { error } => failed(error),
+        Part::Known(extender) => {
+            let last = extender.last_request.as_ref();
+            let at = |seconds| Timestamp::from_second(seconds).unwrap_or_default();
+            html! {
+                @match last {
+                    Some(last) => p .figure { (when::ago(at(last.at_unix_seconds), now)) },
+                    None => p .figure { "never" },
+                }
+                @match last {
+                    Some(last) => p .dim { "the last call, of the verb " (draw::clean(&last.verb, 20)) },
+                    None if of_manifests => p .dim { "No pod of the manifests waits for a node." },
+                    None => p .dim {
+                        "No replica has been called since it started: pods may not be governed, or kube-scheduler \
+                         is not configured with the extender. " code { "tautline doctor" } " says which."
+                    },
+                }
+                p .dim {
+                    (extender.replicas) " replica" (if extender.replicas == 1 { "" } else { "s" })
+                    " of the extender; answer " (draw::clean(&extender.answers.join(", "), 60))
+                }
+            }
+        }
+    };
+    tile("kube-scheduler", "/decisions", &content)
+}
+
+fn gpu(gpu: &Part<Gpu>) -> Markup {
+    let content = match gpu {
+        Part::Failed { error } => failed(error),
+        Part::Known(gpu) if gpu.cards == 0 && gpu.counted_units == 0 => html! {
+            p .figure { "none" }
+            p .dim { "No node reports GPUs. Cards show once an agent or a device plugin runs: docs/howto/gpu-sharing.md." }
+        },
+        Part::Known(gpu) => html! {
+            @if gpu.cards > 0 { (cards(gpu)) }
+            @if gpu.counted_units > 0 {
+                p .dim {
+                    (gpu.counted_used_units) " of " (gpu.counted_units)
+                    " GPUs used of which only the number is known"
+                }
+            }
+        },
+    };
+    tile("GPU", "/gpu", &content)
+}
+
+fn cards(gpu: &Gpu) -> Markup {
+    let useless = gpu
+        .useless_milli
+        .unwrap_or(0)
+        .clamp(0, gpu.idle_milli.max(0));
+    let amounts = [
+        ("u-used", "given to pods", gpu.held_milli),
+        ("u-idle", "idle", gpu.idle_milli - useless),
+        (
+            "u-useless",
+            "idle, but useless to the next request",
+            useless,
+        ),
+    ];
+    let part = |(class, label, milli): (&'static str, &'static str, i64)| {
+        (class, label, u64::try_from(milli).unwrap_or(0))
+    };
+    html! {
+        p .figure { (cards_of(gpu.held_milli)) " of " (gpu.cards) " cards" }
+        (draw::share("Thousandths of cards", amounts.map(part).into_iter()))
+        ul .counts .lines {
+            @for (class, label, milli) in amounts {
+                li { (draw::key(class)) " " (label) " " b { (cards_of(milli)) } }
+            }
+        }
+        @if gpu.useless_milli.is_none() {
+            p .dim { "Useless parts are not known before a pod has requested a card." }
+        }
+        @if gpu.unhealthy_cards > 0 {
+            p { span .state.bad { (gpu.unhealthy_cards) " unhealthy" } }
+        }
+    }
+}
+
+fn agents(agents: &Part<Agents>) -> Markup {
+    let content = match agents {
+        Part::Failed { error } => html! {
+            p .figure { "unknown" }
+            p .dim { "The latency provider did not answer, or is not installed (docs/latency.md):" }
+            (failed(error))
+        },
+        Part::Known(Agents { agents: None, .. }) => html! {
+            p .figure { "none" }
+            p .dim { "Manifests have no agents: delays come from their tables." }
+        },
+        Part::Known(Agents {
+            agents: Some(agents),
+            nodes,
+        }) => {
+            let without = (*nodes as u64).saturating_sub(*agents);
+            html! {
+                p .figure { (agents) " of " (nodes) " nodes" }
+                (draw::share("Nodes", [("u-used", "with an agent", *agents), ("u-idle", "without", without)].into_iter()))
+                p .dim {
+                    @if without == 0 { "Every node has an agent." }
+                    @else { (without) " without: their delays are predicted, or unknown." }
+                }
+            }
+        }
+    };
+    tile("Latency agents", "/latency", &content)
+}
+
+fn counts(view: &Overview) -> Markup {
+    let count = |list, count: usize| match view.lacks(&[list]) {
+        true => "unknown".to_owned(),
+        false => count.to_string(),
+    };
+    tile(
+        "Cluster",
+        "/policies",
+        &html! {
+            p .figure { (count(lists::NODES, view.nodes)) " nodes" }
+            ul .counts .lines {
+                li { "pods " b { (count(lists::PODS, view.pods)) } }
+                li { a href="/policies" { "offers" } " " b { (count(lists::OFFERS, view.offers)) } }
+                li { a href="/policies?list=policies" { "policies" } " " b { (count(lists::POLICIES, view.policies)) } }
+            }
+        },
+    )
+}
