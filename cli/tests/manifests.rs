@@ -241,7 +241,7 @@ fn hidden_folders_and_links_back_are_left_out() {
 }
 
 #[test]
-fn errors_name_file_and_line() {
+fn errors_name_file_line_and_field() {
     let offer = "# one\n---\napiVersion: constraint.ciena.com/v1alpha1\n\
                  kind: ConstraintPolicyOffer\nmetadata: {name: o, namespace: shop}\n\
                  spec: {targets: [{kind: Pod}], grace: tomorrow}\n";
@@ -252,7 +252,7 @@ fn errors_name_file_and_line() {
         ),
         (
             &offer.replace("tomorrow", "10"),
-            "error: standard input:3: ConstraintPolicyOffer shop/o: invalid type",
+            "error: standard input:6: ConstraintPolicyOffer shop/o: spec.grace: invalid type",
         ),
         ("a: 1", "error: standard input:1: document 1: apiVersion"),
         ("", "error: standard input: holds no manifests"),

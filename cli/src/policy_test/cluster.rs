@@ -79,6 +79,11 @@ impl Cluster {
                     faults.add(&path.key("expect").key(field), &what);
                 }
             }
+            for (field, rule) in case.expect.named_rules() {
+                if let Some(what) = self.absent_rule(rule) {
+                    faults.add(&path.key("expect").join(&field), &what);
+                }
+            }
             let namespace = case.namespace.as_deref().unwrap_or(&file.namespace);
             let default_name = format!("test-pod-{}", at + 1);
             let subject = match self.subject(&case, (namespace, &default_name), &path) {
@@ -108,11 +113,7 @@ impl Cluster {
 
     fn check_costs(&self, costs: &Costs, path: &FieldPath, faults: &mut Faults<'_>) {
         for (rule, nodes) in costs {
-            if !self.rules.contains(rule) {
-                let what = format!(
-                    "no ConstraintPolicy of the manifests has the rule {rule}; correct the name, \
-                     or add the policy"
-                );
+            if let Some(what) = self.absent_rule(rule) {
                 faults.add(&path.key("costs").key(rule), &what);
             }
             for node in nodes.keys() {
@@ -121,6 +122,15 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    fn absent_rule(&self, rule: &str) -> Option<String> {
+        (!self.rules.contains(rule)).then(|| {
+            format!(
+                "no ConstraintPolicy of the manifests has the rule {rule}; correct the name, or \
+                 add the policy"
+            )
+        })
     }
 
     fn absent_node(&self, node: &str) -> Option<String> {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use tautline_api::manifest::FieldPath;
+
 use crate::local::Placement;
 
 /// Every field that is given must hold.
@@ -105,6 +107,18 @@ impl Expect {
         let reasons = self.reasons.keys().map(|node| ("reasons", node));
         let scores = self.scores.keys().map(|node| ("scores", node));
         node.chain(nodes).chain(reasons).chain(scores)
+    }
+
+    /// The fields with a reason of a rule, and the rules.
+    pub fn named_rules(&self) -> impl Iterator<Item = (FieldPath, &str)> {
+        let at = |field, key: &str| FieldPath::from_keys([field, key]);
+        let reasons = self.reasons.iter();
+        let reasons = reasons.map(move |(node, reason)| (at("reasons", node), reason));
+        let counts = self.counts.keys();
+        let counts = counts.map(move |reason| (at("counts", reason), reason));
+        // Kubernetes' own reasons name resources, as in `insufficient nvidia.com/gpu`.
+        let all = reasons.chain(counts).filter(|(_, r)| !r.contains(' '));
+        all.filter_map(|(at, reason)| Some((at, reason.split_once('/')?.0)))
     }
 
     /// The fields that do not hold.

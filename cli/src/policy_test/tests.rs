@@ -236,7 +236,9 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
          - {name: nine, workload: {kind: Pod, apiVersion: v1, metadata: {name: p}}, expect: {node: a}}\n\
          - {name: ten, workload: deploy/web, expect: {node: a}}\n\
          - {name: eleven, workload: Pod/web-0, expect: {node: a}}\n\
-         - {name: twelve, workload: Deployment/shop/web, expect: {node: a}}\n",
+         - {name: twelve, workload: Deployment/shop/web, expect: {node: a}}\n\
+         - {name: thirteen, pod: web-0, expect: {counts: {carbn/Refused: 0, insufficient x.com/y: 0}}}\n\
+         - {name: fourteen, pod: web-0, expect: {reasons: {a: carbn/Refused}}}\n",
     );
     let faults = run_folder(dir.path(), None).await.map(|_| ()).unwrap_err();
     let here = dir.path().display().to_string();
@@ -251,12 +253,14 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
     DIR/tautline-test.yaml:8: cases[4].expect.reasons: there is no Node x in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:8: cases[4].expect.scores: there is no Node y in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:9: cases[5].pod.spec.nodName: unknown field, so it is ignored; correct or remove it
-    DIR/tautline-test.yaml:10: cases[6].pod: Pod in document 1: metadata.name is missing
+    DIR/tautline-test.yaml:10: cases[6].pod: Pod in document 1: metadata.name: is missing; give the object a name
     DIR/tautline-test.yaml:11: cases[7].pod: is not a Pod; write workload for other kinds
     DIR/tautline-test.yaml:12: cases[8].workload: has no pods to plan; write a Deployment, StatefulSet, ReplicaSet, Job or CronJob
     DIR/tautline-test.yaml:13: cases[9].workload: "deploy" is none of the kinds Deployment, StatefulSet, ReplicaSet, Job, CronJob, DaemonSet
     DIR/tautline-test.yaml:14: cases[10].workload: is a pod; write pod: web-0
     DIR/tautline-test.yaml:15: cases[11].workload: write Deployment/web, and namespace: shop beside it
+    DIR/tautline-test.yaml:16: cases[12].expect.counts["carbn/Refused"]: no ConstraintPolicy of the manifests has the rule carbn; correct the name, or add the policy
+    DIR/tautline-test.yaml:17: cases[13].expect.reasons.a: no ConstraintPolicy of the manifests has the rule carbn; correct the name, or add the policy
     "#);
 }
 

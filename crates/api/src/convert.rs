@@ -161,14 +161,18 @@ pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     }
 }
 
+const MAX_WEIGHT: u32 = 1000;
+
 /// A policy.
 ///
 /// # Errors
-/// A weight that is negative.
+/// A weight that is negative or too large.
 pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
     let rule = |(i, r): (usize, &constraint::PolicyRule)| {
-        let weight = u32::try_from(r.weight.unwrap_or(1))
-            .map_err(|_| bad(format!("spec.rules[{i}].weight"), "must be 0 to 1000"))?;
+        let weight = u32::try_from(r.weight.unwrap_or(1)).ok();
+        let weight = weight
+            .filter(|w| *w <= MAX_WEIGHT)
+            .ok_or_else(|| bad(format!("spec.rules[{i}].weight"), "must be 0 to 1000"))?;
         Ok(Rule {
             name: r.name.as_str().into(),
             request: r.request.0.clone(),

@@ -1,5 +1,6 @@
 //! Manifest files: YAML or JSON with any number of documents, including lists.
 
+mod duplicates;
 mod fields;
 mod kinds;
 mod path;
@@ -20,6 +21,7 @@ use tautline_core::names::API_VERSION;
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
+pub use duplicates::check_duplicates;
 pub use path::{FieldPath, LineIndex};
 pub use references::check_references;
 pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
@@ -88,13 +90,15 @@ pub enum ManifestError {
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
     NoKind(Location),
     /// An object whose fields do not fit its kind.
-    #[error("{object}: {what}")]
+    #[error("{object}: {}{what}", prefix(field))]
     Object {
         /// Its location.
         place: Location,
         /// `Kind namespace/name`.
         object: String,
-        /// The field and the problem.
+        /// The field.
+        field: FieldPath,
+        /// The problem.
         what: String,
     },
 }
@@ -105,6 +109,14 @@ impl ManifestError {
         match self {
             Self::Yaml(_) => None,
             Self::NoKind(place) | Self::Object { place, .. } => Some(*place),
+        }
+    }
+
+    /// The field at fault; of the whole object without one.
+    pub fn field(&self) -> FieldPath {
+        match self {
+            Self::Object { field, .. } => field.clone(),
+            Self::Yaml(_) | Self::NoKind(_) => FieldPath::default(),
         }
     }
 }
@@ -196,6 +208,13 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
+fn prefix(field: &FieldPath) -> String {
+    match field.to_string() {
+        root if root.is_empty() => root,
+        field => field + ": ",
+    }
+}
+
 fn object_name(kind: &str, namespace: &str, name: &str) -> String {
     match namespace {
         "" => format!("{kind} {name}"),
@@ -218,11 +237,11 @@ fn item_of(
     let object = object_name(&kind, &namespace, &name);
     if name.is_empty() {
         let object = format!("{kind} in document {}", place.document);
-        let what = "metadata.name is missing".to_owned();
         return Err(ManifestError::Object {
             place,
             object,
-            what,
+            field: FieldPath::from_keys(["metadata", "name"]),
+            what: "is missing; give the object a name".to_owned(),
         });
     }
     let mut decoder = Decoder {
@@ -277,11 +296,13 @@ struct Decoder<'a> {
 
 impl Decoder<'_> {
     fn decode<T: DeserializeOwned + Serialize>(&mut self) -> Result<Box<T>, ManifestError> {
-        let decoded = T::deserialize(&self.value).map_err(|e| ManifestError::Object {
-            place: self.place,
-            object: self.object.clone(),
-            what: e.to_string(),
-        })?;
+        let decoded: T =
+            serde_path_to_error::deserialize(&self.value).map_err(|e| ManifestError::Object {
+                place: self.place,
+                object: self.object.clone(),
+                field: FieldPath::of(e.path()),
+                what: e.inner().to_string(),
+            })?;
         self.find(fields::unknown(&self.value, &decoded));
         Ok(Box::new(decoded))
     }
@@ -408,6 +429,41 @@ mod tests {
             assert!(found[at].starts_with(part), "{found:#?}");
         }
         assert_eq!(found.len(), 8, "{found:#?}");
+    }
+
+    #[test]
+    fn check_references_finds_rules_that_do_not_count() {
+        let object = |kind: &str, name: &str, spec: &str| {
+            format!(
+                "apiVersion: constraint.ciena.com/v1alpha1\nkind: {kind}\n\
+                 metadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n"
+            )
+        };
+        let policy = |name: &str, spec: &str| object("ConstraintPolicy", name, spec);
+        let texts = [
+            policy("none", "{rules: []}"),
+            policy(
+                "twice",
+                "{rules: [{name: latency, request: 5ms}, {name: latency, limit: 20ms}]}",
+            ),
+            policy("other", "{rules: [{name: latency}, {name: jitter}]}"),
+            object(
+                "ConstraintPolicyOffer",
+                "o",
+                "{policies: [other, twice], targets: [{kind: Cluster, labelSelector: {}}]}",
+            ),
+        ];
+        let found = found(&texts.join("---\n"));
+        let starts = [
+            "4: ConstraintPolicy shop/none: spec.rules: no rule",
+            "9: ConstraintPolicy shop/twice: spec.rules[1].name: latency is a rule of this policy",
+            "19: ConstraintPolicyOffer shop/o: spec.policies[1]: its rule latency is also one of \
+             policy other",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:#?}");
+        for (found, start) in found.iter().zip(starts) {
+            assert!(found.starts_with(start), "{found}");
+        }
     }
 
     #[test]

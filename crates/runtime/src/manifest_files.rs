@@ -124,15 +124,16 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
         let before = objects.len();
         for path in below {
             let text = text(&path)?;
-            let fail = |place: Option<Location>, what| ManifestFileError {
+            let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
                 path: path.clone(),
-                line: place.and_then(|p| LineIndex::new(&text).line(p, &FieldPath::default())),
+                line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
                 message: what,
             };
-            let read = manifest::read(&text).map_err(|e| fail(e.place(), e.to_string()))?;
+            let read =
+                manifest::read(&text).map_err(|e| fail(e.place(), &e.field(), e.to_string()))?;
             for (place, item) in &read.objects {
                 if let Item::Policy(_) | Item::Offer(_) = item {
-                    object(item).map_err(|e| fail(Some(*place), e))?;
+                    object(item).map_err(|e| fail(Some(*place), &FieldPath::default(), e))?;
                 }
             }
             let file = files.len();
@@ -148,6 +149,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
             });
         }
     }
+    findings.extend(manifest::check_duplicates(&objects));
     let objects = manifest::add_template_pods(objects);
     findings.extend(manifest::check_references(&objects));
     let mut warnings = Vec::new();

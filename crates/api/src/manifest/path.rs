@@ -6,6 +6,7 @@ use serde::{
     Deserialize, Deserializer,
     de::{self, MapAccess, SeqAccess, Visitor},
 };
+use serde_path_to_error::Segment;
 use serde_saphyr::Spanned;
 
 /// The path of a field in its object, such as `spec.containers[0].image`.
@@ -22,6 +23,16 @@ impl FieldPath {
     /// The path of these keys, from the object's root.
     pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|k| Step::Key(k.to_owned())).collect())
+    }
+
+    /// Where decoding failed.
+    pub(super) fn of(path: &serde_path_to_error::Path) -> Self {
+        let step = |segment: &Segment| match segment {
+            Segment::Seq { index } => Some(Step::Index(*index)),
+            Segment::Map { key } => Some(Step::Key(key.clone())),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        Self(path.iter().filter_map(step).collect())
     }
 
     /// The path of a field of this one.

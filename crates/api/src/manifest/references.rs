@@ -1,6 +1,6 @@
 //! Checks references between objects of several manifests.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use tautline_core::{
     model::{Target, TargetKind},
@@ -8,19 +8,23 @@ use tautline_core::{
 };
 
 use super::{Finding, Item, Workload, path::FieldPath};
-use crate::{ConstraintPolicyOffer, Metadata, convert};
+use crate::{ConstraintPolicy, ConstraintPolicyOffer, Metadata, constraint::PolicyRule, convert};
 
 const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
                            the namespace; write one, or {} if you mean all";
 
-/// Finds offers without effect, and DaemonSets that an offer selects but that have no pods; `W`
+/// Finds policies and offers without effect, rules that are there twice, and DaemonSets that an offer selects but that have no pods; `W`
 /// locates each object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();
     for (place, item) in objects {
         let (object, wrong) = match item {
-            Item::Offer(offer) => (named("ConstraintPolicyOffer", offer), known.offer(offer)),
+            Item::Policy(policy) => (named("ConstraintPolicy", &policy.metadata), rules(policy)),
+            Item::Offer(offer) => (
+                named("ConstraintPolicyOffer", &offer.metadata),
+                known.offer(offer),
+            ),
             Item::Workload(workload) => (workload.to_string(), known.workload(workload)),
             _ => continue,
         };
@@ -39,12 +43,37 @@ pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     findings
 }
 
-fn named(kind: &str, offer: &ConstraintPolicyOffer) -> String {
+fn named(kind: &str, metadata: &Metadata) -> String {
     super::object_name(
         kind,
-        offer.metadata.namespace.as_deref().unwrap_or_default(),
-        offer.metadata.name.as_deref().unwrap_or_default(),
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// What is wrong with a policy alone.
+fn rules(policy: &ConstraintPolicy) -> Vec<super::fields::Wrong> {
+    let at = FieldPath::from_keys(["spec", "rules"]);
+    let rules = &policy.spec.rules;
+    if rules.is_empty() {
+        let what = "no rule, so the policy asks nothing, and the API server refuses it; write one";
+        return vec![(at, what.to_owned())];
+    }
+    let mut names = HashSet::new();
+    let again = rules
+        .iter()
+        .enumerate()
+        .filter(|(_, rule)| !names.insert(&rule.name));
+    again
+        .map(|(i, rule)| {
+            let what = format!(
+                "{} is a rule of this policy already, and the first one alone counts; write \
+                 request and limit in one rule",
+                rule.name
+            );
+            (at.index(i).key("name"), what)
+        })
+        .collect()
 }
 
 fn namespace(metadata: &Metadata) -> &str {
@@ -53,7 +82,7 @@ fn namespace(metadata: &Metadata) -> &str {
 
 #[derive(Default)]
 struct Known<'a> {
-    policies: HashSet<(&'a str, &'a str)>,
+    policies: HashMap<(&'a str, &'a str), &'a [PolicyRule]>,
     pods: HashMap<&'a str, Vec<(Labels, &'a Metadata)>>,
     templates: HashMap<&'a str, Vec<Labels>>,
     slices: HashMap<&'a str, Vec<Labels>>,
@@ -68,7 +97,8 @@ impl<'a> Known<'a> {
             match item {
                 Item::Policy(p) => {
                     let name = p.metadata.name.as_deref().unwrap_or_default();
-                    known.policies.insert((namespace(&p.metadata), name));
+                    let key = (namespace(&p.metadata), name);
+                    known.policies.insert(key, &p.spec.rules);
                 }
                 Item::Pod(p) => {
                     let labels = convert::labels(p.metadata.labels.as_ref());
@@ -105,13 +135,27 @@ impl<'a> Known<'a> {
                         namespace";
             wrong.push((spec.key("policies"), what.to_owned()));
         }
+        let mut named = HashMap::new();
         for (i, policy) in offer.spec.policies.iter().enumerate() {
-            if !self.policies.contains(&(namespace, policy)) {
+            let at = spec.key("policies").index(i);
+            let Some(rules) = self.policies.get(&(namespace, policy.as_str())) else {
                 let what = format!(
                     "there is no ConstraintPolicy {namespace}/{policy}; correct the name, or add \
                      its manifest"
                 );
-                wrong.push((spec.key("policies").index(i), what));
+                wrong.push((at, what));
+                continue;
+            };
+            let rules: BTreeSet<&str> = rules.iter().map(|rule| &*rule.name).collect();
+            for rule in rules {
+                let first = *named.entry(rule).or_insert(policy);
+                if first != policy {
+                    let what = format!(
+                        "its rule {rule} is also one of policy {first}, which alone counts when a \
+                         pod is placed; keep one of them"
+                    );
+                    wrong.push((at.clone(), what));
+                }
             }
         }
         let targets = spec.key("targets");

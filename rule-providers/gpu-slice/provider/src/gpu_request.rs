@@ -135,7 +135,11 @@ fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models
     if models.iter().any(|m| m.is_empty()) {
         return Err(bad("a model is empty".into()));
     }
-    Ok((Amount::parse(amount).map_err(bad)?, models.into()))
+    let amount = Amount::parse(amount).map_err(bad)?;
+    if field == "request" && matches!(amount, Some(Amount::Nothing | Amount::Memory(0))) {
+        return Err(bad("requests no GPU, so any node would do".into()));
+    }
+    Ok((amount, models.into()))
 }
 
 impl Amount {

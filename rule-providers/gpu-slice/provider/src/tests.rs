@@ -144,7 +144,15 @@ async fn endpoint_cost_accepts_all_nodes_without_gpus() {
 
 #[tokio::test]
 async fn endpoint_cost_rejects_malformed_requests_with_a_fix() {
-    for request in ["lots", "1500m", "250m,colour=red", "250m,model=", "-1"] {
+    for request in [
+        "lots",
+        "1500m",
+        "250m,colour=red",
+        "250m,model=",
+        "-1",
+        "0m",
+        "0Gi",
+    ] {
         let rule = Rule {
             name: "gpu-slice".into(),
             request: request.into(),
