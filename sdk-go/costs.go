@@ -3,6 +3,7 @@ package tautline
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"tautline.io/sdk-go/ruleprovider"
@@ -57,6 +58,7 @@ func (c *Costs) response(request *CostRequest) (*ruleprovider.EndpointCostRespon
 		if byNode[line.Node] != nil {
 			return nil, fmt.Errorf("node %q has two costs: add each node once", line.Node)
 		}
+		line.Reason, line.Detail = strings.ToValidUTF8(line.Reason, "\uFFFD"), strings.ToValidUTF8(line.Detail, "\uFFFD")
 		byNode[line.Node] = line
 	}
 	if c.ValidFor < 0 || c.Resolution < 0 {

@@ -14,7 +14,7 @@ func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	costs.ValidFor, costs.Resolution = 1500*time.Millisecond, 7
 	costs.Usable("elsewhere", 1, "")
 	costs.Unusable("b", "OverLimit", "9ms > 5ms")
-	costs.Usable("a", math.MaxInt64, "far")
+	costs.Usable("a", math.MaxInt64, "far\xff")
 	costs.Add(&NodeCost{Node: "d", Cost: 5, TieBreak: 5})
 	costs.Add(&NodeCost{Node: "e", Cost: math.MinInt64, Reason: "Taken", Freeable: true})
 	response, err := costs.response(&CostRequest{EligibleNodes: []string{"a", "b", "c", "d", "e"}})
@@ -31,6 +31,9 @@ func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	}
 	if got := strings.Join(lines, ", "); got != "a usable, b OverLimit, c NoCost, d usable, e Taken" {
 		t.Error(got)
+	}
+	if got := response.NodeAndCost[0].Detail; got != "far\uFFFD" {
+		t.Errorf("protobuf refuses the detail %q", got)
 	}
 	if response.ValidForMillis != 1500 || response.Resolution != 7 {
 		t.Error(response)

@@ -42,6 +42,9 @@ func Listen(provider Provider, options Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, port, err := net.SplitHostPort(options.listen()); err != nil || port == "" {
+		return nil, fmt.Errorf("listen is %q: write HOST:PORT, such as 127.0.0.1:5309, or :5309", options.listen())
+	}
 	listener, err := net.Listen("tcp", options.listen())
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", options.listen(), err)

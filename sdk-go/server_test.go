@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -129,7 +130,9 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		"status": func() error { return status.Error(codes.ResourceExhausted, "full") },
 		"other":  func() error { return errors.New("broken") },
 		"panic":  func() error { panic("on purpose") },
-		"late":   func() error { return context.DeadlineExceeded },
+		// Not that of the caller.
+		"late": func() error { return fmt.Errorf("redis: %w", context.DeadlineExceeded) },
+		"long": func() error { return errors.New(strings.Repeat("x", 100_000)) },
 	}
 	server, _ := start(t, Provider{Costs: func(_ context.Context, request *CostRequest) (Costs, error) {
 		return Costs{}, fail[request.Rule.Name]()
@@ -140,7 +143,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		"status": "ResourceExhausted: full",
 		"other":  "Internal: broken",
 		"panic":  "Internal: panic: on purpose",
-		"late":   "DeadlineExceeded: context deadline exceeded",
+		"late":   "Internal: redis: context deadline exceeded",
+		"long":   "Internal: " + strings.Repeat("x", maxText) + " ...",
 	} {
 		_, err := client(t, server).EndpointCost(t.Context(), &CostRequest{Rule: &ruleprovider.PolicyRule{Name: rule}})
 		if got := status.Code(err).String() + ": " + status.Convert(err).Message(); got != want {
@@ -232,10 +236,14 @@ func TestRegisterAddsAnAllocator(t *testing.T) {
 
 func TestListenNamesTheFix(t *testing.T) {
 	for want, listen := range map[string]func() (*Server, error){
-		"set Provider.Costs":           func() (*Server, error) { return Listen(Provider{}, Options{}) },
-		"cannot listen on nowhere":     func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{Listen: "nowhere"}) },
-		"TLSKey (-tls-key) is empty":   func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{TLSCert: "a"}) },
-		"TLSCert (-tls-cert) is empty": func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{TLSClientCA: "a"}) },
+		"set Provider.Costs": func() (*Server, error) { return Listen(Provider{}, Options{}) },
+		"cannot listen on nowhere.invalid:1": func() (*Server, error) {
+			return Listen(Provider{Costs: spread}, Options{Listen: "nowhere.invalid:1"})
+		},
+		"\"nowhere\": write HOST:PORT":    func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{Listen: "nowhere"}) },
+		"\"127.0.0.1:\": write HOST:PORT": func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{Listen: "127.0.0.1:"}) },
+		"TLSKey (-tls-key) is empty":      func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{TLSCert: "a"}) },
+		"TLSCert (-tls-cert) is empty":    func() (*Server, error) { return Listen(Provider{Costs: spread}, Options{TLSClientCA: "a"}) },
 		"missing.crt: no such file or dire": func() (*Server, error) {
 			return Listen(Provider{Costs: spread}, Options{TLSCert: "missing.crt", TLSKey: "k"})
 		},

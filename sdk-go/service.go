@@ -3,6 +3,7 @@ package tautline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -24,12 +25,7 @@ func (s service) EndpointCost(ctx context.Context, request *CostRequest) (*rulep
 	if err != nil {
 		return nil, err
 	}
-	response, err := costs.response(request)
-	if err != nil {
-		// A fault of the provider, which its author should see first.
-		slog.Error("invalid costs", "rule", request.GetRule().GetName(), "error", err)
-	}
-	return response, err
+	return costs.response(request)
 }
 
 func (s service) Evaluate(ctx context.Context, request *EvaluateRequest) (*ruleprovider.EvaluateResponse, error) {
@@ -43,7 +39,8 @@ func (s service) Evaluate(ctx context.Context, request *EvaluateRequest) (*rulep
 	if _, known := ruleprovider.EvaluateResponse_ComplianceState_name[int32(evaluation.Compliance)]; !known {
 		return nil, status.Errorf(codes.Internal, "compliance %d is unknown: return Pending, Compliant, Limit, Violation or Error", evaluation.Compliance)
 	}
-	return &ruleprovider.EvaluateResponse{Compliance: evaluation.Compliance, Reason: evaluation.Reason}, nil
+	reason := strings.ToValidUTF8(evaluation.Reason, "\uFFFD")
+	return &ruleprovider.EvaluateResponse{Compliance: evaluation.Compliance, Reason: reason}, nil
 }
 
 // gate refuses calls until the provider is loaded, and turns errors and panics into statuses.
@@ -58,29 +55,44 @@ func gate(ready *atomic.Bool) grpc.UnaryServerInterceptor {
 		defer func() {
 			if fault := recover(); fault != nil {
 				slog.Error("panic", "method", info.FullMethod, "panic", fault, "stack", string(debug.Stack()))
-				response, err = nil, status.Errorf(codes.Internal, "panic: %v", fault)
+				response, err = nil, status.Error(codes.Internal, short(fmt.Sprintf("panic: %v", fault)))
 			}
 		}()
 		response, err = handle(ctx, request)
-		return response, toStatus(err)
+		answer := toStatus(ctx, err)
+		if status.Code(answer) == codes.Internal {
+			// A fault of the provider, which its author should see first.
+			slog.Error("failed", "method", info.FullMethod, "error", err)
+		}
+		return response, answer
 	}
 }
 
-func toStatus(err error) error {
+// Metadata has a bound of 16 KiB, and a longer text breaks the connection.
+const maxText = 2000
+
+func short(text string) string {
+	if len(text) > maxText {
+		text = text[:maxText] + " ..."
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+func toStatus(ctx context.Context, err error) error {
 	var bad badRule
 	var notYet notReady
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &bad):
-		return status.Error(codes.InvalidArgument, err.Error())
+		return status.Error(codes.InvalidArgument, short(err.Error()))
 	case errors.As(err, &notYet):
-		return status.Error(codes.FailedPrecondition, "not ready: "+err.Error())
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return status.FromContextError(err).Err()
+		return status.Error(codes.FailedPrecondition, short("not ready: "+err.Error()))
+	case ctx.Err() != nil: // the caller has stopped waiting
+		return status.FromContextError(ctx.Err()).Err()
 	}
 	if known, ok := status.FromError(err); ok {
 		return known.Err()
 	}
-	return status.Error(codes.Internal, err.Error())
+	return status.Error(codes.Internal, short(err.Error()))
 }

@@ -49,6 +49,11 @@ class CostResponseTest(unittest.TestCase):
             ([("a", 1)], "return a dict"),
             (Costs({}, valid_for=timedelta(-1)), "neither may be negative"),
             (Costs({}, resolution=-1), "neither may be negative"),
+            (Costs({}, resolution=1.5), "resolution is 1.5: write an int"),  # type: ignore[arg-type]
+            (Costs({}, valid_for=5), "valid_for is 5: write a timedelta"),  # type: ignore[arg-type]
+            ({"a": Cost(5, tie_break=0.5)}, "node 'a' has the tie break 0.5: write an int"),  # type: ignore[arg-type]
+            ({"a": Cost(5, detail=5)}, "node 'a' has the detail 5: write a string"),  # type: ignore[arg-type]
+            ({"a": Unusable("Bad", 5)}, "node 'a' has the detail 5: write a string"),  # type: ignore[arg-type]
         ]
         for answer, text in cases:
             with self.subTest(answer), self.assertRaises((TypeError, ValueError)) as raised:

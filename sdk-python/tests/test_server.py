@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import unittest
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,10 +74,13 @@ class ServerTest(unittest.TestCase):
             self.assertEqual(evaluated.compliance, tautline_sdk.Compliance.COMPLIANT)
 
     def test_exceptions_become_statuses(self) -> None:
-        failures = {
+        failures: dict[str, tuple[BaseException, str]] = {
             "bad": (BadRule("limit 'few': write a number"), "INVALID_ARGUMENT: limit 'few': write a number"),
             "empty": (NotReady("no table"), "FAILED_PRECONDITION: not ready: no table"),
             "other": (KeyError("broken"), "INTERNAL: KeyError: 'broken'"),
+            "exit": (SystemExit("no config"), "INTERNAL: SystemExit: no config"),
+            "cancelled": (CancelledError("too late"), "INTERNAL: CancelledError: too late"),
+            "long": (KeyError(100_000 * "ü"), f"INTERNAL: KeyError: '{989 * 'ü'} ..."),
         }
 
         def fail(request: CostRequest) -> NoReturn:
@@ -86,7 +90,7 @@ class ServerTest(unittest.TestCase):
             for rule, (_, text) in failures.items():
                 request = CostRequest(rule=PolicyRule(name=rule))
                 self.assertEqual(refused(lambda: provider.EndpointCost(request, timeout=DEADLINE)), text)
-        self.assertEqual(len(logs.records), 1, "only the unexpected one is logged")
+        self.assertEqual(len(logs.records), 4, "only the unexpected ones are logged")
 
     def test_calls_wait_for_load(self) -> None:
         proceed = threading.Event()
@@ -160,6 +164,9 @@ class ServerTest(unittest.TestCase):
             port = taken.getsockname()[1]
             with self.assertRaisesRegex(OSError, f"cannot listen on 127.0.0.1:{port}"):
                 Server(spread, listen=f"127.0.0.1:{port}")
+            # Also if another address of the name is free.
+            with self.assertRaisesRegex(OSError, f"cannot listen on localhost:{port}"):
+                Server(spread, listen=f"localhost:{port}")
         for listen in ("nowhere", "127.0.0.1:65536"):
             with self.assertRaisesRegex(ValueError, "write HOST:PORT"):
                 Server(spread, listen=listen)
@@ -193,6 +200,35 @@ class FlagsTest(unittest.TestCase):
         self.assertIsNone(tls_of(parse(argparse.ArgumentParser(), {}, [])))
         with self.assertRaisesRegex(ValueError, "--tls-key is empty"):
             tls_of(parse(argparse.ArgumentParser(), variables, []))
+
+
+STUCK = """
+import threading, tautline_sdk, tautline_sdk.server
+tautline_sdk.server.GRACE_SECONDS = 1
+tautline_sdk.main(lambda request: threading.Event().wait())
+"""
+
+
+class StuckTest(unittest.TestCase):
+    def test_function_that_never_returns_does_not_keep_the_process(self) -> None:
+        environment = {**os.environ, "LISTEN": "127.0.0.1:0"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", STUCK],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self.addCleanup(process.kill)
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("listening on ").strip()
+        with grpc.insecure_channel(address) as channel:
+            await_health(channel, SERVING)
+            refused(lambda: RuleProviderStub(channel).EndpointCost(CostRequest(), timeout=0.5))
+            process.send_signal(signal.SIGTERM)
+            _, printed = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 0, printed)
+        self.assertIn("calls in progress are cut off after 1 s", printed)
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples/provider-python/provider.py"

@@ -62,7 +62,7 @@ impl ReadinessGate {
                 ))),
             }
         };
-        let answered = self.metrics.observed(rpc, answer).await;
+        let answered = self.metrics.observed(rpc, answer).await.map_err(short);
         #[cfg(feature = "traces")]
         if let Err(status) = &answered {
             let why = || format!("{:?}: {}", status.code(), status.message());
@@ -70,6 +70,15 @@ impl ReadinessGate {
         }
         answered
     }
+}
+
+/// Metadata has a bound of 16 KiB, and a longer text breaks the connection.
+fn short(status: Status) -> Status {
+    const MAX_CHARS: usize = 1000;
+    let Some((cut, _)) = status.message().char_indices().nth(MAX_CHARS) else {
+        return status;
+    };
+    Status::new(status.code(), format!("{} ...", &status.message()[..cut]))
 }
 
 /// The future's output, or the message of its panic: without this the call breaks off without a reason.

@@ -115,6 +115,10 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
     costs = answer if isinstance(answer, Costs) else Costs(answer)
     if not isinstance(costs.nodes, Mapping):
         raise TypeError(f"the costs are {costs.nodes!r}: return a dict of nodes and their costs, or Costs")
+    if not isinstance(costs.valid_for, timedelta):
+        raise TypeError(f"valid_for is {costs.valid_for!r}: write a timedelta, such as timedelta(seconds=5)")
+    if isinstance(costs.resolution, bool) or not isinstance(costs.resolution, int):
+        raise TypeError(f"resolution is {costs.resolution!r}: write an int, in the unit of the costs")
     if costs.valid_for < timedelta() or costs.resolution < 0:
         raise ValueError(f"valid_for is {costs.valid_for} and resolution {costs.resolution}: neither may be negative")
     no_cost = Unusable("NoCost", "the provider gave no cost")
@@ -132,16 +136,24 @@ def _line(node: str, cost: int | Cost | Unusable) -> NodeCost:
                 f"node {node!r} has the code {cost.code!r}: write a capital letter and up to 39 more "
                 "letters, such as OverLimit"
             )
-        return NodeCost(node=node, cost=-1, reason=cost.code, detail=cost.detail, freeable=cost.freeable)
+        return NodeCost(node=node, cost=-1, reason=cost.code, detail=_text(node, cost.detail), freeable=cost.freeable)
     full = cost if isinstance(cost, Cost) else Cost(_integer(node, cost))
     number = _integer(node, full.cost)
     if not 0 <= number <= _MAX_COST:
         raise ValueError(
             f"node {node!r} costs {number}: a cost is 0 to 2^63-1; for a node that cannot be used return Unusable"
         )
+    if isinstance(full.tie_break, bool) or not isinstance(full.tie_break, int):
+        raise TypeError(f"node {node!r} has the tie break {full.tie_break!r}: write an int, in the unit of the costs")
     if not 0 <= full.tie_break <= number:
         raise ValueError(f"node {node!r} has the tie break {full.tie_break}: it is a part of the cost, from 0 to {number}")
-    return NodeCost(node=node, cost=number, detail=full.detail, tieBreak=full.tie_break)
+    return NodeCost(node=node, cost=number, detail=_text(node, full.detail), tieBreak=full.tie_break)
+
+
+def _text(node: str, detail: object) -> str:
+    if not isinstance(detail, str):
+        raise TypeError(f"node {node!r} has the detail {detail!r}: write a string")
+    return detail
 
 
 def _integer(node: str, value: object) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +25,8 @@ from .tls import Tls, TlsFiles
 PORT = 5309
 GRACE_SECONDS = 20
 """How long calls in progress may take after the stop."""
+CALLS = 64
+"""How many calls are answered at once, those of health too."""
 
 _OPTIONS = [
     # A second provider on the port fails instead of taking half of the calls.
@@ -32,6 +37,21 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_ping_strikes", 0),
 ]
+
+
+_log = logging.getLogger("tautline_sdk")
+
+
+def _check_free(host: str, port: int) -> None:
+    """gRPC is content with one of a name's addresses, and another process may have the others."""
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    raise
 
 
 class Server:
@@ -63,7 +83,8 @@ class Server:
         self._ready = threading.Event()
         # Safe to use in a signal handler, unlike an Event.
         self._end: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._server = grpc.server(ThreadPoolExecutor(), interceptors=[Gate(self._ready)], options=_OPTIONS)
+        self._gate = Gate(self._ready)
+        self._server = grpc.server(ThreadPoolExecutor(CALLS), interceptors=[self._gate], options=_OPTIONS)
         self._health = health.HealthServicer()
         self._report(health_pb2.HealthCheckResponse.NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -79,11 +100,13 @@ class Server:
             raise ValueError(f"listen is {listen!r}: write HOST:PORT, such as 127.0.0.1:{PORT}, or :{PORT}")
         host = host or "[::]"
         try:
+            if int(port) > 0:
+                _check_free(host.strip("[]"), int(port))
             if tls is None:
                 bound = self._server.add_insecure_port(f"{host}:{port}")
             else:
                 bound = self._server.add_secure_port(f"{host}:{port}", TlsFiles(tls).credentials())
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise OSError(f"cannot listen on {listen}: {error}") from error
         return f"{host}:{bound}"
 
@@ -121,6 +144,12 @@ class Server:
         """Finishes the calls in progress."""
         self._health.enter_graceful_shutdown()
         self._server.stop(GRACE_SECONDS).wait()
+        if self.is_busy():
+            _log.warning("calls in progress are cut off after %s s", GRACE_SECONDS)
+
+    def is_busy(self) -> bool:
+        """Whether a function has not returned yet: after stop, its thread keeps Python alive."""
+        return self._gate.is_busy()
 
     def __enter__(self) -> Server:
         self.start()
@@ -143,7 +172,10 @@ def serve(
 ) -> None:
     """Serves until SIGTERM or Ctrl-C, and finishes the calls in progress; prints the address. The
     arguments are those of Server. To be called in the main thread."""
-    server = Server(costs, evaluate=evaluate, load=load, register=register, listen=listen, tls=tls)
+    _run(Server(costs, evaluate=evaluate, load=load, register=register, listen=listen, tls=tls))
+
+
+def _run(server: Server) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: server.end())
     with server:
@@ -163,9 +195,16 @@ def main(
     parser = argparse.ArgumentParser(description="A rule provider of Tautline.")
     arguments = parse(parser, os.environ)
     try:
-        serve(costs, evaluate=evaluate, load=load, register=register, listen=arguments.listen, tls=tls_of(arguments))
+        server = Server(
+            costs, evaluate=evaluate, load=load, register=register, listen=arguments.listen, tls=tls_of(arguments)
+        )
+        _run(server)
     except (OSError, ValueError) as error:
         parser.exit(1, f"error: {error}\n")
+    if server.is_busy():
+        # Python would wait for a function that does not return.
+        logging.shutdown()
+        os._exit(0)
 
 
 def parse(

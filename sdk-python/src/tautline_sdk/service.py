@@ -26,6 +26,10 @@ from .proto.ruleprovider_pb2_grpc import RuleProviderServicer
 
 _log = logging.getLogger("tautline_sdk")
 
+# Metadata has a bound of 16 KiB, and a longer text breaks the connection; a character is up to
+# 12 bytes there.
+_MAX_TEXT = 1000
+
 
 class RuleService(RuleProviderServicer):
     def __init__(self, costs: CostFunction, evaluate: EvaluateFunction | None) -> None:
@@ -48,6 +52,17 @@ class Gate(grpc.ServerInterceptor):
 
     def __init__(self, ready: threading.Event) -> None:
         self._ready = ready
+        self._calls = 0
+        self._lock = threading.Lock()
+
+    def is_busy(self) -> bool:
+        """Whether a function has not returned yet."""
+        with self._lock:
+            return self._calls > 0
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._calls += change
 
     def intercept_service(
         self,
@@ -63,19 +78,23 @@ class Gate(grpc.ServerInterceptor):
         def call(request: Any, context: grpc.ServicerContext) -> Any:
             if not self._ready.is_set():
                 context.abort(grpc.StatusCode.UNAVAILABLE, "not ready: loading")
+            self._count(1)
             try:
                 return handle(request, context)
             except BadRule as error:
                 code, text = grpc.StatusCode.INVALID_ARGUMENT, str(error)
             except NotReady as error:
                 code, text = grpc.StatusCode.FAILED_PRECONDITION, f"not ready: {error}"
-            except Exception as error:
+            # Also sys.exit and a cancelled task, which gRPC would never answer.
+            except BaseException as error:
                 # The function called context.abort.
                 if context.code() is not None:  # type: ignore[attr-defined]
                     raise
                 _log.exception("%s failed", handler_call_details.method)
                 code, text = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-            context.abort(code, text)
+            finally:
+                self._count(-1)
+            context.abort(code, text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + " ...")
 
         return grpc.unary_unary_rpc_method_handler(
             call,
