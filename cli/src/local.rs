@@ -5,6 +5,7 @@ mod builtin;
 mod fixed_costs;
 mod reserve;
 mod rule_check;
+mod table_check;
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
@@ -31,6 +32,7 @@ use crate::http::Http;
 
 use self::builtin::Builtins;
 pub(crate) use self::fixed_costs::{FixedCost, NodeCosts};
+pub(crate) use self::table_check::table_faults;
 
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";

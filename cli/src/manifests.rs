@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use tautline_api::manifest::{Item, MAX_TEMPLATE_PODS};
-use tautline_runtime::manifest_files::{self, Manifests, Warning};
+use tautline_runtime::manifest_files::{self, ManifestFileError, Manifests, Warning};
 
-use crate::table::plain;
+use crate::{local::table_faults, table::plain};
 
 /// Maximum number of warnings shown: a file of a whole cluster may have one per pod.
 const MAX_WARNINGS: usize = 50;
@@ -45,7 +45,7 @@ impl ManifestArgs {
         if !self.is_given() {
             return Ok(None);
         }
-        let manifests = manifest_files::read(&self.file)?;
+        let manifests = read(&self.file)?;
         for pair in manifests.items.windows(2) {
             if let [Item::Workload(w), Item::Pod(first)] = pair
                 && w.replicas() > MAX_TEMPLATE_PODS
@@ -66,6 +66,14 @@ impl ManifestArgs {
             _ => Ok(()),
         }
     }
+}
+
+/// [`manifest_files::read`], and the faults of tables.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
+    let mut manifests = manifest_files::read(paths)?;
+    let faults: Vec<_> = table_faults(&manifests.items).collect();
+    manifests.warn(faults);
+    Ok(manifests)
 }
 
 /// Prints the faults of manifests on standard error.

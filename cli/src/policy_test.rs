@@ -25,7 +25,7 @@ use tautline_runtime::manifest_files;
 use tautline_test_report::Report;
 
 use self::{file::TestFile, runner::CaseRun};
-use crate::{EXIT_ERROR, EXIT_NO, output, provider_args::TrustArgs, table::plain};
+use crate::{EXIT_ERROR, EXIT_NO, manifests, output, provider_args::TrustArgs, table::plain};
 
 #[derive(clap::Args)]
 #[command(
@@ -128,7 +128,7 @@ async fn run_all(
     for path in test_files(paths)? {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let read = file::read(&path, &text).and_then(|file: TestFile| {
-            let manifests = manifest_files::read(&file.manifests(&path))
+            let manifests = manifests::read(&file.manifests(&path))
                 .map_err(|e| vec![format!("{}: {e}", path.display())])?;
             warnings.extend(manifests.warnings.iter().map(ToString::to_string));
             cluster::Cluster::new(manifests.items).prepare(&path, &text, file)

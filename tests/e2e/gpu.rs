@@ -151,7 +151,7 @@ pub async fn wait_until_forgotten(port: u16, node: &str, state: impl AsyncFnOnce
     eventually("the provider forgets the node", PATIENCE, check, state).await;
 }
 
-/// Reserves 0 cards of a node and releases them; `None`: no connection.
+/// Reserves for a pod without requests, and releases; `None`: no connection.
 async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
     let channel = Channel::from_shared(format!("http://127.0.0.1:{port}")).ok()?;
     let mut client = AllocatorClient::new(channel.connect().await.ok()?);
@@ -160,7 +160,7 @@ async fn probe(port: u16, node: &str) -> Option<Result<(), Status>> {
         node: node.into(),
         rule: Some(PolicyRule {
             name: "gpu-slice".into(),
-            request: "0".into(),
+            request: "true".into(),
             ..PolicyRule::default()
         }),
         hold_millis: 1_000,

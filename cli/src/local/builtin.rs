@@ -178,7 +178,13 @@ fn labelled_config_maps<'a>(
         let Item::ConfigMap(map) = item else {
             return None;
         };
-        let value = map.metadata.labels.as_ref()?.get(label)?;
-        (value == "enabled").then_some(&**map)
+        is_labelled(map, label).then_some(&**map)
     })
+}
+
+pub(super) fn is_labelled(map: &ConfigMap, label: &str) -> bool {
+    let labels = map.metadata.labels.as_ref();
+    labels
+        .and_then(|l| l.get(label))
+        .is_some_and(|v| v == "enabled")
 }
