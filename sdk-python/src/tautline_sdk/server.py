@@ -45,13 +45,14 @@ _log = logging.getLogger("tautline_sdk")
 def _check_free(host: str, port: int) -> None:
     """gRPC is content with one of a name's addresses, and another process may have the others."""
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    raise
+        except OSError as error:
+            # An address of a machine without IPv6 is no fault.
+            if error.errno == errno.EADDRINUSE:
+                raise
 
 
 class Server:
