@@ -170,7 +170,7 @@ class ServerTest(unittest.TestCase):
         for listen in ("nowhere", "127.0.0.1:65536"):
             with self.assertRaisesRegex(ValueError, "write HOST:PORT"):
                 Server(spread, listen=listen)
-        with self.assertRaisesRegex(OSError, "missing.crt"):
+        with self.assertRaisesRegex(OSError, "^(?!cannot listen).*missing.crt"):
             Server(spread, listen="127.0.0.1:0", tls=Tls("missing.crt", "missing.key"))
 
 

@@ -117,15 +117,14 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
         raise TypeError(f"the costs are {costs.nodes!r}: return a dict of nodes and their costs, or Costs")
     if not isinstance(costs.valid_for, timedelta):
         raise TypeError(f"valid_for is {costs.valid_for!r}: write a timedelta, such as timedelta(seconds=5)")
-    if isinstance(costs.resolution, bool) or not isinstance(costs.resolution, int):
-        raise TypeError(f"resolution is {costs.resolution!r}: write an int, in the unit of the costs")
-    if costs.valid_for < timedelta() or costs.resolution < 0:
+    resolution = _index(costs.resolution, f"resolution is {costs.resolution!r}: write an int, in the unit of the costs")
+    if costs.valid_for < timedelta() or resolution < 0:
         raise ValueError(f"valid_for is {costs.valid_for} and resolution {costs.resolution}: neither may be negative")
     no_cost = Unusable("NoCost", "the provider gave no cost")
     return EndpointCostResponse(
         nodeAndCost=[_line(node, costs.nodes.get(node, no_cost)) for node in request.eligibleNodes],
         validForMillis=costs.valid_for // timedelta(milliseconds=1),
-        resolution=costs.resolution,
+        resolution=resolution,
     )
 
 
@@ -143,11 +142,11 @@ def _line(node: str, cost: int | Cost | Unusable) -> NodeCost:
         raise ValueError(
             f"node {node!r} costs {number}: a cost is 0 to 2^63-1; for a node that cannot be used return Unusable"
         )
-    if isinstance(full.tie_break, bool) or not isinstance(full.tie_break, int):
-        raise TypeError(f"node {node!r} has the tie break {full.tie_break!r}: write an int, in the unit of the costs")
-    if not 0 <= full.tie_break <= number:
-        raise ValueError(f"node {node!r} has the tie break {full.tie_break}: it is a part of the cost, from 0 to {number}")
-    return NodeCost(node=node, cost=number, detail=_text(node, full.detail), tieBreak=full.tie_break)
+    text = f"node {node!r} has the tie break {full.tie_break!r}: write an int, in the unit of the costs"
+    tie_break = _index(full.tie_break, text)
+    if not 0 <= tie_break <= number:
+        raise ValueError(f"node {node!r} has the tie break {tie_break}: it is a part of the cost, from 0 to {number}")
+    return NodeCost(node=node, cost=number, detail=_text(node, full.detail), tieBreak=tie_break)
 
 
 def _text(node: str, detail: object) -> str:
@@ -157,12 +156,17 @@ def _text(node: str, detail: object) -> str:
 
 
 def _integer(node: str, value: object) -> int:
+    return _index(value, f"node {node!r} costs {value!r}: return an int, a Cost or an Unusable")
+
+
+def _index(value: object, text: str) -> int:
+    """An integer of any type, such as one of numpy."""
     try:
         if isinstance(value, bool):
             raise TypeError
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"node {node!r} costs {value!r}: return an int, a Cost or an Unusable") from None
+        raise TypeError(text) from None
 
 
 def evaluate_response(evaluation: Evaluation) -> EvaluateResponse:

@@ -100,14 +100,17 @@ class Server:
         if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
             raise ValueError(f"listen is {listen!r}: write HOST:PORT, such as 127.0.0.1:{PORT}, or :{PORT}")
         host = host or "[::]"
-        try:
-            if int(port) > 0:
+        if int(port) > 0:
+            try:
                 _check_free(host.strip("[]"), int(port))
+            except OSError as error:
+                raise OSError(f"cannot listen on {listen}: {error}") from error
+        try:
             if tls is None:
                 bound = self._server.add_insecure_port(f"{host}:{port}")
             else:
                 bound = self._server.add_secure_port(f"{host}:{port}", TlsFiles(tls).credentials())
-        except (RuntimeError, OSError) as error:
+        except RuntimeError as error:
             raise OSError(f"cannot listen on {listen}: {error}") from error
         return f"{host}:{bound}"
 

@@ -13,8 +13,8 @@ use crate::{ConstraintPolicy, ConstraintPolicyOffer, Metadata, constraint::Polic
 const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
                            the namespace; write one, or {} if you mean all";
 
-/// Finds policies and offers without effect, rules that are there twice, and DaemonSets that an offer selects but that have no pods; `W`
-/// locates each object.
+/// Finds policies and offers without effect, rules that are there twice, and DaemonSets that an
+/// offer selects but that have no pods; `W` locates each object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();
