@@ -78,7 +78,7 @@ pub(crate) fn parse(kind: &'static str, pod: &RawValue) -> Result<Pod, WireError
 }
 
 pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
-    let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
+    let requests = convert::requests(pod);
     let annotations = convert::relevant_annotations(pod.metadata.annotations.as_ref());
     PlanningQuestion {
         subject,

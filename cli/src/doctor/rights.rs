@@ -99,7 +99,7 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
     let mut all = Vec::new();
     match workload.role {
         Role::Extender => {
-            all.extend(lists("", &["nodes", "pods", "services"]));
+            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
             all.extend(constraints());
             all.extend([
                 slices(),
@@ -116,7 +116,7 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
             }
         }
         Role::Controller => {
-            all.extend(lists("", &["nodes", "pods", "services"]));
+            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
             all.extend(constraints());
             all.extend([
                 slices(),

@@ -20,6 +20,17 @@ async fn the_tests_of_the_examples_pass() {
     assert!(files.len() >= 3 && runs.len() >= 12, "{files:?}");
 }
 
+/// What kube-scheduler of Kubernetes 1.36 does with the same objects.
+#[tokio::test]
+async fn kubernetes_own_rules_decide_as_kube_scheduler_does() {
+    let folder = root().join("cli/src/policy_test/scheduling");
+    let runs = run_folder(&folder, None).await.unwrap();
+    let report = report(&runs);
+    assert_eq!(report.failed(), 0, "{}", table::text(&runs));
+    let files: BTreeSet<&str> = report.cases.iter().map(|c| c.group.as_str()).collect();
+    assert!(files.len() >= 7 && runs.len() >= 18, "{files:?}");
+}
+
 const CLUSTER: &str = "
 apiVersion: v1
 kind: Node

@@ -12,8 +12,8 @@ use k8s_openapi::{
 use tautline_core::{
     duration,
     model::{
-        EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
-        Target, TargetKind, ViolationPolicy,
+        EndpointSlice, Namespace, Node, Offer, Policy, ProviderUnavailable, Rule, Service,
+        ServicePort, Taint, Target, TargetKind, ViolationPolicy,
     },
     providers, quantity, reference,
     selector::{Expression, Labels, Selector},
@@ -24,13 +24,17 @@ use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
     REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
-    relevant_annotations, requests,
+    relevant_annotations,
 };
 pub use pod_claims::{PodClaims, pod_claims};
+pub use pod_requests::requests;
+
+use pod::condition;
 
 mod pod;
 mod pod_affinity;
 mod pod_claims;
+mod pod_requests;
 
 /// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
@@ -72,7 +76,7 @@ pub fn node(node: &corev1::Node) -> Node {
             .and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref()))
             .into_iter()
             .flatten()
-            .map(|(n, q)| (n.as_str(), milli(q)))
+            .map(|(n, q)| (n.as_str(), whole_units(n, milli(q))))
             .collect(),
         taints: spec
             .taints
@@ -81,6 +85,19 @@ pub fn node(node: &corev1::Node) -> Node {
             .map(taint)
             .collect(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
+    }
+}
+
+/// A namespace, with the label that the API server gives each.
+pub fn namespace_labels(metadata: &ObjectMeta) -> Namespace {
+    let name = name(metadata);
+    let own = [("kubernetes.io/metadata.name", &*name)];
+    let others = metadata.labels.iter().flatten();
+    let others = others.filter(|(k, _)| *k != own[0].0);
+    let others = others.map(|(k, v)| (k.as_str(), v.as_str()));
+    Namespace {
+        labels: others.chain(own).collect(),
+        name,
     }
 }
 
@@ -278,6 +295,14 @@ fn policy_name(name: &str) -> Arc<str> {
 
 fn milli(quantity: &Quantity) -> i64 {
     quantity::parse_milli(&quantity.0).unwrap_or(0)
+}
+
+/// kube-scheduler counts CPU in thousandths, and all else in whole units, rounded up.
+fn whole_units(resource: &str, milli: i64) -> i64 {
+    match resource {
+        "cpu" => milli,
+        _ => milli.saturating_add(999) / 1000 * 1000,
+    }
 }
 
 fn name(meta: &ObjectMeta) -> Arc<str> {

@@ -3,6 +3,7 @@
 mod duplicates;
 mod fields;
 mod kinds;
+mod label_keys;
 mod path;
 mod references;
 mod workload;
@@ -12,7 +13,7 @@ use std::fmt;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Node, Pod, ReplicationController, Service},
+    core::v1::{ConfigMap, Namespace, Node, Pod, ReplicationController, Service},
     discovery::v1::EndpointSlice,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -32,6 +33,7 @@ pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
 pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),
+    Namespace(Box<Namespace>),
     Service(Box<Service>),
     EndpointSlice(Box<EndpointSlice>),
     ConfigMap(Box<ConfigMap>),
@@ -252,11 +254,12 @@ fn item_of(
     };
     Ok(match (version.as_str(), kind.as_str()) {
         ("v1", "Pod") => {
-            let pod = decoder.decode()?;
+            let mut pod = decoder.decode()?;
             decoder.find(fields::pod_quantities(
                 &FieldPath::from_keys(["spec"]),
                 &pod,
             ));
+            label_keys::merge(&mut pod);
             Item::Pod(pod)
         }
         ("v1", "Node") => {
@@ -264,6 +267,7 @@ fn item_of(
             decoder.find(fields::node_quantities(&node));
             Item::Node(node)
         }
+        ("v1", "Namespace") => Item::Namespace(decoder.decode()?),
         ("v1", "Service") => Item::Service(decoder.decode()?),
         ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),

@@ -14,7 +14,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     cow_map::CowMap,
     model::{
-        EndpointSlice, Node, Offer, Pod, Policy, Service, Target, TargetKind, WatchedObject, key,
+        EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target, TargetKind,
+        WatchedObject, key,
     },
 };
 
@@ -39,6 +40,8 @@ pub enum Object {
     Offer(Offer),
     /// An object of a kind that offers name.
     Dynamic(WatchedObject),
+    /// A namespace.
+    Namespace(Namespace),
 }
 
 /// The kinds of [`Object`].
@@ -58,6 +61,8 @@ pub enum Kind {
     Offer,
     /// Kinds that offers name.
     Dynamic,
+    /// Namespaces.
+    Namespace,
 }
 
 impl Object {
@@ -71,10 +76,11 @@ impl Object {
             Self::Policy(_) => Kind::Policy,
             Self::Offer(_) => Kind::Offer,
             Self::Dynamic(_) => Kind::Dynamic,
+            Self::Namespace(_) => Kind::Namespace,
         }
     }
 
-    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or a node's name.
+    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or the name of a node or namespace.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -84,6 +90,7 @@ impl Object {
             Self::Policy(o) => key(&o.namespace, &o.name),
             Self::Offer(o) => key(&o.namespace, &o.name),
             Self::Dynamic(o) => dynamic_key(o),
+            Self::Namespace(o) => o.name.to_string(),
         }
     }
 }
@@ -138,6 +145,9 @@ impl Index {
             }
             Object::Offer(new) => self.put_offer(new),
             Object::Dynamic(new) => self.put_dynamic(&key, Some(Arc::new(new))),
+            Object::Namespace(new) => {
+                put(&mut self.current.namespaces, &key, Some(Arc::new(new))).is_some()
+            }
         }
     }
 
@@ -157,6 +167,7 @@ impl Index {
             Kind::Policy => put(&mut self.current.policies, key, None).is_some(),
             Kind::Offer => self.delete_offer(key),
             Kind::Dynamic => self.put_dynamic(key, None),
+            Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
         }
     }
 
@@ -207,6 +218,7 @@ impl Index {
             Kind::EndpointSlice => of(&self.current.slices),
             Kind::Policy => of(&self.current.policies),
             Kind::Dynamic => of(&self.current.dynamic_objects),
+            Kind::Namespace => of(&self.current.namespaces),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))

@@ -65,7 +65,7 @@ pub struct Pod {
     pub annotations: Labels,
     /// The node that it is bound to.
     pub node: Option<Arc<str>>,
-    /// Effective requests of containers, init containers and overhead.
+    /// Requests as kube-scheduler counts them; of a bound pod also those that a resize has left.
     pub requests: Resources,
     /// Its phase is Succeeded or Failed: it holds no resources.
     pub finished: bool,
@@ -78,7 +78,7 @@ pub struct Pod {
     /// Ids of its underlay allocations, from its finalizers.
     pub underlay: Box<[Box<str>]>,
     /// Its required inter-pod affinity; once it is bound, only anti-affinity.
-    pub pod_terms: Box<[PodTerm]>,
+    pub pod_terms: Arc<[PodTerm]>,
     /// Constraints on its node; `None` once it is bound.
     pub placement: Option<Box<NodeConstraints>>,
 }
@@ -154,10 +154,24 @@ pub struct AffinityTerm {
 pub struct Toleration {
     /// `None` for every key.
     pub key: Option<String>,
-    /// `None` for the operator Exists.
-    pub value: Option<String>,
+    /// The taint's values that it tolerates.
+    pub value: TolerationValue,
     /// `None` for every effect.
     pub effect: Option<String>,
+}
+
+/// The values of a taint that a toleration accepts, by its operator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum TolerationValue {
+    /// Every value: the operator Exists.
+    #[default]
+    Any,
+    /// This one.
+    Equal(String),
+    /// Integers below this one.
+    Below(i64),
+    /// Integers above this one.
+    Above(i64),
 }
 
 /// A node.
@@ -177,6 +191,15 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// It is cordoned.
     pub unschedulable: bool,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its labels.
+    pub labels: Labels,
 }
 
 /// A node's taint.

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 /// The number of changes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Versions([u64; 7]);
+pub struct Versions([u64; 8]);
 
 impl Versions {
     /// Whether any of `kinds` has changed since `earlier`.

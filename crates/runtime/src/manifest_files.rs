@@ -1,11 +1,13 @@
 //! Manifest files: a cluster's objects without a cluster.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     io::Read,
     path::{Path, PathBuf},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tautline_api::{
     convert,
     manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
@@ -240,12 +242,35 @@ fn leads_back(link: &Path, folder: &Path) -> bool {
         }
 }
 
+/// The namespaces of pods that no manifest describes: a cluster would have them, with the label of
+/// their name only.
+pub fn implied_namespaces(items: &[Item]) -> impl Iterator<Item = Object> {
+    let described = items.iter().filter_map(|item| match item {
+        Item::Namespace(o) => o.metadata.name.clone(),
+        _ => None,
+    });
+    let pods = items.iter().filter_map(|item| match item {
+        Item::Pod(o) => Some(o.metadata.namespace.as_deref().unwrap_or("default")),
+        _ => None,
+    });
+    let described: BTreeSet<String> = described.collect();
+    let used: BTreeSet<String> = pods.map(str::to_owned).collect();
+    let implied: Vec<_> = used.difference(&described).cloned().collect();
+    implied.into_iter().map(|name| {
+        let name = Some(name);
+        Object::Namespace(convert::namespace_labels(&ObjectMeta {
+            name,
+            ..ObjectMeta::default()
+        }))
+    })
+}
+
 /// The index' form of a manifest; `None` for kinds outside the index.
 ///
 /// # Errors
 /// An invalid field, with the object's name.
 pub fn object(item: &Item) -> Result<Option<Object>, String> {
-    let named = |kind: &str, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+    let named = |kind: &str, meta: &ObjectMeta| {
         let namespace = meta.namespace.as_deref().unwrap_or("default");
         format!(
             "{kind} {namespace}/{}",
@@ -255,6 +280,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, String> {
     Ok(Some(match item {
         Item::Pod(o) => Object::Pod(convert::pod(o)),
         Item::Node(o) => Object::Node(convert::node(o)),
+        Item::Namespace(o) => Object::Namespace(convert::namespace_labels(&o.metadata)),
         Item::Service(o) => Object::Service(convert::service(o)),
         Item::EndpointSlice(o) => Object::EndpointSlice(convert::endpoint_slice(o)),
         Item::Policy(o) => Object::Policy(

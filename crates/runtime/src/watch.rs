@@ -8,7 +8,7 @@ use anyhow::Result;
 use futures::{Stream, StreamExt};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Pod, Service},
+        core::v1::{Namespace, Node, Pod, Service},
         discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -111,6 +111,7 @@ impl Watch<'_> {
     pub fn all_except_pods(&self, tasks: &mut Tasks) {
         self.infrastructure(tasks);
         self.rules(tasks);
+        self.namespaces(tasks);
     }
 
     /// Nodes, and the Services and EndpointSlices of providers.
@@ -142,6 +143,19 @@ impl Watch<'_> {
         self.protobuf::<Node>(
             Kind::Node,
             |o| Ok(Some(Object::Node(convert::node(o)))),
+            tasks,
+        );
+    }
+
+    /// The labels of all namespaces.
+    pub fn namespaces(&self, tasks: &mut Tasks) {
+        self.json::<Namespace>(
+            Kind::Namespace,
+            |o| {
+                Ok(Some(Object::Namespace(convert::namespace_labels(
+                    &o.metadata,
+                ))))
+            },
             tasks,
         );
     }

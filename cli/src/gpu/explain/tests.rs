@@ -51,11 +51,13 @@ const TWO_OFFERS: &str = r#"
 apiVersion: v1
 kind: Node
 metadata: {name: a, annotations: {tautline.io/gpu-cards: "1"}}
+status: {allocatable: {pods: "110"}}
 ---
 apiVersion: v1
 kind: Node
 metadata: {name: b, annotations: {tautline.io/gpu-cards: "1"}}
 spec: {unschedulable: true}
+status: {allocatable: {pods: "110"}}
 ---
 apiVersion: constraint.ciena.com/v1alpha1
 kind: ConstraintPolicy

@@ -12,7 +12,7 @@ use k8s_openapi::{
 use serde_json::Value;
 use tautline_core::selector::Labels;
 
-use super::{FieldPath, Item, object_name};
+use super::{FieldPath, Item, label_keys, object_name};
 use crate::{Metadata, convert};
 
 /// Maximum number of pods that one workload's template adds.
@@ -104,11 +104,13 @@ impl Workload {
             controller: Some(true),
             ..OwnerReference::default()
         }]);
-        Pod {
+        let mut pod = Pod {
             metadata,
             spec: self.template.spec.clone(),
             status: None,
-        }
+        };
+        label_keys::merge(&mut pod);
+        pod
     }
 
     /// Whether a pod is one of [`Self::pod`].
