@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tautline_api::convert;
-use tautline_core::{constraints::PodIdentity, nodes::NodeSet, quantity};
-use tautline_provider_client::PlanningQuestion;
+use tautline_core::{constraints::PodIdentity, nodes::NodeSet};
+use tautline_provider_client::{PlanningQuestion, texts};
 
 use crate::wire::WireError;
 
@@ -83,11 +83,13 @@ pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> Plann
     PlanningQuestion {
         subject,
         annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
-        requests: requests
-            .iter()
-            .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-            .collect(),
+        requests: texts(&requests),
         resource_claims: convert::pod_claims(pod).names,
+        containers: pod
+            .spec
+            .as_ref()
+            .map(convert::container_requests_of)
+            .unwrap_or_default(),
         nodes: Arc::new(nodes),
         scheduler_waits: true,
     }

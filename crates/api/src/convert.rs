@@ -23,8 +23,8 @@ use tautline_core::{
 use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
 
 pub use pod::{
-    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
-    relevant_annotations, requests,
+    REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term,
+    container_requests_of, labels, pod, relevant_annotations, requests,
 };
 pub use pod_claims::{PodClaims, pod_claims};
 
@@ -93,10 +93,7 @@ pub fn service(service: &corev1::Service) -> Service {
     Service {
         namespace: namespace(meta),
         name: name(meta),
-        created_unix: meta
-            .creation_timestamp
-            .as_ref()
-            .map_or(0, |t| t.0.as_second()),
+        created_unix: created_unix(meta),
         rules: providers::provided_rules(
             meta.labels
                 .iter()
@@ -236,6 +233,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        created_unix: created_unix(&offer.metadata),
         terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,
         policies: spec.policies.iter().map(|p| policy_name(p)).collect(),
@@ -278,6 +276,11 @@ fn policy_name(name: &str) -> Arc<str> {
 
 fn milli(quantity: &Quantity) -> i64 {
     quantity::parse_milli(&quantity.0).unwrap_or(0)
+}
+
+fn created_unix(meta: &ObjectMeta) -> i64 {
+    let created = meta.creation_timestamp.as_ref();
+    created.map_or(0, |t| t.0.as_second())
 }
 
 fn name(meta: &ObjectMeta) -> Arc<str> {

@@ -24,7 +24,8 @@ pub mod trust;
 
 pub use index::{Index, Snapshot};
 pub use tautline_types::{
-    Compliance, Reference, compliance, dns, duration, nodes, quantity, reference, text,
+    Compliance, ContainerKind, Reference, compliance, dns, duration, nodes, quantity, reference,
+    text,
 };
 pub use trust::TrustedNamespaces;
 

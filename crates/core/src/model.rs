@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tautline_types::ContainerKind;
+
 use crate::{
     pod_affinity::PodTerm,
     selector::{Expression, Labels, Selector},
@@ -59,6 +61,8 @@ pub struct Pod {
     pub name: Arc<str>,
     /// Its UID.
     pub uid: Box<str>,
+    /// Its creation time in Unix seconds; 0 if unknown.
+    pub created_unix: i64,
     /// Its labels.
     pub labels: Labels,
     /// The annotations that record allocations: `tautline.io/` and GPU devices.
@@ -116,10 +120,24 @@ pub struct NodeConstraints {
     pub annotations: Labels,
     /// Names of its ResourceClaims that exist.
     pub claims: Vec<Box<str>>,
+    /// What its containers request of extended resources; empty unless at least two request some.
+    pub containers: Vec<ContainerRequests>,
     /// Rules that left no node, from the reason codes in kube-scheduler's message.
     pub rejected_by: Vec<Box<str>>,
     /// The version of the pod that was read.
     pub observed: Observed,
+}
+
+/// Containers with requests of extended resources that are kept of a pod.
+pub const MAX_CONTAINERS: usize = 64;
+
+/// What a container requests of extended resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerRequests {
+    /// When the container runs.
+    pub kind: ContainerKind,
+    /// Its requests.
+    pub requests: Resources,
 }
 
 /// The version of an unbound pod. Versions compare as equal: the pod's other fields decide whether
@@ -276,6 +294,8 @@ pub struct Offer {
     pub name: Arc<str>,
     /// Its UID.
     pub uid: Box<str>,
+    /// Its creation time in Unix seconds; 0 if unknown.
+    pub created_unix: i64,
     /// It has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
     /// The objects that it constrains.

@@ -181,6 +181,67 @@ pub struct Workload {
     /// Names of the ResourceClaims that the pod's spec and status name, in its namespace.
     #[prost(string, repeated, tag = "5")]
     pub resource_claims: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What the pod's containers request of extended resources, in the order of its spec, init
+    /// containers first; empty unless at least two of them request some.
+    #[prost(message, repeated, tag = "6")]
+    pub containers: ::prost::alloc::vec::Vec<Container>,
+}
+/// A container that requests extended resources.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Container {
+    #[prost(enumeration = "container::Kind", tag = "1")]
+    pub kind: i32,
+    /// Resource name to quantity ("nvidia.com/gpu": "1").
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub requests: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// Nested message and enum types in `Container`.
+pub mod container {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        /// It runs beside all containers and sidecars.
+        Main = 0,
+        /// It ends before the containers start, beside the sidecars that come before it.
+        Init = 1,
+        /// An init container that runs on beside the containers.
+        Sidecar = 2,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Main => "Main",
+                Self::Init => "Init",
+                Self::Sidecar => "Sidecar",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "Main" => Some(Self::Main),
+                "Init" => Some(Self::Init),
+                "Sidecar" => Some(Self::Sidecar),
+                _ => None,
+            }
+        }
+    }
 }
 /// An object on the other side of the constraint; a pod only once it is placed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

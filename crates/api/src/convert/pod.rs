@@ -5,13 +5,17 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 use tautline_core::{
-    model::{AffinityTerm, NodeConstraints, Observed, Pod, Resources, Toleration},
-    names::DEFAULT_SCHEDULER,
+    ContainerKind,
+    model::{
+        AffinityTerm, ContainerRequests, MAX_CONTAINERS, NodeConstraints, Observed, Pod, Resources,
+        Toleration,
+    },
+    names::{DEFAULT_SCHEDULER, GATE_RESOURCE},
     planning::fnv1a_64,
     selector::{Expression, Labels},
 };
 
-use super::{labels_from, milli, name, namespace, pod_affinity, pod_claims};
+use super::{created_unix, labels_from, milli, name, namespace, pod_affinity, pod_claims};
 
 /// Records of allocations.
 const INDEXED_ANNOTATIONS: [&str; 3] = [
@@ -42,6 +46,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+        created_unix: created_unix(&pod.metadata),
         labels: labels(pod.metadata.labels.as_ref()),
         annotations: pod
             .metadata
@@ -169,6 +174,31 @@ pub fn requests(spec: &PodSpec) -> Resources {
     sum.into_iter().collect()
 }
 
+/// What the containers request of extended resources, in the order in which they start; empty
+/// unless at least two request some: then they may need parts of several devices. Of more than
+/// [`MAX_CONTAINERS`] one more is kept, which says so.
+pub fn container_requests_of(spec: &PodSpec) -> Vec<ContainerRequests> {
+    let inits = spec.init_containers.iter().flatten();
+    let inits = inits.map(|c| match c.restart_policy.as_deref() {
+        Some("Always") => (c, ContainerKind::Sidecar),
+        _ => (c, ContainerKind::Init),
+    });
+    let mains = spec.containers.iter().map(|c| (c, ContainerKind::Main));
+    let extended = |(container, kind): (&Container, ContainerKind)| {
+        let of = container_requests(container);
+        let of = of.filter(|(n, v)| n.contains('/') && *n != GATE_RESOURCE && *v > 0);
+        let requests: Resources = of.collect();
+        let any = requests.iter().next().is_some();
+        any.then_some(ContainerRequests { kind, requests })
+    };
+    let all = inits.chain(mains).filter_map(extended);
+    let mut all: Vec<ContainerRequests> = all.take(MAX_CONTAINERS + 1).collect();
+    if all.len() < 2 {
+        all.clear();
+    }
+    all
+}
+
 /// A container's requests; by default its limits, as in the API server.
 fn container_requests(container: &Container) -> impl Iterator<Item = (&str, i64)> {
     let of = |map: Option<&'_ BTreeMap<String, Quantity>>, n: &str| {
@@ -234,6 +264,7 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
         annotations: Labels::default(),
         claims: Vec::new(),
+        containers: container_requests_of(spec),
         rejected_by: Vec::new(),
         observed: Observed::default(),
     }
@@ -306,6 +337,33 @@ mod tests {
         assert_eq!(requests.milli("cpu"), 4_250);
         assert_eq!(requests.milli("nvidia.com/gpu"), 2_000);
         assert_eq!(requests.milli("memory"), 1_073_741_824_000);
+    }
+
+    #[test]
+    fn containers_are_kept_if_several_request_extended_resources() {
+        let of = |json| container_requests_of(&spec(json));
+        let several = of(
+            r#"{"initContainers":[{"name":"i","resources":{"limits":{"a/x":"3"}}},
+                                  {"name":"s","restartPolicy":"Always","resources":{"limits":{"a/x":"1","cpu":"1"}}}],
+                "containers":[{"name":"a","resources":{"limits":{"a/x":"2","constraint.ciena.com/governed":"1"}}},
+                              {"name":"b","resources":{"requests":{"cpu":"1","a/x":"0"}}}]}"#,
+        );
+        let kinds = [
+            ContainerKind::Init,
+            ContainerKind::Sidecar,
+            ContainerKind::Main,
+        ];
+        let expected = kinds.into_iter().zip([3_000, 1_000, 2_000]);
+        let expected = expected.map(|(kind, milli)| ContainerRequests {
+            kind,
+            requests: [("a/x", milli)].into_iter().collect(),
+        });
+        assert_eq!(several, expected.collect::<Vec<_>>());
+        let one = of(
+            r#"{"containers":[{"name":"a","resources":{"limits":{"a/x":"2"}}},
+                              {"name":"b","resources":{"limits":{"constraint.ciena.com/governed":"1"}}}]}"#,
+        );
+        assert_eq!(one, []);
     }
 
     #[test]

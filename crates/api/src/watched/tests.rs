@@ -19,6 +19,7 @@ fn assert_same_metadata(ours: &ObjectMeta, whole: &ObjectMeta) {
     assert_eq!(ours.namespace, whole.namespace);
     assert_eq!(ours.uid, whole.uid);
     assert_eq!(ours.resource_version, whole.resource_version);
+    assert_eq!(ours.creation_timestamp, whole.creation_timestamp);
     assert_eq!(ours.deletion_timestamp, whole.deletion_timestamp);
     assert_eq!(ours.labels, whole.labels);
     assert_eq!(ours.annotations, whole.annotations);
