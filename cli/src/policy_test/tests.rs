@@ -20,6 +20,14 @@ async fn the_tests_of_the_examples_pass() {
     assert!(files.len() >= 3 && runs.len() >= 12, "{files:?}");
 }
 
+#[tokio::test]
+async fn gpus_go_to_pods_as_they_can_be_given() {
+    let cases = root().join("cli/testdata/gpu-cases");
+    let runs = run_folder(&cases, None).await.unwrap();
+    assert_eq!(report(&runs).failed(), 0, "{}", table::text(&runs));
+    assert_eq!(runs.len(), 4);
+}
+
 const CLUSTER: &str = "
 apiVersion: v1
 kind: Node

@@ -16,7 +16,9 @@ use tautline_runtime::backoff::WatchBackoff;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::{Asks, ContainerEntry, Kind, PodEntry, has_nvidia_cards};
+#[cfg(test)]
+pub(crate) use entry::ContainerEntry;
+pub(crate) use entry::{Asks, Kind, PodEntry, has_nvidia_cards};
 
 use crate::device_plugin::PodRef;
 
