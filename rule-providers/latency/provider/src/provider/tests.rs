@@ -126,6 +126,18 @@ async fn compliance() {
 }
 
 #[test]
+fn tables_may_begin_with_a_byte_order_mark() {
+    let of = |text: &str| {
+        let mut table = Table::default();
+        table.add(text).unwrap();
+        table
+    };
+    let text = "from,to,rtt\na,b,1ms\n";
+    assert_eq!(of(&format!("\u{feff}{text}")), of(text));
+    assert_eq!(of("\u{feff}a,b,1ms\n"), of(text));
+}
+
+#[test]
 fn a_malformed_table_names_the_line() {
     let error = Table::default()
         .add("a,b,1ms\na,b\n")
