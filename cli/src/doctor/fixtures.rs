@@ -63,7 +63,8 @@ fn manifests(folder: &str) -> BTreeMap<String, Vec<Value>> {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let text = text.replace("image: tautline\n", "image: example.com/tautline:0.1.0\n");
-        for (_, object) in manifest::documents(&text).unwrap() {
+        for document in manifest::documents(&text).unwrap() {
+            let object = document.value;
             let kind = object["kind"].as_str().unwrap().to_owned();
             all.entry(kind).or_default().push(object);
         }

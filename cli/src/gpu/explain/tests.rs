@@ -38,7 +38,7 @@ fn explains_unrequested_cards_and_finished_pods() {
         "{text}"
     );
     let done = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\n\
-                spec: {nodeName: n, containers: []}\nstatus: {phase: Succeeded}\n";
+                spec: {nodeName: 'n', containers: []}\nstatus: {phase: Succeeded}\n";
     let done = explained(of(done), "ml", "p");
     assert!(done.rules[0].state.is_none());
     assert!(

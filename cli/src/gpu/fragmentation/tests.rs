@@ -55,7 +55,7 @@ fn shared_card_is_not_usable_by_whole_requests() {
 
 #[test]
 fn text_reports_missing_cards_and_requests() {
-    let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
+    let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n"));
     assert_eq!(
         text::text(&none),
         "No pod requests GPUs, so no request is expected.\n"
