@@ -50,7 +50,7 @@ pub(super) async fn run(
         client: cluster.client().clone(),
         namespace: args.tautline_namespace.clone(),
     };
-    let title = args.cluster.title().await?;
+    let title = args.cluster.title()?;
     let mut console = Console::new(title, command_args(args), Arc::new(source));
     console.trusted = trusted;
     let console = Arc::new(console);
