@@ -159,9 +159,9 @@ fn models_for_programs() {
     assert_eq!(all[0]["object"], "Model llm/qwen");
     assert_eq!(all[0]["accepted"], true);
     assert_eq!(all[0]["defaults"][0]["value"], "30s");
-    assert_eq!(all[4]["document"], 1);
-    assert_eq!(all[4]["file"], REFUSED);
-    assert_eq!(all[4]["errors"].as_array().unwrap().len(), 10);
+    assert_eq!(all[6]["document"], 1);
+    assert_eq!(all[6]["file"], REFUSED);
+    assert_eq!(all[6]["errors"].as_array().unwrap().len(), 10);
 }
 
 #[test]
