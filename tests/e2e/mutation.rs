@@ -2,6 +2,7 @@
 //! MutatingAdmissionPolicy, and its result is that of our engine, alone and behind the webhook.
 
 mod generated;
+mod offline;
 mod webhook;
 
 use std::collections::BTreeMap;

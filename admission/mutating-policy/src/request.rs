@@ -97,6 +97,10 @@ const BUILT_IN_GROUPS: [&str; 20] = [
 ];
 
 impl Kind {
+    pub(crate) fn is_pod(&self) -> bool {
+        self.group.is_empty() && self.kind == "Pod"
+    }
+
     pub(crate) fn is_built_in(&self) -> bool {
         BUILT_IN_GROUPS.contains(&self.group.as_str())
     }

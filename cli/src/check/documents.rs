@@ -6,7 +6,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tautline_api::manifest;
+use tautline_api::manifest::{self, Location};
 use tautline_runtime::manifest_files;
 
 use crate::manifests;
@@ -24,6 +24,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     for file in files {
         let text = text(file)?;
         let documents = manifest::documents(&text).with_context(|| file.display().to_string())?;
+        let documents: Vec<_> = documents.into_iter().flat_map(items).collect();
         let findings: Vec<_> = documents
             .iter()
             .flat_map(|(place, value)| manifest::findings(*place, value.clone()))
@@ -39,6 +40,28 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
         }));
     }
     Ok(all)
+}
+
+/// The objects of a list of one kind, such as a PodList; else the object itself. An item is of the
+/// list's version and kind if it does not say.
+fn items((place, mut value): (Location, Value)) -> Vec<(Location, Value)> {
+    let kind = value["kind"].as_str().and_then(|k| k.strip_suffix("List"));
+    let (Some(kind), Value::Array(_)) = (kind.map(str::to_owned), &value["items"]) else {
+        return vec![(place, value)];
+    };
+    let Value::Array(items) = value["items"].take() else {
+        return Vec::new();
+    };
+    let item = |(i, mut item): (usize, Value)| {
+        if let Some(fields) = item.as_object_mut() {
+            let version = || value["apiVersion"].clone();
+            fields.entry("apiVersion").or_insert_with(version);
+            fields.entry("kind").or_insert_with(|| kind.as_str().into());
+        }
+        let index = Some(i);
+        (Location { index, ..place }, item)
+    };
+    items.into_iter().enumerate().map(item).collect()
 }
 
 /// The text of a file, or of the standard input.

@@ -95,9 +95,7 @@ async fn models_are_validated_and_defaulted() {
         .unwrap();
     let response = create(&world, binding, false).await;
     assert!(
-        response
-            .message()
-            .contains("spec.PolicyRef: Invalid value"),
+        response.message().contains("spec.PolicyRef: Invalid value"),
         "{response:?}"
     );
     for object in &good {
