@@ -457,7 +457,10 @@ type EndpointCostResponse struct {
 	InFlightNodes []*NodeCost `protobuf:"bytes,20,rep,name=inFlightNodes,proto3" json:"inFlightNodes,omitempty"`
 	// UIDs of the question's pods in flight that the provider counts by its own view of the
 	// cluster. The caller no longer sends them.
-	CountedUids   []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
+	CountedUids []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
+	// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
+	// nodes of at most this cost are within the request. Absent: the provider does not say.
+	RequestCost   *int64 `protobuf:"varint,22,opt,name=requestCost,proto3,oneof" json:"requestCost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,6 +542,13 @@ func (x *EndpointCostResponse) GetCountedUids() []string {
 		return x.CountedUids
 	}
 	return nil
+}
+
+func (x *EndpointCostResponse) GetRequestCost() int64 {
+	if x != nil && x.RequestCost != nil {
+		return *x.RequestCost
+	}
+	return 0
 }
 
 // What is known of the workload that asks.
@@ -897,7 +907,7 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
 	"\bfreeable\x18\x12 \x01(\bR\bfreeable\x12\x1a\n" +
-	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xb6\x02\n" +
+	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xed\x02\n" +
 	"\x14EndpointCostResponse\x128\n" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
 	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
@@ -907,7 +917,9 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"resolution\x18\x13 \x01(\x03R\n" +
 	"resolution\x12<\n" +
 	"\rinFlightNodes\x18\x14 \x03(\v2\x16.ruleprovider.NodeCostR\rinFlightNodes\x12 \n" +
-	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\"\xc5\x03\n" +
+	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\x12%\n" +
+	"\vrequestCost\x18\x16 \x01(\x03H\x00R\vrequestCost\x88\x01\x01B\x0e\n" +
+	"\f_requestCost\"\xc5\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
@@ -1011,6 +1023,7 @@ func file_ruleprovider_proto_init() {
 	if File_ruleprovider_proto != nil {
 		return
 	}
+	file_ruleprovider_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -61,6 +61,22 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub weight: Option<i64>,
+    /// The nodes that the rule prefers: WithinRequest (default) or Nearest. A field of Tautline,
+    /// not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Prefer>,
+}
+
+/// The nodes that a rule prefers: WithinRequest (default), all within the request alike and of
+/// those beyond it the nearest; Nearest, the nearest, whatever the request is. Where the provider
+/// does not say which nodes are within the request, the nearest are preferred. A field of
+/// Tautline, not of Turnbuckle.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub enum Prefer {
+    /// Those within the request, all alike; of those beyond it the nearest.
+    WithinRequest,
+    /// The nearest, whatever the request is.
+    Nearest,
 }
 
 /// A value as its author wrote it (`20ms`, `true`, `2048`), kept as text.

@@ -12,8 +12,8 @@ use k8s_openapi::{
 use tautline_core::{
     duration,
     model::{
-        EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
-        Target, TargetKind, ViolationPolicy,
+        EndpointSlice, Node, Offer, Policy, Prefer, ProviderUnavailable, Rule, Service,
+        ServicePort, Taint, Target, TargetKind, ViolationPolicy,
     },
     providers, quantity, reference,
     selector::{Expression, Labels, Selector},
@@ -178,6 +178,10 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
             request: r.request.0.clone(),
             limit: r.limit.0.clone(),
             weight,
+            prefer: r.prefer.map(|prefer| match prefer {
+                constraint::Prefer::WithinRequest => Prefer::WithinRequest,
+                constraint::Prefer::Nearest => Prefer::Nearest,
+            }),
         })
     };
     Ok(Policy {

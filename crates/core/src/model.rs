@@ -265,6 +265,28 @@ pub struct Rule {
     pub limit: String,
     /// Its weight in the score, relative to the other rules of the offer.
     pub weight: u32,
+    /// The nodes that it prefers; `None` for the default.
+    pub prefer: Option<Prefer>,
+}
+
+/// The nodes that a rule prefers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Prefer {
+    /// Those within the request, all alike; of those beyond it the nearest.
+    #[default]
+    WithinRequest,
+    /// The nearest, whatever the request is.
+    Nearest,
+}
+
+impl Prefer {
+    /// The value of the policy's field.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WithinRequest => "WithinRequest",
+            Self::Nearest => "Nearest",
+        }
+    }
 }
 
 /// A ConstraintPolicyOffer.

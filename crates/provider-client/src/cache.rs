@@ -93,6 +93,7 @@ pub(crate) struct CachedVersion {
 impl PartialCosts {
     pub(crate) fn merge(mut self, costs: &Costs, nodes: &NodeSet) -> Costs {
         self.costs.resolution = costs.resolution;
+        self.costs.request_cost = costs.request_cost;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
                 self.costs.copy_from(to, costs, from);
@@ -244,6 +245,7 @@ impl Cache {
             }
             answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
             costs.resolution = valid.resolution;
+            costs.request_cost = valid.request_cost;
         } else if !known.missing.is_empty() {
             // An answer of a later version arrived first, without the missing nodes.
             return Ok(None);

@@ -171,6 +171,7 @@ impl ProviderClient {
                     .unwrap_or_default(),
                 rule: &r.rule.name,
                 weight: r.rule.weight,
+                prefer: r.rule.prefer.unwrap_or_default(),
                 outcome: &r.outcome,
             })
             .collect();

@@ -155,6 +155,10 @@ pub struct EndpointCostResponse {
     /// cluster. The caller no longer sends them.
     #[prost(string, repeated, tag = "21")]
     pub counted_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
+    /// nodes of at most this cost are within the request. Absent: the provider does not say.
+    #[prost(int64, optional, tag = "22")]
+    pub request_cost: ::core::option::Option<i64>,
 }
 /// What is known of the workload that asks.
 #[derive(Clone, PartialEq, ::prost::Message)]

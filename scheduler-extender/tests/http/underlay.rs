@@ -112,6 +112,7 @@ async fn world(mut config: Config) -> World {
             request: "10ms".into(),
             limit: "20ms".into(),
             weight: 1,
+            ..Rule::default()
         }],
     }));
     for name in ["web", "web-again"] {

@@ -156,6 +156,10 @@ mod tests {
                 json!({"rules": [{"name": "r", "weight": -1}]}),
             ),
             ("ConstraintPolicy", json!({"rules": "r"})),
+            (
+                "ConstraintPolicy",
+                json!({"rules": [{"name": "r", "prefer": "Near"}]}),
+            ),
             ("ConstraintPolicyOffer", json!({"targets": pods(is)})),
             ("ConstraintPolicyOffer", json!({"targets": pods(bare)})),
             (
@@ -218,7 +222,11 @@ mod tests {
         let unprovided = judge("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
         let policy = judge(
             "ConstraintPolicy",
-            json!({"rules": [{"name": "latency"}, {"name": "latency"}]}),
+            json!({"rules": [
+                {"name": "latency"}, {"name": "latency"}, {"name": "latency", "prefer": "Nearest"},
+                {"name": "latency", "prefer": "WithinRequest"},
+                {"name": "latency", "request": "5ms", "prefer": "WithinRequest"},
+                {"name": "gpu-slice", "request": true, "prefer": "WithinRequest"}]}),
             &index.snapshot(),
         );
         let doubtful = judge(

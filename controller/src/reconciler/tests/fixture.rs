@@ -121,6 +121,7 @@ pub(super) fn rule(limit: &str) -> Rule {
         request: "5ms".into(),
         limit: limit.into(),
         weight: 1,
+        ..Rule::default()
     }
 }
 

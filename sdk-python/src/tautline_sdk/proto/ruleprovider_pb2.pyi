@@ -92,7 +92,7 @@ class NodeCost(_message.Message):
     def __init__(self, node: _Optional[str] = ..., cost: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., freeable: _Optional[bool] = ..., tieBreak: _Optional[int] = ...) -> None: ...
 
 class EndpointCostResponse(_message.Message):
-    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids")
+    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids", "requestCost")
     NODEANDCOST_FIELD_NUMBER: _ClassVar[int]
     VALIDFORMILLIS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class EndpointCostResponse(_message.Message):
     RESOLUTION_FIELD_NUMBER: _ClassVar[int]
     INFLIGHTNODES_FIELD_NUMBER: _ClassVar[int]
     COUNTEDUIDS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTCOST_FIELD_NUMBER: _ClassVar[int]
     nodeAndCost: _containers.RepeatedCompositeFieldContainer[NodeCost]
     validForMillis: int
     version: int
@@ -107,7 +108,8 @@ class EndpointCostResponse(_message.Message):
     resolution: int
     inFlightNodes: _containers.RepeatedCompositeFieldContainer[NodeCost]
     countedUids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ...) -> None: ...
+    requestCost: int
+    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ..., requestCost: _Optional[int] = ...) -> None: ...
 
 class Workload(_message.Message):
     __slots__ = ("labels", "annotations", "requests", "uid", "resourceClaims")

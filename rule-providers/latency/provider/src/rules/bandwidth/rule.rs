@@ -108,6 +108,8 @@ impl Bandwidth {
         // Not valid for other questions: reservations change with each pod, and each pod's own
         // reservations are free to it.
         let mut answer = CostAnswer::with_capacity(nodes);
+        // A cost is what is missing to the request.
+        answer.request_cost = (!request.rule.request.is_empty()).then_some(0);
         let mut detail = String::new();
         let mut bases = Vec::with_capacity(request.eligible_nodes.len());
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
