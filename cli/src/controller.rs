@@ -1,7 +1,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;
-use tautline_controller::{App, Config};
+use tautline_controller::{AnnotationMatch, App, Config};
 use tautline_core::duration;
 use tautline_runtime::tasks::{self, Tasks};
 
@@ -42,9 +42,14 @@ pub(crate) struct Args {
     providers: ProviderArgs,
     #[command(flatten)]
     traces: TraceArgs,
-    /// Minimum time between two evictions of one offer; 0s: no limit
+    /// Time between two evictions of one offer; shorter while more than three of its pods are in
+    /// violation; 0s: none
     #[arg(long, default_value = "2m", value_parser = any_duration)]
     eviction_cool_down: Duration,
+    /// Further annotations of pods that are not evicted, besides those of Karpenter, Cluster
+    /// Autoscaler and the descheduler
+    #[arg(long, value_delimiter = ',', value_name = "KEY[=VALUE],...")]
+    no_evict_annotations: Vec<AnnotationMatch>,
     /// Namespaces whose pods are never evicted
     #[arg(
         long,
@@ -86,6 +91,7 @@ fn config(args: Args) -> Config {
         max_bindings: args.max_bindings,
         provider_concurrency: args.provider_concurrency,
         eviction_cool_down: args.eviction_cool_down,
+        protecting_annotations: args.no_evict_annotations,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
         requeue_pods: !args.no_wake,

@@ -34,7 +34,7 @@ use prometheus_client::registry::Registry;
 use tautline_runtime::{events::Events, watch::WatchMetrics};
 
 pub use app::App;
-pub use config::{Config, LEASE};
+pub use config::{AnnotationMatch, Config, LEASE};
 pub use preview::Preview;
 
 /// Registers all metrics of the process, each with one series, for the reference of metrics.

@@ -126,7 +126,7 @@ mod tests {
     use tautline_core::{
         Index,
         index::Object,
-        model::{Offer, ProviderUnavailable, Target, TargetKind, ViolationPolicy},
+        model::{Offer, Target, TargetKind},
         selector::Selector,
     };
 
@@ -150,8 +150,7 @@ mod tests {
             policies: vec!["near".into()],
             period: std::time::Duration::from_secs(60),
             grace: std::time::Duration::ZERO,
-            violation_policy: ViolationPolicy::Ignore,
-            provider_unavailable: None::<ProviderUnavailable>,
+            ..Offer::default()
         }
     }
 

@@ -121,6 +121,7 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
             all.extend([
                 slices(),
                 everywhere("create", "", "pods/eviction"),
+                everywhere("list", "policy", "poddisruptionbudgets"),
                 everywhere("create", GROUP, "constraintpolicybindings"),
                 everywhere("patch", GROUP, "constraintpolicybindings/status"),
                 everywhere("patch", GROUP, "constraintpolicyoffers/status"),

@@ -20,7 +20,7 @@ use tautline_core::{
     text,
 };
 
-use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
+use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer, OfferTarget};
 
 pub use pod::{
     REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
@@ -206,7 +206,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
     let mut targets: Vec<Target> = Vec::new();
     for (i, t) in spec.targets.iter().enumerate() {
         let field = format!("spec.targets[{i}]");
-        let name: Arc<str> = t.name.as_deref().unwrap_or("default").into();
+        let name: Arc<str> = t.role().into();
         if targets.iter().any(|other| other.name == name) {
             let what = format!("{name:?} is taken; give every target a name of its own");
             return Err(bad(format!("{field}.name"), what));
@@ -232,6 +232,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             },
         });
     }
+    check_evict(spec)?;
     Ok(Offer {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
@@ -246,11 +247,41 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             Some(constraint::ViolationPolicy::Mediate) => ViolationPolicy::Mediate,
             Some(constraint::ViolationPolicy::Evict) => ViolationPolicy::Evict,
         },
+        evict: spec
+            .evictable_targets()
+            .into_iter()
+            .map(Into::into)
+            .collect(),
+        evict_groups: spec.evict_groups.unwrap_or_default(),
         provider_unavailable: spec.provider_unavailable.map(|p| match p {
             constraint::ProviderUnavailable::Ignore => ProviderUnavailable::Ignore,
             constraint::ProviderUnavailable::Reject => ProviderUnavailable::Reject,
         }),
     })
+}
+
+/// Checks that the targets of `spec.evict` are pods of the offer.
+fn check_evict(spec: &constraint::ConstraintPolicyOfferSpec) -> Result<(), ConvertError> {
+    let Some(names) = &spec.evict else {
+        return Ok(());
+    };
+    if names.is_empty() {
+        let what = "is empty; name a target, or leave it out";
+        return Err(bad("spec.evict", what));
+    }
+    for (i, name) in names.iter().enumerate() {
+        let target = spec.targets.iter().find(|t| t.role() == name);
+        let what = match target.map(|t| t.kind) {
+            Some(constraint::TargetKind::Pod) => continue,
+            Some(kind) => format!("target {name:?} is a {kind:?}; only pods are evicted"),
+            None => {
+                let all: Vec<&str> = spec.targets.iter().map(OfferTarget::role).collect();
+                format!("{name:?} is no target; the targets are {}", all.join(", "))
+            }
+        };
+        return Err(bad(format!("spec.evict[{i}]"), what));
+    }
+    Ok(())
 }
 
 fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertError> {
@@ -333,6 +364,54 @@ mod tests {
                         write VERSION or GROUP/VERSION";
         assert!(error.starts_with(expected), "{error}");
         assert!(convert("../api/v1").is_err());
+    }
+
+    fn offer_of(spec: serde_json::Value) -> Result<Offer, String> {
+        let json = serde_json::json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+            "metadata": {"name": "o", "namespace": "shop"}, "spec": spec,
+        });
+        offer(&serde_json::from_value(json).unwrap()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn offer_evicts_pods_of_its_first_pod_target_unless_it_names_others() {
+        let evicts = |evict: serde_json::Value| {
+            let mut spec = serde_json::json!({"targets": [
+                {"name": "site", "kind": "Cluster", "apiVersion": "fleet.example.com/v1"},
+                {"name": "client", "kind": "Pod"}, {"kind": "Pod"}]});
+            spec["evict"] = evict;
+            offer_of(spec).map(|offer| offer.evict)
+        };
+        assert_eq!(evicts(serde_json::Value::Null).unwrap(), ["client".into()]);
+        let both = serde_json::json!(["default", "client"]);
+        assert_eq!(evicts(both).unwrap(), ["default".into(), "client".into()]);
+        for (evict, text) in [
+            (
+                serde_json::json!([]),
+                "spec.evict: is empty; name a target, or leave it out",
+            ),
+            (
+                serde_json::json!(["client", "server"]),
+                "spec.evict[1]: \"server\" is no target; the targets are site, client, default",
+            ),
+            (
+                serde_json::json!(["site"]),
+                "spec.evict[0]: target \"site\" is a Cluster; only pods are evicted",
+            ),
+        ] {
+            assert_eq!(evicts(evict).unwrap_err(), text);
+        }
+    }
+
+    #[test]
+    fn offer_evicts_groups_only_if_it_says_so() {
+        let groups = |spec| offer_of(spec).unwrap().evict_groups;
+        let targets = serde_json::json!([{"kind": "Pod"}]);
+        assert!(!groups(serde_json::json!({"targets": targets})));
+        assert!(groups(
+            serde_json::json!({"targets": targets, "evictGroups": true})
+        ));
     }
 
     #[test]

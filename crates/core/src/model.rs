@@ -288,6 +288,10 @@ pub struct Offer {
     pub grace: Duration,
     /// The action on a violation.
     pub violation_policy: ViolationPolicy,
+    /// Names of the targets whose pods may be evicted.
+    pub evict: Vec<Arc<str>>,
+    /// Pods that end together may be evicted together.
+    pub evict_groups: bool,
     /// The effect of a rule without a provider; `None` for the process' default.
     pub provider_unavailable: Option<ProviderUnavailable>,
 }

@@ -109,9 +109,8 @@ fn govern(store: &ClusterStore, namespace: &str) {
         policies: vec!["apart".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
 }
 

@@ -98,9 +98,8 @@ async fn world(extender: &Traces, provider: &Traces) -> World {
         policies: vec!["near".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
     let mut config = Config {
         traces: extender.clone(),

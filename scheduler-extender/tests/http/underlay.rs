@@ -123,9 +123,8 @@ async fn world(mut config: Config) -> World {
             policies: vec!["near".into()],
             period: Duration::from_secs(60),
             grace: Duration::ZERO,
-            violation_policy: Default::default(),
-            terminating: false,
             provider_unavailable: Some(ProviderUnavailable::Reject),
+            ..Offer::default()
         }));
     }
     store.apply(Object::Pod(Pod {

@@ -101,9 +101,8 @@ pub async fn world(mut config: Config, provider: Sample) -> World {
         policies: vec!["near".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: Some(ProviderUnavailable::Reject),
+        ..Offer::default()
     }));
     let served = Served::start(config, store).await;
     World {

@@ -78,6 +78,7 @@ fn offer(
     let converted = convert::offer(&offer).map_err(|e| e.to_string())?;
     let mut warnings = warnings::offer(&converted, snapshot, trusted);
     warnings.extend(warnings::targets(&offer.spec.targets));
+    warnings.extend(warnings::evictions(&offer.spec));
     Ok(warnings)
 }
 
@@ -168,6 +169,10 @@ mod tests {
                 json!({"targets": [{"kind": "Podd"}]}),
             ),
             (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"name": "a", "kind": "Pod"}], "evict": ["b"]}),
+            ),
+            (
                 "ConstraintPolicyBinding",
                 json!({"offer": "", "targets": {}}),
             ),
@@ -223,7 +228,8 @@ mod tests {
         );
         let doubtful = judge(
             "ConstraintPolicyOffer",
-            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}]}),
+            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}],
+                   "evict": ["b"], "evictGroups": true}),
             &index.snapshot(),
         );
         let binding = judge(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tautline_api::constraint::OfferTarget;
+use tautline_api::constraint::{ConstraintPolicyOfferSpec, OfferTarget, ViolationPolicy};
 use tautline_core::{
     Snapshot,
     model::{Offer, Policy, TargetKind},
@@ -87,6 +87,17 @@ pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
              labelSelector; write {{}} if you mean that"
         )
     })
+}
+
+/// Fields about evictions of an offer that evicts nothing.
+pub(crate) fn evictions(spec: &ConstraintPolicyOfferSpec) -> impl Iterator<Item = String> {
+    let evicts = spec.violation_policy == Some(ViolationPolicy::Evict);
+    let fields = [
+        ("evict", spec.evict.is_some()),
+        ("evictGroups", spec.evict_groups.is_some()),
+    ];
+    let idle = fields.into_iter().filter(move |(_, set)| *set && !evicts);
+    idle.map(|(field, _)| format!("spec.{field}: has no effect without violationPolicy: Evict"))
 }
 
 pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {

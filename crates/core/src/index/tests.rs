@@ -47,9 +47,8 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         policies: vec![],
         period: Duration::ZERO,
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     })
 }
 

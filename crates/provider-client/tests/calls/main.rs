@@ -120,9 +120,8 @@ fn cluster_index(addresses: &[(&str, u16)]) -> Index {
         policies: vec!["p".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
     index
 }

@@ -74,8 +74,8 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
         policies: Vec::new(),
         period: Duration::ZERO,
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
         provider_unavailable: None,
+        ..Offer::default()
     })
 }
 
