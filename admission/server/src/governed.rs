@@ -137,6 +137,7 @@ mod tests {
             namespace: "shop".into(),
             name: "near".into(),
             uid: "u".into(),
+            created_unix: 0,
             terminating: false,
             targets: vec![Target {
                 name: "default".into(),

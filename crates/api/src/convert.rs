@@ -84,6 +84,11 @@ pub fn node(node: &corev1::Node) -> Node {
     }
 }
 
+fn created_unix(meta: &ObjectMeta) -> i64 {
+    let created = meta.creation_timestamp.as_ref();
+    created.map_or(0, |t| t.0.as_second())
+}
+
 /// A Service.
 pub fn service(service: &corev1::Service) -> Service {
     let meta = &service.metadata;
@@ -93,10 +98,7 @@ pub fn service(service: &corev1::Service) -> Service {
     Service {
         namespace: namespace(meta),
         name: name(meta),
-        created_unix: meta
-            .creation_timestamp
-            .as_ref()
-            .map_or(0, |t| t.0.as_second()),
+        created_unix: created_unix(meta),
         rules: providers::provided_rules(
             meta.labels
                 .iter()
@@ -236,6 +238,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        created_unix: created_unix(&offer.metadata),
         terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,
         policies: spec.policies.iter().map(|p| policy_name(p)).collect(),

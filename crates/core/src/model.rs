@@ -276,6 +276,8 @@ pub struct Offer {
     pub name: Arc<str>,
     /// Its UID.
     pub uid: Box<str>,
+    /// Its creation time in Unix seconds: the oldest offers have their shares first.
+    pub created_unix: i64,
     /// It has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
     /// The objects that it constrains.

@@ -89,6 +89,7 @@ async fn world(extender: &Traces, provider: &Traces) -> World {
         namespace: "shop".into(),
         name: "web".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,

@@ -119,6 +119,7 @@ async fn world(mut config: Config) -> World {
             namespace: "shop".into(),
             name: name.into(),
             uid: "".into(),
+            created_unix: 0,
             targets: vec![target("a", "web"), target("b", "db")],
             policies: vec!["near".into()],
             period: Duration::from_secs(60),

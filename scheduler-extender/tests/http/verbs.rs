@@ -92,6 +92,7 @@ pub async fn world(mut config: Config, provider: Sample) -> World {
         namespace: "shop".into(),
         name: "web".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,

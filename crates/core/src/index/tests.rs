@@ -43,6 +43,7 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         namespace: "ns".into(),
         name: name.into(),
         uid: "".into(),
+        created_unix: 0,
         targets: apps.iter().map(target).collect(),
         policies: vec![],
         period: Duration::ZERO,

@@ -111,6 +111,7 @@ fn cluster_index(addresses: &[(&str, u16)]) -> Index {
         namespace: "ns".into(),
         name: "o".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,
