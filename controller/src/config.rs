@@ -4,7 +4,10 @@ use std::{
     time::Duration,
 };
 
-use tautline_core::names::{CONTROLLER, EXEMPT_NAMESPACES};
+use tautline_core::{
+    binding_quota::BindingLimits,
+    names::{CONTROLLER, EXEMPT_NAMESPACES},
+};
 use tautline_provider_client::ClientConfig;
 use tautline_runtime::lease;
 use tautline_traces::Traces;
@@ -19,8 +22,8 @@ pub struct Config {
     pub admin: SocketAddr,
     /// The election of the leader.
     pub lease: lease::LeaseConfig,
-    /// Bindings of one offer; tuples beyond it are counted and get no binding.
-    pub max_bindings: usize,
+    /// The maximum numbers of bindings; tuples beyond them are counted and get no binding.
+    pub limits: BindingLimits,
     /// Evaluations at one provider at once.
     pub provider_concurrency: usize,
     /// The least time between two evaluations of a binding, whatever its offer says.
@@ -49,7 +52,7 @@ impl Config {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
             lease: lease::LeaseConfig::new(namespace, LEASE, identity),
-            max_bindings: 10_000,
+            limits: BindingLimits::default(),
             provider_concurrency: 64,
             shortest_period: Duration::from_millis(500),
             eviction_cool_down: Duration::from_secs(120),

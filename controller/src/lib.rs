@@ -15,6 +15,7 @@ mod decisions;
 mod evaluation;
 mod eviction;
 mod executor;
+mod flapping;
 mod gate;
 mod kind_states;
 mod metrics;

@@ -5,10 +5,12 @@
 
 pub mod answer;
 pub mod binding;
+pub mod binding_quota;
 pub mod compliance_state;
 pub mod constraints;
 mod costs;
 pub mod cow_map;
+pub mod fair_queue;
 mod fuzz;
 pub mod index;
 pub mod model;

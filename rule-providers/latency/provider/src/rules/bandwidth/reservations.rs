@@ -7,7 +7,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tautline_core::{
-    Snapshot, TrustedNamespaces, binding::desired_bindings, constraints, index::OfferEntry,
+    Snapshot, TrustedNamespaces,
+    binding::{binding_count, desired_bindings},
+    binding_quota::BindingQuota,
+    constraints,
+    index::OfferEntry,
     model::key,
 };
 use tautline_sdk::Reference;
@@ -21,8 +25,6 @@ use crate::{
     },
 };
 
-/// Bindings of an offer that count: as many as the controller makes.
-const MAX_BINDINGS: usize = 10_000;
 const MAX_VIEWS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -142,6 +144,8 @@ struct State {
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
     offers: HashMap<String, OfferReservations>,
+    /// As many bindings count as the controller makes by default.
+    quota: BindingQuota,
     totals: Arc<ReservationTotals>,
     /// By the namespace whose own table is in the view; "" is the shared tables alone.
     views: HashMap<String, Arc<ReservedView>>,
@@ -224,26 +228,44 @@ impl State {
         let mut offers = std::mem::take(&mut self.offers);
         for (old, new) in snapshot.changed_offers(&self.seen) {
             if let Some(entry) = old.or(new) {
-                offers.remove(&offer_key(entry));
+                let name = offer_key(entry);
+                offers.remove(&name);
+                if new.is_none() {
+                    self.quota.forget(&name);
+                }
             }
         }
+        let mut reserving = Vec::new();
         for entry in snapshot.offers() {
-            let wanted = wanted(snapshot, entry);
-            let name = offer_key(entry);
+            let (name, wanted) = (offer_key(entry), wanted(snapshot, entry));
             if wanted == 0 {
                 offers.remove(&name);
-            } else if offers.get(&name).is_none_or(|o| o.wanted != wanted) {
-                let trusted = self.trusted.contains(&entry.offer.namespace);
-                let all = reservations(snapshot, entry, wanted, trusted);
-                offers.insert(
-                    name,
-                    OfferReservations {
-                        wanted,
-                        trusted,
-                        all,
-                    },
-                );
+                self.quota.forget(&name);
+                continue;
             }
+            if offers.get(&name).is_none_or(|o| o.wanted != wanted) {
+                offers.remove(&name);
+                let (created, count) = (entry.offer.created_unix, binding_count(entry));
+                self.quota.call_for(&name, created, count, 0);
+            }
+            reserving.push((name, wanted, entry));
+        }
+        for name in self.quota.share_out() {
+            offers.remove(&*name);
+        }
+        for (name, wanted, entry) in reserving {
+            if offers.contains_key(&name) {
+                continue;
+            }
+            let trusted = self.trusted.contains(&entry.offer.namespace);
+            let most = self.quota.grant(&name).count;
+            let all = reservations(snapshot, entry, wanted, trusted, most);
+            let reserved = OfferReservations {
+                wanted,
+                trusted,
+                all,
+            };
+            offers.insert(name, reserved);
         }
         let all = offers.values().flat_map(|o| o.counted(snapshot));
         self.totals = Arc::new(ReservationTotals::new(all));
@@ -273,12 +295,13 @@ fn reservations(
     entry: &OfferEntry,
     bits: u64,
     trusted: bool,
+    most: usize,
 ) -> Vec<Arc<Reservation>> {
     let node_of = match trusted {
         true => node_of,
         false => node_of_pod,
     };
-    let tuples = desired_bindings(entry, MAX_BINDINGS).bindings.into_values();
+    let tuples = desired_bindings(entry, most).into_values();
     let reservation = |targets: Vec<Reference>| {
         let mut nodes: Vec<String> = targets
             .iter()
