@@ -160,6 +160,12 @@ pub(super) fn healthy() -> Cluster {
             "spec": {"policies": ["near"], "targets": [
                 {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]},
         }))]),
+        bindings: Some(vec![of(json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+            "metadata": {"name": "web-a", "namespace": "shop"},
+            "spec": {"offer": "web", "targets": {}},
+            "status": {"compliance": "Compliant", "firstReason": "", "details": []},
+        }))]),
         workload_pods: Some(vec![pod(
             "shop",
             "web-0",
