@@ -30,6 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     cluster_store::ClusterStore,
+    error_text::error_text,
     watch_changes::{Change, Changes, refusal},
 };
 
@@ -394,7 +395,10 @@ async fn resolve_api(
     let gvk = GroupVersionKind::try_from(&types).map_err(|e| e.to_string())?;
     match pinned_kind(client, &gvk).await {
         Ok((resource, _)) => Ok(Api::all_with(client.clone(), &resource)),
-        Err(error) => Err(format!("the API server does not serve it: {error}")),
+        Err(error) => Err(format!(
+            "the API server does not serve it: {}",
+            error_text(&error)
+        )),
     }
 }
 
@@ -437,7 +441,8 @@ async fn watch(
                 }
                 let retry = retry_after(failures);
                 failures = failures.saturating_add(1);
-                tracing::warn!(%kind, %error, ?retry, "watch restarts");
+                let error = error_text(&error);
+                tracing::warn!(%kind, error, ?retry, "watch restarts");
                 if !listed {
                     kinds.set(gvk, false, Some(unavailable(gvk)));
                 }

@@ -10,6 +10,7 @@ use tautline_api::{
     display::{Enforcement, EventSummary, RuleRow, age, reference, rule_rows},
 };
 use tautline_core::index::Snapshot;
+use tautline_runtime::error_text::error_text;
 
 use super::{
     badge::badge,
@@ -94,7 +95,7 @@ pub(super) async fn view(
     );
     let mut problems = Vec::new();
     let mut or_problem = |what: &str, error: anyhow::Error| {
-        let problem = format!("{what} cannot be read: {error:#}");
+        let problem = format!("{what} cannot be read: {}", error_text(error.as_ref()));
         problems.push(clean(&problem));
     };
     let events = events.unwrap_or_else(|e| {

@@ -12,7 +12,7 @@ use kube_runtime::{
     watcher::{self, Event, watcher},
 };
 use parking_lot::RwLock;
-use tautline_runtime::backoff::WatchBackoff;
+use tautline_runtime::{backoff::WatchBackoff, error_text::error_text};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -60,7 +60,10 @@ impl Pods {
             };
             match event {
                 Some(Ok(event)) => self.see(event),
-                Some(Err(error)) => tracing::warn!(%error, "the watch of pods restarts"),
+                Some(Err(error)) => {
+                    let error = error_text(&error);
+                    tracing::warn!(error, "the watch of pods restarts");
+                }
                 None => return,
             }
         }
