@@ -5,6 +5,7 @@ mod in_flight;
 mod interner;
 mod members;
 mod offers;
+mod pod_bytes;
 mod snapshot;
 
 use std::sync::Arc;
@@ -107,6 +108,7 @@ pub struct Index {
     current: Snapshot,
     interner: interner::Interner,
     gone_pods: gone_pods::GonePods,
+    pod_bytes: pod_bytes::PodBytes,
 }
 
 impl Index {
@@ -121,12 +123,17 @@ impl Index {
         self.gone_pods.since(mark)
     }
 
+    /// The number of pods whose constraints take too much memory and are [`Pod::reduced`].
+    pub fn reduced_pods(&self) -> usize {
+        self.pod_bytes.reduced()
+    }
+
     /// Adds or replaces an object; returns whether the index changed.
     pub fn apply(&mut self, object: Object) -> bool {
         let key = object.key();
         match object {
             Object::Pod(mut new) => {
-                self.interner.share(&mut new);
+                self.take(&key, &mut new);
                 let new = self.observe_flight(&key, new);
                 self.put_pod(&key, Some(Arc::new(new)))
             }
@@ -214,10 +221,18 @@ impl Index {
         }
     }
 
+    /// Makes a new state of a pod fit into the index's memory.
+    fn take(&mut self, key: &str, new: &mut Pod) {
+        self.interner.share(new);
+        let old = self.current.pods.get(key).map(Arc::as_ref);
+        self.pod_bytes.fit(old, new);
+    }
+
     fn put_pod(&mut self, key: &str, new: Option<Arc<Pod>>) -> bool {
         let Some(old) = put(&mut self.current.pods, key, new.clone()) else {
             return false;
         };
+        self.pod_bytes.replace(old.as_deref(), new.as_deref());
         let holds = |p: &Option<Arc<Pod>>| {
             p.as_ref()
                 .filter(|p| !p.finished)

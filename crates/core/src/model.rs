@@ -81,6 +81,9 @@ pub struct Pod {
     pub pod_terms: Box<[PodTerm]>,
     /// Constraints on its node; `None` once it is bound.
     pub placement: Option<Box<NodeConstraints>>,
+    /// Its constraints take more memory than the index keeps of one pod, or of its namespace: no
+    /// plan finds a node for it, and none puts a pod where it might keep it away.
+    pub reduced: bool,
 }
 
 impl Pod {

@@ -50,6 +50,11 @@ impl Labels {
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
+    /// The size of its allocation.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

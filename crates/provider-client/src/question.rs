@@ -25,6 +25,23 @@ pub struct PlanningQuestion {
 }
 
 impl PlanningQuestion {
+    /// The question about a node to come.
+    pub fn without_nodes(&self) -> Self {
+        Self {
+            nodes: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Approximate size in bytes, without the nodes.
+    pub fn heap_bytes(&self) -> usize {
+        let pairs = self.annotations.iter().chain(&self.requests);
+        let claims = self.resource_claims.iter();
+        256 + subject_bytes(&self.subject)
+            + pairs.map(|(k, v)| 64 + k.len() + v.len()).sum::<usize>()
+            + claims.map(|name| 32 + name.len()).sum::<usize>()
+    }
+
     /// The question for an unbound pod of the index.
     pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
         let annotations = pod.placement.as_ref().map(|p| &p.annotations);
@@ -50,6 +67,11 @@ impl PlanningQuestion {
             scheduler_waits: false,
         }
     }
+}
+
+/// The size of a pod's names and labels.
+pub(crate) fn subject_bytes(of: &PodIdentity) -> usize {
+    of.namespace.len() + of.name.len() + of.uid.len() + of.labels.bytes()
 }
 
 /// `namespace/name` of a provider's Service.

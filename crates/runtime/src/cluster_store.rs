@@ -93,6 +93,11 @@ impl ClusterStore {
         now.load_full()
     }
 
+    /// [`Index::reduced_pods`].
+    pub fn reduced_pods(&self) -> usize {
+        self.0.index.lock().reduced_pods()
+    }
+
     /// Notifies of every change.
     pub fn changes(&self) -> watch::Receiver<Versions> {
         self.0.versions.subscribe()

@@ -23,7 +23,7 @@ use kube_runtime::{
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 use serde::de::DeserializeOwned;
@@ -63,6 +63,7 @@ pub struct WatchMetrics {
     events: Family<ByKind, Counter>,
     malformed: Family<ByKind, Counter>,
     errors: Family<ByKind, Counter>,
+    reduced_pods: Gauge,
 }
 
 impl WatchMetrics {
@@ -82,6 +83,12 @@ impl WatchMetrics {
             "watch_errors",
             "Errors that restarted a watch",
             self.errors.clone(),
+        );
+        registry.register(
+            "watch_reduced_pods",
+            "Pods whose affinity, tolerations and annotations take more memory than is kept of a \
+             pod or its namespace: no plan finds a node for them, or for others next to them",
+            self.reduced_pods.clone(),
         );
     }
 
@@ -256,6 +263,7 @@ impl Watch<'_> {
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
+        let reduced_pods = self.metrics.reduced_pods.clone();
         let mut relist = None;
         let mut unusable: Vec<String> = Vec::new();
         move |event| {
@@ -321,6 +329,9 @@ impl Watch<'_> {
                     store.accept(kind, &key(&o));
                     store.delete(kind, &key(&o));
                 }
+            }
+            if kind == Kind::Pod {
+                reduced_pods.set(i64::try_from(store.reduced_pods()).unwrap_or(i64::MAX));
             }
         }
     }

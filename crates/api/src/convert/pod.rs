@@ -76,6 +76,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
                 ..placement(s)
             })
         }),
+        reduced: false,
     }
 }
 
