@@ -20,6 +20,10 @@ type Costs struct {
 	ValidFor time.Duration
 	// Resolution is the difference up to which costs are equally good. 0: every difference counts.
 	Resolution int64
+	// RequestCost is the cost of a node that just meets the rule's request: nodes of at most this
+	// cost are within the request, and equally good unless the policy prefers the nearest. nil: the
+	// rule has no request, or none that a cost stands for.
+	RequestCost *int64
 
 	lines []*NodeCost
 }
@@ -76,6 +80,7 @@ func (c *Costs) response(request *CostRequest) (*ruleprovider.EndpointCostRespon
 		NodeAndCost:    lines,
 		ValidForMillis: c.ValidFor.Milliseconds(),
 		Resolution:     c.Resolution,
+		RequestCost:    c.RequestCost,
 	}, nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	var costs Costs
-	costs.ValidFor, costs.Resolution = 1500*time.Millisecond, 7
+	costs.ValidFor, costs.Resolution, costs.RequestCost = 1500*time.Millisecond, 7, new(int64)
 	costs.Usable("elsewhere", 1, "")
 	costs.Unusable("b", "OverLimit", "9ms > 5ms")
 	costs.Usable("a", math.MaxInt64, "far\xff")
@@ -35,7 +35,7 @@ func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	if got := response.NodeAndCost[0].Detail; got != "far\uFFFD" {
 		t.Errorf("protobuf refuses the detail %q", got)
 	}
-	if response.ValidForMillis != 1500 || response.Resolution != 7 {
+	if response.ValidForMillis != 1500 || response.Resolution != 7 || response.RequestCost == nil {
 		t.Error(response)
 	}
 }

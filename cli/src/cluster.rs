@@ -1,18 +1,17 @@
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use clap::Args;
-use kube::{
-    Client, Config,
-    client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, Config, client::ClientBuilder};
 use tautline_runtime::cluster::Cluster;
 
-use crate::api_timeout::TimeoutLayer;
+use crate::{
+    api_timeout::TimeoutLayer,
+    kubeconfig::{Kubeconfigs, environment_proxy},
+};
 
-/// The cluster: by default the pod's own, else the kubeconfig's current context.
+/// The cluster: by default the kubeconfig's current context, else the pod's own.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig file [default: the pod's own account, else $KUBECONFIG or ~/.kube/config]
+    /// Kubeconfig file [default: $KUBECONFIG or ~/.kube/config, else the pod's own account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<std::path::PathBuf>,
     /// Context of the kubeconfig
@@ -24,7 +23,7 @@ impl ClusterArgs {
     /// For tools: requests that a busy API server refuses are retried, with a notice when it
     /// does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
-        let config = self.config().await?;
+        let config = self.config()?;
         let patience = TimeoutLayer::new(&config.cluster_url.to_string());
         Ok(ClientBuilder::try_from(config)?
             .with_layer(&patience)
@@ -34,47 +33,53 @@ impl ClusterArgs {
     /// For servers with deadlines and retries of their own: 429 is also the answer of a
     /// disruption budget, and must arrive at once.
     pub(crate) async fn without_retries(&self) -> Result<Cluster> {
-        let mut config = self.config().await?;
+        let mut config = self.config()?;
         config.default_retry = false;
         Ok(Cluster::new(config)?)
     }
 
     pub(crate) async fn with_retries(&self) -> Result<Cluster> {
-        Ok(Cluster::new(self.config().await?)?)
+        Ok(Cluster::new(self.config()?)?)
     }
 
     /// The name of the context, or the API server's address.
-    pub(crate) async fn title(&self) -> Result<String> {
-        let context = match (&self.context, &self.kubeconfig) {
-            (Some(context), _) => Some(context.clone()),
-            (None, Some(path)) => Kubeconfig::read_from(path)?.current_context,
-            (None, None) => Kubeconfig::read()
-                .ok()
-                .and_then(|file| file.current_context),
+    pub(crate) fn title(&self) -> Result<String> {
+        let context = match &self.context {
+            Some(context) => Some(context.clone()),
+            None => {
+                let files = Kubeconfigs::read(self.kubeconfig.as_deref())?;
+                files.current_context().map(str::to_owned)
+            }
         };
         match context {
             Some(context) => Ok(context),
-            None => Ok(self.config().await?.cluster_url.to_string()),
+            None => Ok(self.config()?.cluster_url.to_string()),
         }
     }
 
-    async fn config(&self) -> Result<Config> {
-        let options = KubeConfigOptions {
-            context: self.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        Ok(match &self.kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path)
-                    .with_context(|| format!("kubeconfig {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &options).await?
+    fn config(&self) -> Result<Config> {
+        let files = Kubeconfigs::read(self.kubeconfig.as_deref())?;
+        let context = self.context.as_deref().or(files.current_context());
+        if let Some(context) = context {
+            return files.config(context);
+        }
+        if self.kubeconfig.is_none() {
+            match Config::incluster() {
+                Ok(mut config) => {
+                    config.proxy_url = environment_proxy(&config.cluster_url)?;
+                    return Ok(config);
+                }
+                Err(error) if files.is_empty() => bail!(
+                    "no cluster: neither a kubeconfig nor a pod's account was found ({error}); name \
+                     a kubeconfig with --kubeconfig FILE or KUBECONFIG"
+                ),
+                Err(_) => {}
             }
-            None if self.context.is_some() => Config::from_kubeconfig(&options)
-                .await
-                .context("no usable kubeconfig")?,
-            None => Config::infer()
-                .await
-                .context("no cluster: neither a pod's account nor a kubeconfig was found")?,
-        })
+        }
+        bail!(
+            "kubeconfig {}: current-context: is not set; choose one with --context, or with \
+             kubectl config use-context",
+            files.paths()
+        )
     }
 }

@@ -1,8 +1,8 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;
-use tautline_controller::{App, Config};
-use tautline_core::duration;
+use tautline_controller::{AnnotationMatch, App, Config};
+use tautline_core::{binding_quota::BindingLimits, duration};
 use tautline_runtime::tasks::{self, Tasks};
 
 use crate::{
@@ -35,6 +35,12 @@ pub(crate) struct Args {
     /// Maximum number of bindings of one offer
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     max_bindings: usize,
+    /// Maximum number of bindings of all offers of one namespace
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    max_namespace_bindings: usize,
+    /// Maximum number of bindings of all offers
+    #[arg(long, default_value_t = 50_000, value_name = "N")]
+    max_total_bindings: usize,
     /// Concurrent evaluations at one provider
     #[arg(long, default_value_t = 64, value_name = "N")]
     provider_concurrency: usize,
@@ -42,9 +48,14 @@ pub(crate) struct Args {
     providers: ProviderArgs,
     #[command(flatten)]
     traces: TraceArgs,
-    /// Minimum time between two evictions of one offer; 0s: no limit
+    /// Time between two evictions of one offer; shorter while more than three of its pods are in
+    /// violation; 0s: none
     #[arg(long, default_value = "2m", value_parser = any_duration)]
     eviction_cool_down: Duration,
+    /// Further annotations of pods that are not evicted, besides those of Karpenter, Cluster
+    /// Autoscaler and the descheduler
+    #[arg(long, value_delimiter = ',', value_name = "KEY[=VALUE],...")]
+    no_evict_annotations: Vec<AnnotationMatch>,
     /// Namespaces whose pods are never evicted
     #[arg(
         long,
@@ -83,9 +94,14 @@ fn config(args: Args) -> Config {
     config.lease.retry = config.lease.duration.div_f64(6.0);
     Config {
         admin: args.admin,
-        max_bindings: args.max_bindings,
+        limits: BindingLimits {
+            offer: args.max_bindings,
+            namespace: args.max_namespace_bindings,
+            total: args.max_total_bindings,
+        },
         provider_concurrency: args.provider_concurrency,
         eviction_cool_down: args.eviction_cool_down,
+        protecting_annotations: args.no_evict_annotations,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         dry_run: args.dry_run,
         requeue_pods: !args.no_wake,

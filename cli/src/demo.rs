@@ -121,7 +121,7 @@ async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> R
         local,
         walk.as_deref_mut(),
         "1. A detector. `latency` keeps the far zone out, `gpu-slice` the cards that do not\n   \
-            run its model. Of the rest the nearest wins.",
+            run its model. Of the rest the nearest wins, as the rule says `prefer: Nearest`.",
         "detector-0",
     )
     .await?;
@@ -150,7 +150,16 @@ async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> R
     step(
         local,
         walk.as_deref_mut(),
-        "5. No offer selects the dashboard: it passes through untouched.",
+        "5. An aggregator is to be within 20 ms, better 5 ms: all nodes within 5 ms are equally\n   \
+            good, and kube-scheduler's own preferences choose, such as a spread over nodes.\n   \
+            (This program has none, and takes the first name.)",
+        "aggregator-0",
+    )
+    .await?;
+    step(
+        local,
+        walk.as_deref_mut(),
+        "6. No offer selects the dashboard: it passes through untouched.",
         "dashboard-0",
     )
     .await?;
@@ -164,7 +173,7 @@ async fn run_steps(local: &LocalScheduler, mut walk: Option<&mut Walk<'_>>) -> R
     step(
         local,
         walk,
-        "6. Fibre work in the north is due. The operator re-binds the rule `latency` to\n   \
+        "7. Fibre work in the north is due. The operator re-binds the rule `latency` to\n   \
             another provider by moving a label; nothing restarts:\n   \
             $ kubectl -n vision label service latency-maintenance constraint.ciena.com/constraint-latency=enabled\n   \
             $ kubectl -n vision label service latency-table constraint.ciena.com/constraint-latency-\n   \

@@ -1,15 +1,21 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Client, ResourceExt};
+use tautline_api::{
+    ConstraintPolicyBinding, ConstraintPolicyOffer, constraint::Compliance, display::eviction_wait,
+};
+use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Record;
 
 use crate::{
-    EXIT_NO,
+    EXIT_NO, fetch,
     output::{self, Output},
     pod_name::PodName,
     render,
     replicas::{Answer, ReplicaArgs},
-    scope,
+    scope::{self, Scope},
     table::plain,
 };
 
@@ -71,11 +77,89 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     if !args.all {
         records.truncate(1);
     }
+    let violations = match (args.output, url.filter(|url| !url.is_empty())) {
+        (Output::Table, None) => {
+            let client = args.replicas.cluster.client().await?;
+            let read = violations(&client, namespace, name).await;
+            read.unwrap_or_else(|error| {
+                note!("warning: {}", error_text(error.as_ref()));
+                String::new()
+            })
+        }
+        _ => String::new(),
+    };
     output::print(args.output, &records, |records| {
-        records
-            .iter()
-            .map(|r| render::record(r, None, 40))
-            .collect()
+        let records = records.iter().map(|r| render::record(r, None, 40));
+        records.collect::<String>() + &violations
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the pod's bindings, and names those in violation.
+async fn violations(client: &Client, namespace: &str, pod: &str) -> Result<String> {
+    let scope = Scope::Namespace(namespace.to_owned());
+    let (bindings, offers) = tokio::join!(
+        fetch::list::<ConstraintPolicyBinding>(client, &scope),
+        fetch::list::<ConstraintPolicyOffer>(client, &scope),
+    );
+    let bindings = bindings?
+        .iter()
+        .filter_map(|b| fetch::parse(b).ok())
+        .collect();
+    let offers: Vec<ConstraintPolicyOffer> = offers?
+        .iter()
+        .filter_map(|o| fetch::parse(o).ok())
+        .collect();
+    Ok(lines(pod, bindings, &offers, Timestamp::now()))
+}
+
+fn lines(
+    pod: &str,
+    bindings: Vec<ConstraintPolicyBinding>,
+    offers: &[ConstraintPolicyOffer],
+    now: Timestamp,
+) -> String {
+    let violated = bindings.into_iter().filter(|binding| {
+        let mut targets = binding.spec.targets.values();
+        binding.compliance() == Compliance::Violation
+            && targets.any(|t| t.kind == "Pod" && t.name == pod)
+    });
+    let line = |binding: ConstraintPolicyBinding| {
+        let offer = offers.iter().find(|o| o.name_any() == binding.spec.offer);
+        let wait = offer.and_then(|offer| eviction_wait(&binding, offer, now));
+        let wait = wait.map_or_else(String::new, |wait| format!("; next eviction {wait}"));
+        let reason = binding.status.as_ref().map(|s| s.first_reason.as_str());
+        let text = plain(&format!(
+            "in violation: binding {} of offer {}: {}{wait}",
+            binding.name_any(),
+            binding.spec.offer,
+            reason.unwrap_or_default()
+        ));
+        format!("  {text}\n")
+    };
+    violated.map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn explanation_names_bindings_in_violation_and_their_next_eviction() {
+        let of = |pod| {
+            lines(
+                pod,
+                fixtures::bindings(),
+                &fixtures::offers(),
+                fixtures::now(),
+            )
+        };
+        assert_eq!(
+            of("detectors-violation-0"),
+            "  in violation: binding detectors-violation of offer detectors: 31ms to north-1 > 20ms; \
+             next eviction in 73s (2026-01-02T12:01:13Z), after the offer's cool-down\n"
+        );
+        assert_eq!(of("detectors-a-0"), "");
+    }
 }

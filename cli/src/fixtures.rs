@@ -116,7 +116,9 @@ pub(crate) fn offers() -> Vec<ConstraintPolicyOffer> {
             "bindingCount": 5, "compliantBindingCount": 3, "bindingSelector": "",
             "lastEviction": {
                 "pod": "detector-7", "uid": "u", "node": "core-3",
-                "binding": "detectors-violation", "time": "2026-01-02T09:00:00Z",
+                "binding": "detectors-violation", "time": "2026-01-02T11:59:13Z",
+                "group": "2 pods of Job detect", "since": "2026-01-02T11:59:13Z",
+                "nextTime": "2026-01-02T12:01:13Z",
             },
             "conditions": [{
                 "type": "Ready", "status": "False", "reason": "TooManyBindings",

@@ -31,6 +31,7 @@ mod get;
 mod gpu;
 mod http;
 mod identity;
+mod kubeconfig;
 mod latency;
 pub mod local;
 mod manifests;

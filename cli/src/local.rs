@@ -101,6 +101,7 @@ impl LocalScheduler {
         let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
         let builtins = Builtins::start(items, &store, &trusted, &mut tasks).await?;
 
+        manifest_files::implied_namespaces(items).for_each(|o| store.apply(o));
         let (mut pending, mut services) = (Vec::new(), Vec::new());
         for item in items {
             let object = manifest_files::object(item).map_err(anyhow::Error::msg)?;

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use tautline_api::manifest::{Item, MAX_TEMPLATE_PODS};
-use tautline_runtime::manifest_files::{self, ManifestFileError, Manifests, Warning};
+use tautline_runtime::{
+    input_files::InputFiles,
+    manifest_files::{self, ManifestFileError, Manifests, Warning},
+};
 
 use crate::{local::table_faults, table::plain};
 
@@ -45,7 +48,10 @@ impl ManifestArgs {
         if !self.is_given() {
             return Ok(None);
         }
-        let manifests = read(&self.file)?;
+        let manifests = read(&self.file, &mut InputFiles::default())?;
+        for skipped in &manifests.skipped {
+            note!("{}", plain(skipped));
+        }
         for pair in manifests.items.windows(2) {
             if let [Item::Workload(w), Item::Pod(first)] = pair
                 && w.replicas() > MAX_TEMPLATE_PODS
@@ -69,8 +75,11 @@ impl ManifestArgs {
 }
 
 /// [`manifest_files::read`], and the faults of tables.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
-    let mut manifests = manifest_files::read(paths)?;
+pub(crate) fn read(
+    paths: &[PathBuf],
+    inputs: &mut InputFiles,
+) -> Result<Manifests, ManifestFileError> {
+    let mut manifests = manifest_files::read(paths, inputs)?;
     let faults: Vec<_> = table_faults(&manifests.items).collect();
     manifests.warn(faults);
     Ok(manifests)

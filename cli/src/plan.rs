@@ -2,7 +2,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use k8s_openapi::api::{
-    core::v1::{ConfigMap, Node, Pod, Service},
+    core::v1::{ConfigMap, Namespace, Node, Pod, Service},
     discovery::v1::EndpointSlice,
 };
 use kube::{Client, Resource, api::ListParams};
@@ -165,6 +165,7 @@ async fn read_cluster(client: Client) -> Result<Vec<Item>> {
     let all = ListParams::default;
     let c = &client;
     let mut items = list::<Node>(c, all(), Item::Node).await?;
+    items.extend(list::<Namespace>(c, all(), Item::Namespace).await?);
     items.extend(list::<Pod>(c, all(), Item::Pod).await?);
     items.extend(list::<Service>(c, all(), Item::Service).await?);
     items.extend(list::<EndpointSlice>(c, all(), Item::EndpointSlice).await?);

@@ -14,14 +14,14 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::ValueEnum;
 use serde_json::json;
 use tautline_core::{
     text::sanitize,
     trust::{OWN_NAMESPACE, TrustedNamespaces},
 };
-use tautline_runtime::manifest_files;
+use tautline_runtime::{input_files::InputFiles, manifest_files};
 use tautline_test_report::Report;
 
 use self::{file::TestFile, runner::CaseRun};
@@ -30,7 +30,7 @@ use crate::{EXIT_ERROR, EXIT_NO, manifests, output, provider_args::TrustArgs, ta
 #[derive(clap::Args)]
 #[command(
     after_help = "A test file, in the folder of the manifests or below:\n\n  \
-    manifests: [..]              # files and folders, from this file on [default: its folder]\n  \
+    manifests: [..]              # files and folders, from this file on, in the working folder [default: its folder]\n  \
     namespace: vision            # of names without one [default: default]\n  \
     costs:                       # in place of the provider of a rule; a text is a reason code\n    \
       carbon: {north-1: 10, north-2: 40, south-1: OverLimit}\n  \
@@ -125,12 +125,16 @@ async fn run_all(
 ) -> Result<Result<Vec<CaseRun>, Vec<String>>> {
     let mut ready = Vec::new();
     let (mut faults, mut warnings) = (Vec::new(), BTreeSet::new());
-    for path in test_files(paths)? {
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    for TestPath { path, root } in test_files(paths)? {
+        let named = || path.display().to_string();
+        let mut inputs = InputFiles::below(&root).with_context(named)?;
+        let text = inputs.named(&path).map_err(Error::msg);
+        let text = text.with_context(named)?;
         let read = file::read(&path, &text).and_then(|file: TestFile| {
-            let manifests = manifests::read(&file.manifests(&path))
+            let manifests = manifests::read(&file.manifests(&path), &mut inputs)
                 .map_err(|e| vec![format!("{}: {e}", path.display())])?;
             warnings.extend(manifests.warnings.iter().map(ToString::to_string));
+            warnings.extend(manifests.skipped.iter().cloned());
             cluster::Cluster::new(manifests.items).prepare(&path, &text, file)
         });
         match read {
@@ -156,10 +160,17 @@ async fn run_all(
     Ok(Ok(runs))
 }
 
+/// A test file, and the folder that its manifests must be in: whoever wrote it may be a stranger.
+struct TestPath {
+    path: PathBuf,
+    root: PathBuf,
+}
+
 /// The files of these paths, each once; those below a folder by name.
-fn test_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
+fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
+    let mut files = Vec::<TestPath>::new();
     for path in paths {
+        let root = root(path);
         let mut below = Vec::new();
         match path.is_dir() {
             true => collect(path, &mut below)?,
@@ -173,12 +184,29 @@ fn test_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         }
         below.sort();
         for file in below {
-            if !files.contains(&file) {
-                files.push(file);
+            if files.iter().all(|known| known.path != file) {
+                let root = root.clone();
+                files.push(TestPath { path: file, root });
             }
         }
     }
     Ok(files)
+}
+
+/// The working folder, unless it is `/`, if the path is in it; else the path, if it is a folder, or the
+/// folder of the file.
+fn root(path: &Path) -> PathBuf {
+    let here = Path::new(".");
+    let both = path
+        .canonicalize()
+        .and_then(|p| Ok((p, here.canonicalize()?)));
+    if both.is_ok_and(|(path, here)| here.parent().is_some() && path.starts_with(here)) {
+        return here.to_owned();
+    }
+    match path.parent() {
+        Some(folder) if !path.is_dir() => folder.to_owned(),
+        _ => path.to_owned(),
+    }
 }
 
 /// Links to folders and hidden folders are left out.

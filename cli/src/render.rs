@@ -1,7 +1,9 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use comfy_table::{CellAlignment, Table, presets};
-use tautline_scheduler_extender::explain::{AnswerRecord, CostRecord, NodeRecord, PodNow, Record};
+use tautline_scheduler_extender::explain::{
+    AnswerRecord, CostRecord, NodeRecord, PodNow, Record, RuleRecord,
+};
 
 use crate::{local::Placement, table::plain};
 
@@ -48,6 +50,12 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
                 _ = write!(line, ", {name} {}", plain(value));
             }
         }
+        if let Some(prefer) = &rule.prefer {
+            _ = write!(line, ", prefer {}", plain(prefer));
+            if rule.prefers_in_vain() {
+                line.push_str(" (no effect: the provider does not say which nodes are within it)");
+            }
+        }
         match &rule.provider {
             Some(provider) => _ = write!(line, "; provider {provider}"),
             None => line.push_str("; no provider"),
@@ -84,7 +92,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     let shown = r.nodes.iter().take(most_nodes);
     let rest = r.nodes.get(most_nodes..).unwrap_or_default();
     for node in shown.chain(rest.iter().filter(is_chosen)) {
-        table.add_row(row(node, chosen));
+        table.add_row(row(node, &r.rules, chosen));
     }
     if let Some(score) = table.column_mut(2) {
         score.set_cell_alignment(CellAlignment::Right);
@@ -138,7 +146,7 @@ fn current_place(now: &PodNow) -> String {
     }
 }
 
-fn row(node: &NodeRecord, chosen: Option<(&str, &str)>) -> Vec<String> {
+fn row(node: &NodeRecord, rules: &[RuleRecord], chosen: Option<(&str, &str)>) -> Vec<String> {
     let word = chosen.filter(|(chosen, _)| *chosen == node.node);
     let mark = if word.is_some() { "> " } else { "  " };
     let verdict = match (&node.reason, word) {
@@ -152,16 +160,21 @@ fn row(node: &NodeRecord, chosen: Option<(&str, &str)>) -> Vec<String> {
         "-".into()
     };
     let mut cells = vec![format!("{mark}{}", node.node), verdict, score];
-    cells.extend(node.costs.iter().map(cost));
+    let costs = node.costs.iter().enumerate();
+    cells.extend(costs.map(|(i, line)| cost(line, rules.get(i))));
     cells
 }
 
-fn cost(cost: &CostRecord) -> String {
-    match (cost.cost, cost.detail.as_str()) {
+fn cost(line: &CostRecord, rule: Option<&RuleRecord>) -> String {
+    let text = match (line.cost, line.detail.as_str()) {
         (None, _) => "-".into(),
         (Some(cost), "") if cost < 0 => "no".into(),
         (Some(cost), "") => cost.to_string(),
         (Some(_), detail) => plain(detail),
+    };
+    match rule.is_some_and(|rule| rule.is_within_request(line)) {
+        true => text + ", within the request",
+        false => text,
     }
 }
 

@@ -9,7 +9,7 @@ use std::{process::ExitCode, sync::Arc};
 use anyhow::Result;
 use tautline_console::{Console, shell};
 use tautline_core::trust::TrustedNamespaces;
-use tautline_runtime::{manifest_files, tasks::Tasks};
+use tautline_runtime::{error_text::error_text, manifest_files, tasks::Tasks};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -81,7 +81,7 @@ async fn of_manifests(
     let place_all = async {
         for pod in &local.pending {
             if let Err(error) = ui.place(&local, pod).await {
-                ui.report(format!("{error:#}"));
+                ui.report(error_text(error.as_ref()));
             }
         }
     };
@@ -95,9 +95,7 @@ async fn of_manifests(
 pub(crate) fn serve(listener: TcpListener, console: Arc<Console>, tasks: &mut Tasks) -> Result<()> {
     let address = listener.local_addr()?;
     let stop = tasks.stop_token();
-    tasks.spawn("console", async move {
-        Ok(tautline_console::serve(listener, console, stop).await?)
-    });
+    tasks.spawn("console", tautline_console::serve(listener, console, stop));
     output::write(&format!("http://{address}\n"))
 }
 

@@ -159,9 +159,9 @@ fn models_for_programs() {
     assert_eq!(all[0]["object"], "Model llm/qwen");
     assert_eq!(all[0]["accepted"], true);
     assert_eq!(all[0]["defaults"][0]["value"], "30s");
-    assert_eq!(all[4]["document"], 1);
-    assert_eq!(all[4]["file"], REFUSED);
-    assert_eq!(all[4]["errors"].as_array().unwrap().len(), 10);
+    assert_eq!(all[6]["document"], 1);
+    assert_eq!(all[6]["file"], REFUSED);
+    assert_eq!(all[6]["errors"].as_array().unwrap().len(), 10);
 }
 
 #[test]
@@ -254,4 +254,88 @@ fn files_without_a_policy_are_reported() {
         printed.contains("apiVersion and kind are needed"),
         "{printed}"
     );
+}
+
+#[test]
+fn objects_of_a_list_are_checked_one_by_one() {
+    let list = r#"{"apiVersion": "v1", "kind": "PodList", "items": [
+        {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}},
+        {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "c", "image": "x:1"}]}}]}"#;
+    let policy = format!("{MUTATION}/1-no-gpu.yaml");
+    let args = ["mutation", "-f", &policy, "--object", "-", "-o", "json"];
+    let report: Value = serde_json::from_str(&printed(0, &args, list)).unwrap();
+    let objects = report["objects"].as_array().unwrap();
+    let of = |i: usize| (&objects[i]["object"], &objects[i]["outcome"]);
+    assert_eq!(objects.len(), 2);
+    assert_eq!(of(1), (&"Pod b".into(), &"changed".into()));
+}
+
+#[test]
+fn built_in_admission_comes_before_policies() {
+    // The policy sees the token's mount, and its own container gets one.
+    let rules = r#"{resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]}"#;
+    let expression = r#"[JSONPatch{op: "add", path: "/spec/containers/-", value: Object.spec.containers{name: "side",
+        image: "x:" + object.spec.containers[0].volumeMounts[0].name + "-" + string(object.spec.priority)}}]"#;
+    let expression = Value::from(expression);
+    let policy = format!(
+        "apiVersion: tautline.io/v1alpha1\nkind: MutationPolicy\nmetadata: {{name: side}}\n\
+         spec:\n  reinvocationPolicy: Never\n  matchConstraints: {rules}\n  mutations:\n  \
+         - {{patchType: JSONPatch, jsonPatch: {{expression: {expression}}}}}\n---\n\
+         apiVersion: tautline.io/v1alpha1\nkind: MutationPolicyBinding\nmetadata: {{name: side}}\n\
+         spec: {{policyName: side}}\n"
+    );
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/side.yaml");
+    std::fs::write(file, policy).unwrap();
+    let pod = |more: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n\
+             spec: {{containers: [{{name: c, image: x}}]{more}}}\n"
+        )
+    };
+    let args = ["mutation", "-f", file, "--object", "-"];
+    let json = printed(0, &[&args[..], &["-o", "json"]].concat(), &pod(""));
+    let report: Value = serde_json::from_str(&json).unwrap();
+    let added = &report["objects"][0]["patch"][0]["value"];
+    assert_eq!(added["image"], "x:kube-api-access-xxxxx-0");
+    let path = "/var/run/secrets/kubernetes.io/serviceaccount";
+    assert_eq!(added["volumeMounts"][0]["mountPath"], path);
+
+    let printed_of = |code: i32, more: &str| printed(code, &args, &pod(more));
+    let unknown = printed_of(1, ", priorityClassName: high");
+    let note = "note: PriorityClass high is not given, so the pod has no priority here; name its file by -f";
+    assert!(unknown.contains(note), "{unknown}");
+    let refused = printed_of(1, ", priority: 5");
+    let why = "403 Forbidden: pods \"a\" is forbidden: the integer value of priority (5) must not be provided";
+    assert!(refused.contains(why), "{refused}");
+}
+
+#[test]
+fn policy_without_its_parameters_is_reported() {
+    let text = std::fs::read_to_string(format!(
+        "{}/../{MUTATION}/2-rdma.yaml",
+        env!("CARGO_MANIFEST_DIR")
+    ));
+    let text = text.unwrap();
+    let (policy, _) = text.rsplit_once("---").unwrap();
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/rdma.yaml");
+    let pods = format!("{MUTATION}/pods.yaml");
+    let check = |code: i32, policy: String| {
+        std::fs::write(file, policy).unwrap();
+        printed(code, &["mutation", "-f", file, "--object", &pods], "")
+    };
+    let allow = check(
+        0,
+        policy.replace(
+            "parameterNotFoundAction: Deny",
+            "parameterNotFoundAction: Allow",
+        ),
+    );
+    let why = "rdma / rdma: not evaluated, no parameter matches its paramRef; \
+               name the file of the parameter by -f";
+    assert!(allow.contains(why), "{allow}");
+    let start = policy.find("  paramRef:").unwrap();
+    let null = check(1, policy[..start].to_owned());
+    let warning = "warning: binding rdma: spec.paramRef: is missing, so params is null, although policy \
+                   \"rdma\" has a paramKind";
+    assert!(null.contains(warning), "{null}");
 }

@@ -105,7 +105,7 @@ fn faulty() -> tempfile::TempDir {
                limits: {cpu: two}\n---\napiVersion: apps/v1\nkind: Deployment\n\
                metadata: {name: db, namespace: shop}\nspec: {template: {metadata: {}}}\n";
     std::fs::write(dir.path().join("pods.yaml"), pod).unwrap();
-    let offer = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n\
+    let offer = "apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n\
                  status: {allocatable: {cpu: 4, pods: 10}}\n---\n\
                  apiVersion: constraint.ciena.com/v1\nkind: ConstraintPolicyOffer\n\
                  metadata: {name: o, namespace: shop}\nspec: {targets: []}\n";
@@ -238,6 +238,99 @@ fn hidden_folders_and_links_back_are_left_out() {
         &["plan", "-f", dir.path().to_str().unwrap(), "-o", "json"],
     );
     assert_eq!(pods(&out), ["p"], "{}", text(&out.stderr));
+}
+
+/// The shapes of files that others publish, each with its reason in its first lines.
+#[test]
+fn files_of_others_are_read_as_kubectl_reads_them() {
+    let folder = "cli/tests/data/manifests";
+    for (file, expected) in [
+        ("01-jobset-backoff0.yaml", &[][..]),
+        ("03-kai-fractions.yaml", &[]),
+        ("05-lws-exclusive.yaml", &[]),
+        ("07-dra-firstavailable-generatename.yaml", &[]),
+        ("09-pod-level-resources.yaml", &["pod-level"]),
+        (
+            "11-statefulset-kind-first.yaml",
+            &["ring-5", "ring-6", "ring-7"],
+        ),
+        ("13-dra-extended-resource.yaml", &["one-card"]),
+        ("15-helm-output.yaml", &["app-0"]),
+        ("17-podlist.json", &["p-0"]),
+        ("19-folder", &["web"]),
+        ("20-duplicate-keys.yaml", &["app-0"]),
+        ("24-crlf.yaml", &["web"]),
+        ("24-utf8-bom.yaml", &["web"]),
+        ("25-concatenated.json", &["j", "k"]),
+    ] {
+        let path = format!("{folder}/{file}");
+        let out = tautline("", &["plan", "-f", &path, "-o", "json"]);
+        assert_ne!(out.status.code(), Some(2), "{file}: {}", text(&out.stderr));
+        assert_eq!(pods(&out), expected, "{file}: {}", text(&out.stderr));
+    }
+    let out = tautline(
+        "",
+        &["plan", "-f", &format!("{folder}/19-folder"), "--strict"],
+    );
+    let printed = text(&out.stderr);
+    for (file, reason) in [
+        ("docker-compose.yml", "has no Kubernetes objects"),
+        ("kustomization.yaml", "is a kustomization"),
+        ("tsconfig.json", "has no Kubernetes objects"),
+        ("values.yaml", "has no Kubernetes objects"),
+    ] {
+        let line = format!("{folder}/19-folder/{file}: {reason}");
+        assert!(printed.contains(&line), "{line}\n{printed}");
+    }
+    let twice = format!("{folder}/20-duplicate-keys.yaml");
+    let out = tautline("", &["plan", "-f", &twice, "--strict"]);
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{printed}");
+    assert!(
+        printed.contains("spec.template.spec.affinity: is there twice"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn utf_16_charts_and_null_amounts_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let pod = "\u{feff}apiVersion: v1\r\nkind: Pod\r\nmetadata: {name: p, labels: {a: }}\r\n\
+               spec: {containers: [{name: m, resources: {requests: {cpu: null}}}]}\r\n";
+    let wide: Vec<u8> = pod.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    std::fs::write(dir.path().join("pod.yaml"), wide).unwrap();
+    let chart = dir.path().join("chart");
+    std::fs::create_dir_all(chart.join("templates")).unwrap();
+    std::fs::write(chart.join("Chart.yaml"), "apiVersion: v2\nname: c\n").unwrap();
+    std::fs::write(chart.join("templates/a.yaml"), "{{ if .x }}\n").unwrap();
+    let path = dir.path().to_str().unwrap();
+    let out = tautline("", &["plan", "-f", path, "-o", "json"]);
+    let printed = text(&out.stderr);
+    assert_eq!(pods(&out), ["p"], "{printed}");
+    assert!(
+        printed.contains("chart: is a Helm chart, so it is left out"),
+        "{printed}"
+    );
+    let out = tautline("", &["plan", "-f", chart.to_str().unwrap()]);
+    let printed = text(&out.stderr);
+    assert!(
+        printed.contains("holds no manifests") && printed.contains("helm template"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn errors_quote_a_part_of_a_large_value() {
+    let number = "1".repeat(2_000_000);
+    let pod = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  replicas: ";
+    let out = tautline(&format!("{pod}{number}\n"), &["plan", "-f", "-"]);
+    let printed = text(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{} bytes", printed.len());
+    assert!(printed.len() < 1000, "{} bytes", printed.len());
+    assert!(
+        printed.contains(":5: Deployment d: spec.replicas: ") && printed.contains("i32"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use axum::{
 use maud::Markup;
 use serde::Serialize;
 use serde_json::json;
+use tautline_runtime::error_text::error_text;
 
 use crate::{Console, draw::clean, layout};
 
@@ -191,7 +192,7 @@ impl From<anyhow::Error> for PageError {
     fn from(error: anyhow::Error) -> Self {
         Self {
             status: StatusCode::BAD_GATEWAY,
-            text: format!("{error:#}"),
+            text: error_text(error.as_ref()),
         }
     }
 }

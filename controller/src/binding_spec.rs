@@ -71,6 +71,11 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
     model::key(namespace, name).into()
 }
 
+/// The namespace of a binding or an offer.
+pub(crate) fn namespace_of(key: &str) -> &str {
+    key.split_once('/').map_or("", |(namespace, _)| namespace)
+}
+
 pub(crate) fn offer_at<'a>(snapshot: &'a Snapshot, key: &str) -> Option<&'a OfferEntry> {
     let (namespace, name) = key.split_once('/')?;
     snapshot.offer(namespace, name)

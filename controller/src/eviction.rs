@@ -1,15 +1,16 @@
 //! Pure decisions on evictions: the pod of a binding that gains most from another place.
 
+mod better_node;
+mod budget;
+mod owner;
+mod pace;
+mod protection;
 mod refusal;
 #[cfg(test)]
 mod tests;
 mod workload;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, iter, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use tautline_api::convert;
@@ -17,17 +18,18 @@ use tautline_core::{
     Snapshot,
     compliance_state::UnixTime,
     model::{self, Offer},
-    nodes::NodeSet,
-    planning::{NodeVerdict, Plan},
 };
 
-use crate::{binding_spec::BindingSpec, binding_status::from_api_time};
+use crate::{binding_spec::BindingSpec, binding_status::from_api_time, config::AnnotationMatch};
 
+pub(crate) use better_node::{Move, NodePlan, better_node};
+pub(crate) use budget::check_budgets;
+pub(crate) use owner::{Group, controller_of};
+pub(crate) use pace::EvictionRow;
 pub(crate) use refusal::{EvictAnswer, Refusal};
-pub(crate) use workload::{OwnerRef, check_ready, checked_name, controller_of, desired_replicas};
-
-/// A pod that came after an eviction is not evicted for so many cool-downs.
-const COME_BACK_COOL_DOWNS: u32 = 10;
+pub(crate) use workload::{
+    OwnerRef, check_group, check_ready, checked_name, desired_replicas, is_finished,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
@@ -36,26 +38,25 @@ pub(crate) struct Candidate {
     pub object: Pod,
     pub node: Arc<str>,
     pub target: Move,
+    /// The group that goes with the pod.
+    pub group: Option<WholeGroup>,
+    /// It is the only pod of its owner, or goes with a group: it is evicted if nothing else helps.
+    pub is_last_resort: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Move {
-    pub node: String,
-    /// Whether the present node breaks a rule, and how much better the other one is.
-    pub gain: (bool, u64),
-    /// The problem of the present node.
-    pub why: String,
+/// A group, and its pods but the candidate's.
+#[derive(Clone, Debug)]
+pub(crate) struct WholeGroup {
+    pub name: String,
+    pub others: Vec<Pod>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NodePlan {
-    /// The violated offer has a rule of an allocator: the replacement gets another allocation, such as
-    /// another card, even on the same node.
-    pub allocates: bool,
-    pub nodes: Arc<NodeSet>,
-    pub plan: Plan,
-    /// The first rule without an answer.
-    pub unanswered: Option<String>,
+impl Candidate {
+    /// Returns the pods that are evicted, the candidate's first.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Pod> {
+        let others = self.group.iter().flat_map(|group| &group.others);
+        iter::once(&self.object).chain(others)
+    }
 }
 
 /// The pods of a binding that its offer may evict, by target name.
@@ -66,7 +67,9 @@ pub(crate) fn pods_of<'a>(
     binding
         .targets
         .iter()
-        .filter(|(_, r)| r.kind == "Pod" && *r.namespace == *offer.namespace)
+        .filter(|(target, r)| {
+            r.kind == "Pod" && *r.namespace == *offer.namespace && offer.evict.contains(target)
+        })
         .map(|(target, r)| (target, r.name.as_str()))
 }
 
@@ -90,54 +93,67 @@ pub(crate) fn running_pod<'a>(
     }
 }
 
-/// Refuses a pod that no eviction moves, or that the last eviction of the offer created.
+/// What an eviction is checked against.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms<'a> {
+    /// Pods that end together may go together.
+    pub groups: bool,
+    /// Further annotations that protect a pod.
+    pub protecting: &'a [AnnotationMatch],
+    /// The offer's evictions before.
+    pub row: Option<EvictionRow>,
+    pub cool_down: Duration,
+    pub now: UnixTime,
+}
+
+/// Refuses a pod that no eviction moves, that is not to be moved, or that an eviction of the offer
+/// created. Returns the group that goes with it.
 pub(crate) fn check_pod(
     pod: &Pod,
     known: &model::Pod,
-    last_eviction: Option<UnixTime>,
-    cool_down: Duration,
-    now: UnixTime,
-) -> Result<(), Refusal> {
+    terms: &Terms<'_>,
+) -> Result<Option<Group>, Refusal> {
     let id = format!("pod {}/{}", known.namespace, known.name);
     if pod.metadata.uid.as_deref() != Some(&*known.uid) {
         return Err(Refusal::new("Stale", format!("{id} is another by now")));
     }
-    check_owner(pod).map_err(|(code, why)| Refusal::new(code, format!("{id} {why}")))?;
+    let group = check_member(pod, terms)?;
+    if let Some(group) = group.as_ref().filter(|_| !terms.groups) {
+        return Err(group.refusal(&id));
+    }
     let created = pod.metadata.creation_timestamp.as_ref().map(from_api_time);
-    if came_back(created, last_eviction, cool_down, now) {
+    let came_back =
+        |(created, row): (UnixTime, EvictionRow)| row.created(created, terms.now, terms.cool_down);
+    if created.zip(terms.row).is_some_and(came_back) {
         let text = format!(
             "{id} came after the last eviction, and is where it must not be again; does \
              kube-scheduler ask the extender about it?"
         );
         return Err(Refusal::new("CameBack", text));
     }
-    Ok(())
+    Ok(group)
 }
 
-/// True if the last eviction created this pod: evicting it at once would go on for ever.
-fn came_back(
-    created: Option<UnixTime>,
-    last_eviction: Option<UnixTime>,
-    cool_down: Duration,
-    now: UnixTime,
-) -> bool {
-    let (Some(created), Some(last)) = (created, last_eviction) else {
-        return false;
+/// Refuses a pod that no eviction moves, or that is not to be moved. Returns its group.
+pub(crate) fn check_member(pod: &Pod, terms: &Terms<'_>) -> Result<Option<Group>, Refusal> {
+    let name = |part: &Option<String>| part.clone().unwrap_or_default();
+    let id = format!(
+        "pod {}/{}",
+        name(&pod.metadata.namespace),
+        name(&pod.metadata.name)
+    );
+    let group = owner::group_of(pod, &id)?;
+    protection::check_protection(pod, &id, terms.protecting, terms.now)?;
+    Ok(group)
+}
+
+/// Returns whether no other pod of the owner runs.
+pub(crate) fn is_only_replica(snapshot: &Snapshot, pod: &model::Pod) -> bool {
+    let is_sibling = |other: &&Arc<model::Pod>| {
+        other.owner == pod.owner && other.namespace == pod.namespace && other.uid != pod.uid
     };
-    created >= last && now < last + COME_BACK_COOL_DOWNS * cool_down
-}
-
-fn check_owner(pod: &Pod) -> Result<(), (&'static str, &'static str)> {
-    let annotations = pod.metadata.annotations.as_ref();
-    if annotations.is_some_and(|a| a.contains_key("kubernetes.io/config.mirror")) {
-        return Err(("MirrorPod", "is a mirror pod"));
-    }
-    match controller_of(&pod.metadata) {
-        None => Err(("Unmanaged", "has no controller that would create it again")),
-        Some(owner) if owner.kind == "DaemonSet" => Err(("DaemonSet", "belongs to a DaemonSet")),
-        Some(owner) if owner.kind == "Node" => Err(("MirrorPod", "is a mirror pod")),
-        Some(_) => Ok(()),
-    }
+    let mut siblings = snapshot.pods().filter(is_sibling);
+    !siblings.any(|other| !other.finished && !other.terminating)
 }
 
 pub(crate) fn as_unbound(mut pod: Pod) -> model::Pod {
@@ -147,68 +163,8 @@ pub(crate) fn as_unbound(mut pod: Pod) -> model::Pod {
     convert::pod(&pod)
 }
 
-pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> {
-    if let Some(rule) = &plan.unanswered {
-        return Err(Refusal::new("PlanIncomplete", rule));
-    }
-    let (nodes, verdicts) = (&plan.nodes, &plan.plan.verdicts);
-    let rank = |at: usize| verdicts[at].is_usable().then(|| verdicts[at].rank());
-    let here = nodes.position(node);
-    let best = plan
-        .plan
-        .usable()
-        .filter(|at| Some(*at) != here)
-        .filter_map(|at| Some((rank(at)?, nodes.name(at))))
-        .min();
-    let now = here.and_then(rank).map(|(cost, _)| cost);
-    match (best, now) {
-        (Some(((there, _), name)), None) => {
-            let why = match here.map(|at| &verdicts[at]) {
-                Some(NodeVerdict::Unusable { reason, .. }) => reason.to_string(),
-                _ => "its node would not take it any more".to_owned(),
-            };
-            Ok(Move {
-                node: name.to_owned(),
-                gain: (true, u64::MAX - there),
-                why,
-            })
-        }
-        // No pod is moved to break a tie.
-        (Some(((there, _), name)), Some(now)) if there < now => Ok(Move {
-            node: name.to_owned(),
-            gain: (false, now - there),
-            why: "its node costs more".to_owned(),
-        }),
-        (_, Some(now)) if plan.allocates => Ok(Move {
-            node: node.to_owned(),
-            gain: (true, u64::MAX - now),
-            why: "its node would give it another allocation".to_owned(),
-        }),
-        (Some(_), Some(_)) => {
-            let text = format!("the plan would leave the pod on {node}");
-            Err(Refusal::new("NoBetterNode", text))
-        }
-        (None, _) => Err(Refusal::new("NoBetterNode", no_usable_node(plan))),
-    }
-}
-
-fn no_usable_node(plan: &NodePlan) -> String {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for verdict in &plan.plan.verdicts {
-        if let NodeVerdict::Unusable { reason, .. } = verdict {
-            *reasons.entry(reason).or_default() += 1;
-        }
-    }
-    let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
-    format!(
-        "none of the {} other nodes that fit the pod is within the rules ({})",
-        plan.nodes.len(),
-        reasons.join(", ")
-    )
-}
-
-/// The candidate with most to gain; ties go to the first target by name. Without one,
-/// the refusals of all targets under the code of the first.
+/// Returns the candidate with most to gain, one of last resort only without others; ties go to the
+/// first target by name. Without one, the refusals of all targets under the code of the first.
 pub(crate) fn choose(
     candidates: Vec<(Arc<str>, Result<Candidate, Refusal>)>,
 ) -> Result<Candidate, Refusal> {
@@ -217,8 +173,8 @@ pub(crate) fn choose(
     for (target, candidate) in candidates {
         match candidate {
             Ok(candidate) => {
-                let gain = candidate.target.gain;
-                if best.as_ref().is_none_or(|b| gain > b.target.gain) {
+                let rank = |c: &Candidate| (!c.is_last_resort, c.target.gain);
+                if best.as_ref().is_none_or(|b| rank(&candidate) > rank(b)) {
                     best = Some(candidate);
                 }
             }
@@ -233,7 +189,7 @@ pub(crate) fn choose(
         (None, Some(code)) => Err(Refusal::new(code, texts.join("; "))),
         (None, None) => Err(Refusal::new(
             "NoPodTarget",
-            "the binding has no pod to evict",
+            "the binding has no pod of a target that its offer evicts",
         )),
     }
 }

@@ -15,6 +15,7 @@ mod decisions;
 mod evaluation;
 mod eviction;
 mod executor;
+mod flapping;
 mod gate;
 mod kind_states;
 mod metrics;
@@ -34,7 +35,7 @@ use prometheus_client::registry::Registry;
 use tautline_runtime::{events::Events, watch::WatchMetrics};
 
 pub use app::App;
-pub use config::{Config, LEASE};
+pub use config::{AnnotationMatch, Config, LEASE};
 pub use preview::Preview;
 
 /// Registers all metrics of the process, each with one series, for the reference of metrics.

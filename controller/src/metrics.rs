@@ -13,9 +13,16 @@ use prometheus_client::{
 use tautline_core::Compliance;
 use tautline_runtime::label_bound::LabelBound;
 
+use crate::reconciler::Counts;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByCompliance {
     compliance: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByBound {
+    bound: &'static str,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,6 +52,8 @@ struct Write {
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     bindings: Family<ByCompliance, Gauge>,
+    withheld: Family<ByBound, Gauge>,
+    backing_off: Gauge,
     evaluations: Family<Evaluation, Counter>,
     evaluation_seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
     bound: LabelBound,
@@ -63,6 +72,8 @@ impl Metrics {
         let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 12));
         let m = Self {
             bindings: Family::default(),
+            withheld: Family::default(),
+            backing_off: Gauge::default(),
             evaluations: Family::default(),
             evaluation_seconds: Family::new_with_constructor(seconds),
             bound: LabelBound::for_providers(),
@@ -82,6 +93,17 @@ impl Metrics {
             m.leading.clone(),
         );
         r.register("bindings", "Bindings by compliance", m.bindings.clone());
+        r.register(
+            "bindings_withheld",
+            "Bindings that offers call for and that are not made, by the bound that they would \
+             exceed: of an offer, of a namespace, or of all offers",
+            m.withheld.clone(),
+        );
+        r.register(
+            "bindings_backing_off",
+            "Bindings that are evaluated less often, as their state keeps changing",
+            m.backing_off.clone(),
+        );
         r.register(
             "evaluations",
             "Evaluated rules, by what came of it: a compliance or a reason code",
@@ -141,6 +163,7 @@ impl Metrics {
     /// Gives each metric with labels a series, for the reference of metrics.
     pub(crate) fn add_examples(&self) {
         _ = self.bindings.get_or_create(&Default::default());
+        _ = self.withheld.get_or_create(&Default::default());
         _ = self.evaluations.get_or_create(&Default::default());
         _ = self.evaluation_seconds.get_or_create(&Default::default());
         _ = self.writes.get_or_create(&Default::default());
@@ -177,14 +200,22 @@ impl Metrics {
         self.lag_seconds.observe(lag.as_secs_f64());
     }
 
-    pub(crate) fn bindings(&self, counts: &[usize; 5]) {
-        for (compliance, count) in Compliance::ALL.iter().zip(counts) {
+    pub(crate) fn counted(&self, counts: &Counts) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for (compliance, count) in Compliance::ALL.iter().zip(counts.bindings) {
             let by = ByCompliance {
                 compliance: compliance.as_str(),
             };
-            let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            self.bindings.get_or_create(&by).set(count);
+            self.bindings.get_or_create(&by).set(number(count));
         }
+        for (bound, count) in ["offer", "namespace", "total"]
+            .into_iter()
+            .zip(counts.withheld)
+        {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.withheld.get_or_create(&ByBound { bound }).set(count);
+        }
+        self.backing_off.set(number(counts.backing_off));
     }
 
     pub(crate) fn wrote(&self, what: &'static str, ok: bool) {

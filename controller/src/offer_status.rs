@@ -5,6 +5,7 @@ use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
     Snapshot,
     binding::{OFFER_LABEL, is_countable},
+    binding_quota::{BindingLimits, Bound, Grant},
     compliance_state::UnixTime,
     index::OfferEntry,
     model::TargetKind,
@@ -18,9 +19,11 @@ const MAX_MESSAGE_CHARS: usize = 8192;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BindingSummary<'a> {
-    /// The number of tuples, regardless of the cap.
-    pub desired: u128,
+    pub grant: Grant,
+    /// Bindings with the offer's label.
     pub existing: usize,
+    /// Bindings without it that do as well as one called for.
+    pub stand_ins: usize,
     pub compliant: usize,
     /// The reason why a binding could not be created or deleted.
     pub write_error: Option<&'a str>,
@@ -48,9 +51,9 @@ pub(crate) fn condition(
     bindings: &BindingSummary<'_>,
     snapshot: &Snapshot,
     kinds: &KindStates,
-    cap: usize,
+    limits: &BindingLimits,
 ) -> OfferCondition {
-    let problems = problems(entry, bindings, snapshot, kinds, cap);
+    let problems = problems(entry, bindings, snapshot, kinds, limits);
     if let Some((reason, _)) = problems.first() {
         let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
         return OfferCondition {
@@ -68,6 +71,11 @@ pub(crate) fn condition(
         .map(|(target, _)| &*target.name)
         .collect();
     let (reason, message) = match empty.as_slice() {
+        [] if bindings.grant.count == 0 => (
+            "NothingSelected",
+            "all targets select one and the same object, which has no binding with itself"
+                .to_owned(),
+        ),
         [] => ("InStep", String::new()),
         empty => (
             "NothingSelected",
@@ -86,7 +94,7 @@ fn problems(
     bindings: &BindingSummary<'_>,
     snapshot: &Snapshot,
     kinds: &KindStates,
-    cap: usize,
+    limits: &BindingLimits,
 ) -> Vec<(&'static str, String)> {
     let offer = &entry.offer;
     let mut problems = Vec::new();
@@ -114,24 +122,54 @@ fn problems(
         );
         problems.push(("PolicyMissing", text));
     }
-    if bindings.desired > cap as u128 {
-        let text = format!(
-            "the targets make {} bindings, the cap is {cap}: only the first {cap} exist; select \
-             fewer objects, split the offer, or raise --max-bindings",
-            bindings.desired
-        );
-        problems.push(("CapExceeded", text));
-    }
+    problems.extend(exceeded(&bindings.grant, limits));
     if let Some(error) = bindings.write_error {
         problems.push(("WriteRefused", error.to_owned()));
     }
-    let desired = usize::try_from(bindings.desired.min(cap as u128)).unwrap_or(cap);
-    if problems.is_empty() && bindings.existing != desired {
-        let existing = bindings.existing;
+    let desired = bindings.grant.count;
+    let existing = bindings.existing + bindings.stand_ins;
+    if problems.is_empty() && existing != desired {
         let text = format!("{existing} bindings exist, {desired} are called for");
         problems.push(("InProgress", text));
     }
     problems
+}
+
+/// The reason code and the text of the bound by which bindings are missing.
+pub(crate) fn exceeded(grant: &Grant, limits: &BindingLimits) -> Option<(&'static str, String)> {
+    let made = grant.withheld.saturating_add(grant.count as u128);
+    let exist = match grant.count {
+        0 => "none exists".to_owned(),
+        count => format!("only the first {count} exist"),
+    };
+    let (reason, bound) = match grant.bound? {
+        Bound::Offer => (
+            "CapExceeded",
+            format!(
+                "an offer may have {}; select fewer objects, split the offer, or raise \
+                 --max-bindings",
+                limits.offer
+            ),
+        ),
+        Bound::Namespace => (
+            "NamespaceCapExceeded",
+            format!(
+                "the offers of a namespace may have {}, and earlier ones have the rest; select \
+                 fewer objects, or raise --max-namespace-bindings",
+                limits.namespace
+            ),
+        ),
+        Bound::Total => (
+            "TotalCapExceeded",
+            format!(
+                "all offers of the cluster may have {}, and earlier ones have the rest; select \
+                 fewer objects, or raise --max-total-bindings",
+                limits.total
+            ),
+        ),
+    };
+    let text = format!("the targets make {made} bindings, and {exist}: {bound}");
+    Some((reason, text))
 }
 
 pub(crate) fn status(

@@ -5,11 +5,16 @@ use futures::future::join_all;
 use kube::ResourceExt;
 use prometheus_client::registry::Registry;
 use tautline_api::{ConstraintPolicyBinding, constraint::ConstraintPolicyOfferStatus};
-use tautline_core::{Snapshot, binding::desired_bindings, compliance_state::UnixTime};
+use tautline_core::{
+    Snapshot,
+    binding::{binding_count, desired_bindings},
+    binding_quota::{BindingLimits, BindingQuota},
+    compliance_state::UnixTime,
+};
 use tautline_provider_client::{ClientConfig, ProviderClient};
 
 use crate::{
-    binding_spec::{BindingSpec, Key, key, offer_at},
+    binding_spec::{BindingSpec, Key, key},
     binding_status::{compliance_state, next_status, to_api_time},
     clock::Now,
     evaluation::from_api,
@@ -24,7 +29,6 @@ use crate::{
     reconciler::NewBinding,
 };
 
-const MAX_BINDINGS: usize = 10_000;
 const CONCURRENCY: usize = 16;
 
 /// The bindings and statuses that a controller would write, of a cluster without an API server.
@@ -70,15 +74,21 @@ impl Preview {
     pub async fn evaluate(&mut self, snapshot: &Snapshot) {
         let now = Now::read().unix;
         let mut desired = Vec::new();
-        let (mut counts, mut questions) = (BTreeMap::new(), BTreeMap::new());
+        let mut questions = BTreeMap::new();
+        let mut quota = BindingQuota::new(BindingLimits::default());
         for entry in snapshot.offers() {
             let offer = &entry.offer;
             let of_offer = key(&offer.namespace, &offer.name);
-            let tuples = desired_bindings(entry, MAX_BINDINGS);
-            counts.insert(Arc::clone(&of_offer), tuples.count);
+            quota.call_for(&of_offer, offer.created_unix, binding_count(entry), 0);
             let trusted = &self.providers.config().trusted;
             questions.insert(of_offer, Question::new(snapshot, trusted, offer));
-            desired.extend(tuples.bindings.into_iter().map(|(name, targets)| {
+        }
+        quota.share_out();
+        for entry in snapshot.offers() {
+            let offer = &entry.offer;
+            let grant = quota.grant(&key(&offer.namespace, &offer.name));
+            let tuples = desired_bindings(entry, grant.count);
+            desired.extend(tuples.into_iter().map(|(name, targets)| {
                 let offer = Arc::clone(offer);
                 NewBinding {
                     offer,
@@ -100,7 +110,7 @@ impl Preview {
             (key(&namespace, &binding.name_any()), Arc::new(binding))
         });
         self.bindings = keyed.collect();
-        self.offers = self.offer_statuses(snapshot, &counts, now);
+        self.offers = self.offer_statuses(snapshot, &quota, now);
     }
 
     async fn evaluate_one(
@@ -139,7 +149,7 @@ impl Preview {
     fn offer_statuses(
         &self,
         snapshot: &Snapshot,
-        counts: &BTreeMap<Key, u128>,
+        quota: &BindingQuota,
         now: UnixTime,
     ) -> BTreeMap<Key, ConstraintPolicyOfferStatus> {
         let mut compliances: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
@@ -151,22 +161,22 @@ impl Preview {
             *existing += 1;
             *compliant += usize::from(status.is_some_and(|s| complies(s.compliance)));
         }
-        let statuses = counts.iter().filter_map(|(of_offer, desired)| {
-            let entry = offer_at(snapshot, of_offer)?;
-            let (existing, compliant) = compliances.get(of_offer).copied().unwrap_or_default();
+        let statuses = snapshot.offers().map(|entry| {
+            let of_offer = key(&entry.offer.namespace, &entry.offer.name);
+            let (existing, compliant) = compliances.get(&of_offer).copied().unwrap_or_default();
             let summary = BindingSummary {
-                desired: *desired,
+                grant: quota.grant(&of_offer),
                 existing,
+                stand_ins: 0,
                 compliant,
                 write_error: None,
             };
-            let kinds = KindStates::default();
-            let condition =
-                offer_status::condition(entry, &summary, snapshot, &kinds, MAX_BINDINGS);
-            let before = self.offers.get(of_offer).cloned().unwrap_or_default();
+            let (kinds, limits) = (KindStates::default(), BindingLimits::default());
+            let condition = offer_status::condition(entry, &summary, snapshot, &kinds, &limits);
+            let before = self.offers.get(&of_offer).cloned().unwrap_or_default();
             let name = &entry.offer.name;
             let status = offer_status::status(name, &summary, condition, &before, now);
-            Some((Arc::clone(of_offer), status))
+            (of_offer, status)
         });
         statuses.collect()
     }

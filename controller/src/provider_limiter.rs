@@ -1,10 +1,12 @@
-//! Limits concurrent evaluations per provider: a slow one delays only the bindings that need it.
+//! Limits concurrent evaluations per provider: a slow one delays only the bindings that need it,
+//! and namespaces that wait for one take turns.
 
-use std::{collections::VecDeque, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use hashbrown::HashMap;
+use tautline_core::fair_queue::FairQueue;
 
-use crate::binding_spec::Key;
+use crate::binding_spec::{Key, namespace_of};
 
 /// A ticket that has waited so often runs whatever else does.
 const MAX_WAITS: u32 = 3;
@@ -23,7 +25,7 @@ pub(crate) struct Ticket {
 #[derive(Debug, Default)]
 struct Slots {
     running: usize,
-    waiting: VecDeque<Ticket>,
+    waiting: FairQueue<Ticket>,
 }
 
 /// Slots by provider, `namespace/name`.
@@ -48,7 +50,8 @@ impl ProviderLimiter {
                 let slots = self.slots.entry(Arc::clone(provider)).or_default();
                 if slots.running >= self.limit {
                     ticket.waits += 1;
-                    slots.waiting.push_back(ticket);
+                    let key = Arc::clone(&ticket.key);
+                    slots.waiting.push(namespace_of(&key), ticket);
                     return None;
                 }
             }
@@ -82,7 +85,7 @@ impl ProviderLimiter {
 
     fn pop_waiting(&mut self, provider: &Arc<str>) -> Option<Ticket> {
         let slots = self.slots.get_mut(provider)?;
-        (slots.running < self.limit).then(|| slots.waiting.pop_front())?
+        (slots.running < self.limit).then(|| slots.waiting.pop())?
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -92,6 +95,8 @@ impl ProviderLimiter {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -144,6 +149,22 @@ mod tests {
         let next = limiter.release(&first.providers);
         assert_eq!(keys(&next), ["b"]);
         assert_eq!(keys(&limiter.release(&next[0].providers)), ["c"]);
+    }
+
+    #[test]
+    fn limiter_lets_namespaces_that_wait_take_turns() {
+        let mut limiter = ProviderLimiter::new(1);
+        let mut running = limiter.acquire(ticket("loud/0", &["p"])).unwrap();
+        for i in 1..100 {
+            limiter.acquire(ticket(&format!("loud/{i}"), &["p"]));
+        }
+        limiter.acquire(ticket("quiet/0", &["p"]));
+        let mut order = Vec::new();
+        for _ in 0..2 {
+            running = limiter.release(&running.providers).remove(0);
+            order.push(running.key.to_string());
+        }
+        assert_eq!(order, ["loud/1", "quiet/0"]);
     }
 
     #[test]

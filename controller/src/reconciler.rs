@@ -15,8 +15,8 @@ use std::{cmp::Reverse, time::Instant};
 use crate::clock::Now;
 
 pub(crate) use messages::{
-    Action, BindingEvent, ClusterChange, Evaluate, EvaluationResult, Event, Leadership, NewBinding,
-    OfferStatusWrite, Settings, Write, WriteResult,
+    Action, BindingEvent, ClusterChange, Counts, Evaluate, EvaluationResult, Event, Leadership,
+    NewBinding, OfferStatusWrite, Settings, Write, WriteResult,
 };
 pub(crate) use state::BindingReconciler;
 

@@ -111,6 +111,8 @@ pub struct Validity {
     pub changed_since: u64,
     /// Costs that differ by at most this are equally good; 0: every difference counts.
     pub resolution: i64,
+    /// The cost of a node that just meets the request; `None` if the provider does not say.
+    pub request_cost: Option<i64>,
 }
 
 /// Decodes an `EndpointCostResponse`; calls `each` for its lines in order.
@@ -129,6 +131,9 @@ pub fn read_answer<'a>(
             (17, WireType::Varint) => valid.version = decode_varint(&mut rest)?,
             (18, WireType::Varint) => valid.changed_since = decode_varint(&mut rest)?,
             (19, WireType::Varint) => valid.resolution = decode_varint(&mut rest)?.cast_signed(),
+            (22, WireType::Varint) => {
+                valid.request_cost = Some(decode_varint(&mut rest)?.cast_signed());
+            }
             (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
         }
     }
@@ -165,6 +170,11 @@ pub fn put_validity(valid: Validity, out: &mut impl BufMut) {
     put_number(17, valid.version, out);
     put_number(18, valid.changed_since, out);
     put_number(19, valid.resolution.cast_unsigned(), out);
+    // 0 is sent too: its presence tells.
+    if let Some(cost) = valid.request_cost {
+        encode_key(22, WireType::Varint, out);
+        encode_varint(cost.cast_unsigned(), out);
+    }
 }
 
 /// Appends `knownVersion` to an `EndpointCostRequest`.

@@ -73,12 +73,14 @@ fn any_request() -> impl Strategy<Value = EndpointCostRequest> {
 }
 
 fn any_validity() -> impl Strategy<Value = Validity> {
-    (any::<i64>(), 0..3_u64, any::<u64>(), number()).prop_map(
-        |(millis, version, changed_since, resolution)| Validity {
+    let request_cost = proptest::option::of(number());
+    (any::<i64>(), 0..3_u64, any::<u64>(), number(), request_cost).prop_map(
+        |(millis, version, changed_since, resolution, request_cost)| Validity {
             millis,
             version,
             changed_since,
             resolution,
+            request_cost,
         },
     )
 }
@@ -92,6 +94,7 @@ fn answer(node_and_cost: Vec<wire::NodeCost>, valid: Validity) -> EndpointCostRe
         resolution: valid.resolution,
         in_flight_nodes: Vec::new(),
         counted_uids: Vec::new(),
+        request_cost: valid.request_cost,
     }
 }
 

@@ -20,6 +20,7 @@ use kube::{Api, Client, api::PostParams};
 use tautline_api::convert;
 use tautline_core::{Snapshot, constraints::PodIdentity, nodes::NodeSet, selector::Labels};
 use tautline_provider_client::allocate::Reservation;
+use tautline_runtime::error_text::error_text;
 use tautline_traces::{Caller, KeyValue, Span};
 
 use self::{
@@ -95,7 +96,7 @@ fn span(context: BindContext<'_>, caller: &Caller) -> Span {
     if context.constraints.is_empty() {
         return Span::default();
     }
-    let filtered = state.plans.get(&args.uid);
+    let filtered = state.plans.get(&args.namespace, &args.uid);
     let span = match &filtered {
         Some(plan) => state.config.traces.span("bind", &caller.or(&plan.span)),
         None => state.config.traces.span("bind", caller),
@@ -132,7 +133,7 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
             publish_bound(state, args);
             return Ok(());
         }
-        Write::Refused(error) => (true, error.to_string()),
+        Write::Refused(error) => (true, error_text(&kube::Error::Api(error))),
         Write::Expired => (true, "its reservation expired before it was bound".into()),
         Write::Unknown(error) => (false, error),
     };
@@ -190,7 +191,7 @@ fn check_against_filter(state: &State, args: &BindArgs) -> Result<(), BindFailur
     if state.config.authenticates_clients() {
         return Ok(());
     }
-    let Some(plan) = state.plans.get(&args.uid) else {
+    let Some(plan) = state.plans.get(&args.namespace, &args.uid) else {
         return Ok(());
     };
     let at = plan.nodes.position(&args.node);
@@ -220,19 +221,22 @@ fn has_allocator(context: BindContext<'_>) -> bool {
 
 async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailure> {
     let (providers, snapshot) = (&context.state.providers, context.snapshot);
-    let posted = context.state.plans.posted(&context.args.uid);
+    let args = context.args;
+    let asked = context.state.plans.question(&args.namespace, &args.uid);
     // kube-scheduler may have allocated its claims since.
-    let pod = match posted.filter(|pod| convert::pod_claims(pod).names.is_empty()) {
-        Some(posted) => posted,
-        None => Arc::new(context.client.get().await.map_err(|e| ("failed", e))?),
+    let question = match asked.filter(|asked| asked.resource_claims.is_empty()) {
+        Some(asked) => asked,
+        None => {
+            let pod = context.client.get().await.map_err(|e| ("failed", e))?;
+            let identity = context.pod.clone();
+            Arc::new(pod::question(&pod, identity, NodeSet::default()))
+        }
     };
-    let question = pod::question(&pod, context.pod.clone(), NodeSet::default());
     let reserved = providers
-        .reserve_with(snapshot, context.constraints, &question, &context.args.node)
+        .reserve_with(snapshot, context.constraints, &question, &args.node)
         .await
         .map_err(|e| ("refused", e.to_string()))?;
-    let annotations = pod.metadata.annotations.as_ref();
-    let Some(key) = annotations.and_then(|all| overwritten(all, &reserved)) else {
+    let Some(key) = overwritten(&question.annotations, &reserved) else {
         return Ok(reserved);
     };
     let error = format!(
@@ -293,7 +297,7 @@ async fn write(
             Ok(Ok(_)) => return Write::Bound,
             // Only a 4xx is a refusal: after a 5xx the Binding may still be written.
             Ok(Err(kube::Error::Api(error))) if error.code < 500 => error,
-            Ok(Err(error)) => return Write::Unknown(error.to_string()),
+            Ok(Err(error)) => return Write::Unknown(error_text(&error)),
             Err(_) => {
                 let error = format!("the API server did not answer within {timeout:?}");
                 return Write::Unknown(error);

@@ -5,7 +5,7 @@ mod record;
 mod summary;
 mod what_if;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -18,50 +18,36 @@ pub use self::{
     summary::Summary,
     what_if::RecordedAnswers,
 };
-use crate::{plans::PodPlan, status::unix_millis};
+use crate::{plans::PodPlan, shares::Shares, status::unix_millis};
 
 /// Maximum number of rounds shown of one pod.
 const ROUNDS: usize = 5;
 
-/// Planning rounds, bounded by memory: the oldest are dropped first.
+/// Planning rounds, bounded by memory.
 #[derive(Debug)]
 pub(crate) struct History {
-    rounds: Mutex<Rounds>,
-    max_bytes: usize,
+    rounds: Mutex<Shares<Arc<PodPlan>>>,
     pub reader: pod::Reader,
-}
-
-#[derive(Debug, Default)]
-struct Rounds {
-    plans: VecDeque<Arc<PodPlan>>,
-    bytes: usize,
 }
 
 impl History {
     pub fn new(max_bytes: usize) -> Self {
         Self {
-            rounds: Mutex::default(),
-            max_bytes,
+            rounds: Mutex::new(Shares::new(max_bytes)),
             reader: pod::Reader::default(),
         }
     }
 
     pub fn push(&self, plan: &Arc<PodPlan>) {
-        let Rounds { plans, bytes } = &mut *self.rounds.lock();
-        *bytes += plan.weight();
-        plans.push_back(Arc::clone(plan));
-        while *bytes > self.max_bytes && plans.len() > 1 {
-            if let Some(oldest) = plans.pop_front() {
-                *bytes -= oldest.weight();
-            }
-        }
+        let mut rounds = self.rounds.lock();
+        rounds.push(&plan.subject.namespace, plan.weight(), Arc::clone(plan));
     }
 
     /// The last round of each pod, the newest first; bounded.
     pub fn summaries(&self) -> Vec<Summary> {
         let rounds = self.rounds.lock();
-        let newest = rounds.plans.iter().rev().take(summary::MAX_ROUNDS);
-        let newest: Vec<Arc<PodPlan>> = newest.cloned().collect();
+        let newest = rounds.newest(summary::MAX_ROUNDS);
+        let newest: Vec<Arc<PodPlan>> = newest.into_iter().cloned().collect();
         drop(rounds);
         summary::summaries(&newest)
     }
@@ -69,9 +55,9 @@ impl History {
     /// The last rounds of a pod, the newest first. `nodes_at` limits the nodes to those of the round
     /// that began then, in milliseconds since 1970, or of the newest if there is none.
     pub fn rounds(&self, namespace: &str, name: &str, nodes_at: Option<u64>) -> Vec<Record> {
-        let is_pod = |p: &&Arc<PodPlan>| p.subject.namespace == namespace && p.subject.name == name;
+        let is_pod = |p: &&Arc<PodPlan>| p.subject.name == name;
         let rounds = self.rounds.lock();
-        let newest = rounds.plans.iter().rev().filter(is_pod).take(ROUNDS);
+        let newest = rounds.of(namespace).filter(is_pod).take(ROUNDS);
         let newest: Vec<Arc<PodPlan>> = newest.cloned().collect();
         drop(rounds);
         let at = |plan: &Arc<PodPlan>| unix_millis(plan.at);

@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use tautline_api::convert;
 use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
-use tautline_traces::Caller;
 use tokio::time::Instant;
 
 use crate::{
+    client::Client,
     in_flight::{self, Attempt, Unsettled},
     planning::plan_pod,
     plans::PodPlan,
@@ -21,7 +20,7 @@ const KIND: &str = "ExtenderArgs";
 pub(crate) async fn filter(
     state: &State,
     json: &str,
-    caller: &Caller,
+    client: &Client<'_>,
     deadline: Instant,
 ) -> Result<Vec<u8>, WireError> {
     let args = wire::args(KIND, json)?;
@@ -33,11 +32,16 @@ pub(crate) async fn filter(
         state.metrics.pod(outcome);
         return Ok(pass_through(&args.nodes));
     }
-    let span = state.config.traces.span("filter", caller);
+    let span = state.config.traces.span("filter", client.caller);
     spans::pod(&span, &pod);
     let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
-    let posted = pod::parse(KIND, args.pod)?;
-    let question = pod::question(&posted, pod, nodes);
+    // The pod itself is dropped here: while the providers are called, what is used of it is enough.
+    let (question, in_flight) = {
+        let posted = pod::parse(KIND, args.pod)?;
+        (pod::question(&posted, pod, nodes), pod::in_flight(&posted))
+    };
+    client.charge(json, &question)?;
+    let for_bind = state.config.bind.then(|| question.without_nodes());
     // Boxed: its kilobytes would burden the requests of ungoverned pods.
     let plan = async {
         let attempt = attempt.begin(state, &question.subject).await?;
@@ -46,8 +50,8 @@ pub(crate) async fn filter(
             constraints,
         } = &attempt;
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
-        in_flight::record(state, convert::pod(&posted), &plan);
-        state.record(snapshot, &plan, posted);
+        in_flight::record(state, in_flight, &plan);
+        state.record(snapshot, &plan, for_bind);
         Ok::<_, Unsettled>(plan)
     };
     match span.scope(Box::pin(plan)).await {

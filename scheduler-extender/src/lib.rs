@@ -13,6 +13,8 @@
 //! state                                      data that requests share
 //! events  explain                            outputs of plans
 //! plans                                      a pod's plan, and their cache
+//! shares                                     memory shared out by namespace
+//! client                                     who sends a request, and the memory of requests
 //! underlay  pod  wire  config  metrics  bind_locks
 //! ```
 
@@ -22,6 +24,7 @@ mod admin;
 mod app;
 mod bind;
 mod bind_locks;
+mod client;
 mod config;
 mod events;
 pub mod explain;
@@ -36,6 +39,7 @@ mod prioritize;
 mod requeue;
 mod server;
 mod serving;
+mod shares;
 mod spans;
 mod state;
 pub mod status;

@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     last: Family<Verb, Gauge>,
     pods: Family<Outcome, Counter>,
     pub(crate) single_node_answers: Counter,
+    pub(crate) displaced_plans: Counter,
     placement_waits: Family<Outcome, Histogram, fn() -> Histogram>,
     rejected_nodes: Family<Reason, Counter>,
     codes: LabelBound,
@@ -59,6 +60,7 @@ impl Metrics {
             last: Family::default(),
             pods: Family::default(),
             single_node_answers: Counter::default(),
+            displaced_plans: Counter::default(),
             placement_waits: Family::new_with_constructor(seconds),
             rejected_nodes: Family::default(),
             codes: LabelBound::for_codes(),
@@ -91,6 +93,12 @@ impl Metrics {
             "extender_single_node_answers",
             "Answers of filter with one node, which kube-scheduler takes without scoring",
             m.single_node_answers.clone(),
+        );
+        r.register(
+            "extender_displaced_plans",
+            "Plans of filter that gave their memory to later ones before prioritize and bind could \
+             use them; prioritize then plans again",
+            m.displaced_plans.clone(),
         );
         r.register(
             "extender_placement_wait_seconds",

@@ -2,24 +2,25 @@
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
-use dashmap::DashMap;
-use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use tautline_core::{
     answer::{Answer, AnswerMode},
     nodes::NodeSet,
     planning::NodeVerdict,
 };
-use tautline_provider_client::PlanningRound;
+use tautline_provider_client::{PlanningQuestion, PlanningRound};
 use tautline_traces::Span;
 use tokio::time::Instant;
 
-use crate::underlay::UnderlayResult;
+use crate::{shares::Shares, underlay::UnderlayResult};
 
 /// A scheduling cycle takes milliseconds; an older plan belongs to an earlier cycle.
 const TTL: Duration = Duration::from_secs(30);
 /// After this time another replica may have filtered the pod again.
 const CYCLE: Duration = Duration::from_secs(1);
-/// kube-scheduler runs cycles one by one, so far fewer plans are in use at a time.
+/// The maximum size of all plans; that of one pod on 5,000 nodes has some 300 KB.
+const MAX_BYTES: usize = 32 << 20;
+/// The maximum number of plans: kube-scheduler runs cycles one by one, so far fewer are in use.
 const CAPACITY: usize = 256;
 
 /// A pod's plan: the round of its rules, the underlay's offers if the rules left no node, and
@@ -64,43 +65,60 @@ impl Deref for PodPlan {
     }
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct PlanCache(DashMap<String, CachedPlan>);
+#[derive(Debug)]
+pub(crate) struct PlanCache(Mutex<Shares<CachedPlan>>);
 
 #[derive(Debug)]
 struct CachedPlan {
     at: Instant,
     plan: Arc<PodPlan>,
-    /// The pod that filter was called with.
-    posted: Arc<Pod>,
+    /// Filter's question without its nodes, for a reservation at bind.
+    question: Option<Arc<PlanningQuestion>>,
+}
+
+impl Default for PlanCache {
+    fn default() -> Self {
+        Self(Mutex::new(Shares::new(MAX_BYTES)))
+    }
 }
 
 impl PlanCache {
-    pub fn insert(&self, plan: &Arc<PodPlan>, posted: Pod) {
-        let now = Instant::now();
-        if self.0.len() >= CAPACITY {
-            self.0
-                .retain(|_, cached| now.duration_since(cached.at) < TTL);
-            if self.0.len() >= CAPACITY {
-                self.0.clear();
-            }
-        }
+    /// Adds a plan; returns how many plans of current scheduling cycles it displaced.
+    pub fn insert(&self, plan: &Arc<PodPlan>, question: Option<PlanningQuestion>) -> u64 {
+        let asked = question.as_ref().map_or(0, PlanningQuestion::heap_bytes);
+        let bytes = (plan.weight() + asked).max(MAX_BYTES / CAPACITY);
         let cached = CachedPlan {
-            at: now,
+            at: Instant::now(),
             plan: Arc::clone(plan),
-            posted: Arc::new(posted),
+            question: question.map(Arc::new),
         };
-        self.0.insert(plan.subject.uid.clone(), cached);
+        let namespace = &plan.subject.namespace;
+        let displaced = self.0.lock().push(namespace, bytes, cached);
+        let current = displaced.iter().filter(|cached| cached.plan.is_recent());
+        current.count() as u64
     }
 
-    pub fn get(&self, uid: &str) -> Option<Arc<PodPlan>> {
-        let cached = self.0.get(uid)?;
-        (cached.at.elapsed() < TTL).then(|| Arc::clone(&cached.plan))
+    fn find<T>(
+        &self,
+        namespace: &str,
+        uid: &str,
+        read: impl FnOnce(&CachedPlan) -> Option<T>,
+    ) -> Option<T> {
+        let plans = self.0.lock();
+        let mut young = plans
+            .of(namespace)
+            .take_while(|cached| cached.at.elapsed() < TTL);
+        read(young.find(|cached| cached.plan.subject.uid == uid)?)
     }
 
-    /// The pod as filter got it in this scheduling cycle.
-    pub fn posted(&self, uid: &str) -> Option<Arc<Pod>> {
-        let cached = self.0.get(uid)?;
-        cached.plan.is_recent().then(|| Arc::clone(&cached.posted))
+    pub fn get(&self, namespace: &str, uid: &str) -> Option<Arc<PodPlan>> {
+        self.find(namespace, uid, |cached| Some(Arc::clone(&cached.plan)))
+    }
+
+    /// The question about the pod as filter got it in this scheduling cycle.
+    pub fn question(&self, namespace: &str, uid: &str) -> Option<Arc<PlanningQuestion>> {
+        self.find(namespace, uid, |cached| {
+            cached.question.clone().filter(|_| cached.plan.is_recent())
+        })
     }
 }

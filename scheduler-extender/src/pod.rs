@@ -5,9 +5,9 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tautline_api::convert;
-use tautline_core::{constraints::PodIdentity, nodes::NodeSet, quantity};
-use tautline_provider_client::PlanningQuestion;
+use tautline_api::{convert, posted};
+use tautline_core::{constraints::PodIdentity, model, nodes::NodeSet};
+use tautline_provider_client::{PlanningQuestion, texts};
 
 use crate::wire::WireError;
 
@@ -16,10 +16,17 @@ use crate::wire::WireError;
 const MAX_VALUES: usize = 100_000;
 /// Smaller pods are not checked.
 const UNCHECKED_BYTES: usize = 64 << 10;
+/// The maximum size in JSON: the API server keeps 1.5 MB in protobuf, whose JSON has up to three
+/// times as many bytes.
+const MAX_BYTES: usize = 8 << 20;
 
 fn check_size(kind: &'static str, pod: &str) -> Result<(), WireError> {
     if pod.len() <= UNCHECKED_BYTES {
         return Ok(());
+    }
+    if pod.len() > MAX_BYTES {
+        let (count, max) = (pod.len(), MAX_BYTES);
+        return Err(WireError::PodTooLong { kind, count, max });
     }
     let count = pod.bytes().filter(|b| matches!(b, b',' | b'{')).count();
     if count > MAX_VALUES {
@@ -74,20 +81,34 @@ pub(crate) fn parse_question(
 }
 
 pub(crate) fn parse(kind: &'static str, pod: &RawValue) -> Result<Pod, WireError> {
-    serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })
+    posted::pod(pod.get()).map_err(|error| WireError::Json { kind, error })
+}
+
+/// The pod as the index has it while it is in flight: without its constraints on a node.
+pub(crate) fn in_flight(posted: &Pod) -> model::Pod {
+    let mut pod = convert::pod(posted);
+    if let Some(placement) = &mut pod.placement {
+        **placement = model::NodeConstraints {
+            observed: placement.observed,
+            ..model::NodeConstraints::default()
+        };
+    }
+    pod
 }
 
 pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
-    let requests = pod.spec.as_ref().map(convert::requests).unwrap_or_default();
+    let requests = convert::requests(pod);
     let annotations = convert::relevant_annotations(pod.metadata.annotations.as_ref());
     PlanningQuestion {
         subject,
         annotations: annotations.map(|(k, v)| (k.clone(), v.clone())).collect(),
-        requests: requests
-            .iter()
-            .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-            .collect(),
+        requests: texts(&requests),
         resource_claims: convert::pod_claims(pod).names,
+        containers: pod
+            .spec
+            .as_ref()
+            .map(convert::container_requests_of)
+            .unwrap_or_default(),
         nodes: Arc::new(nodes),
         scheduler_waits: true,
     }

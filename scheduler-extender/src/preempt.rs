@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
-use tautline_traces::Caller;
 
 use crate::{
+    client::Client,
     pod, spans,
     state::State,
     wire::{self, Victims, WireError},
@@ -36,7 +36,7 @@ struct MetaPod {
 pub(crate) async fn preempt(
     state: &State,
     json: &str,
-    caller: &Caller,
+    client: &Client<'_>,
 ) -> Result<Vec<u8>, WireError> {
     let args = wire::preempt_args(json, state.config.max_nodes)?;
     let pod = pod::identity(KIND, args.pod)?;
@@ -44,10 +44,11 @@ pub(crate) async fn preempt(
     let constraints = state.constraints(&snapshot, &pod);
     let mut victims = args.victims;
     if !constraints.is_empty() {
-        let span = state.config.traces.span("preempt", caller);
+        let span = state.config.traces.span("preempt", client.caller);
         spans::pod(&span, &pod);
         let nodes: NodeSet = victims.keys().map(String::as_str).collect();
         let question = pod::parse_question(KIND, args.pod, pod, nodes)?;
+        client.charge(json, &question)?;
         // Boxed for the same reason as in filter.
         let round = state.providers.plan_with(&snapshot, &constraints, question);
         let round = span.scope(Box::pin(round)).await;

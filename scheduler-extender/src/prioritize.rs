@@ -2,9 +2,9 @@
 
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 use tautline_provider_client::PlanningRound;
-use tautline_traces::Caller;
 
 use crate::{
+    client::Client,
     pod, spans,
     state::State,
     wire::{self, HostPriority, WireError},
@@ -15,19 +15,19 @@ const KIND: &str = "ExtenderArgs";
 pub(crate) async fn prioritize(
     state: &State,
     json: &str,
-    caller: &Caller,
+    client: &Client<'_>,
 ) -> Result<Vec<u8>, WireError> {
     let args = wire::args(KIND, json)?;
     let pod = pod::identity(KIND, args.pod)?;
     let names = || args.nodes.names(KIND, state.config.max_nodes);
     let mut parsed = None;
-    if let Some(plan) = state.plans.get(&pod.uid) {
+    if let Some(plan) = state.plans.get(&pod.namespace, &pod.uid) {
         let nodes = parsed.insert(names()?);
         if plan.allows_all(nodes) {
             let span = state
                 .config
                 .traces
-                .span("prioritize", &caller.or(&plan.span));
+                .span("prioritize", &client.caller.or(&plan.span));
             spans::pod(&span, &pod);
             return scores(&plan, nodes);
         }
@@ -42,9 +42,10 @@ pub(crate) async fn prioritize(
         Some(nodes) => nodes,
         None => names()?,
     };
-    let span = state.config.traces.span("prioritize", caller);
+    let span = state.config.traces.span("prioritize", client.caller);
     spans::pod(&span, &pod);
     let question = pod::parse_question(KIND, args.pod, pod, nodes.clone())?;
+    client.charge(json, &question)?;
     // Boxed for the same reason as in filter.
     let round = state.providers.plan_with(&snapshot, &constraints, question);
     let round = span.scope(Box::pin(round)).await;

@@ -3,12 +3,14 @@
 use std::{sync::Arc, time::Instant};
 
 use hyper::{Method, Request};
-use tautline_runtime::http::{Body, HttpResponse, read_body, respond, retry_later, text};
+use tautline_runtime::http::{
+    Body, HttpResponse, out_of_memory, read_body, respond, retry_later, text,
+};
 use tokio::sync::Semaphore;
 
 use crate::{
-    bind::bind, filter::filter, preempt::preempt, prioritize::prioritize, state::State,
-    wire::WireError,
+    bind::bind, client::Client, filter::filter, preempt::preempt, prioritize::prioritize,
+    state::State, wire::WireError,
 };
 
 const JSON: &str = "application/json";
@@ -82,6 +84,7 @@ async fn route(
         return text(405, format!("{verb} takes POST\n"));
     }
     let caller = state.config.traces.caller(request.headers());
+    let connection = request.body().connection();
     let body = match read_body(request, state.config.max_body_bytes).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
@@ -101,10 +104,14 @@ async fn route(
     let Ok(json) = std::str::from_utf8(&body) else {
         return text(400, "the body is not UTF-8\n");
     };
+    let from = Client {
+        caller: &caller,
+        connection: &connection,
+    };
     let result = match verb {
-        "filter" => filter(state, json, &caller, deadline).await,
-        "prioritize" => prioritize(state, json, &caller).await,
-        "preempt" => preempt(state, json, &caller).await,
+        "filter" => filter(state, json, &from, deadline).await,
+        "prioritize" => prioritize(state, json, &from).await,
+        "preempt" => preempt(state, json, &from).await,
         _ => {
             // Runs to its end even if the request is cut off: a reservation is either
             // confirmed or released.
@@ -119,9 +126,12 @@ async fn route(
     };
     match result {
         Ok(body) => respond(200, JSON, body),
-        Err(error @ (WireError::TooManyNodes { .. } | WireError::PodTooLarge { .. })) => {
-            text(413, format!("{error}\n"))
-        }
+        Err(WireError::Memory) => out_of_memory(&connection),
+        Err(
+            error @ (WireError::TooManyNodes { .. }
+            | WireError::PodTooLarge { .. }
+            | WireError::PodTooLong { .. }),
+        ) => text(413, format!("{error}\n")),
         Err(error) => text(400, format!("{error}\n")),
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints, PodIdentity},
 };
-use tautline_provider_client::ProviderClient;
+use tautline_provider_client::{PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, http};
 
 use crate::{
@@ -46,10 +45,15 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
-    /// Shares a plan of filter for a posted pod with prioritize, bind and explain, and publishes its
-    /// events.
-    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>, posted: Pod) {
-        self.plans.insert(plan, posted);
+    /// Shares a plan of filter with prioritize, bind and explain, and publishes its events.
+    pub fn record(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Arc<PodPlan>,
+        question: Option<PlanningQuestion>,
+    ) {
+        let displaced = self.plans.insert(plan, question);
+        self.metrics.displaced_plans.inc_by(displaced);
         self.history.push(plan);
         self.events.publish_rules(snapshot, &self.providers, plan);
         self.events.publish_underlay(snapshot, plan);

@@ -84,6 +84,58 @@ func (EvaluateResponse_ComplianceState) EnumDescriptor() ([]byte, []int) {
 	return file_ruleprovider_proto_rawDescGZIP(), []int{3, 0}
 }
 
+type Container_Kind int32
+
+const (
+	// It runs beside all containers and sidecars.
+	Container_Main Container_Kind = 0
+	// It ends before the containers start, beside the sidecars that come before it.
+	Container_Init Container_Kind = 1
+	// An init container that runs on beside the containers.
+	Container_Sidecar Container_Kind = 2
+)
+
+// Enum value maps for Container_Kind.
+var (
+	Container_Kind_name = map[int32]string{
+		0: "Main",
+		1: "Init",
+		2: "Sidecar",
+	}
+	Container_Kind_value = map[string]int32{
+		"Main":    0,
+		"Init":    1,
+		"Sidecar": 2,
+	}
+)
+
+func (x Container_Kind) Enum() *Container_Kind {
+	p := new(Container_Kind)
+	*p = x
+	return p
+}
+
+func (x Container_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Container_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_ruleprovider_proto_enumTypes[1].Descriptor()
+}
+
+func (Container_Kind) Type() protoreflect.EnumType {
+	return &file_ruleprovider_proto_enumTypes[1]
+}
+
+func (x Container_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Container_Kind.Descriptor instead.
+func (Container_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{7, 0}
+}
+
 // One rule of a ConstraintPolicy.
 type PolicyRule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -457,7 +509,10 @@ type EndpointCostResponse struct {
 	InFlightNodes []*NodeCost `protobuf:"bytes,20,rep,name=inFlightNodes,proto3" json:"inFlightNodes,omitempty"`
 	// UIDs of the question's pods in flight that the provider counts by its own view of the
 	// cluster. The caller no longer sends them.
-	CountedUids   []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
+	CountedUids []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
+	// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
+	// nodes of at most this cost are within the request. Absent: the provider does not say.
+	RequestCost   *int64 `protobuf:"varint,22,opt,name=requestCost,proto3,oneof" json:"requestCost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +596,13 @@ func (x *EndpointCostResponse) GetCountedUids() []string {
 	return nil
 }
 
+func (x *EndpointCostResponse) GetRequestCost() int64 {
+	if x != nil && x.RequestCost != nil {
+		return *x.RequestCost
+	}
+	return 0
+}
+
 // What is known of the workload that asks.
 type Workload struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -552,8 +614,11 @@ type Workload struct {
 	Uid      string            `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
 	// Names of the ResourceClaims that the pod's spec and status name, in its namespace.
 	ResourceClaims []string `protobuf:"bytes,5,rep,name=resourceClaims,proto3" json:"resourceClaims,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the pod's containers request of extended resources, in the order of its spec, init
+	// containers first; empty unless at least two of them request some.
+	Containers    []*Container `protobuf:"bytes,6,rep,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Workload) Reset() {
@@ -621,6 +686,67 @@ func (x *Workload) GetResourceClaims() []string {
 	return nil
 }
 
+func (x *Workload) GetContainers() []*Container {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
+// A container that requests extended resources.
+type Container struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  Container_Kind         `protobuf:"varint,1,opt,name=kind,proto3,enum=ruleprovider.Container_Kind" json:"kind,omitempty"`
+	// Resource name to quantity ("nvidia.com/gpu": "1").
+	Requests      map[string]string `protobuf:"bytes,2,rep,name=requests,proto3" json:"requests,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Container) Reset() {
+	*x = Container{}
+	mi := &file_ruleprovider_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Container) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Container) ProtoMessage() {}
+
+func (x *Container) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Container.ProtoReflect.Descriptor instead.
+func (*Container) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Container) GetKind() Container_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Container_Main
+}
+
+func (x *Container) GetRequests() map[string]string {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
 // An object on the other side of the constraint; a pod only once it is placed.
 type Peer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -635,7 +761,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_ruleprovider_proto_msgTypes[7]
+	mi := &file_ruleprovider_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +773,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[7]
+	mi := &file_ruleprovider_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +786,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{7}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Peer) GetRole() string {
@@ -696,7 +822,7 @@ type InFlightPod struct {
 
 func (x *InFlightPod) Reset() {
 	*x = InFlightPod{}
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -708,7 +834,7 @@ func (x *InFlightPod) String() string {
 func (*InFlightPod) ProtoMessage() {}
 
 func (x *InFlightPod) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[8]
+	mi := &file_ruleprovider_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -721,7 +847,7 @@ func (x *InFlightPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InFlightPod.ProtoReflect.Descriptor instead.
 func (*InFlightPod) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{8}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InFlightPod) GetPod() *Target {
@@ -768,7 +894,7 @@ type EndpointCostRequest struct {
 
 func (x *EndpointCostRequest) Reset() {
 	*x = EndpointCostRequest{}
-	mi := &file_ruleprovider_proto_msgTypes[9]
+	mi := &file_ruleprovider_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +906,7 @@ func (x *EndpointCostRequest) String() string {
 func (*EndpointCostRequest) ProtoMessage() {}
 
 func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ruleprovider_proto_msgTypes[9]
+	mi := &file_ruleprovider_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +919,7 @@ func (x *EndpointCostRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndpointCostRequest.ProtoReflect.Descriptor instead.
 func (*EndpointCostRequest) Descriptor() ([]byte, []int) {
-	return file_ruleprovider_proto_rawDescGZIP(), []int{9}
+	return file_ruleprovider_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EndpointCostRequest) GetSource() *Target {
@@ -897,7 +1023,7 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
 	"\bfreeable\x18\x12 \x01(\bR\bfreeable\x12\x1a\n" +
-	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xb6\x02\n" +
+	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xed\x02\n" +
 	"\x14EndpointCostResponse\x128\n" +
 	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
 	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
@@ -907,13 +1033,18 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"resolution\x18\x13 \x01(\x03R\n" +
 	"resolution\x12<\n" +
 	"\rinFlightNodes\x18\x14 \x03(\v2\x16.ruleprovider.NodeCostR\rinFlightNodes\x12 \n" +
-	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\"\xc5\x03\n" +
+	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\x12%\n" +
+	"\vrequestCost\x18\x16 \x01(\x03H\x00R\vrequestCost\x88\x01\x01B\x0e\n" +
+	"\f_requestCost\"\xfe\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
 	"\brequests\x18\x03 \x03(\v2$.ruleprovider.Workload.RequestsEntryR\brequests\x12\x10\n" +
 	"\x03uid\x18\x04 \x01(\tR\x03uid\x12&\n" +
-	"\x0eresourceClaims\x18\x05 \x03(\tR\x0eresourceClaims\x1a9\n" +
+	"\x0eresourceClaims\x18\x05 \x03(\tR\x0eresourceClaims\x127\n" +
+	"\n" +
+	"containers\x18\x06 \x03(\v2\x17.ruleprovider.ContainerR\n" +
+	"containers\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
@@ -922,7 +1053,17 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
 	"\rRequestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\\\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x01\n" +
+	"\tContainer\x120\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1c.ruleprovider.Container.KindR\x04kind\x12A\n" +
+	"\brequests\x18\x02 \x03(\v2%.ruleprovider.Container.RequestsEntryR\brequests\x1a;\n" +
+	"\rRequestsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"'\n" +
+	"\x04Kind\x12\b\n" +
+	"\x04Main\x10\x00\x12\b\n" +
+	"\x04Init\x10\x01\x12\v\n" +
+	"\aSidecar\x10\x02\"\\\n" +
 	"\x04Peer\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12,\n" +
 	"\x06target\x18\x02 \x01(\v2\x14.ruleprovider.TargetR\x06target\x12\x12\n" +
@@ -956,54 +1097,60 @@ func file_ruleprovider_proto_rawDescGZIP() []byte {
 	return file_ruleprovider_proto_rawDescData
 }
 
-var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_ruleprovider_proto_goTypes = []any{
 	(EvaluateResponse_ComplianceState)(0), // 0: ruleprovider.EvaluateResponse.ComplianceState
-	(*PolicyRule)(nil),                    // 1: ruleprovider.PolicyRule
-	(*Target)(nil),                        // 2: ruleprovider.Target
-	(*EvaluateRequest)(nil),               // 3: ruleprovider.EvaluateRequest
-	(*EvaluateResponse)(nil),              // 4: ruleprovider.EvaluateResponse
-	(*NodeCost)(nil),                      // 5: ruleprovider.NodeCost
-	(*EndpointCostResponse)(nil),          // 6: ruleprovider.EndpointCostResponse
-	(*Workload)(nil),                      // 7: ruleprovider.Workload
-	(*Peer)(nil),                          // 8: ruleprovider.Peer
-	(*InFlightPod)(nil),                   // 9: ruleprovider.InFlightPod
-	(*EndpointCostRequest)(nil),           // 10: ruleprovider.EndpointCostRequest
-	nil,                                   // 11: ruleprovider.EvaluateRequest.TargetsEntry
-	nil,                                   // 12: ruleprovider.EvaluateRequest.TargetNodesEntry
-	nil,                                   // 13: ruleprovider.Workload.LabelsEntry
-	nil,                                   // 14: ruleprovider.Workload.AnnotationsEntry
-	nil,                                   // 15: ruleprovider.Workload.RequestsEntry
+	(Container_Kind)(0),                   // 1: ruleprovider.Container.Kind
+	(*PolicyRule)(nil),                    // 2: ruleprovider.PolicyRule
+	(*Target)(nil),                        // 3: ruleprovider.Target
+	(*EvaluateRequest)(nil),               // 4: ruleprovider.EvaluateRequest
+	(*EvaluateResponse)(nil),              // 5: ruleprovider.EvaluateResponse
+	(*NodeCost)(nil),                      // 6: ruleprovider.NodeCost
+	(*EndpointCostResponse)(nil),          // 7: ruleprovider.EndpointCostResponse
+	(*Workload)(nil),                      // 8: ruleprovider.Workload
+	(*Container)(nil),                     // 9: ruleprovider.Container
+	(*Peer)(nil),                          // 10: ruleprovider.Peer
+	(*InFlightPod)(nil),                   // 11: ruleprovider.InFlightPod
+	(*EndpointCostRequest)(nil),           // 12: ruleprovider.EndpointCostRequest
+	nil,                                   // 13: ruleprovider.EvaluateRequest.TargetsEntry
+	nil,                                   // 14: ruleprovider.EvaluateRequest.TargetNodesEntry
+	nil,                                   // 15: ruleprovider.Workload.LabelsEntry
+	nil,                                   // 16: ruleprovider.Workload.AnnotationsEntry
+	nil,                                   // 17: ruleprovider.Workload.RequestsEntry
+	nil,                                   // 18: ruleprovider.Container.RequestsEntry
 }
 var file_ruleprovider_proto_depIdxs = []int32{
-	11, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
-	1,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
-	12, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
+	13, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
+	2,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
+	14, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
 	0,  // 3: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
-	5,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
-	5,  // 5: ruleprovider.EndpointCostResponse.inFlightNodes:type_name -> ruleprovider.NodeCost
-	13, // 6: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
-	14, // 7: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
-	15, // 8: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
-	2,  // 9: ruleprovider.Peer.target:type_name -> ruleprovider.Target
-	2,  // 10: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
-	7,  // 11: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
-	2,  // 12: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
-	1,  // 13: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
-	7,  // 14: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
-	8,  // 15: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
-	9,  // 16: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
-	2,  // 17: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
-	3,  // 18: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
-	10, // 19: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
-	4,  // 20: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
-	6,  // 21: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
-	20, // [20:22] is the sub-list for method output_type
-	18, // [18:20] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	6,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
+	6,  // 5: ruleprovider.EndpointCostResponse.inFlightNodes:type_name -> ruleprovider.NodeCost
+	15, // 6: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
+	16, // 7: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
+	17, // 8: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
+	9,  // 9: ruleprovider.Workload.containers:type_name -> ruleprovider.Container
+	1,  // 10: ruleprovider.Container.kind:type_name -> ruleprovider.Container.Kind
+	18, // 11: ruleprovider.Container.requests:type_name -> ruleprovider.Container.RequestsEntry
+	3,  // 12: ruleprovider.Peer.target:type_name -> ruleprovider.Target
+	3,  // 13: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
+	8,  // 14: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
+	3,  // 15: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
+	2,  // 16: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
+	8,  // 17: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
+	10, // 18: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
+	11, // 19: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
+	3,  // 20: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
+	4,  // 21: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
+	12, // 22: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
+	5,  // 23: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
+	7,  // 24: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
+	23, // [23:25] is the sub-list for method output_type
+	21, // [21:23] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_ruleprovider_proto_init() }
@@ -1011,13 +1158,14 @@ func file_ruleprovider_proto_init() {
 	if File_ruleprovider_proto != nil {
 		return
 	}
+	file_ruleprovider_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ruleprovider_proto_rawDesc), len(file_ruleprovider_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   15,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

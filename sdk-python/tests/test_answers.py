@@ -18,6 +18,7 @@ class CostResponseTest(unittest.TestCase):
             },
             valid_for=timedelta(seconds=1.5),
             resolution=7,
+            request_cost=0,
         )
         response = cost_response(answer, CostRequest(eligibleNodes=["a", "b", "c", "d"]))
         lines = [(line.node, line.cost, line.reason, line.freeable) for line in response.nodeAndCost]
@@ -32,6 +33,9 @@ class CostResponseTest(unittest.TestCase):
         )
         self.assertEqual(response.nodeAndCost[3].tieBreak, 5)
         self.assertEqual((response.validForMillis, response.resolution), (1500, 7))
+        self.assertTrue(response.HasField("requestCost"))
+        unsaid = cost_response({}, CostRequest())
+        self.assertFalse(unsaid.HasField("requestCost"))
 
     def test_invalid_costs_name_the_node_and_the_fix(self) -> None:
         cases: list[tuple[Any, str]] = [
@@ -50,6 +54,7 @@ class CostResponseTest(unittest.TestCase):
             (Costs({}, valid_for=timedelta(-1)), "neither may be negative"),
             (Costs({}, resolution=-1), "neither may be negative"),
             (Costs({}, resolution=1.5), "resolution is 1.5: write an int"),  # type: ignore[arg-type]
+            (Costs({}, request_cost="5ms"), "request_cost is '5ms': write an int"),  # type: ignore[arg-type]
             (Costs({}, valid_for=5), "valid_for is 5: write a timedelta"),  # type: ignore[arg-type]
             ({"a": Cost(5, tie_break=0.5)}, "node 'a' has the tie break 0.5: write an int"),  # type: ignore[arg-type]
             ({"a": Cost(5, detail=5)}, "node 'a' has the detail 5: write a string"),  # type: ignore[arg-type]

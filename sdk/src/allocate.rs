@@ -191,7 +191,10 @@ impl From<wire::ReserveResponse> for Reserved {
 
 #[cfg(test)]
 mod tests {
+    use tautline_types::ContainerKind;
+
     use super::*;
+    use crate::types::Container;
 
     #[test]
     fn reserve_request_survives_forwarding() {
@@ -210,6 +213,10 @@ mod tests {
                 annotations: [("a".to_owned(), "b".to_owned())].into(),
                 requests: [("cpu".to_owned(), "1".to_owned())].into(),
                 resource_claims: vec!["gpu".to_owned()],
+                containers: vec![Container {
+                    kind: ContainerKind::Sidecar,
+                    requests: [("tautline.io/gpu-milli".to_owned(), "250".to_owned())].into(),
+                }],
             }),
             hold: Duration::from_millis(1500),
             forwarded: true,

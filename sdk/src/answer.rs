@@ -38,6 +38,10 @@ pub struct CostAnswer {
     /// Costs that differ by at most this are equally good (measurement noise, for example). With
     /// other rules only the excess counts. Zero: every difference counts.
     pub resolution: i64,
+    /// The cost of a node that just meets the rule's request: nodes of at most this cost (without
+    /// tie-break) are within the request, and equally good unless the policy prefers the nearest.
+    /// `None`: the rule has no request, or none that a cost stands for.
+    pub request_cost: Option<i64>,
 }
 
 impl CostAnswer {
@@ -141,6 +145,7 @@ impl CostAnswer {
             version: self.version,
             changed_since: self.changed_since,
             resolution: self.resolution,
+            request_cost: self.request_cost,
         };
         put_validity(valid, &mut self.lines);
         self.lines.into()
@@ -167,6 +172,7 @@ impl fmt::Debug for CostAnswer {
             .field("version", &self.version)
             .field("changed_since", &self.changed_since)
             .field("resolution", &self.resolution)
+            .field("request_cost", &self.request_cost)
             .finish()
     }
 }
@@ -211,6 +217,7 @@ mod tests {
         assert_eq!(answer.in_flight_nodes(), [ordered]);
         assert_eq!(answer.counted(), ["u1"]);
         (answer.version, answer.changed_since, answer.resolution) = (9, 7, 5);
+        answer.request_cost = Some(0);
         let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
         let on_wire = |n: NodeCost<'_>| wire::NodeCost {
             node: n.node.into(),
@@ -228,6 +235,7 @@ mod tests {
             resolution: 5,
             in_flight_nodes: vec![on_wire(ordered)],
             counted_uids: vec!["u1".into()],
+            request_cost: Some(0),
         };
         assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
     }

@@ -42,10 +42,10 @@ pub use pages::AdminPage;
 pub use server::{Server, example_metrics, serve};
 pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
 pub use tautline_serve::{admin::Readiness, tasks::Tasks, tls::ServerFiles as TlsFiles};
-pub use tautline_types::{Compliance, Reference};
+pub use tautline_types::{Compliance, ContainerKind, Reference};
 pub use types::{
-    CostRequest, Evaluation, EvaluationRequest, InFlightPod, Peer, PeerCounts, ProviderError, Rule,
-    Workload,
+    Container, CostRequest, Evaluation, EvaluationRequest, InFlightPod, Peer, PeerCounts,
+    ProviderError, Rule, Workload,
 };
 
 /// Measures one rule, or several. A function of the costs is a provider that does not evaluate.

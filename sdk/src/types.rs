@@ -6,7 +6,7 @@ use std::{
 };
 
 use tautline_proto::ruleprovider as wire;
-use tautline_types::{Compliance, Reference, duration, quantity};
+use tautline_types::{Compliance, ContainerKind, Reference, duration, quantity};
 use tonic::Status;
 
 /// A rule, with the texts of the policy's author.
@@ -60,6 +60,18 @@ pub struct Workload {
     pub requests: BTreeMap<String, String>,
     /// Names of the ResourceClaims in its spec and status; some callers never send them.
     pub resource_claims: Vec<String>,
+    /// Its containers that request extended resources, in the order of its spec, init containers
+    /// first; empty unless at least two request some.
+    pub containers: Vec<Container>,
+}
+
+/// A container that requests extended resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// When it runs.
+    pub kind: ContainerKind,
+    /// Its requests: name and quantity text.
+    pub requests: BTreeMap<String, String>,
 }
 
 impl Workload {
@@ -253,6 +265,7 @@ impl From<wire::Workload> for Workload {
             annotations: workload.annotations,
             requests: workload.requests,
             resource_claims: workload.resource_claims,
+            containers: workload.containers.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -265,6 +278,34 @@ impl From<Workload> for wire::Workload {
             annotations: workload.annotations,
             requests: workload.requests,
             resource_claims: workload.resource_claims,
+            containers: workload.containers.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl From<wire::Container> for Container {
+    fn from(container: wire::Container) -> Self {
+        Self {
+            kind: match container.kind() {
+                wire::container::Kind::Main => ContainerKind::Main,
+                wire::container::Kind::Init => ContainerKind::Init,
+                wire::container::Kind::Sidecar => ContainerKind::Sidecar,
+            },
+            requests: container.requests,
+        }
+    }
+}
+
+impl From<Container> for wire::Container {
+    fn from(container: Container) -> Self {
+        let kind = match container.kind {
+            ContainerKind::Main => wire::container::Kind::Main,
+            ContainerKind::Init => wire::container::Kind::Init,
+            ContainerKind::Sidecar => wire::container::Kind::Sidecar,
+        };
+        Self {
+            kind: kind.into(),
+            requests: container.requests,
         }
     }
 }

@@ -94,11 +94,21 @@ async fn controller_takes_over_the_bindings_of_turnbuckle() {
     })
     .await;
     assert_eq!(after.uid(), before, "the same object");
+    let counted = async || {
+        let status = workloads::offer_status(&client, "default", "gold-offer").await;
+        (status.compliant_binding_count == 1).then_some(status.binding_count)
+    };
+    let count = eventually("the offer counts", PATIENCE, counted, async || {
+        world.state("gold-offer").await
+    })
+    .await;
+    assert_eq!(count, 1, "by its selector, without gold-offer-mine");
 }
 
 #[tokio::test]
 async fn controller_creates_the_bindings_of_offers() {
-    let world = GovernedCluster::start(&[("n1", 1), ("n2", 2)], &["--max-bindings=20"])
+    let caps = ["--max-bindings=20", "--max-namespace-bindings=40"];
+    let world = GovernedCluster::start(&[("n1", 1), ("n2", 2)], &caps)
         .await
         .unwrap();
     let client = world.client();
@@ -197,6 +207,7 @@ async fn controller_creates_the_bindings_of_offers() {
     .await;
 
     cap(&world).await;
+    permutations(&world).await;
     conditions(&world).await;
     kinds(&world).await;
 
@@ -234,7 +245,7 @@ async fn cap(world: &GovernedCluster) {
     ready_of(
         world,
         "many",
-        "False: CapExceeded: the targets make 25 bindings, the cap is 20",
+        "False: CapExceeded: the targets make 25 bindings, and only the first 20 exist",
     )
     .await;
     world
@@ -263,6 +274,45 @@ async fn cap(world: &GovernedCluster) {
     world
         .wait_for_bindings("many", 20, "of the new offer", stands)
         .await;
+}
+
+/// Eight targets of one selector over four pods, beside the twenty bindings of another offer.
+async fn permutations(world: &GovernedCluster) {
+    let client = world.client();
+    for i in 0..4 {
+        let name = format!("e-{i}");
+        objects::pod(client, "default", &name, "e").await.unwrap();
+    }
+    let spec = |count: usize| {
+        let targets = (0..count).map(|i| target(&format!("t{i}"), "Pod", "v1", "e"));
+        json!({"targets": targets.collect::<Vec<_>>(), "policies": [RULE], "period": "1s"})
+    };
+    workloads::offer(client, "default", "pairs", spec(2))
+        .await
+        .unwrap();
+    // Each pair of four pods once, and no pod with itself.
+    world.wait_for_compliance("pairs", 6, "Compliant").await;
+    ready_of(world, "pairs", "True: InStep").await;
+    workloads::offer(client, "default", "tuples", spec(8))
+        .await
+        .unwrap();
+    let text = "False: NamespaceCapExceeded: the targets make 161 bindings, and only the first 14 \
+                exist: the offers of a namespace may have 40";
+    ready_of(world, "tuples", text).await;
+    world.wait_for_compliance("tuples", 14, "Compliant").await;
+    let metric = "tautline_controller_bindings_withheld{bound=\"namespace\"}";
+    world.wait_for_metric(metric, 147.0).await;
+    // The older offers keep theirs.
+    world.wait_for_compliance("pairs", 6, "Compliant").await;
+    world.wait_for_compliance("many", 20, "Compliant").await;
+    let offers: Api<ConstraintPolicyOffer> = Api::default_namespaced(client.clone());
+    for name in ["pairs", "tuples"] {
+        let deleted = offers.delete(name, &DeleteParams::default()).await;
+        deleted.unwrap();
+        world
+            .wait_for_bindings(name, 0, "garbage collected", |_| true)
+            .await;
+    }
 }
 
 /// The offer's condition names a missing object, and recovers once it exists.

@@ -81,8 +81,13 @@ async fn console_needs_read_rights_alone() {
     objects::policy(client, "default", "web", rule, json!({}))
         .await
         .unwrap();
-    may_read(client, "ann", &["nodes", "pods", "services", "events"]).await;
-    may_read(client, "tina", &["nodes", "services"]).await;
+    may_read(
+        client,
+        "ann",
+        &["nodes", "namespaces", "pods", "services", "events"],
+    )
+    .await;
+    may_read(client, "tina", &["nodes", "namespaces", "services"]).await;
 
     let console = Console::start(&plane, "author").await;
     console.shows("policies", "no Service answers it").await;

@@ -123,3 +123,59 @@ async fn tainted_and_withdrawn_devices_are_violations() {
     devices::cards(&client, "n1", 0, 4, None).await.unwrap();
     stands("Violation", "gpu-0: device is not published any more").await;
 }
+
+/// Kubernetes 1.36: a class names an extended resource, and drivers serve it on nodes whose device
+/// plugin offers none (KEP-5004).
+#[tokio::test]
+async fn pods_get_devices_of_drivers_by_an_extended_resource() {
+    let world = World::start(&["n1", "n2"], &[]).await.unwrap();
+    let client = world.plane.client.clone();
+    devices::classes(&client).await.unwrap();
+    let class = json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass",
+        "metadata": {"name": "extended"},
+        "spec": {
+            "extendedResourceName": "nvidia.com/gpu",
+            "selectors": [{"cel": {"expression": format!("device.driver == '{}'", devices::DRIVER)}}],
+        },
+    });
+    objects::apply_one(&client, class).await.unwrap();
+    devices::cards(&client, "n2", 1, 1, None).await.unwrap();
+    let provider = governed(&world, json!({"period": "1s"})).await;
+    let controller = Server::controller(&world.plane, "controller-a", &[])
+        .await
+        .unwrap();
+    wait_for_provider(&world, "gpu").await;
+    let pod = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": {"app": "gpu"}},
+            "spec": {"automountServiceAccountToken": false, "containers": [
+                {"name": "main", "image": "example.com/app:1",
+                 "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        })
+    };
+    objects::apply_one(&client, pod("a")).await.unwrap();
+    assert_eq!(world.bound("a").await, "n2");
+    claims(&provider, "allocated", 1.0).await;
+    let condition = async || {
+        let all = workloads::bindings(&client, "default", "gpu").await;
+        let status = all.first()?.status.clone()?;
+        (format!("{:?}", status.compliance) == "Compliant").then_some(())
+    };
+    eventually(
+        "the binding is Compliant",
+        PATIENCE,
+        condition,
+        async || {
+            let all = workloads::bindings(&client, "default", "gpu").await;
+            let stands: Vec<_> = all.iter().map(|b| &b.status).collect();
+            format!("{stands:?}\n{}", controller.process.tail())
+        },
+    )
+    .await;
+    // The only device is in use.
+    objects::apply_one(&client, pod("b")).await.unwrap();
+    let why = devices::unschedulable(&client, "b", async || world.state()).await;
+    assert!(why.contains("0/2 nodes are available"), "{why}");
+}

@@ -7,9 +7,9 @@ use std::{
 };
 
 use kube::{Api, api::DeleteParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tautline_api::constraint::ConstraintPolicyOffer;
-use tautline_tests::{PATIENCE, eventually, workloads};
+use tautline_tests::{PATIENCE, eventually, objects, workloads};
 
 use crate::governed_cluster::{GovernedCluster, compliance_of, for_a_while};
 
@@ -159,7 +159,8 @@ async fn no_better_node(world: &GovernedCluster) {
     world
         .wait_for_event(
             &name,
-            "NoBetterNode: target default: none of the 3 other nodes",
+            "NoBetterNode: target default: none of the 2 other nodes that fit the pod is within the \
+             rules: 2 near/",
         )
         .await;
     assert_eq!(names(world, "web").await, before);
@@ -186,6 +187,10 @@ async fn controller_keeps_pods_that_must_not_move() {
     for app in ["flap", "quiet", "mediated"] {
         world.deployment(app, 1).await;
     }
+    for (app, _, pod) in pods_that_stay() {
+        world.offer(app, json!({"violationPolicy": "Evict"})).await;
+        objects::apply_one(world.client(), pod).await.unwrap();
+    }
     tautline_tests::objects::pod(world.client(), "default", "bare", "bare")
         .await
         .unwrap();
@@ -194,12 +199,12 @@ async fn controller_keeps_pods_that_must_not_move() {
     }
     let before = names(&world, "flap").await;
 
-    // Changes back and forth, faster than the grace.
-    for i in 0..12 {
+    // Changes back and forth, faster than the grace. From the fifth on the binding backs off.
+    for i in 0..4 {
         let cost = if i % 2 == 0 { -1 } else { 1 };
         world.judge.set(&[("n1", cost), ("n2", 5)]);
         let seen = world.judge.evaluations();
-        let condition = async || (world.judge.evaluations() >= seen + 8).then_some(());
+        let condition = async || (world.judge.evaluations() >= seen + 16).then_some(());
         eventually("two evaluations each", PATIENCE, condition, async || {
             world.state("flap").await
         })
@@ -228,6 +233,7 @@ async fn controller_keeps_pods_that_must_not_move() {
     world
         .wait_for_event(&binding("bare").await, "Unmanaged: ")
         .await;
+    stays(&world).await;
     let condition = async || (names(&world, "flap").await != before).then_some(());
     eventually(
         "the permanently violated pod moves",
@@ -266,6 +272,120 @@ async fn controller_keeps_pods_that_must_not_move() {
     }
     let all = workloads::bindings(world.client(), "default", "quiet").await;
     assert_eq!(compliance_of(&all[0]), "Violation");
+}
+
+/// Pods that are not evicted: the app, the event, and the pod, on `n1`.
+fn pods_that_stay() -> Vec<(&'static str, &'static str, Value)> {
+    let pod = |app: &str, owner: (&str, &str), more: Value| {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": app, "namespace": "default", "labels": {"app": app},
+                "ownerReferences": [{"apiVersion": owner.0, "kind": owner.1, "name": "owner",
+                                     "uid": format!("uid-of-{app}"), "controller": true}]},
+            "spec": {"nodeName": "n1", "automountServiceAccountToken": false,
+                     "containers": [{"name": "main", "image": "example.com/app:1"}]},
+        });
+        merge(&mut pod, &more);
+        pod
+    };
+    // No controller of the cluster knows these owners, so none deletes the pods.
+    let widget = ("example.com/v1", "Widget");
+    let set = ("apps.kruise.io/v1alpha1", "CloneSet");
+    let jobset = json!({"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": "train"}}});
+    let pinned = json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}});
+    let cache = json!({"spec": {"volumes": [{"name": "cache", "emptyDir": {}}]}});
+    vec![
+        (
+            "widget",
+            "UnknownOwner: target default: pod default/widget belongs to Widget owner \
+             (example.com/v1): ",
+            pod("widget", widget, json!({})),
+        ),
+        (
+            "jobset",
+            "GroupMember: target default: pod default/jobset belongs to JobSet train: ",
+            pod("jobset", set, jobset),
+        ),
+        (
+            "pinned",
+            "Protected: target default: pod default/pinned has the annotation \
+             karpenter.sh/do-not-disrupt: ",
+            pod("pinned", set, pinned),
+        ),
+        (
+            "cache",
+            "LocalStorage: target default: pod default/cache has local storage, which it would \
+             lose: volume cache (emptyDir); ",
+            pod("cache", set, cache),
+        ),
+    ]
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.as_str()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
+
+/// Each refusal names the pod, and its owner, annotation or volumes.
+async fn stays(world: &GovernedCluster) {
+    for (app, event, _) in pods_that_stay() {
+        let bindings = workloads::bindings(world.client(), "default", app).await;
+        let name = bindings[0].metadata.name.clone().unwrap();
+        world.wait_for_event(&name, event).await;
+        assert_eq!(names(world, app).await, BTreeSet::from([app.to_owned()]));
+    }
+}
+
+/// Two pods of one group, of which one binding is violated; a budget at first keeps one of them.
+#[tokio::test]
+async fn controller_evicts_a_group_as_a_whole() {
+    let nodes = [("n1", 1), ("n2", 5)];
+    let world = GovernedCluster::start(&nodes, &["--eviction-cool-down=0s"])
+        .await
+        .unwrap();
+    let evict = json!({"violationPolicy": "Evict", "evictGroups": true, "targets": [
+        {"kind": "Pod", "labelSelector": {"matchLabels": {"rank": "0"}}}]});
+    world.offer("train", evict).await;
+    for rank in ["0", "1"] {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("train-{rank}"), "namespace": "default",
+                "labels": {"app": "train", "rank": rank, "jobset.sigs.k8s.io/jobset-name": "train"},
+                "ownerReferences": [{"apiVersion": "example.com/v1", "kind": "Widget", "name": "w",
+                                     "uid": "uid-of-w", "controller": true}]},
+            "spec": {"nodeName": "n1", "automountServiceAccountToken": false,
+                     "containers": [{"name": "main", "image": "example.com/app:1"}]},
+        });
+        objects::apply_one(world.client(), pod).await.unwrap();
+    }
+    // `minAvailable` as a number: a percentage would need the owner's scale.
+    workloads::pdb(world.client(), "default", "train", "train", 1)
+        .await
+        .unwrap();
+    world.wait_for_compliance("train", 1, "Compliant").await;
+    let binding = workloads::bindings(world.client(), "default", "train").await;
+    let binding = binding[0].metadata.name.clone().unwrap();
+    world.judge.set(&[("n1", -1), ("n2", 5)]);
+    let event = "DisruptionBudget: PodDisruptionBudget train allows ";
+    world.wait_for_event(&binding, event).await;
+    assert_eq!(names(&world, "train").await.len(), 2);
+    workloads::pdb(world.client(), "default", "train", "train", 0)
+        .await
+        .unwrap();
+    let condition = async || names(&world, "train").await.is_empty().then_some(());
+    eventually("both pods go", PATIENCE, condition, async || {
+        world.state("train").await
+    })
+    .await;
+    let status = workloads::offer_status(world.client(), "default", "train").await;
+    let group = status.last_eviction.and_then(|e| e.group);
+    assert_eq!(group.as_deref(), Some("2 pods of JobSet train"));
 }
 
 #[tokio::test]

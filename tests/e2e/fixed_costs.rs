@@ -14,6 +14,8 @@ use tautline_sdk::{
 #[derive(Clone, Default)]
 pub struct FixedCosts {
     pub costs: Arc<Mutex<BTreeMap<String, i64>>>,
+    /// The cost up to which a node is within the request.
+    pub request_cost: Arc<Mutex<Option<i64>>>,
     pub requests: Arc<Mutex<u64>>,
     /// How long each answer takes.
     pub delay: Arc<Mutex<Duration>>,
@@ -41,6 +43,7 @@ impl RuleProvider for FixedCosts {
         let delay = *self.delay.lock().unwrap();
         tokio::time::sleep(delay).await;
         let mut answer = CostAnswer::default();
+        answer.request_cost = *self.request_cost.lock().unwrap();
         let costs = self.costs.lock().unwrap().clone();
         for node in request.eligible_nodes {
             match costs.get(&node) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -14,6 +14,8 @@ use crate::{
     governed_cluster::{GovernedCluster, compliance_of},
     gpu::{self, CARDS, create, gpu_pod},
 };
+
+const EVALUATIONS: &str = "tautline_controller_evaluations_total";
 
 #[tokio::test]
 async fn gpu_compliance_names_the_lost_card() {
@@ -56,6 +58,7 @@ async fn gpu_compliance_names_the_lost_card() {
         world.wait_for_compliance(app, count, "Compliant").await;
     }
 
+    intruded(&world).await;
     withdrawn(&world).await;
     unhealthy(&world).await;
     limited(&world).await;
@@ -95,6 +98,85 @@ async fn stands(world: &GovernedCluster, app: &str, pod: &str, compliance: &str,
     println!("{what}: after {:?}", from.elapsed());
 }
 
+/// Pods that nobody planned claim what others hold: an annotation of their own names the card, or
+/// they are on the node without asking a scheduler. They violate themselves alone.
+async fn intruded(world: &GovernedCluster) {
+    let client = world.client();
+    let before = holders(world).await;
+    offer(world, "intruder", json!({"request": "true"})).await;
+    for (name, node, requests, annotations, reason) in [
+        (
+            "claims-0",
+            "g1",
+            json!({}),
+            json!({"alibabacloud.com/gpu-index": "0"}),
+            "node g1: card 0 is over-committed: 2000m of 1000m held; before it came default/one-",
+        ),
+        (
+            "claims-1",
+            "w1",
+            json!({"nvidia.com/gpu": "2"}),
+            json!({}),
+            "node w1 offers nvidia.com/gpu 2 and its pods hold 4; before it came default/own-",
+        ),
+    ] {
+        let mut pod = gpu_pod(name, "intruder", requests, None);
+        pod.metadata.annotations = serde_json::from_value(annotations).unwrap();
+        if let Some(spec) = &mut pod.spec {
+            spec.node_name = Some(node.into());
+        }
+        create(client, &pod).await;
+        stands(world, "intruder", name, "Violation", reason).await;
+    }
+    // All are evaluated several times more: each second.
+    let evaluated = world.metric(EVALUATIONS).await;
+    world.wait_for_metric(EVALUATIONS, evaluated + 24.0).await;
+    assert_eq!(holders(world).await, before, "{}", world.state("").await);
+    for name in ["claims-0", "claims-1"] {
+        gpu::delete(client, name).await;
+    }
+}
+
+/// The compliance of those who have their cards, and when it last changed.
+async fn holders(world: &GovernedCluster) -> Vec<(String, Option<Time>)> {
+    let mut all = Vec::new();
+    for (app, pod) in [
+        ("one", "one-0"),
+        ("one", "one-1"),
+        ("own", "own-0"),
+        ("own", "own-1"),
+    ] {
+        let binding = workloads::binding(world.client(), "default", app, pod).await;
+        let binding = binding.unwrap();
+        let changed = binding.status.as_ref();
+        let changed = changed.and_then(|s| s.last_compliance_change_timestamp.clone());
+        all.push((compliance_of(&binding), changed));
+    }
+    all
+}
+
+/// Waits until the binding of one of two pods has this compliance and reason; returns the pod.
+async fn stands_one_of(
+    world: &GovernedCluster,
+    app: &str,
+    pods: [&'static str; 2],
+    compliance: &str,
+    reason: &str,
+) -> &'static str {
+    let check = async || {
+        for pod in pods {
+            let binding = workloads::binding(world.client(), "default", app, pod).await?;
+            let reason_now = binding.status.as_ref()?.first_reason.clone();
+            if compliance_of(&binding) == compliance && reason_now.contains(reason) {
+                return Some(pod);
+            }
+        }
+        None
+    };
+    let what = format!("one of {pods:?} is {compliance}: {reason}");
+    eventually(&what, PATIENCE, check, async || world.state(app).await).await
+}
+
 async fn withdrawn(world: &GovernedCluster) {
     let [loses, keeps] = holder(world, "1").await;
     gpu::set_allocatable(world.client(), "g1", CARDS, "1").await;
@@ -131,10 +213,10 @@ async fn limited(world: &GovernedCluster) {
 /// With a device plugin that counts: fewer units than the pods have.
 async fn counted(world: &GovernedCluster) {
     gpu::set_allocatable(world.client(), "w1", "nvidia.com/gpu", "1").await;
-    let reason = "node w1 offers nvidia.com/gpu 1 and its pods hold 2";
-    for pod in ["own-0", "own-1"] {
-        stands(world, "own", pod, "Violation", reason).await;
-    }
+    let reason = "node w1 offers nvidia.com/gpu 1 and its pods hold 2; before it came default/";
+    let younger = stands_one_of(world, "own", ["own-0", "own-1"], "Violation", reason).await;
+    let older = if younger == "own-0" { "own-1" } else { "own-0" };
+    stands(world, "own", older, "Compliant", "").await;
     gpu::set_allocatable(world.client(), "w2", "nvidia.com/gpu", "1").await;
     let reason = "node w2 offers nvidia.com/gpu 1 and its pods hold 2; 1 of its cards left whole";
     stands(world, "more", "more-0", "Limit", reason).await;

@@ -181,7 +181,8 @@ async fn placed_by_measurements(measured: &Measured) {
         json!({"name": name, "apiVersion": "v1", "kind": "Pod",
                "labelSelector": {"matchLabels": {"app": name}}})
     };
-    let rule = json!({"name": "latency", "request": "12ms", "limit": "20ms"});
+    let rule = json!({"name": "latency", "request": "12ms", "limit": "20ms",
+        "prefer": "Nearest"});
     let offer = json!({"targets": [target("client"), target("server")],
         "period": "1s", "grace": GRACE, "violationPolicy": "Evict"});
     objects::policy(client, "default", "client", rule, offer)

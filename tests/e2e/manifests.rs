@@ -130,6 +130,10 @@ async fn roles(plane: &ControlPlane) {
             ours("update", "constraintpolicyoffers/finalizers"),
         ),
         ("controller", "create pods/eviction default/x".into()),
+        (
+            "controller",
+            "list poddisruptionbudgets.policy default/".into(),
+        ),
         ("controller", format!("create {LEASES} tautline-system/")),
         ("controller", lease("update")),
         ("extender", lease("get")),

@@ -2,6 +2,7 @@
 //! MutatingAdmissionPolicy, and its result is that of our engine, alone and behind the webhook.
 
 mod generated;
+mod offline;
 mod webhook;
 
 use std::collections::BTreeMap;
@@ -61,9 +62,17 @@ async fn engine_and_webhook_match_the_api_server() {
     let theirs = if skipped_on_oldest("the API server's own policies, of Kubernetes 1.36") {
         ours
     } else {
-        let theirs = api_server(&client, &cases, &mut wrong).await;
+        let mut theirs = api_server(&client, &cases, &mut wrong).await;
         for case in cases.iter().filter(runs) {
-            wrong.extend(differs(case, &ours[&case.name], &theirs[&case.name]));
+            let ours = &ours[&case.name];
+            let Some(code) = case.api_server else {
+                wrong.extend(differs(case, ours, &theirs[&case.name]));
+                continue;
+            };
+            match theirs.insert(&case.name, ours.clone()) {
+                Some(Err((theirs, _))) if theirs == code => {}
+                other => wrong.push(format!("{}: not {code}: {other:?}", case.name)),
+            }
         }
         theirs
     };

@@ -1,5 +1,10 @@
 //! The controller requeues rejected pods; without a controller the extender does.
 
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 use tautline_tests::{PATIENCE, eventually, objects};
 
@@ -146,4 +151,74 @@ async fn rejected_pods_are_requeued_by_one_process_and_never_in_a_loop() {
     })
     .await;
     assert_eq!(world.extender.settled_metric(requeues).await, before);
+}
+
+#[tokio::test]
+async fn pod_that_others_keep_off_is_not_woken() {
+    let world = GovernedCluster::start(&[("n1", -1), ("n2", -1)], &[])
+        .await
+        .unwrap();
+    let client = world.client().clone();
+    world.offer("web", json!({})).await;
+    world
+        .extender
+        .wait_for_rules("default", "web", |rule| rule["outcome"] == "OK")
+        .await;
+    let pod = |name: &str, labels: serde_json::Value, away: Option<&str>| {
+        let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "labels": labels},
+            "spec": {"automountServiceAccountToken": false,
+                     "containers": [{"name": "main", "image": "example.com/app:1"}]}});
+        if let Some(label) = away {
+            pod["spec"]["affinity"]["podAntiAffinity"] = json!({"requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname",
+                     "labelSelector": {"matchLabels": {label: "yes"}}}]});
+        }
+        pod
+    };
+    let bound = async |world: &GovernedCluster, pod: &str| {
+        objects::wait_until_bound(&client, "default", pod, async || world.state("web").await).await
+    };
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in ["n1", "n2"] {
+        let labels = json!({"metadata": {"labels": {"kubernetes.io/hostname": name}}});
+        let patch = Patch::Merge(labels);
+        nodes
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+    // No offer governs it. It keeps shy pods off the only node that will be within the limit.
+    let mut guard = pod("guard", json!({"guard": "yes"}), Some("shy"));
+    guard["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": "n1"});
+    objects::apply_one(&client, guard).await.unwrap();
+    assert_eq!(bound(&world, "guard").await, "n1");
+    let kept_off = [
+        ("web-shy", json!({"app": "web", "shy": "yes"}), None),
+        ("web-away", json!({"app": "web"}), Some("guard")),
+    ];
+    for (name, labels, away) in kept_off.clone() {
+        let pod = pod(name, labels, away);
+        objects::apply_one(&client, pod).await.unwrap();
+        world.wait_for_event(name, "near/OverLimit").await;
+    }
+    objects::pod(&client, "default", "web-free", "web")
+        .await
+        .unwrap();
+    world.wait_for_event("web-free", "near/OverLimit").await;
+    world.wait_for_metric("tautline_rejected_pods", 3.0).await;
+    world.judge.set(&[("n1", 1), ("n2", -1)]);
+    // The round that wakes it plans the others too.
+    assert_eq!(bound(&world, "web-free").await, "n1");
+    let requeues = "tautline_pod_requeues_total";
+    world.controllers[0].settled_metric(requeues).await;
+    let pods: Api<Pod> = Api::namespaced(client, "default");
+    for (name, ..) in kept_off {
+        let pod = pods.get(name).await.unwrap();
+        let woken = pod.metadata.annotations.unwrap_or_default();
+        assert!(
+            !woken.contains_key("constraint.ciena.com/woken"),
+            "{name}: {woken:?}"
+        );
+    }
 }

@@ -115,7 +115,7 @@ async fn create(client: &Client, name: &str, app: &str, more: &Value) {
 }
 
 /// The number of pods on each node, once all are bound.
-async fn placed(world: &World, app: &str) -> BTreeMap<&'static str, usize> {
+async fn placed(world: &World, app: &str, all: usize) -> BTreeMap<&'static str, usize> {
     let pods: Api<Pod> = Api::default_namespaced(world.plane.client.clone());
     let labelled = ListParams::default().labels(&format!("app={app}"));
     let check = async || {
@@ -129,9 +129,9 @@ async fn placed(world: &World, app: &str) -> BTreeMap<&'static str, usize> {
             *counts.get_mut(node)? += 1;
             bound += 1;
         }
-        (bound == REPLICAS).then_some(counts)
+        (bound == all).then_some(counts)
     };
-    let what = format!("{REPLICAS} pods of {app} are bound");
+    let what = format!("{all} pods of {app} are bound");
     let patience = 3 * tautline_tests::PATIENCE;
     eventually(&what, patience, check, async || world.state()).await
 }
@@ -150,16 +150,23 @@ fn measured(measure: Measure, counts: &BTreeMap<&'static str, usize>) -> usize {
     }
 }
 
-/// For each preference the measure of governed and of ungoverned pods.
-async fn run(mode: &str) -> Vec<(usize, usize)> {
+async fn start(mode: &str) -> World {
     let world = World::start(&[], &[&format!("--answer={mode}")])
         .await
         .unwrap();
-    let client = &world.plane.client;
     for (name, zone) in NODES {
         let labels = json!({ZONE: zone, HOST: name});
-        objects::node(client, name, labels).await.unwrap();
+        objects::node(&world.plane.client, name, labels)
+            .await
+            .unwrap();
     }
+    world
+}
+
+/// For each preference the measure of governed and of ungoverned pods.
+async fn run(mode: &str) -> Vec<(usize, usize)> {
+    let world = start(mode).await;
+    let client = &world.plane.client;
     let costs = FixedCosts::new(&NODES.map(|(name, _)| (name, 5)));
     let running = testkit::start(costs).await.unwrap();
     let port = running.address.port();
@@ -181,7 +188,7 @@ async fn run(mode: &str) -> Vec<(usize, usize)> {
             for at in 0..REPLICAS {
                 create(client, &format!("{app}-{at}"), app, &spec).await;
             }
-            let counts = placed(&world, app).await;
+            let counts = placed(&world, app, REPLICAS).await;
             *measure = measured(preference.measure, &counts);
             let holds = preference.most.is_none_or(|most| *measure <= most)
                 && preference.least.is_none_or(|least| *measure >= least);
@@ -213,4 +220,59 @@ async fn hard_rules_hold_and_soft_ones_are_compared_in_each_mode() {
     let soft = |column: usize, at: usize| columns[column][at].0;
     assert!(soft(0, 1) <= 3, "{table}");
     assert!(soft(0, 3) >= REPLICAS * 9 / 10, "{table}");
+}
+
+/// Six replicas with a soft spread over nodes of 0, 300, 600 ... us, under a request of 1 ms: the four
+/// nodes within it share them, and with `prefer: Nearest` all are on the nearest.
+#[tokio::test]
+async fn nodes_within_the_request_share_the_pods() {
+    const PODS: usize = 6;
+    let world = start("ties").await;
+    let client = &world.plane.client;
+    let micros: Vec<(&str, i64)> = NODES
+        .iter()
+        .map(|(name, _)| *name)
+        .zip((0..).step_by(300))
+        .collect();
+    let costs = FixedCosts::new(&micros);
+    *costs.request_cost.lock().unwrap() = Some(1_000);
+    let running = testkit::start(costs).await.unwrap();
+    let port = running.address.port();
+    objects::provider(client, "default", "p", port, &["near"])
+        .await
+        .unwrap();
+    let mut all = Vec::new();
+    for (app, prefer) in [
+        ("default", None),
+        ("within", Some("WithinRequest")),
+        ("nearest", Some("Nearest")),
+    ] {
+        let mut rule = json!({"name": "near", "request": "1ms"});
+        if let Some(prefer) = prefer {
+            rule["prefer"] = prefer.into();
+        }
+        objects::policy(client, "default", app, rule, json!({}))
+            .await
+            .unwrap();
+        wait_for_provider(&world, app).await;
+        let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": HOST,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {"app": app}}}]});
+        for at in 0..PODS {
+            create(client, &format!("{app}-{at}"), app, &spread).await;
+        }
+        all.push(placed(&world, app, PODS).await);
+    }
+    let [default, within, nearest] = all.as_slice() else {
+        panic!("{all:?}");
+    };
+    for counts in [default, within] {
+        let near: usize = ["n1", "n2", "n3", "n4"]
+            .map(|name| counts[name])
+            .iter()
+            .sum();
+        let used = counts.values().filter(|pods| **pods > 0).count();
+        assert_eq!((near, used), (PODS, 4), "{counts:?}\n{}", world.state());
+    }
+    assert_eq!(nearest["n1"], PODS, "{nearest:?}\n{}", world.state());
 }

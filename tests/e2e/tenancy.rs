@@ -22,7 +22,7 @@ use tautline_tests::{
 };
 
 use crate::{
-    governed_cluster::{compliance_of, for_a_while},
+    governed_cluster::{GovernedCluster, compliance_of, for_a_while},
     node_judge::NodeJudge,
 };
 
@@ -423,4 +423,93 @@ async fn binds(shared: &SharedCluster) {
         answer.contains("400") || answer.contains("is not the name"),
         "{answer}"
     );
+}
+
+/// A provider that judges every binding otherwise each half second.
+#[derive(Clone)]
+struct FlappingProvider(Instant);
+
+impl RuleProvider for FlappingProvider {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let mut answer = CostAnswer::default();
+        for node in request.eligible_nodes {
+            answer.usable(node, 1, "");
+        }
+        Ok(answer)
+    }
+
+    async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        match (self.0.elapsed().as_millis() / 500) % 2 {
+            0 => Ok(Evaluation::violation("now it is bad")),
+            _ => Ok(Evaluation::compliant("now it is good")),
+        }
+    }
+}
+
+/// The tenant's provider flaps on over a thousand bindings. Others' changes are seen meanwhile, with
+/// their events, and the tenant's bindings back off.
+#[tokio::test]
+async fn tenant_whose_provider_flaps_delays_and_drops_nothing_of_others() {
+    let world = GovernedCluster::start(&[("n1", 1), ("n2", 5)], &[])
+        .await
+        .unwrap();
+    let client = world.client();
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TENANT}});
+    objects::apply_one(client, namespace).await.unwrap();
+    let flapping = testkit::start(FlappingProvider(Instant::now()))
+        .await
+        .unwrap();
+    let port = flapping.address.port();
+    let made = objects::provider(client, TENANT, "flapper", port, &["flap"]).await;
+    made.unwrap();
+    let policy = json!({"apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicy",
+        "metadata": {"name": "flap", "namespace": TENANT}, "spec": {"rules": [{"name": "flap"}]}});
+    objects::apply_one(client, policy).await.unwrap();
+    let target = |app: &str| {
+        json!({"name": app, "apiVersion": "v1", "kind": "Pod",
+            "labelSelector": {"matchLabels": {"app": app}}})
+    };
+    for i in 0..34 {
+        for app in ["a", "b"] {
+            let name = format!("{app}-{i}");
+            objects::pod(client, TENANT, &name, app).await.unwrap();
+        }
+    }
+    world.offer("web", json!({})).await;
+    objects::pod(client, "default", "web-0", "web")
+        .await
+        .unwrap();
+    world.wait_for_compliance("web", 1, "Compliant").await;
+    let loud = json!({"targets": [target("a"), target("b")], "policies": ["flap"],
+        "period": "500ms"});
+    workloads::offer(client, TENANT, "loud", loud)
+        .await
+        .unwrap();
+    let backing_off = "tautline_controller_bindings_backing_off";
+    world.wait_for_metric(backing_off, 100.0).await;
+
+    let victim = &workloads::bindings(client, "default", "web").await[0];
+    let victim = victim.metadata.name.clone().unwrap();
+    for (cost, compliance, event) in [
+        (-1, "Violation", "Compliant became Violation"),
+        (1, "Compliant", "Violation became Compliant"),
+    ] {
+        let begun = Instant::now();
+        world.judge.set(&[("n1", cost), ("n2", 5)]);
+        world.wait_for_compliance("web", 1, compliance).await;
+        let seen = begun.elapsed();
+        world.wait_for_event(&victim, event).await;
+        println!(
+            "{compliance} after {seen:?}, its event after {:?}",
+            begun.elapsed()
+        );
+    }
+    let begun = Instant::now();
+    objects::pod(client, "default", "web-1", "web")
+        .await
+        .unwrap();
+    world.wait_for_compliance("web", 2, "Compliant").await;
+    println!("a new binding is judged after {:?}", begun.elapsed());
+
+    world.wait_for_metric(backing_off, 1_156.0).await;
 }

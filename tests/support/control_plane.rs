@@ -22,6 +22,7 @@ use crate::{
     users::{USERS, credentials, write_kubeconfig},
 };
 
+const DISABLED_PLUGINS: &str = "--disable-admission-plugins=";
 /// Time for a component to be ready.
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -86,7 +87,7 @@ impl ControlPlane {
     }
 
     /// The same with more arguments for the API server. `args` gets the test's folder and may
-    /// write files there.
+    /// write files there. Its `--disable-admission-plugins=` replaces the default.
     pub async fn start_with(args: impl FnOnce(&Path) -> Result<Vec<String>>) -> Result<Self> {
         _ = rustls::crypto::ring::default_provider().install_default();
         let binaries = binaries()?;
@@ -226,10 +227,13 @@ fn start_apiserver(
         "--service-cluster-ip-range=10.0.0.0/24".into(),
         // Off by default; it requires more rights for owner references.
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".into(),
-        // Both need the controller manager, which not every test starts.
-        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
     ];
-    let args = [&args, more].concat();
+    let mut args = [&args, more].concat();
+    if !more.iter().any(|arg| arg.starts_with(DISABLED_PLUGINS)) {
+        // Both need the controller manager, which not every test starts.
+        let plugins = "ServiceAccount,TaintNodesByCondition";
+        args.push(format!("{DISABLED_PLUGINS}{plugins}"));
+    }
     Process::start(
         "kube-apiserver",
         &binaries.join("kube-apiserver"),

@@ -2,54 +2,62 @@ use serde_json::Value;
 
 use crate::{FieldError, error::Errors, field_ref::FieldRef, reference};
 
-/// The two forms, by their former and current names.
+/// The two forms, up to v0.1 and from v0.2 on, by the names of their fields.
 const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
 const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
+/// The field of an error about both forms. Kthena spells some fields of errors as Go does.
+const FORM: [&str; 2] = ["spec.ScalingConfiguration", "spec.homogeneousTarget"];
+const POLICY: &str = "spec.PolicyRef";
 
 /// `former`: the object has the former group, whose two forms have other names.
 pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
-    let policy = spec.field("policyRef").object(errors).field("name");
-    if policy.text(errors).is_none_or(str::is_empty) {
-        let detail = "name an AutoscalingPolicy of the namespace";
-        errors.push(FieldError::required(&policy.path, detail));
-    }
     let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_present());
     let (one, several) = (given(ONE), given(SEVERAL));
     let now = usize::from(one[1] || several[1] || !(former || one[0] || several[0]));
-    let path = spec.child_path(ONE[now]);
     match (one.contains(&true), several.contains(&true)) {
         (false, false) => {
             let detail = format!("set spec.{} or spec.{}", ONE[now], SEVERAL[now]);
-            errors.push(FieldError::required(&path, detail));
+            errors.push(FieldError::required(FORM[now], detail));
         }
         (true, true) => {
             let detail = format!("set spec.{} or spec.{}, not both", ONE[now], SEVERAL[now]);
-            errors.push(FieldError::forbidden(&path, detail));
+            errors.push(FieldError::forbidden(FORM[now], detail));
         }
         _ => {}
     }
+    let policy = spec.field("policyRef").object(errors).field("name");
+    if policy.text(errors).is_none_or(str::is_empty) {
+        let detail = "name an AutoscalingPolicy of the namespace";
+        errors.push(FieldError::required(POLICY, detail));
+    }
+    // Kthena does not look at a name here: without one the binding has no effect.
+    for at in spec.field(SEVERAL[1]).field("params").objects(errors) {
+        let (reference, part) = target(&at, errors);
+        reference::review_kind(&reference, "ModelServing", errors);
+        if part.is_present() {
+            let detail = "leave it out: a target among several is a whole ModelServing";
+            errors.push(FieldError::invalid(&part.path, &part.value(), detail));
+        }
+    }
     let one = spec.field(ONE[1]);
     if one.is_present() {
-        let part = target(&one, errors).field("subTargets").object(errors);
+        let (reference, part) = target(&one, errors);
+        reference::review(&reference, "ModelServing", errors);
         if part.is_present() {
             reference::review(&part, "Role", errors);
         }
     }
-    for one in spec.field(SEVERAL[1]).field("params").objects(errors) {
-        let part = target(&one, errors).field("subTargets");
-        if part.is_present() {
-            let detail = "leave it out: a target among several is a whole ModelServing";
-            errors.push(FieldError::forbidden(&part.path, detail));
-        }
-    }
 }
 
-/// The target below `at`, whose reference is checked.
-fn target<'a>(at: &FieldRef<'a>, errors: &mut Errors) -> FieldRef<'a> {
+/// The targetRef and the subTargets of the target below `at`, with their paths as Kthena spells
+/// them in errors.
+fn target<'a>(at: &FieldRef<'a>, errors: &mut Errors) -> (FieldRef<'a>, FieldRef<'a>) {
     let target = at.field("target").object(errors);
-    let reference = target.field("targetRef").object(errors);
-    reference::review(&reference, "ModelServing", errors);
-    target
+    let mut reference = target.field("targetRef").object(errors);
+    let mut part = target.field("subTargets").object(errors);
+    reference.path = at.child_path("targetRef");
+    part.path = reference.child_path("subTarget");
+    (reference, part)
 }
 
 /// Empty if absent; in the binding's namespace.
@@ -63,7 +71,7 @@ pub fn policy_ref(binding: &Value) -> &str {
 pub fn missing_policy(binding: &Value) -> FieldError {
     let name = policy_ref(binding);
     let detail = "there is no AutoscalingPolicy of this name in the namespace";
-    FieldError::invalid("spec.policyRef.name", &name.into(), detail)
+    FieldError::invalid(POLICY, &name.into(), detail)
 }
 
 #[cfg(test)]
@@ -122,7 +130,7 @@ mod tests {
         for policy in [json!(null), json!({}), json!({"name": ""})] {
             assert_eq!(
                 errors_of(json!({"policyRef": policy, "scalingConfiguration": {}})),
-                "validation failed:\n  - spec.policyRef.name: Required value: \
+                "validation failed:\n  - spec.PolicyRef: Required value: \
                  name an AutoscalingPolicy of the namespace"
             );
         }
@@ -154,9 +162,11 @@ mod tests {
             let several = json!({"policyRef": policy(), "heterogeneousTarget": several});
             [errors_of(one), errors_of(several)]
         };
+        // Among several targets a name is not asked for.
         let (no_name, no_names) = of(json!({}));
+        assert_eq!(no_names, "");
         let (kind, kinds) = of(json!({"name": "m", "kind": "Deployment"}));
-        let mut messages = vec![no_name, no_names, kind, kinds];
+        let mut messages = vec![no_name, kind, kinds];
         messages.extend(with(json!({"name": "prefill", "kind": "Role"})));
         messages.extend(with(json!({"kind": "Pod"})));
         messages.push(errors_of(
@@ -172,7 +182,7 @@ mod tests {
         assert_eq!(policy_ref(&json!({"spec": {}})), "");
         assert_eq!(
             missing_policy(&binding).to_string(),
-            "spec.policyRef.name: Invalid value: \"fast\": \
+            "spec.PolicyRef: Invalid value: \"fast\": \
              there is no AutoscalingPolicy of this name in the namespace"
         );
     }

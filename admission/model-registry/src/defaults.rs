@@ -1,6 +1,11 @@
 use serde_json::{Value, json};
 
-use crate::{Kind, error::Errors, field_ref::FieldRef, model};
+use crate::{
+    Kind,
+    error::Errors,
+    field_ref::FieldRef,
+    model::{self, Form},
+};
 
 /// RFC 6902 operations for absent fields; none for objects of another kind.
 pub fn defaults(kind: Kind, object: &Value) -> Vec<Value> {
@@ -19,19 +24,14 @@ fn of_model(object: &Value) -> Vec<Value> {
     let mut patch = Vec::new();
     let errors = &mut Errors::default();
     let spec = FieldRef::root(object).field("spec");
-    let (backends, list) = model::backends(&spec, errors);
-    let scale = |backend: &FieldRef<'_>| list || model::is_ranged(backend);
-    if !model::has_policy(&spec) || !(list || backends.iter().any(scale)) {
+    let (backends, form) = model::backends(&spec, errors);
+    if form != Form::List || !model::has_policy(&spec) {
         return patch;
     }
     for (i, backend) in backends.iter().enumerate() {
         if backend.is_present() && !backend.field("scaleToZeroGracePeriod").is_present() {
-            let at = if list {
-                format!("/spec/backends/{i}")
-            } else {
-                "/spec/backend".to_owned()
-            };
-            patch.push(add(format!("{at}/scaleToZeroGracePeriod"), "30s".into()));
+            let path = format!("/spec/backends/{i}/scaleToZeroGracePeriod");
+            patch.push(add(path, "30s".into()));
         }
     }
     if !spec.field("costExpansionRatePercent").is_present() {

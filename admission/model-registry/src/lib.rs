@@ -2,8 +2,9 @@
 //! policies with all errors at once, and defaults.
 //! <https://pkg.go.dev/github.com/volcano-sh/kthena@v0.3.0/pkg/registry-webhook>
 //!
-//! A model has one of two forms: `spec.backends`, a list whose members scale between
-//! minReplicas and maxReplicas, or the current `spec.backend` with a fixed number of replicas.
+//! A model has one of three forms: `spec.backends`, a list whose members scale between
+//! minReplicas and maxReplicas (Kthena up to v0.1), one `spec.backend` that does (v0.2 to v0.4),
+//! or one with a fixed number of replicas (from v1.0 on). Each has the rules of its versions.
 
 #![warn(missing_docs)]
 
@@ -23,7 +24,7 @@ use error::Errors;
 pub use error::{FieldError, message};
 use field_ref::FieldRef;
 
-/// Kthena's group up to v0.1.
+/// Kthena's group before v0.1.
 const FORMER_GROUP: &str = "registry.volcano.sh/";
 
 /// A kind of Kthena's model registry.
@@ -59,16 +60,15 @@ pub fn review(kind: Kind, object: &Value, old: Option<&Value>) -> Result<(), Vec
     if deleted && old.is_some_and(|old| old["spec"] == object["spec"]) {
         return Ok(());
     }
+    let group = object["apiVersion"].as_str().unwrap_or_default();
+    let former = group.starts_with(FORMER_GROUP);
     let mut errors = Errors::default();
     let root = FieldRef::root(object).object(&mut errors);
     let spec = root.field("spec").object(&mut errors);
     match kind {
         Kind::Model => model::review(&root, &spec, &mut errors),
-        Kind::AutoscalingPolicy => policy::review(&spec, &mut errors),
-        Kind::AutoscalingPolicyBinding => {
-            let group = object["apiVersion"].as_str().unwrap_or_default();
-            binding::review(group.starts_with(FORMER_GROUP), &spec, &mut errors);
-        }
+        Kind::AutoscalingPolicy => policy::review(former, &spec, &mut errors),
+        Kind::AutoscalingPolicyBinding => binding::review(former, &spec, &mut errors),
     }
     errors.into_result()
 }

@@ -27,19 +27,23 @@ const DISAGGREGATED: [(&str, &[&str]); 2] = [
     ),
 ];
 
+/// The form of a model, by its shape: Kthena's versions differ in their rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// `spec.backends`, up to v0.1.
+    List,
+    /// `spec.backend` between minReplicas and maxReplicas, from v0.2 to v0.4.
+    Ranged,
+    /// `spec.backend` with fixed replicas, from v1.0 on.
+    Fixed,
+}
+
 struct Backend<'a> {
     at: FieldRef<'a>,
-    ranged: bool,
     min: i64,
     max: i64,
-    replicas: i64,
-    cost: i64,
-    grace: Option<Nanos>,
-    has_grace: bool,
-    has_policy: bool,
     kind: &'a str,
     workers: Vec<Worker<'a>>,
-    adapters: Vec<(String, &'a str)>,
 }
 
 struct Worker<'a> {
@@ -49,81 +53,69 @@ struct Worker<'a> {
 }
 
 pub(crate) fn review(root: &FieldRef<'_>, spec: &FieldRef<'_>, errors: &mut Errors) {
-    let (places, list) = backends(spec, errors);
-    if places.is_empty() && !list {
+    let (places, form) = backends(spec, errors);
+    if places.is_empty() && form == Form::Fixed {
         let detail = "name at least one backend, or the only one in spec.backend";
         errors.push(FieldError::required("spec.backends", detail));
     }
-    let mut backends = Vec::new();
-    for at in places {
-        let ranged = list || is_ranged(&at);
-        backends.push(Backend::read(at, ranged, errors));
+    let read = |at| Backend::read(at, errors);
+    let backends: Vec<Backend<'_>> = places.into_iter().map(read).collect();
+    if form == Form::List {
+        backends.iter().for_each(|b| b.grace(errors));
     }
-    let metadata = root.field("metadata").object(errors);
-    let names = [metadata.field("name"), spec.field("name")];
-    let names = names.map(|name| name.text(errors));
-
-    backends.iter().for_each(|b| b.grace(errors));
-    replicas(&backends, list, errors);
+    replicas(&backends, form, errors);
     backends.iter().for_each(|b| b.images(errors));
-    if list || backends.iter().any(|b| b.ranged) {
-        autoscaling::review(spec, &backends, list, errors);
+    match form {
+        Form::List => autoscaling::review(spec, &backends, errors),
+        Form::Ranged => autoscaling::review_single(spec, &backends, errors),
+        Form::Fixed => {}
     }
     backends.iter().for_each(|b| b.worker_types(errors));
-    backends.iter().for_each(|b| b.adapters(&names, errors));
-    if !list {
-        for backend in &backends {
-            engine_port::review(backend, errors);
-            claim::review(&backend.at, errors);
-            kv_connector::review(backend, errors);
+    match form {
+        Form::List => {
+            let metadata = root.field("metadata").object(errors);
+            let names = [metadata.field("name"), spec.field("name")];
+            let names = names.map(|name| name.text(errors));
+            backends.iter().for_each(|b| b.adapters(&names, errors));
+        }
+        Form::Ranged => {}
+        Form::Fixed => {
+            for backend in &backends {
+                engine_port::review(backend, errors);
+                claim::review(&backend.at, errors);
+                kv_connector::review(backend, errors);
+            }
         }
     }
 }
 
-pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<FieldRef<'a>>, bool) {
+pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<FieldRef<'a>>, Form) {
     let list = spec.field("backends");
     if list.is_present() {
-        return (list.objects(errors), true);
+        return (list.objects(errors), Form::List);
     }
     let single = spec.field("backend").object(errors);
-    let single = single.is_present().then_some(single);
-    (single.into_iter().collect(), false)
-}
-
-/// Whether a single backend scales: the form before fixed replicas.
-pub(crate) fn is_ranged(backend: &FieldRef<'_>) -> bool {
     let bounds = ["minReplicas", "maxReplicas"];
-    bounds.iter().any(|name| backend.field(name).is_present())
+    let form = match bounds.iter().any(|name| single.field(name).is_present()) {
+        true => Form::Ranged,
+        false => Form::Fixed,
+    };
+    let single = single.is_present().then_some(single);
+    (single.into_iter().collect(), form)
 }
 
+/// Returns whether a model or a backend of the list form has an autoscaling policy.
 pub(crate) fn has_policy(at: &FieldRef<'_>) -> bool {
     let by_name = at.field("autoscalingPolicyRef").field("name").scalar();
     at.field("autoscalingPolicy").is_present() || by_name.is_some_and(|name| !name.is_empty())
 }
 
 impl<'a> Backend<'a> {
-    fn read(at: FieldRef<'a>, ranged: bool, errors: &mut Errors) -> Self {
-        let grace = at.field("scaleToZeroGracePeriod");
-        for policy in ["autoscalingPolicy", "autoscalingPolicyRef"] {
-            at.field(policy).object(errors);
-        }
+    fn read(at: FieldRef<'a>, errors: &mut Errors) -> Self {
         let workers = at.field("workers").objects(errors);
-        let adapters = at.field("loraAdapters").objects(errors);
-        let name = |adapter: &FieldRef<'a>| {
-            let name = adapter.field("name");
-            name.text(errors).map(|text| (name.path, text))
-        };
-        let adapters = adapters.iter().filter_map(name).collect();
-        let mut int = |field: &str| at.field(field).int(errors);
         Self {
-            ranged,
-            min: int("minReplicas"),
-            max: int("maxReplicas"),
-            replicas: int("replicas"),
-            cost: int("scalingCost"),
-            grace: grace.duration(errors),
-            has_grace: grace.is_present(),
-            has_policy: has_policy(&at),
+            min: at.field("minReplicas").int(errors),
+            max: at.field("maxReplicas").int(errors),
             kind: at.field("type").text(errors).unwrap_or_default(),
             workers: workers
                 .into_iter()
@@ -133,15 +125,14 @@ impl<'a> Backend<'a> {
                     at,
                 })
                 .collect(),
-            adapters,
             at,
         }
     }
 
     fn grace(&self, errors: &mut Errors) {
-        let Some(grace) = self.grace else { return };
-        if !(0..=MOST_GRACE).contains(&grace) {
-            let at = self.at.field("scaleToZeroGracePeriod");
+        let at = self.at.field("scaleToZeroGracePeriod");
+        let grace = at.duration(errors);
+        if grace.is_some_and(|grace| !(0..=MOST_GRACE).contains(&grace)) {
             let detail = "must be from 0s to 30m, 1800 seconds";
             errors.push(FieldError::invalid(&at.path, &at.value(), detail));
         }
@@ -197,39 +188,46 @@ impl<'a> Backend<'a> {
 
     fn adapters(&self, model_names: &[Option<&str>], errors: &mut Errors) {
         let mut seen = HashSet::new();
-        for (path, name) in &self.adapters {
+        for adapter in self.at.field("loraAdapters").objects(errors) {
+            let at = adapter.field("name");
+            let Some(name) = at.text(errors) else {
+                continue;
+            };
             if model_names.contains(&Some(name)) {
                 let detail = "must differ from the name of the model";
-                errors.push(FieldError::invalid(path, &(*name).into(), detail));
+                errors.push(FieldError::invalid(&at.path, &name.into(), detail));
             }
             if !seen.insert(name) {
                 let detail = "another adapter of the backend has this name";
-                errors.push(FieldError::invalid(path, &(*name).into(), detail));
+                errors.push(FieldError::invalid(&at.path, &name.into(), detail));
             }
         }
     }
 }
 
-fn replicas(backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
-    for backend in backends.iter().filter(|b| b.ranged && b.min > b.max) {
+fn replicas(backends: &[Backend<'_>], form: Form, errors: &mut Errors) {
+    if form == Form::Fixed {
+        for backend in backends {
+            let at = backend.at.field("replicas");
+            let replicas = at.int(errors);
+            if replicas > MOST_REPLICAS {
+                let detail = format!("must not be above {MOST_REPLICAS}");
+                errors.push(FieldError::invalid(&at.path, &replicas.into(), detail));
+            }
+        }
+        return;
+    }
+    for backend in backends.iter().filter(|b| b.min > b.max) {
         let at = backend.at.child_path("minReplicas");
         let detail = format!("must not be above maxReplicas, which is {}", backend.max);
         errors.push(FieldError::invalid(&at, &backend.min.into(), detail));
     }
-    for backend in backends {
-        if backend.replicas > MOST_REPLICAS {
-            let at = backend.at.child_path("replicas");
-            let detail = format!("must not be above {MOST_REPLICAS}");
-            errors.push(FieldError::invalid(&at, &backend.replicas.into(), detail));
-        }
-    }
-    let all = backends.iter().filter(|b| b.ranged);
-    let sum = all.fold(0i64, |sum, b| sum.saturating_add(b.max.max(0)));
+    let max = backends.iter().map(|b| b.max.max(0));
+    let sum = max.fold(0, i64::saturating_add);
     if sum > MOST_REPLICAS {
-        let path = if list {
-            "spec.backends"
-        } else {
-            "spec.backend"
+        let path = match form {
+            Form::List => "spec.backends",
+            Form::Ranged | Form::Fixed => "spec.backend",
         };
         let detail = format!("maxReplicas of all backends must not be above {MOST_REPLICAS}");
         errors.push(FieldError::invalid(path, &sum.into(), detail));

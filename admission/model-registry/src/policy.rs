@@ -8,11 +8,12 @@ use crate::{
 
 const MOST: Nanos = 30 * 60 * 1_000_000_000;
 
-pub(crate) fn review(spec: &FieldRef<'_>, errors: &mut Errors) {
+/// `former`: the object has the former group.
+pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
     let metrics = spec.field("metrics").objects(errors);
     let names = metric_names(&metrics, errors);
-    // In the former form targets are in bindings.
-    let former = metrics.iter().any(|m| m.field("metricName").is_present());
+    // Up to v0.4 targets are in bindings, and metrics have this name.
+    let former = former || metrics.iter().any(|m| m.field("metricName").is_present());
     targets::review(spec, &names, former, errors);
     let behavior = spec.field("behavior").object(errors);
     let scale_down = behavior.field("scaleDown").object(errors);

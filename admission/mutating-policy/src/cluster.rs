@@ -38,6 +38,12 @@ pub trait ClusterView {
         crate::defaults::set(kind, object);
     }
 
+    /// Returns the object as the API server's own admission plugins change it after a policy did;
+    /// by default unchanged, because the API server runs them itself. The error is its refusal.
+    fn admit(&self, _request: &Request, _object: &Value) -> Result<Option<Value>, String> {
+        Ok(None)
+    }
+
     /// Answers `authorizer.….check(verb)` for the user; by default with an error.
     fn authorize(
         &self,

@@ -1,117 +1,95 @@
-//! Defaults of pods and pod templates that the API server sets after each mutation, so that
-//! policies observe them (Kubernetes 1.36.3, pkg/apis/core/v1/defaults.go).
+//! Defaults that the API server sets when it reads an object, and after each mutation, so that
+//! policies observe them (Kubernetes 1.36.3).
+
+mod objects;
+mod pod;
+mod rules;
+mod workloads;
 
 use serde_json::{Map, Value};
 
 use crate::canonical_quantity::{canonical, canonicalize};
+use crate::pruning;
 use crate::request::Kind;
+
+/// Makes an object from a file what the API server reads: drops empty fields, and sets all
+/// defaults of the common kinds of the groups core, apps and batch.
+pub fn complete(kind: &Kind, object: &mut Value) {
+    if let Some(schema) = pruning::built_in_schema(kind) {
+        pruning::prune(&schema, object, &Value::Null);
+    }
+    if let Some(fields) = object.as_object_mut() {
+        rules::apply(objects::rules(kind), fields);
+    }
+    if let Some(spec) = pod_spec(kind, object) {
+        alias_service_account(spec);
+    }
+    set(kind, object);
+}
 
 /// Sets defaults in a pod or the pod template of a workload, adds empty `resources`, and
 /// makes quantities canonical strings. Other kinds stay as they are.
 pub fn set(kind: &Kind, object: &mut Value) {
-    let pod = kind.kind == "Pod" && kind.group.is_empty();
+    let pod = kind.is_pod();
+    if let Some(spec) = pod_spec(kind, object) {
+        if pod {
+            rules::apply(pod::POD, spec);
+        }
+        rules::apply(pod::SPEC, spec);
+    }
+    // Not a pointer in Go, so never absent in the API server's objects.
+    if let (true, Some(fields)) = (pod, object.as_object_mut()) {
+        rules::add(fields, "status", || Map::new().into());
+    }
+}
+
+/// The spec of a pod, or of the template of a workload.
+fn pod_spec<'a>(kind: &Kind, object: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
     let path = match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => "/spec",
         ("", "ReplicationController")
         | ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
         | ("batch", "Job") => "/spec/template/spec",
         ("batch", "CronJob") => "/spec/jobTemplate/spec/template/spec",
-        _ => return,
+        _ => return None,
     };
-    let Some(spec) = object.pointer_mut(path) else {
-        return;
-    };
-    for list in ["containers", "initContainers"] {
-        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
-        let containers = containers.into_iter().flatten();
-        for fields in containers.filter_map(Value::as_object_mut) {
-            container(fields, pod);
-        }
-    }
-    // Not a pointer in Go, so never absent in the API server's objects.
-    if let (true, Some(fields)) = (pod, object.as_object_mut()) {
-        fields.entry("status").or_insert_with(|| Map::new().into());
+    object.pointer_mut(path)?.as_object_mut()
+}
+
+/// Gives the deprecated `serviceAccount` and `serviceAccountName` the same name; the latter wins.
+pub(crate) fn alias_service_account(spec: &mut Map<String, Value>) {
+    let given = |field| rules::text_of(spec, field).filter(|name| !name.is_empty());
+    let name = given("serviceAccountName").or_else(|| given("serviceAccount"));
+    if let Some(name) = name.map(str::to_owned) {
+        spec.insert("serviceAccountName".to_owned(), name.as_str().into());
+        spec.insert("serviceAccount".to_owned(), name.into());
     }
 }
 
-fn container(fields: &mut Map<String, Value>, pod: bool) {
-    let image = fields.get("image").and_then(Value::as_str);
-    let pull = if latest(image.unwrap_or_default()) {
-        "Always"
-    } else {
-        "IfNotPresent"
-    };
-    let texts = [
-        // The zero value of a required field.
-        ("name", ""),
-        ("imagePullPolicy", pull),
-        ("terminationMessagePath", "/dev/termination-log"),
-        ("terminationMessagePolicy", "File"),
-    ];
-    for (name, text) in texts {
-        // A lookup first, because an entry would allocate a String.
-        if !fields.contains_key(name) {
-            fields.insert(name.to_owned(), text.into());
-        }
-    }
-    let ports = fields.get_mut("ports").and_then(Value::as_array_mut);
-    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
-        if !port.contains_key("protocol") {
-            port.insert("protocol".to_owned(), "TCP".into());
-        }
-    }
-    match fields.get_mut("resources") {
-        Some(Value::Object(resources)) => self::resources(resources, pod),
-        Some(_) => {}
-        None => _ = fields.insert("resources".to_owned(), Map::new().into()),
-    }
-}
-
-fn resources(resources: &mut Map<String, Value>, pod: bool) {
-    for side in ["limits", "requests"] {
-        let quantities = resources.get_mut(side).and_then(Value::as_object_mut);
-        for quantity in quantities.into_iter().flat_map(Map::values_mut) {
-            match quantity {
-                Value::Number(number) => *quantity = canonical(&number.to_string()).into(),
-                Value::String(text) => {
-                    if let Some(usual) = canonicalize(text) {
-                        *text = usual;
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    // Only in pods, not in their templates.
-    let limits = resources.get("limits").and_then(Value::as_object);
-    let Some(limits) = limits.filter(|l| pod && !l.is_empty()) else {
-        return;
-    };
-    let requests = resources.get("requests").and_then(Value::as_object);
-    let requested = |name: &String| requests.is_some_and(|r| r.contains_key(name));
-    let limits = limits.iter().filter(|(name, _)| !requested(name));
-    let limits: Vec<_> = limits.map(|(n, l)| (n.clone(), l.clone())).collect();
-    if limits.is_empty() {
-        return;
-    }
-    let requests = resources.entry("requests");
-    let requests = requests.or_insert_with(|| Map::new().into());
-    if let Some(requests) = requests.as_object_mut() {
-        for (name, limit) in limits {
-            requests.entry(name).or_insert(limit);
+/// Makes the quantities of a map canonical, of at least a thousandth.
+fn quantities(fields: &mut Map<String, Value>, name: &str) {
+    let quantities = fields.get_mut(name).and_then(Value::as_object_mut);
+    for quantity in quantities.into_iter().flat_map(Map::values_mut) {
+        let canonical = match quantity {
+            Value::Number(number) => Some(canonical(&number.to_string())),
+            Value::String(text) => canonicalize(text),
+            _ => None,
+        };
+        if let Some(canonical) = canonical {
+            *quantity = rounded_up(canonical).into();
         }
     }
 }
 
-/// Whether an image has the tag `latest`, or neither tag nor digest. An absent image has
-/// no tag.
-fn latest(image: &str) -> bool {
-    let (name, digest) = image.split_once('@').unwrap_or((image, ""));
-    let name = name.rsplit('/').next().unwrap_or_default();
-    match name.split_once(':') {
-        Some((_, tag)) => tag == "latest",
-        None => digest.is_empty() && !name.is_empty(),
-    }
+/// Rounds a canonical quantity up to thousandths.
+fn rounded_up(quantity: String) -> String {
+    let finer = |suffix, part: i128| {
+        let digits: i128 = quantity.strip_suffix(suffix)?.parse().ok()?;
+        let up = i128::from(digits.rem_euclid(part) > 0);
+        Some(canonical(&format!("{}m", digits.div_euclid(part) + up)))
+    };
+    let rounded = finer('u', 1000).or_else(|| finer('n', 1_000_000));
+    rounded.unwrap_or(quantity)
 }
 
 #[cfg(test)]
@@ -147,17 +125,116 @@ mod tests {
     }
 
     #[test]
-    fn latest_images_are_always_pulled() {
-        for (image, expected) in [
-            ("busybox", true),
-            ("registry:5000/busybox", true),
-            ("registry:5000/busybox:1", false),
-            ("busybox@sha256:00", false),
-            ("busybox:latest", true),
-            ("", false),
-        ] {
-            assert_eq!(latest(image), expected, "{image}");
-        }
+    fn pods_from_files_are_completed() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a", "labels": {}, "creationTimestamp": null},
+            "spec": {"serviceAccount": "robot", "hostNetwork": true, "overhead": {"cpu": "0.0001"},
+                "volumes": [{"name": "v"}, {"name": "s", "secret": {"secretName": "s"}},
+                    {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}},
+                        {"downwardAPI": {"items": [{"path": "p",
+                            "fieldRef": {"fieldPath": "metadata.name"}}]}}]}}],
+                "containers": [{"name": "c", "image": "x:1", "env": [{"name": "N",
+                        "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                    "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 9}],
+                    "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
+                    "livenessProbe": {"httpGet": {"port": 80, "path": "/ok"}, "timeoutSeconds": 0},
+                    "readinessProbe": {"grpc": {"port": 1}, "periodSeconds": 5}}]}});
+        let kind = Kind::of_object(&pod).unwrap();
+        let mut completed = pod;
+        complete(&kind, &mut completed);
+        let probe = |period: i64| {
+            json!({"timeoutSeconds": 1, "periodSeconds": period,
+            "successThreshold": 1, "failureThreshold": 3})
+        };
+        let (mut live, mut ready) = (probe(10), probe(5));
+        live["httpGet"] = json!({"port": 80, "path": "/ok", "scheme": "HTTP"});
+        ready["grpc"] = json!({"port": 1, "service": ""});
+        let field = json!({"apiVersion": "v1", "fieldPath": "metadata.name"});
+        assert_eq!(
+            completed,
+            json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "a"}, "status": {},
+            "spec": {"serviceAccount": "robot", "serviceAccountName": "robot",
+                "hostNetwork": true, "overhead": {"cpu": "1m"}, "enableServiceLinks": true,
+                "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "securityContext": {},
+                "terminationGracePeriodSeconds": 30, "schedulerName": "default-scheduler",
+                "volumes": [{"name": "v", "emptyDir": {}},
+                    {"name": "s", "secret": {"secretName": "s", "defaultMode": 420}},
+                    {"name": "t", "projected": {"defaultMode": 420, "sources": [
+                        {"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}},
+                        {"downwardAPI": {"items": [{"path": "p", "fieldRef": field}]}}]}}],
+                "containers": [{"name": "c", "image": "x:1", "imagePullPolicy": "IfNotPresent",
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File", "resources": {},
+                    "env": [{"name": "N", "valueFrom": {"fieldRef": field}}],
+                    "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"},
+                        {"containerPort": 81, "hostPort": 9, "protocol": "TCP"}],
+                    "lifecycle": {"preStop":
+                        {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}}},
+                    "livenessProbe": live, "readinessProbe": ready}]}})
+        );
+    }
+
+    fn completed(api_version: &str, kind: &str, spec: Value) -> Value {
+        let mut object = json!({"apiVersion": api_version, "kind": kind,
+            "metadata": {"name": "a"}, "spec": spec});
+        complete(&Kind::of_object(&object).unwrap(), &mut object);
+        let again = object.clone();
+        complete(&Kind::of_object(&object).unwrap(), &mut object);
+        assert_eq!(object, again);
+        object["spec"].take()
+    }
+
+    #[test]
+    fn objects_from_files_are_completed() {
+        assert_eq!(
+            completed(
+                "apps/v1",
+                "Deployment",
+                json!({"strategy": {"rollingUpdate": {"maxSurge": 1}}})
+            ),
+            json!({"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+                "strategy": {"type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "25%"}}})
+        );
+        let recreate = json!({"strategy": {"type": "Recreate"}, "replicas": 0});
+        let deployment = completed("apps/v1", "Deployment", recreate.clone());
+        assert_eq!(deployment["strategy"], recreate["strategy"]);
+        assert_eq!(deployment["replicas"], 0);
+        assert_eq!(
+            completed("apps/v1", "StatefulSet", json!({})),
+            json!({"podManagementPolicy": "OrderedReady", "replicas": 1, "revisionHistoryLimit": 10,
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+                "persistentVolumeClaimRetentionPolicy":
+                    {"whenDeleted": "Retain", "whenScaled": "Retain"}})
+        );
+        assert_eq!(
+            completed("apps/v1", "DaemonSet", json!({})),
+            json!({"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}})
+        );
+        let job = json!({"parallelism": 1, "completions": 1, "backoffLimit": 6, "suspend": false,
+            "completionMode": "NonIndexed", "manualSelector": false,
+            "podReplacementPolicy": "TerminatingOrFailed"});
+        assert_eq!(completed("batch/v1", "Job", json!({})), job);
+        // Without completions, several pods work on one queue.
+        let mut queue = job;
+        queue.as_object_mut().unwrap().remove("completions");
+        queue["parallelism"] = json!(3);
+        assert_eq!(
+            completed("batch/v1", "Job", json!({"parallelism": 3})),
+            queue
+        );
+        assert_eq!(
+            completed(
+                "v1",
+                "Service",
+                json!({"type": "NodePort", "ports": [{"port": 80}]})
+            ),
+            json!({"type": "NodePort", "sessionAffinity": "None",
+                "externalTrafficPolicy": "Cluster", "internalTrafficPolicy": "Cluster",
+                "ports": [{"port": 80, "targetPort": 80, "protocol": "TCP"}]})
+        );
     }
 
     #[test]

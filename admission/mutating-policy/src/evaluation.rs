@@ -81,6 +81,7 @@ impl<'a> Evaluation<'a> {
     pub fn run(mut self, policies: &[BoundPolicy]) -> Outcome {
         let passed = self.pass(policies, 1).and_then(|()| {
             if self.changed && self.denial().is_none() {
+                self.admit_again()?;
                 return self.pass(policies, 2);
             }
             Ok(())
@@ -101,6 +102,24 @@ impl<'a> Evaluation<'a> {
         self.outcome
     }
 
+    /// Runs the API server's own plugins on an object that a policy changed.
+    fn admit_again(&mut self) -> Result<(), Abort> {
+        let context = &self.context;
+        let admitted = context.cluster.admit(context.request, &self.object.json);
+        match admitted {
+            Ok(None) => {}
+            Ok(Some(object)) => {
+                self.object.update(&object);
+                // It differs from the object now.
+                self.working_copy.get_mut();
+                self.state.matches_schema = false;
+                self.state.strictly_valid = false;
+            }
+            Err(message) => return Err(Abort(denial(403, "Forbidden", vec![message]))),
+        }
+        Ok(())
+    }
+
     /// One pass over all policies. The invocations are collected before the first runs.
     fn pass(&mut self, policies: &[BoundPolicy], pass: u8) -> Result<(), Abort> {
         let context = &self.context;
@@ -119,10 +138,11 @@ impl<'a> Evaluation<'a> {
         if pass == 1 {
             let kind = &self.context.request.kind;
             self.state.schema = self.context.cluster.schema(kind);
-            self.state.built_in = pruning::built_in_schema(kind);
+            let known = || self.state.schema.clone().filter(|_| kind.is_built_in());
+            self.state.built_in = pruning::built_in_schema(kind).or_else(known);
         }
         for due in due {
-            self.invoke(&due, pass)?;
+            self.invoke(&due, pass);
         }
         Ok(())
     }
@@ -167,6 +187,9 @@ impl<'a> Evaluation<'a> {
             }
             let namespace = &self.context.request.namespace;
             match params::collect(kind, binding.params.as_ref(), namespace, cluster) {
+                Ok(params) if params.is_empty() => {
+                    self.skip(bound, Some(binding), Mismatch::NoParams);
+                }
                 Ok(params) => due.extend(params.into_iter().map(|param| Invocation {
                     bound,
                     binding,

@@ -9,6 +9,7 @@
 
 #![warn(missing_docs)]
 
+mod built_in;
 mod canonical_quantity;
 mod cluster;
 mod compiled;

@@ -20,6 +20,8 @@ pub enum Mismatch {
     Excluded,
     /// No rule of `resourceRules` matches.
     ResourceRules,
+    /// No parameter matches the binding's `paramRef`, and `parameterNotFoundAction` is Allow.
+    NoParams,
 }
 
 /// A Namespace whose labels are needed does not exist.

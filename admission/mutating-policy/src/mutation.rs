@@ -9,14 +9,9 @@ use crate::strict_decoding;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::{Budget, EvaluationError, Program, Value};
 
+/// An error of a mutation, to which the failurePolicy applies.
 #[derive(Debug)]
-pub(crate) enum MutationError {
-    /// The failurePolicy applies.
-    Fault(FaultKind, String),
-    /// Denies the request whatever the failurePolicy: the API server treats an invalid
-    /// object from a JSON patch as an internal error.
-    Abort(String),
-}
+pub(crate) struct MutationError(pub FaultKind, pub String);
 
 impl From<EvaluationError> for MutationError {
     fn from(error: EvaluationError) -> Self {
@@ -25,7 +20,7 @@ impl From<EvaluationError> for MutationError {
         } else {
             FaultKind::Expression
         };
-        Self::Fault(kind, error.to_string())
+        Self(kind, error.to_string())
     }
 }
 
@@ -72,7 +67,7 @@ fn configure(
     state: &ObjectState,
     copy: &mut WorkingCopy,
 ) -> Result<bool, MutationError> {
-    let fault = |message: String| MutationError::Fault(FaultKind::Patch, message);
+    let fault = |message: String| MutationError(FaultKind::Patch, message);
     let Some(schema) = &state.schema else {
         let message = format!(
             "the schema of {} {} is unknown, so nothing can be merged into it",
@@ -103,13 +98,13 @@ fn patch(
 ) -> Result<bool, MutationError> {
     let Value::List(operations) = value else {
         let message = "the expression's value is not a list of JSONPatch".to_owned();
-        return Err(MutationError::Fault(FaultKind::Expression, message));
+        return Err(MutationError(FaultKind::Expression, message));
     };
     let operations = operations.iter().map(|operation| match operation {
         Value::Patch(patch) => Ok(&**patch),
         other => {
             let message = format!("{} in the list, which holds JSONPatch", other.type_name());
-            Err(MutationError::Fault(FaultKind::Expression, message))
+            Err(MutationError(FaultKind::Expression, message))
         }
     });
     let operations: Vec<_> = operations.collect::<Result<_, _>>()?;
@@ -123,13 +118,13 @@ fn patch(
         Err(PatchError::Exhausted(error)) => return Err(error.into()),
         Err(error) => {
             let message = format!("JSON Patch: {error}");
-            return Err(MutationError::Fault(FaultKind::Patch, message));
+            return Err(MutationError(FaultKind::Patch, message));
         }
     }
     for field in ["apiVersion", "kind"] {
         if patched.get(field) != object.get(field) {
             let message = format!("a JSON patch changes {field}");
-            return Err(MutationError::Abort(message));
+            return Err(MutationError(FaultKind::Object, message));
         }
     }
     if state.strictly_valid && state.defaulted && patched == object {
@@ -141,7 +136,8 @@ fn patch(
         } else {
             &Json::Null
         };
-        strict_decoding::check(own, patched, before).map_err(MutationError::Abort)?;
+        strict_decoding::check(own, patched, before)
+            .map_err(|message| MutationError(FaultKind::Object, message))?;
     }
     Ok(true)
 }

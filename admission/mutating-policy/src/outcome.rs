@@ -45,7 +45,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
-    /// HTTP status: 403, 404 or 500.
+    /// HTTP status: 403 or 404.
     pub code: u16,
     /// The status reason, such as `Invalid`.
     pub reason: &'static str,

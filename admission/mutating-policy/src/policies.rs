@@ -80,13 +80,25 @@ impl Policies {
             }
         }
         for binding in bindings.values() {
-            if !policies.contains_key(&binding.policy) {
-                report.warnings.push(Problem {
-                    object: format!("binding {}", binding.name),
-                    field: "spec.policyName".to_owned(),
-                    message: format!("policy {:?} is not active", binding.policy),
-                });
-            }
+            let (field, message) = match policies.get(&binding.policy) {
+                None => {
+                    let message = format!("policy {:?} is not active", binding.policy);
+                    ("spec.policyName", message)
+                }
+                Some(policy) if policy.policy.param_kind.is_some() && binding.params.is_none() => {
+                    let message = format!(
+                        "is missing, so params is null, although policy {:?} has a paramKind",
+                        binding.policy
+                    );
+                    ("spec.paramRef", message)
+                }
+                Some(_) => continue,
+            };
+            report.warnings.push(Problem {
+                object: format!("binding {}", binding.name),
+                field: field.to_owned(),
+                message,
+            });
         }
         for name in policies.keys() {
             if !bindings.values().any(|b| b.policy == *name) {

@@ -71,7 +71,40 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Value>, D::Error> {
     Value::deserialize(from).map(Arc::new)
 }
 
+/// The groups of the API server's own kinds, which it decodes strictly; of others, such as those
+/// of custom resources, it takes unknown fields.
+const BUILT_IN_GROUPS: [&str; 20] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+    "storagemigration.k8s.io",
+];
+
 impl Kind {
+    pub(crate) fn is_pod(&self) -> bool {
+        self.group.is_empty() && self.kind == "Pod"
+    }
+
+    pub(crate) fn is_built_in(&self) -> bool {
+        BUILT_IN_GROUPS.contains(&self.group.as_str())
+    }
+
     /// `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

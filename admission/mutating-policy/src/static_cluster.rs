@@ -2,17 +2,25 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::built_in;
 use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
 use crate::matching::labels;
 use crate::model::ParamKind;
+use crate::request::Request;
 
 /// Given Namespaces and parameters, for `tautline check`, tests and benchmarks.
 #[derive(Clone, Debug, Default)]
-pub struct StaticCluster(Vec<Arc<Value>>);
+pub struct StaticCluster {
+    objects: Vec<Arc<Value>>,
+    admits: bool,
+}
 
 impl FromIterator<Value> for StaticCluster {
     fn from_iter<I: IntoIterator<Item = Value>>(objects: I) -> Self {
-        Self(objects.into_iter().map(Arc::new).collect())
+        Self {
+            objects: objects.into_iter().map(Arc::new).collect(),
+            admits: false,
+        }
     }
 }
 
@@ -20,7 +28,7 @@ impl ClusterView for StaticCluster {
     /// An unknown Namespace has only the label that every Namespace has.
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         let is = |o: &&Arc<Value>| o["kind"] == "Namespace" && o["metadata"]["name"] == name;
-        let found = self.0.iter().find(is).cloned();
+        let found = self.objects.iter().find(is).cloned();
         Some(found.unwrap_or_else(|| {
             let labels = json!({"kubernetes.io/metadata.name": name});
             json!({"metadata": {"name": name, "labels": labels}}).into()
@@ -29,7 +37,7 @@ impl ClusterView for StaticCluster {
 
     fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
         let cluster_wide = self
-            .of_kind(kind)
+            .of_kind(&kind.api_version, &kind.kind)
             .any(|o| o["metadata"].get("namespace").is_none());
         Some(if cluster_wide {
             ResourceScope::Cluster
@@ -39,21 +47,74 @@ impl ClusterView for StaticCluster {
     }
 
     fn params(&self, kind: &ParamKind, query: ParamQuery<'_>) -> Vec<Arc<Value>> {
-        let found = self.of_kind(kind).filter(|object| {
-            let meta = &object["metadata"];
-            meta["namespace"].as_str() == query.namespace
-                && match query.selector {
-                    ParamSelector::Name(name) => meta["name"] == name,
-                    ParamSelector::Labels(selector) => selector.matches(&labels(object)),
-                }
-        });
+        let found = self
+            .of_kind(&kind.api_version, &kind.kind)
+            .filter(|object| {
+                let meta = &object["metadata"];
+                meta["namespace"].as_str() == query.namespace
+                    && match query.selector {
+                        ParamSelector::Name(name) => meta["name"] == name,
+                        ParamSelector::Labels(selector) => selector.matches(&labels(object)),
+                    }
+            });
         found.cloned().collect()
+    }
+
+    fn admit(&self, request: &Request, object: &Value) -> Result<Option<Value>, String> {
+        if !self.admits {
+            return Ok(None);
+        }
+        let mut admitted = object.clone();
+        built_in::admit(request, &mut admitted, self)?;
+        Ok((admitted != *object).then_some(admitted))
     }
 }
 
 impl StaticCluster {
-    fn of_kind(&self, kind: &ParamKind) -> impl Iterator<Item = &Arc<Value>> {
-        let is = |o: &&Arc<Value>| o["apiVersion"] == *kind.api_version && o["kind"] == *kind.kind;
-        self.0.iter().filter(is)
+    /// Runs the API server's own admission plugins again between the passes of a request, as the
+    /// API server does.
+    #[must_use]
+    pub fn with_built_in_admission(self) -> Self {
+        Self {
+            admits: true,
+            ..self
+        }
+    }
+
+    /// Admits an object that no API server has seen, as the API server's own plugins do. Returns
+    /// what is left out because it is not given.
+    ///
+    /// # Errors
+    /// The API server's refusal.
+    pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, String> {
+        built_in::admit(request, object, self)
+    }
+
+    pub(crate) fn of_kind(
+        &self,
+        api_version: &str,
+        kind: &str,
+    ) -> impl Iterator<Item = &Arc<Value>> {
+        let is = move |o: &&Arc<Value>| o["apiVersion"] == api_version && o["kind"] == kind;
+        self.objects.iter().filter(is)
+    }
+
+    /// The object of this name.
+    pub(crate) fn object(
+        &self,
+        api_version: &str,
+        kind: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Option<Value> {
+        let is = |o: &&Arc<Value>| o["metadata"]["name"] == name && Self::is_in(o, namespace);
+        let found = self.of_kind(api_version, kind).find(is);
+        found.map(|object| (**object).clone())
+    }
+
+    /// Returns whether an object is in the namespace; one that names none is in every one.
+    pub(crate) fn is_in(object: &Value, namespace: Option<&str>) -> bool {
+        let own = object["metadata"]["namespace"].as_str();
+        own.is_none() || own == namespace
     }
 }

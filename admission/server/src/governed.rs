@@ -126,7 +126,7 @@ mod tests {
     use tautline_core::{
         Index,
         index::Object,
-        model::{Offer, ProviderUnavailable, Target, TargetKind, ViolationPolicy},
+        model::{Offer, Target, TargetKind},
         selector::Selector,
     };
 
@@ -137,6 +137,7 @@ mod tests {
             namespace: "shop".into(),
             name: "near".into(),
             uid: "u".into(),
+            created_unix: 0,
             terminating: false,
             targets: vec![Target {
                 name: "default".into(),
@@ -150,8 +151,7 @@ mod tests {
             policies: vec!["near".into()],
             period: std::time::Duration::from_secs(60),
             grace: std::time::Duration::ZERO,
-            violation_policy: ViolationPolicy::Ignore,
-            provider_unavailable: None::<ProviderUnavailable>,
+            ..Offer::default()
         }
     }
 

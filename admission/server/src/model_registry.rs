@@ -12,6 +12,7 @@ use tautline_core::dns;
 use tautline_model_registry::{
     FieldError, Kind, defaults, message, missing_policy, policy_ref, review,
 };
+use tautline_runtime::error_text::error_text;
 
 use crate::{
     handler::{Handler, Route, Routes, SyncHandler},
@@ -137,7 +138,8 @@ impl Validate {
                 details.is_some_and(|d| d.name == name).then_some(false)
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, name, "cannot look up an AutoscalingPolicy");
+                let error = error_text(&error);
+                tracing::debug!(error, name, "cannot look up an AutoscalingPolicy");
                 None
             }
             Err(_) => None,

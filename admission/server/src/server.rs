@@ -20,8 +20,11 @@ use crate::{
 
 /// Two of the largest objects that the API server takes have fewer JSON values.
 const MAX_VALUES: usize = 500_000;
-/// Bytes of a parsed value in addition to its text; hostile JSON takes three times as many.
-const VALUE_BYTES: usize = 200;
+/// Bytes of a parsed value or list in addition to its text: a place in a list or an object, a key, a
+/// string.
+const VALUE_BYTES: usize = 170;
+/// Bytes of a parsed object with at least one field: a node of its tree has room for eleven.
+const OBJECT_BYTES: usize = 800;
 
 pub(crate) struct Shared {
     pub config: Config,
@@ -97,12 +100,24 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
 
 /// Bounds the memory of a parsed review, which is many times its text.
 fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
-    let values = body.iter().filter(|b| matches!(b, b',' | b'{')).count();
+    let (objects, others) = values(body);
+    let values = objects + others;
     if values > MAX_VALUES {
         let error = format!("the review has {values} JSON values; {MAX_VALUES} are taken\n");
         return Some(text(413, error));
     }
-    reserve_memory(connection, body.len() + values * VALUE_BYTES)
+    reserve_memory(connection, parsed_bytes(body.len(), objects, others))
+}
+
+/// The number of objects, and of other values that may take memory.
+fn values(body: &[u8]) -> (usize, usize) {
+    let objects = body.iter().filter(|b| **b == b'{').count();
+    let others = body.iter().filter(|b| matches!(b, b',' | b'[')).count();
+    (objects, others)
+}
+
+fn parsed_bytes(text: usize, objects: usize, others: usize) -> usize {
+    text + objects * OBJECT_BYTES + others * VALUE_BYTES
 }
 
 async fn review(
@@ -261,6 +276,52 @@ mod tests {
             let (status, body) = send(at, verb, path, body).await;
             assert_eq!(status, expected, "{verb} {path}: {body}");
             assert!(body.contains(text), "{verb} {path}: {body}");
+        }
+    }
+
+    fn resident_bytes() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let kib = line
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse::<usize>();
+        kib.unwrap() << 10
+    }
+
+    #[test]
+    fn parsed_reviews_take_no_more_than_is_counted() {
+        const COUNTED: usize = 128 << 20;
+        /// Of the other tests meanwhile.
+        const NOISE: usize = 24 << 20;
+        let list = |of: &str| format!("[{}]", vec![of; 20_000].join(","));
+        let fields: Vec<String> = (0..20_000).map(|i| format!(r#""k{i}":"v""#)).collect();
+        for object in [
+            list(r#"{"":0}"#),
+            list(&format!("{}0{}", r#"{"":"#.repeat(20), "}".repeat(20))),
+            list(&format!("{}{}", "[".repeat(20), "]".repeat(20))),
+            list(r#""a""#),
+            list("[0]"),
+            format!("{{{}}}", fields.join(",")),
+        ] {
+            let review = REVIEW.replace(r#""object": {}"#, &format!(r#""object": {object}"#));
+            let (objects, others) = values(review.as_bytes());
+            let counted = parsed_bytes(review.len(), objects, others);
+            let before = resident_bytes();
+            let copies = COUNTED.div_ceil(counted);
+            let read = |_| review::Request::read(review.as_bytes()).unwrap();
+            let parsed: Vec<review::Request> = (0..copies).map(read).collect();
+            let grown = resident_bytes().saturating_sub(before);
+            drop(parsed);
+            let most = copies * counted + NOISE;
+            let shape: String = object.chars().take(30).collect();
+            assert!(
+                grown < most,
+                "{shape}: {} of {} MiB",
+                grown >> 20,
+                most >> 20
+            );
         }
     }
 

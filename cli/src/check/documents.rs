@@ -1,13 +1,12 @@
 use std::{
     fmt,
-    io::Read,
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use serde_json::Value;
 use tautline_api::manifest;
-use tautline_runtime::manifest_files;
+use tautline_runtime::{input_files::InputFiles, manifest_files};
 
 use crate::manifests;
 
@@ -21,36 +20,31 @@ pub(super) struct Document {
 /// The objects of these files; fails at the first that cannot be read or is not YAML.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     let mut all = Vec::new();
+    let mut inputs = InputFiles::default();
     for file in files {
-        let text = text(file)?;
+        let text = text(file, &mut inputs)?;
         let documents = manifest::documents(&text).with_context(|| file.display().to_string())?;
         let findings: Vec<_> = documents
             .iter()
-            .flat_map(|(place, value)| manifest::findings(*place, value.clone()))
+            .flat_map(|document| manifest::findings(document.clone()))
             .collect();
         if !findings.is_empty() {
             let findings = findings.iter().map(|(place, finding)| (*place, finding));
             manifests::show(&manifest_files::with_lines(file, &text, findings));
         }
-        all.extend(documents.into_iter().map(|(place, value)| Document {
+        all.extend(documents.into_iter().map(|document| Document {
             file: file.clone(),
-            number: place.document,
-            value,
+            number: document.place.document,
+            value: document.value,
         }));
     }
     Ok(all)
 }
 
 /// The text of a file, or of the standard input.
-pub(super) fn text(file: &Path) -> Result<String> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(file).and_then(|mut f| f.read_to_string(&mut text))
-    };
-    read.with_context(|| file.display().to_string())?;
-    Ok(text)
+pub(super) fn text(file: &Path, inputs: &mut InputFiles) -> Result<String> {
+    let text = inputs.named(file).map_err(Error::msg);
+    text.with_context(|| file.display().to_string())
 }
 
 impl Document {

@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_mutating_policy::{
-    Denial, Fault, InvocationReport, Kind, LoadReport, Policies, Request, Settings, SkippedPolicy,
-    StaticCluster, Verdict, defaults,
+    Denial, Fault, InvocationReport, Kind, LoadReport, Outcome, Policies, Request, Settings,
+    SkippedPolicy, StaticCluster, Verdict, defaults,
 };
 
 use super::documents::{self, Document};
@@ -19,7 +19,8 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Policies and their bindings; parameters and Namespaces, if they look at any
+    /// Policies and their bindings; parameters and Namespaces, if they look at any; what admission
+    /// looks at: ServiceAccounts, PriorityClasses, LimitRanges, RuntimeClasses
     #[arg(short, long, value_name = "FILE", required = true, num_args = 1..)]
     file: Vec<PathBuf>,
     /// Objects as they would be created, or an AdmissionReview for another request
@@ -49,6 +50,9 @@ struct Object {
     file: PathBuf,
     document: usize,
     outcome: Effect,
+    /// The notes name what admission before the policies left out because it was not given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<Denial>,
     /// RFC 6902.
@@ -85,9 +89,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         );
     }
     let cluster: StaticCluster = given.into_iter().map(|d| d.value).collect();
+    let cluster = cluster.with_built_in_admission();
     let objects = documents::read(&args.object)?.into_iter().map(|document| {
-        let request = request(&document, &args.namespace)?;
-        Ok(Object::of(&document, &request, &policies, &cluster))
+        let request = request(&document, &args.namespace, &cluster)?;
+        Ok(Object::of(&document, request, &policies, &cluster))
     });
     let checked = Checked {
         policies: policies.len(),
@@ -104,11 +109,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
+/// A request as policies see it.
+struct Admitted {
+    request: Request,
+    notes: Vec<String>,
+    /// The refusal by admission before the policies.
+    refusal: Option<Denial>,
+}
+
 /// The document's AdmissionReview, else a request that creates the document's object.
-fn request(document: &Document, namespace: &str) -> Result<Request> {
+fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Result<Admitted> {
     if document.kind() == "AdmissionReview" {
-        return serde_json::from_value(document.value["request"].clone())
-            .with_context(|| format!("{}: request", plain(&document.to_string())));
+        let request = serde_json::from_value(document.value["request"].clone())
+            .with_context(|| format!("{}: request", plain(&document.to_string())))?;
+        return Ok(Admitted {
+            request,
+            notes: Vec::new(),
+            refusal: None,
+        });
     }
     let mut object = document.value.clone();
     // Without a namespace in the document, the kind may be cluster-scoped.
@@ -120,19 +138,51 @@ fn request(document: &Document, namespace: &str) -> Result<Request> {
         let title = document.to_string();
         format!("{}: apiVersion and kind are needed", plain(&title))
     };
-    // Policies see objects as the API server has read them, not as they are written.
+    // Policies see objects as the API server has read and admitted them, not as they are written.
     let kind = Kind::of_object(&object).with_context(needed)?;
-    defaults::set(&kind, &mut object);
-    Request::create(object).with_context(needed)
+    defaults::complete(&kind, &mut object);
+    let mut request = Request::create(object.clone()).with_context(needed)?;
+    let (notes, refusal) = match cluster.admit_new(&request, &mut object) {
+        Ok(notes) => (notes, None),
+        Err(message) => (Vec::new(), Some(forbidden(message))),
+    };
+    request.object = object.into();
+    Ok(Admitted {
+        request,
+        notes,
+        refusal,
+    })
 }
 
-/// Cluster-scoped kinds of the core and apps groups.
-const CLUSTER_WIDE: [&str; 3] = ["Namespace", "Node", "PersistentVolume"];
+fn forbidden(message: String) -> Denial {
+    Denial {
+        code: 403,
+        reason: "Forbidden",
+        causes: vec![message.clone()],
+        message,
+    }
+}
+
+/// Common cluster-scoped kinds.
+const CLUSTER_WIDE: [&str; 12] = [
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "IngressClass",
+    "MutatingWebhookConfiguration",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "RuntimeClass",
+    "StorageClass",
+    "ValidatingWebhookConfiguration",
+];
 
 impl Object {
     fn of(
         document: &Document,
-        request: &Request,
+        admitted: Admitted,
         policies: &Policies,
         cluster: &StaticCluster,
     ) -> Self {
@@ -140,7 +190,18 @@ impl Object {
             full_detail: true,
             ..Settings::default()
         };
-        let outcome = policies.mutate(request, cluster, &settings);
+        let Admitted {
+            request,
+            notes,
+            refusal,
+        } = admitted;
+        let outcome = match refusal {
+            None => policies.mutate(&request, cluster, &settings),
+            Some(refusal) => Outcome {
+                verdict: Verdict::Refused(refusal),
+                ..Outcome::default()
+            },
+        };
         let cost_units = outcome.cost_units();
         let (answer, refusal, patch) = match outcome.verdict {
             Verdict::Unchanged => (Effect::Unchanged, None, json!([])),
@@ -152,6 +213,7 @@ impl Object {
             file: document.file.clone(),
             document: document.number,
             outcome: answer,
+            notes,
             refusal,
             patch,
             cost_units,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tautline_api::manifest;
 use tautline_gpu_sharing::{Decision, Mutation, Names, Policy, decide};
+use tautline_runtime::input_files::InputFiles;
 
 use super::documents::{self, Document};
 use crate::{
@@ -124,9 +125,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// The policy of a file, read as the webhook reads it.
 fn policy(args: &Args) -> Result<Policy> {
     let file = args.file.display();
-    let text = documents::text(&args.file)?;
+    let text = documents::text(&args.file, &mut InputFiles::default())?;
     let objects = match manifest::documents(&text) {
-        Ok(objects) if objects.iter().any(|(_, o)| o["kind"].is_string()) => objects,
+        Ok(objects) if objects.iter().any(|o| o.value["kind"].is_string()) => objects,
         // Only a text that is meant to be JSON gets the JSON error.
         Err(error) if !text.trim_start().starts_with('{') => bail!("{file}: {error}"),
         _ => {
@@ -134,12 +135,12 @@ fn policy(args: &Args) -> Result<Policy> {
                 .map_err(|e| anyhow!("{file}: the policy would not be used: {e}"));
         }
     };
-    for (place, object) in &objects {
-        let Some(text) = object["data"][KEY].as_str() else {
+    for manifest::Document { place, value, .. } in &objects {
+        let Some(text) = value["data"][KEY].as_str() else {
             continue;
         };
         return Policy::parse(text).map_err(|e| {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let name = value["metadata"]["name"].as_str().unwrap_or_default();
             let name = plain(name);
             anyhow!(
                 "{file}, document {}: ConfigMap {name}: data[{KEY}] would not be used: {e}",

@@ -2,7 +2,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer,
-    display::{Enforcement, EventSummary, RuleRow, reference, rule_rows},
+    display::{Enforcement, EventSummary, RuleRow, eviction_wait, reference, rule_rows},
 };
 
 use super::conditions;
@@ -47,6 +47,10 @@ impl BindingDescription {
         let mitigated = status.last_mitigated_timestamp.as_ref();
         let mitigated = mitigated.map_or_else(|| "never".into(), |t| age::ago(t.0, now));
         out.push_str(&field("Last mitigation", &mitigated));
+        let offer = self.offer.as_ref();
+        if let Some(wait) = offer.and_then(|offer| eviction_wait(binding, offer, now)) {
+            out.push_str(&field("Next eviction", &wait));
+        }
         let policies: Vec<&ConstraintPolicy> = self.policies.iter().collect();
         let targets = binding.spec.targets.iter();
         let targets = targets.map(|(name, t)| vec![name.clone(), reference(t, &namespace)]);

@@ -2,7 +2,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer,
-    display::{Enforcement, EventSummary, selector},
+    display::{Enforcement, EventSummary, evicts, next_eviction, selector},
 };
 
 use super::conditions;
@@ -32,13 +32,18 @@ impl OfferDescription {
         let eviction = match &status.last_eviction {
             None => "never".into(),
             Some(e) => format!(
-                "{}: pod {} from node {}, for binding {}",
+                "{}: pod {} from node {}{}, for binding {}",
                 age::ago(e.time.0, now),
                 e.pod,
                 e.node,
+                e.group
+                    .as_ref()
+                    .map_or_else(String::new, |group| format!(", with all {group}")),
                 e.binding
             ),
         };
+        let next = next_eviction(offer, now);
+        let next = next.map(|t| format!("in {} ({})", age::since(now, t), age::second(t)));
         let mut out = String::new();
         for (name, value) in [
             ("Name", offer.name_any()),
@@ -51,6 +56,9 @@ impl OfferDescription {
             ("Last eviction", eviction),
         ] {
             out.push_str(&field(name, &value));
+        }
+        for (name, value) in [("Next eviction", next), ("Evicts pods of", evicts(offer))] {
+            out.push_str(&value.map_or_else(String::new, |value| field(name, &value)));
         }
         let targets = offer.spec.targets.iter().map(|target| {
             vec![

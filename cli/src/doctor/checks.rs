@@ -1,6 +1,7 @@
 //! Checks of the state that was read. Pure: the gatherer passes objects and the time.
 
 mod agents;
+mod bindings;
 mod certificates;
 mod components;
 mod crds;
@@ -46,6 +47,7 @@ pub(crate) fn run(cluster: &Cluster) -> Vec<Finding> {
         webhooks::check,
         leases::check,
         offers::check,
+        bindings::check,
         providers::check,
         agents::check,
         scheduler::check,

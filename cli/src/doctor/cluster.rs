@@ -12,7 +12,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     jiff::Timestamp,
 };
-use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert};
+use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, convert};
 use tautline_core::{Index, Snapshot, TrustedNamespaces, index::Object, names::EXEMPT_NAMESPACES};
 
 use super::{
@@ -45,6 +45,7 @@ pub(crate) struct Cluster {
     pub slices: Option<Vec<EndpointSlice>>,
     pub policies: Option<Vec<ConstraintPolicy>>,
     pub offers: Option<Vec<ConstraintPolicyOffer>>,
+    pub bindings: Option<Vec<ConstraintPolicyBinding>>,
     /// In the namespaces of offers.
     pub workload_pods: Option<Vec<Pod>>,
     pub webhooks: Option<Vec<WebhookConfiguration>>,

@@ -63,7 +63,8 @@ fn manifests(folder: &str) -> BTreeMap<String, Vec<Value>> {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         let text = text.replace("image: tautline\n", "image: example.com/tautline:0.1.0\n");
-        for (_, object) in manifest::documents(&text).unwrap() {
+        for document in manifest::documents(&text).unwrap() {
+            let object = document.value;
             let kind = object["kind"].as_str().unwrap().to_owned();
             all.entry(kind).or_default().push(object);
         }
@@ -159,6 +160,12 @@ pub(super) fn healthy() -> Cluster {
             "metadata": {"name": "web", "namespace": "shop"},
             "spec": {"policies": ["near"], "targets": [
                 {"kind": "Pod", "labelSelector": {"matchLabels": {"app": "web"}}}]},
+        }))]),
+        bindings: Some(vec![of(json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+            "metadata": {"name": "web-a", "namespace": "shop"},
+            "spec": {"offer": "web", "targets": {}},
+            "status": {"compliance": "Compliant", "firstReason": "", "details": []},
         }))]),
         workload_pods: Some(vec![pod(
             "shop",

@@ -91,11 +91,12 @@ impl Reader {
             self.own("pods"),
             self.own("leases"),
         );
-        let (nodes, services, policies, offers, webhooks) = tokio::join!(
+        let (nodes, services, policies, offers, bindings, webhooks) = tokio::join!(
             self.everywhere("nodes"),
             self.everywhere("services"),
             self.everywhere("constraintpolicies"),
             self.everywhere("constraintpolicyoffers"),
+            self.everywhere("constraintpolicybindings"),
             self.webhooks(),
         );
         let mut cluster = Cluster {
@@ -112,6 +113,7 @@ impl Reader {
             services,
             policies,
             offers,
+            bindings,
             webhooks,
             ..Cluster::default()
         };

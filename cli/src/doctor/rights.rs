@@ -99,7 +99,7 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
     let mut all = Vec::new();
     match workload.role {
         Role::Extender => {
-            all.extend(lists("", &["nodes", "pods", "services"]));
+            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
             all.extend(constraints());
             all.extend([
                 slices(),
@@ -116,11 +116,12 @@ pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
             }
         }
         Role::Controller => {
-            all.extend(lists("", &["nodes", "pods", "services"]));
+            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
             all.extend(constraints());
             all.extend([
                 slices(),
                 everywhere("create", "", "pods/eviction"),
+                everywhere("list", "policy", "poddisruptionbudgets"),
                 everywhere("create", GROUP, "constraintpolicybindings"),
                 everywhere("patch", GROUP, "constraintpolicybindings/status"),
                 everywhere("patch", GROUP, "constraintpolicyoffers/status"),

@@ -8,11 +8,15 @@ use tautline_gpu_slice::{
     Config, Inspection,
     report::{UseAnswer, Uses},
 };
-use tautline_runtime::manifest_files;
+use tautline_runtime::{input_files::InputFiles, manifest_files};
 
 pub(crate) fn example() -> Arc<Snapshot> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu-slices");
-    snapshot(manifest_files::read(&[dir]).unwrap().items)
+    snapshot(
+        manifest_files::read(&[dir], &mut InputFiles::default())
+            .unwrap()
+            .items,
+    )
 }
 
 pub(crate) fn of(text: &str) -> Arc<Snapshot> {
@@ -36,12 +40,13 @@ fn snapshot(items: Vec<manifest::Item>) -> Arc<Snapshot> {
 /// A node with this number of cards in mode milli, and pods on it with their records.
 pub(crate) fn slices(cards: &str, records: &[&str]) -> Arc<Snapshot> {
     let mut text = format!(
-        "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  annotations: {{tautline.io/gpu-cards: \"{cards}\"}}\n"
+        "apiVersion: v1\nkind: Node\nmetadata:\n  name: 'n'\n  annotations: {{tautline.io/gpu-cards: \"{cards}\"}}\n\
+         status: {{allocatable: {{pods: \"110\"}}}}\n"
     );
     for (i, record) in records.iter().enumerate() {
         text += &format!(
             "---\napiVersion: v1\nkind: Pod\nmetadata:\n  name: p-{i}\n  namespace: ml\n  \
-             annotations: {{tautline.io/gpu-devices: \"{record}\"}}\nspec: {{nodeName: n, containers: []}}\n"
+             annotations: {{tautline.io/gpu-devices: \"{record}\"}}\nspec: {{nodeName: 'n', containers: []}}\n"
         );
     }
     of(&text)
@@ -60,7 +65,7 @@ metadata:
       {"uuid": "GPU-b", "index": 1, "product": "NVIDIA-H100-80GB-HBM3", "memoryBytes": 85899345920},
       {"uuid": "GPU-c", "index": 2, "product": "NVIDIA-H100-80GB-HBM3", "memoryBytes": 85899345920,
        "fault": "Xid79"}]}'
-status: {allocatable: {tautline.io/gpu-milli: "3000"}}
+status: {allocatable: {tautline.io/gpu-milli: "3000", pods: "110"}}
 "#,
     );
     for (i, record) in ["GPU-a:250", "GPU-a:500", "GPU-b:1000", "GPU-c:250"]

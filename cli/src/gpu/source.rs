@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyOffer, convert, manifest::Item};
 use tautline_core::{Index, Snapshot, index::Object};
@@ -51,11 +51,23 @@ impl SourceArgs {
     async fn live(&self, pod: Option<&str>) -> Result<Source> {
         let client = self.cluster.client().await?;
         let c = &client;
-        let (nodes, pods) = tokio::try_join!(
+        // Only where a pod could go depends on them.
+        let namespaces = async {
+            match pod {
+                Some(_) => fetch::list_core::<Namespace>(c, ListParams::default()).await,
+                None => Ok(Vec::new()),
+            }
+        };
+        let (namespaces, nodes, pods) = tokio::try_join!(
+            namespaces,
             fetch::list_core::<Node>(c, ListParams::default()),
             fetch::list_core::<Pod>(c, ListParams::default()),
         )?;
         let mut index = Index::default();
+        for namespace in &namespaces {
+            let labels = convert::namespace_labels(&namespace.metadata);
+            index.apply(Object::Namespace(labels));
+        }
         for node in &nodes {
             index.apply(Object::Node(convert::node(node)));
         }
@@ -113,6 +125,7 @@ fn constraints<K: Kind>(
 
 fn manifests(items: Vec<Item>, pod: Option<&str>) -> Result<Source> {
     let (mut index, mut named) = (Index::default(), Vec::new());
+    manifest_files::implied_namespaces(&items).for_each(|o| _ = index.apply(o));
     for item in &items {
         if let Some(object) = manifest_files::object(item).map_err(anyhow::Error::msg)? {
             index.apply(object);

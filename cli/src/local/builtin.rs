@@ -15,11 +15,11 @@ use tautline_latency::{
 };
 use tautline_runtime::{cluster_store::ClusterStore, tasks::Tasks};
 use tautline_scripted::Scripted;
-use tautline_sdk::{CostRequest, ProviderError, RuleProvider, Server, testkit};
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError, RuleProvider, Server, testkit};
 
 use super::{BUILTIN_ANNOTATION, fixed_costs::FixedCosts};
 
-const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
+pub(super) const LATENCY_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 pub(super) struct Builtins {
     pub(super) gpu_provider: GpuSlice,
@@ -116,13 +116,13 @@ impl Builtins {
         has_port(service, self.gpu_slice)
     }
 
-    /// Asks a provider of the kind that a Service leads to, without nodes; `Ok` if it is none of
+    /// Asks a provider of the kind that a Service leads to, without nodes; `None` if it is none of
     /// these.
     pub(super) async fn ask(
         &self,
         service: &Service,
         request: CostRequest,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Option<CostAnswer>, ProviderError> {
         // Providers of their own: those that plan learn from what they are asked.
         let store = ClusterStore::default();
         let answer = if has_port(service, self.gpu_slice) {
@@ -131,9 +131,9 @@ impl Builtins {
         } else if has_port(service, self.latency) {
             Latency::new(store).endpoint_cost(request).await
         } else {
-            return Ok(());
+            return Ok(None);
         };
-        answer.map(drop)
+        answer.map(Some)
     }
 }
 

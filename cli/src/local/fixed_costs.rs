@@ -3,9 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwap;
+use tautline_latency::Latency;
+use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
     CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
 };
+
+use super::builtin::LATENCY_RULES;
 
 /// The costs of one rule by node.
 pub(crate) type NodeCosts = BTreeMap<String, FixedCost>;
@@ -29,6 +33,20 @@ impl FixedCosts {
     }
 }
 
+/// Figures of `latency`, `jitter` and `bandwidth` have these rules' units, so their request counts.
+async fn request_cost(request: &CostRequest) -> Option<i64> {
+    if !LATENCY_RULES.contains(&request.rule.name.as_str()) {
+        return None;
+    }
+    let of_no_node = CostRequest {
+        source: request.source.clone(),
+        rule: request.rule.clone(),
+        ..CostRequest::default()
+    };
+    let latency = Latency::new(ClusterStore::default());
+    latency.endpoint_cost(of_no_node).await.ok()?.request_cost
+}
+
 impl RuleProvider for FixedCosts {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         let costs = self.0.load();
@@ -36,6 +54,7 @@ impl RuleProvider for FixedCosts {
         let Some(nodes) = costs.get(&request.rule.name) else {
             return Ok(answer);
         };
+        answer.request_cost = request_cost(&request).await;
         for node in &request.eligible_nodes {
             match nodes.get(node) {
                 Some(FixedCost::Cost(cost @ 0..)) => answer.usable(node, *cost, ""),

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use tautline_core::{constraints, model::Pod, nodes::NodeSet, providers::choose_provider};
-use tautline_provider_client::PlanningQuestion;
-use tautline_sdk::{Allocator, Reference, ReservationRequest, Rule, Workload};
+use tautline_core::{
+    constraints,
+    model::{ContainerRequests, Pod},
+    nodes::NodeSet,
+    providers::choose_provider,
+};
+use tautline_provider_client::{PlanningQuestion, texts};
+use tautline_sdk::{Allocator, Container, Reference, ReservationRequest, Rule, Workload};
 
 use super::LocalScheduler;
 
@@ -56,6 +61,14 @@ fn workload(question: &PlanningQuestion) -> Workload {
         annotations: question.annotations.clone(),
         requests: question.requests.clone(),
         resource_claims: question.resource_claims.clone(),
+        containers: question.containers.iter().map(container).collect(),
+    }
+}
+
+fn container(of: &ContainerRequests) -> Container {
+    Container {
+        kind: of.kind,
+        requests: texts(&of.requests),
     }
 }
 

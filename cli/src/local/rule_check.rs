@@ -2,11 +2,11 @@
 
 use tautline_api::{
     ConstraintPolicy,
-    constraint::PolicyRule,
+    constraint::{PolicyRule, Prefer},
     manifest::{FieldPath, Finding, Item},
 };
 use tautline_core::{model::Service, providers::choose_provider};
-use tautline_sdk::{CostRequest, ProviderError, Reference, Rule};
+use tautline_sdk::{CostAnswer, CostRequest, ProviderError, Reference, Rule};
 
 use super::LocalScheduler;
 
@@ -43,27 +43,41 @@ impl LocalScheduler {
             request: rule.request.0.clone(),
             limit: String::new(),
         };
-        if let Some(message) = self.refusal(service, namespace, &request).await {
+        if let Err(message) = self.ask(service, namespace, &request).await {
             return Some(("request", message));
         }
         let limit = Rule {
             limit: rule.limit.0.clone(),
             ..request
         };
-        let refused = self.refusal(service, namespace, &limit).await;
-        refused.map(|message| ("limit", message))
+        match self.ask(service, namespace, &limit).await {
+            Err(message) => Some(("limit", message)),
+            Ok(Some(answer)) if prefers_in_vain(rule, &answer) => {
+                let why = match rule.request.0.is_empty() {
+                    true => "the rule has no request",
+                    false => "the provider does not say which nodes are within the request",
+                };
+                Some(("prefer", format!("has no effect: {why}; remove the field")))
+            }
+            Ok(_) => None,
+        }
     }
 
-    /// The provider's words about an invalid value.
-    async fn refusal(&self, service: &Service, namespace: &str, rule: &Rule) -> Option<String> {
+    /// The provider's answer without nodes, if it is known; or its words about an invalid value.
+    async fn ask(
+        &self,
+        service: &Service,
+        namespace: &str,
+        rule: &Rule,
+    ) -> Result<Option<CostAnswer>, String> {
         let request = CostRequest {
             source: Reference::pod(namespace, ""),
             rule: rule.clone(),
             ..CostRequest::default()
         };
         match self.builtins.ask(service, request).await {
-            Err(ProviderError::BadRule(message)) => Some(without_field(rule, &message).to_owned()),
-            _ => None,
+            Err(ProviderError::BadRule(message)) => Err(without_field(rule, &message).to_owned()),
+            answer => Ok(answer.unwrap_or_default()),
         }
     }
 
@@ -74,6 +88,10 @@ impl LocalScheduler {
             self.trusted
         )
     }
+}
+
+fn prefers_in_vain(rule: &PolicyRule, answer: &CostAnswer) -> bool {
+    rule.prefer == Some(Prefer::WithinRequest) && answer.request_cost.is_none()
 }
 
 /// A finding names the field already.
@@ -129,13 +147,17 @@ mod tests {
     #[tokio::test]
     async fn providers_refuse_malformed_values() {
         let good = "{name: latency, request: 5ms, limit: 20ms}, {name: gpu-slice, request: true}, \
-                    {name: own, limit: anything}, {name: bandwidth, request: 1G, limit: 100M}";
+                    {name: own, limit: anything}, {name: bandwidth, request: 1G, limit: 100M}, \
+                    {name: latency, request: 5ms, prefer: WithinRequest}, \
+                    {name: latency, prefer: Nearest}, \
+                    {name: own, request: 1, prefer: WithinRequest}";
         assert_eq!(faults(good).await, [""; 0]);
         insta::assert_snapshot!(
             faults(
                 "{name: latency, limit: 20}, {name: latency, request: soon, limit: 20ms}, \
                  {name: gpu-slice, request: 250x}, {name: bandwidth, request: 1M, limit: 2M}, \
-                 {name: colour, limit: red}"
+                 {name: colour, limit: red}, {name: latency, prefer: WithinRequest}, \
+                 {name: gpu-slice, request: 250m, prefer: WithinRequest}"
             )
             .await
             .join("\n"),
@@ -145,6 +167,8 @@ mod tests {
             ConstraintPolicy shop/p: spec.rules[2].request: "250x": quantity "250x" is not understood; write it as 2, 500m, 1.5 or 20Gi; write 250m, 2, 20Gi or mig-1g.10gb, with ,model=A100|H100 if only some cards will do, or true for the pod's own requests
             ConstraintPolicy shop/p: spec.rules[3].limit: it is the least that is accepted, so write one up to the request, 1M
             ConstraintPolicy shop/p: spec.rules[4].name: no Service provides "colour"; correct the name, or add a Service of shop, or of a trusted namespace (tautline-system), with the label constraint.ciena.com/constraint-colour: enabled
+            ConstraintPolicy shop/p: spec.rules[5].prefer: has no effect: the rule has no request; remove the field
+            ConstraintPolicy shop/p: spec.rules[6].prefer: has no effect: the provider does not say which nodes are within the request; remove the field
             "#
         );
     }

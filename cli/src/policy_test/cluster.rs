@@ -301,7 +301,9 @@ fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Ite
         let findings = read.findings.into_iter();
         return Err(findings.map(|(_, f)| (f.field, f.message)).collect());
     }
-    let item = read.objects.into_iter().next().map(|(_, item)| item);
+    let mut objects = read.objects;
+    manifest::generate_names(&mut objects);
+    let item = objects.into_iter().next().map(|(_, item)| item);
     item.ok_or_else(|| fault("has no object".into()))
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_path_to_error::Segment;
 use tautline_api::manifest::{self, FieldPath, LineIndex, Location};
+use tautline_core::text::shorten;
 
 use super::expect::Expect;
 use crate::local::{FixedCost, NodeCosts};
@@ -152,6 +153,7 @@ impl<'a> Faults<'a> {
             true => String::new(),
             false => format!("{field}: "),
         };
+        let (field, message) = (shorten(&field), shorten(message));
         self.found
             .push(format!("{}{line}: {field}{message}", self.path.display()));
     }
@@ -175,7 +177,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<TestFile, Vec<String>> {
     let documents =
         manifest::documents(text).map_err(|e| vec![format!("{}: {e}", path.display())])?;
     let document = match documents.as_slice() {
-        [(_, document)] => document,
+        [document] => document,
         _ => {
             let what = format!(
                 "has {} YAML documents; a test file is one, with cases",
@@ -185,7 +187,10 @@ pub(super) fn read(path: &Path, text: &str) -> Result<TestFile, Vec<String>> {
             return Err(faults.found);
         }
     };
-    let file: TestFile = match serde_path_to_error::deserialize(document) {
+    for again in &document.duplicates {
+        faults.add(again, "is there twice; remove one of them");
+    }
+    let file: TestFile = match serde_path_to_error::deserialize(&document.value) {
         Ok(file) => file,
         Err(error) => {
             let at = field_path(error.path());
@@ -258,37 +263,33 @@ mod tests {
             String::new(),
             "cases: []".to_owned(),
             "manifest: [..]\ncases: []".to_owned(),
-            case("expect: {nod: n}"),
-            case("expect: {scores: {n: 11}}"),
+            case("expect: {nod: a}"),
+            case("expect: {scores: {a: 11}}"),
             case("expect: {}"),
-            case("expect: {node: n, pending: true}"),
-            case("expct: {}\n  expect: {node: n}"),
-            "cases:\n- {name: a, expect: {node: n}}".to_owned(),
-            "cases:\n- {name: a, pod: p, workload: Job/w, expect: {node: n}}".to_owned(),
-            "cases:\n- {name: a, pod: [p], expect: {node: n}}".to_owned(),
-            "costs:\n  carbon:\n    n: over-limit\ncases: []".to_owned(),
-            case("expect: {node: n}\n- {name: a, pod: p, expect: {node: n}}"),
+            case("expect: {node: a, pending: true}"),
+            case("expct: {}\n  expect: {node: a}"),
+            "cases:\n- {name: a, expect: {node: a}}".to_owned(),
+            "cases:\n- {name: a, pod: p, workload: Job/w, expect: {node: a}}".to_owned(),
+            "cases:\n- {name: a, pod: [p], expect: {node: a}}".to_owned(),
+            "costs:\n  carbon:\n    a: over-limit\ncases: []".to_owned(),
+            case("expect: {node: a}\n- {name: a, pod: p, expect: {node: a}}"),
             "cases: []\n---\ncases: []".to_owned(),
         ];
         let found: Vec<String> = all.iter().map(|text| faults(text)).collect();
         insta::assert_snapshot!(found.join("\n"), @r#"
-        t.yaml: not valid YAML: error: line 1 column 4: unclosed bracket '['
-         --> <input>:1:4
-          |
-        1 | a: [
-          |    ^ unclosed bracket '['
+        t.yaml: not valid YAML: line 1 column 4: unclosed bracket '['
         t.yaml: has 0 YAML documents; a test file is one, with cases
         t.yaml:1: cases: no case; write one with name, pod and expect
         t.yaml:1: manifest: unknown field `manifest`, expected one of `manifests`, `namespace`, `costs`, `cases`
         t.yaml:4: cases[0].expect.nod: unknown field `nod`, expected one of `node`, `nodes`, `pending`, `governed`, `reasons`, `counts`, `scores`
-        t.yaml:4: cases[0].expect.scores.n: a score is 0 to 10
+        t.yaml:4: cases[0].expect.scores.a: a score is 0 to 10
         t.yaml:4: cases[0].expect: is empty; write node, nodes, pending, governed, reasons, counts or scores
         t.yaml:4: cases[0].expect: node and pending exclude each other; remove one of them
         t.yaml:4: cases[0].expct: unknown field `expct`, expected one of `name`, `namespace`, `pod`, `workload`, `fresh`, `costs`, `expect`
         t.yaml:2: cases[0]: has no pod; write pod or workload
         t.yaml:2: cases[0].workload: the case has a pod, too; remove one of them
         t.yaml:2: cases[0].pod: must be a name, or an object's fields
-        t.yaml:3: costs.carbon.n: must be a whole number, or a reason code of letters, such as OverLimit
+        t.yaml:3: costs.carbon.a: must be a whole number, or a reason code of letters, such as OverLimit
         t.yaml:5: cases[1].name: is another case's name; write one of its own
         t.yaml:1: has 2 YAML documents; a test file is one, with cases
         "#);

@@ -20,6 +20,25 @@ async fn the_tests_of_the_examples_pass() {
     assert!(files.len() >= 3 && runs.len() >= 12, "{files:?}");
 }
 
+/// What kube-scheduler of Kubernetes 1.36 does with the same objects.
+#[tokio::test]
+async fn kubernetes_own_rules_decide_as_kube_scheduler_does() {
+    let folder = root().join("cli/src/policy_test/scheduling");
+    let runs = run_folder(&folder, None).await.unwrap();
+    let report = report(&runs);
+    assert_eq!(report.failed(), 0, "{}", table::text(&runs));
+    let files: BTreeSet<&str> = report.cases.iter().map(|c| c.group.as_str()).collect();
+    assert!(files.len() >= 7 && runs.len() >= 18, "{files:?}");
+}
+
+#[tokio::test]
+async fn gpus_go_to_pods_as_they_can_be_given() {
+    let cases = root().join("cli/testdata/gpu-cases");
+    let runs = run_folder(&cases, None).await.unwrap();
+    assert_eq!(report(&runs).failed(), 0, "{}", table::text(&runs));
+    assert_eq!(runs.len(), 4);
+}
+
 const CLUSTER: &str = "
 apiVersion: v1
 kind: Node
@@ -104,7 +123,7 @@ async fn cases_run_in_order_on_one_cluster() {
     );
     assert_eq!(nodes(&fresh, None).await, ["web-0 b", "web-0 b"]);
     let inline =
-        "cases:\n- name: n\n  pod: {metadata: {labels: {app: web}}}\n  expect: {node: b}\n";
+        "cases:\n- name: 'n'\n  pod: {metadata: {labels: {app: web}}}\n  expect: {node: b}\n";
     assert_eq!(nodes(inline, None).await, ["test-pod-1 b"]);
 }
 
@@ -199,7 +218,7 @@ async fn a_failed_case_is_explained() {
 
 #[tokio::test]
 async fn a_rule_without_an_answer_has_a_fix() {
-    let dir = folder("cases:\n- {name: n, pod: web-0, expect: {node: b}}\n");
+    let dir = folder("cases:\n- {name: 'n', pod: web-0, expect: {node: b}}\n");
     let cluster = CLUSTER.replace("constraint-carbon", "constraint-colour");
     fs::write(dir.path().join("cluster.yaml"), cluster).unwrap();
     let runs = run_folder(dir.path(), None).await.unwrap();
@@ -229,7 +248,7 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
          - {name: two, pod: other/web-0, expect: {node: a}}\n\
          - {name: three, workload: web, expect: {node: a}}\n\
          - {name: four, workload: Job/web, expect: {node: a}}\n\
-         - {name: five, pod: web-0, expect: {nodes: [a, z], scores: {y: 1}, reasons: {x: r}}}\n\
+         - {name: five, pod: web-0, expect: {nodes: [a, z], scores: {w: 1}, reasons: {x: r}}}\n\
          - {name: six, pod: {spec: {nodName: a}}, expect: {node: a}}\n\
          - {name: seven, pod: {metadata: 3}, expect: {node: a}}\n\
          - {name: eight, pod: {kind: Job, apiVersion: batch/v1}, expect: {node: a}}\n\
@@ -251,7 +270,7 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
     DIR/tautline-test.yaml:7: cases[3].workload: there is no Job shop/web in the manifests; correct the name, or write its namespace as namespace: NAME
     DIR/tautline-test.yaml:8: cases[4].expect.nodes: there is no Node z in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:8: cases[4].expect.reasons: there is no Node x in the manifests; correct the name, or add the node
-    DIR/tautline-test.yaml:8: cases[4].expect.scores: there is no Node y in the manifests; correct the name, or add the node
+    DIR/tautline-test.yaml:8: cases[4].expect.scores: there is no Node w in the manifests; correct the name, or add the node
     DIR/tautline-test.yaml:9: cases[5].pod.spec.nodName: unknown field, so it is ignored; correct or remove it
     DIR/tautline-test.yaml:10: cases[6].pod: Pod in document 1: metadata.name: is missing; give the object a name
     DIR/tautline-test.yaml:11: cases[7].pod: is not a Pod; write workload for other kinds
@@ -262,6 +281,28 @@ async fn names_that_are_not_in_the_manifests_are_faults() {
     DIR/tautline-test.yaml:16: cases[12].expect.counts["carbn/Refused"]: no ConstraintPolicy of the manifests has the rule carbn; correct the name, or add the policy
     DIR/tautline-test.yaml:17: cases[13].expect.reasons.a: no ConstraintPolicy of the manifests has the rule carbn; correct the name, or add the policy
     "#);
+}
+
+#[tokio::test]
+async fn manifests_outside_of_the_folder_are_refused() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    fs::write(secret.path(), "password: [\n").unwrap();
+    let named = secret.path().display().to_string();
+    let case = "cases: [{name: a, pod: web-0, expect: {node: a}}]\n";
+    let dir = folder(&format!("manifests: [{named}]\n{case}"));
+    let refused = async || {
+        let faults = run_folder(dir.path(), None).await.map(|_| ()).unwrap_err();
+        let faults = faults.join("\n");
+        assert!(
+            faults.contains(" is outside of ") && !faults.contains("password"),
+            "{faults}"
+        );
+    };
+    refused().await;
+    // A link in the folder that is read by default.
+    fs::write(dir.path().join("tautline-test.yaml"), case).unwrap();
+    std::os::unix::fs::symlink(secret.path(), dir.path().join("link.yaml")).unwrap();
+    refused().await;
 }
 
 #[tokio::test]

@@ -28,6 +28,8 @@ pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
             "status": {"allocatable": {
                 "cpu": format!("{}m", node.cpu_milli),
                 "memory": node.memory_bytes.to_string(),
+                // The trace does not limit them.
+                "pods": "1000000",
             }},
         });
         let node: v1::Node = serde_json::from_value(json).context("a node of the trace")?;

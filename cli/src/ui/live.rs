@@ -18,6 +18,7 @@ use tautline_console::{
 use tautline_core::trust::TrustedNamespaces;
 use tautline_runtime::{
     cluster::Cluster,
+    error_text::error_text,
     tasks::{self, Tasks},
 };
 use tokio::{net::TcpListener, time::timeout};
@@ -50,7 +51,7 @@ pub(super) async fn run(
         client: cluster.client().clone(),
         namespace: args.tautline_namespace.clone(),
     };
-    let title = args.cluster.title().await?;
+    let title = args.cluster.title()?;
     let mut console = Console::new(title, command_args(args), Arc::new(source));
     console.trusted = trusted;
     let console = Arc::new(console);
@@ -104,7 +105,10 @@ async fn watch_connection(console: &Console, cluster: &Cluster) {
         let lost = reach(cluster.client()).await.err();
         let problems: Vec<String> = lost
             .iter()
-            .map(|error| format!("the pages may be out of date: {error:#}"))
+            .map(|error| {
+                let error = error_text(error.as_ref());
+                format!("the pages may be out of date: {error}")
+            })
             .collect();
         if problems != **console.problems.load() {
             console.problems.store(Arc::new(problems));

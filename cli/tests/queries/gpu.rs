@@ -19,7 +19,7 @@ fn nodes() -> Answer {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n-1", "annotations": {"tautline.io/gpu-cards": "2"}},
-        "status": {"allocatable": {"cpu": "8"}},
+        "status": {"allocatable": {"cpu": "8", "pods": "110"}},
     });
     items("Node", &[node])
 }
@@ -49,6 +49,7 @@ fn plain(path: &str) -> Answer {
     match path {
         _ if path.starts_with("/api/v1/nodes") => nodes(),
         _ if path.starts_with("/api/v1/pods") => pods(),
+        _ if path.starts_with("/api/v1/namespaces") => items("Namespace", &[]),
         _ => Answer::text(404, "404 page not found\n"),
     }
 }

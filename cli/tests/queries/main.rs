@@ -10,6 +10,7 @@ mod describe;
 mod explain;
 mod get;
 mod gpu;
+mod kubeconfig;
 mod watch;
 
 use std::{

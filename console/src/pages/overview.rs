@@ -14,6 +14,7 @@ use anyhow::Result;
 use axum::{Router, response::Response, routing::get};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
+use tautline_runtime::error_text::error_text;
 
 use crate::{
     Console, controller,
@@ -67,7 +68,7 @@ impl<T> Part<T> {
         match read {
             Ok(part) => Self::Known(part),
             Err(error) => Self::Failed {
-                error: clean(&format!("{error:#}"), MAX_ERROR),
+                error: clean(&error_text(error.as_ref()), MAX_ERROR),
             },
         }
     }

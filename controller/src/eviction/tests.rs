@@ -5,7 +5,11 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tautline_core::{Index, index::Object};
+use tautline_core::{
+    Index,
+    index::Object,
+    planning::{NodeVerdict, Plan},
+};
 
 use super::{
     workload::{OwnerRef, check_ready, checked_name},
@@ -69,13 +73,44 @@ fn better_node_is_any_usable_one_if_the_present_one_breaks_a_rule() {
 }
 
 #[test]
-fn better_node_counts_the_reasons_where_there_is_none() {
-    let none = plan([over_limit(), over_limit(), over_limit()]);
-    let refusal = better_node(&none, "a").unwrap_err();
+fn better_node_counts_the_other_nodes_by_rule_where_there_is_none() {
+    let no_shares = NodeVerdict::Unusable {
+        reason: "gpu-slice/NoSharedGpu".into(),
+        freeable: false,
+    };
+    let text = |verdicts, node| better_node(&plan(verdicts), node).unwrap_err().text;
     assert_eq!(
-        refusal.text,
-        "none of the 3 other nodes that fit the pod is within the rules (3 latency/OverLimit)"
+        text([over_limit(), over_limit(), no_shares.clone()], "a"),
+        "none of the 2 other nodes that fit the pod is within the rules: \
+         1 gpu-slice/NoSharedGpu, 1 latency/OverLimit"
     );
+    assert_eq!(
+        text([usable(5, 1), over_limit(), over_limit()], "a"),
+        "none of the 2 other nodes that fit the pod is within the rules: 2 latency/OverLimit"
+    );
+    // The pod would not fit its own node any more.
+    assert_eq!(
+        text([over_limit(), over_limit(), no_shares], "cordoned"),
+        "none of the 3 other nodes that fit the pod is within the rules: \
+         1 gpu-slice/NoSharedGpu, 2 latency/OverLimit"
+    );
+}
+
+#[test]
+fn better_node_says_that_no_other_node_fits() {
+    let only = |verdict| NodePlan {
+        nodes: Arc::new(["a"].into_iter().collect()),
+        plan: Plan {
+            verdicts: vec![verdict],
+        },
+        ..NodePlan::default()
+    };
+    for verdict in [usable(5, 1), over_limit()] {
+        assert_eq!(
+            better_node(&only(verdict), "a").unwrap_err().text,
+            "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, cordon"
+        );
+    }
 }
 
 #[test]
@@ -130,8 +165,18 @@ fn known() -> model::Pod {
     }
 }
 
+fn terms(row: Option<EvictionRow>, now: u64) -> Terms<'static> {
+    Terms {
+        groups: false,
+        protecting: &[],
+        row,
+        cool_down: COOL_DOWN,
+        now: secs(now),
+    }
+}
+
 fn refusal_of(meta: Value) -> Option<&'static str> {
-    let result = check_pod(&pod_object(meta), &known(), None, COOL_DOWN, secs(1000));
+    let result = check_pod(&pod_object(meta), &known(), &terms(None, 1000));
     result.err().map(|refusal| refusal.code)
 }
 
@@ -139,6 +184,29 @@ fn refusal_of(meta: Value) -> Option<&'static str> {
 fn check_pod_accepts_a_pod_of_a_replica_set() {
     let meta = json!({"uid": "u", "ownerReferences": owner("ReplicaSet")});
     assert_eq!(refusal_of(meta), None);
+}
+
+#[test]
+fn check_pod_refuses_a_member_of_a_group_unless_the_offer_evicts_groups() {
+    for (kind, code) in [("Job", "GroupMember"), ("Widget", "UnknownOwner")] {
+        let mut owners = owner(kind);
+        owners[0]["apiVersion"] = json!("batch/v1");
+        let meta = json!({"uid": "u", "ownerReferences": owners});
+        assert_eq!(refusal_of(meta.clone()), Some(code));
+        let groups = Terms {
+            groups: true,
+            ..terms(None, 1000)
+        };
+        let group = check_pod(&pod_object(meta), &known(), &groups).unwrap();
+        assert!(group.unwrap().name.starts_with(kind));
+    }
+}
+
+#[test]
+fn check_pod_refuses_a_protected_pod() {
+    let meta = json!({"uid": "u", "ownerReferences": owner("ReplicaSet"),
+                      "annotations": {"karpenter.sh/do-not-disrupt": "true"}});
+    assert_eq!(refusal_of(meta), Some("Protected"));
 }
 
 #[test]
@@ -179,7 +247,8 @@ fn check_pod_refuses_mirror_pods() {
 fn came_back_at(created: u64, last: Option<u64>, now: u64) -> Option<&'static str> {
     let mut pod = pod_object(json!({"uid": "u", "ownerReferences": owner("ReplicaSet")}));
     pod.metadata.creation_timestamp = Some(to_api_time(secs(created)));
-    let result = check_pod(&pod, &known(), last.map(secs), COOL_DOWN, secs(now));
+    let row = last.map(|last| EvictionRow::with(None, secs(last), 1, COOL_DOWN));
+    let result = check_pod(&pod, &known(), &terms(row, now));
     result.err().map(|refusal| refusal.code)
 }
 
@@ -213,6 +282,8 @@ fn candidate(name: &str, gain: (bool, u64)) -> Result<Candidate, Refusal> {
             gain,
             why: String::new(),
         },
+        group: None,
+        is_last_resort: false,
     })
 }
 
@@ -232,6 +303,15 @@ fn choose_takes_the_pod_with_most_to_gain() {
 fn choose_prefers_a_pod_whose_node_breaks_a_rule() {
     let all = vec![candidate("a", (false, 1000)), candidate("b", (true, 1))];
     assert_eq!(chosen(all).unwrap(), "b");
+}
+
+#[test]
+fn choose_takes_a_pod_of_last_resort_only_without_another() {
+    let mut only = candidate("only", (true, 1000));
+    only.as_mut().unwrap().is_last_resort = true;
+    let all = vec![only.clone(), candidate("b", (false, 1))];
+    assert_eq!(chosen(all).unwrap(), "b");
+    assert_eq!(chosen(vec![only]).unwrap(), "only");
 }
 
 #[test]
@@ -263,7 +343,7 @@ fn choose_reports_the_first_code_and_all_texts() {
 }
 
 #[test]
-fn pods_of_skips_other_kinds_and_namespaces() {
+fn pods_of_skips_other_kinds_namespaces_and_targets() {
     use tautline_core::Reference;
     let mut cluster = Reference::pod("shop", "east");
     cluster.kind = "Cluster".to_owned();
@@ -272,12 +352,14 @@ fn pods_of_skips_other_kinds_and_namespaces() {
             ("a".into(), Reference::pod("shop", "web-0")),
             ("b".into(), Reference::pod("other", "web-1")),
             ("c".into(), cluster),
+            ("d".into(), Reference::pod("shop", "web-2")),
         ]
         .into(),
         ..BindingSpec::default()
     };
     let offer = Offer {
         namespace: "shop".into(),
+        evict: ["a", "b", "c"].map(Into::into).into(),
         ..Offer::default()
     };
     let pods: Vec<&str> = pods_of(&binding, &offer).map(|(_, name)| name).collect();
@@ -318,6 +400,31 @@ fn running_pod_of_an_exempt_namespace_is_refused() {
     let exempt = BTreeSet::from(["shop".to_owned()]);
     let refusal = running_pod(&Snapshot::default(), &exempt, "shop", "x").unwrap_err();
     assert_eq!(refusal.code, "Exempt");
+}
+
+#[test]
+fn only_replica_is_one_without_running_siblings() {
+    let pod = |name: &str, owner| model::Pod {
+        namespace: "shop".into(),
+        name: name.into(),
+        uid: name.into(),
+        owner,
+        ..model::Pod::default()
+    };
+    let mut finished = pod("done", 7);
+    finished.finished = true;
+    let mut terminating = pod("going", 7);
+    terminating.terminating = true;
+    let mut elsewhere = pod("far", 7);
+    elsewhere.namespace = "other".into();
+    let only = pod("web-0", 7);
+    let mut index = Index::default();
+    for pod in [&only, &finished, &terminating, &elsewhere, &pod("db-0", 8)] {
+        index.apply(Object::Pod(pod.clone()));
+    }
+    assert!(is_only_replica(&index.snapshot(), &only));
+    index.apply(Object::Pod(pod("web-1", 7)));
+    assert!(!is_only_replica(&index.snapshot(), &only));
 }
 
 fn replica(name: &str, ready: bool) -> Pod {

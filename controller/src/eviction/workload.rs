@@ -1,12 +1,9 @@
 //! The readiness of a pod's workload.
 
-use k8s_openapi::{
-    api::core::v1::Pod,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use tautline_core::dns;
 
-use super::refusal::Refusal;
+use super::{owner::controller_of, refusal::Refusal};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OwnerRef<'a> {
@@ -14,11 +11,6 @@ pub(crate) enum OwnerRef<'a> {
     StatefulSet(&'a str),
     /// A kind without a known number of replicas.
     Other,
-}
-
-pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    let mut owners = meta.owner_references.iter().flatten();
-    owners.find(|o| o.controller == Some(true))
 }
 
 impl<'a> OwnerRef<'a> {
@@ -78,7 +70,17 @@ pub(crate) fn check_ready(
     }
 }
 
-fn is_finished(pod: &Pod) -> bool {
+/// Refuses unless every other pod of the group is ready.
+pub(crate) fn check_group(name: &str, others: &[Pod]) -> Result<(), Refusal> {
+    let Some(down) = others.iter().find(|pod| !is_ready(pod)) else {
+        return Ok(());
+    };
+    let pod = down.metadata.name.as_deref().unwrap_or_default();
+    let text = format!("pod {pod} of {name} is not ready");
+    Err(Refusal::new("ReplicaDown", text))
+}
+
+pub(crate) fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }

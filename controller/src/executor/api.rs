@@ -18,7 +18,10 @@ use tautline_core::{
     names::{API_VERSION, CONTROLLER},
     reference::Reference,
 };
-use tautline_runtime::api_call::{self, ApiCallError};
+use tautline_runtime::{
+    api_call::{self, ApiCallError},
+    error_text::error_text,
+};
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
@@ -45,7 +48,7 @@ async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Wri
             } = *status;
             WriteError::from_status(code, &reason, message)
         }
-        ApiCallError::Failed(error) => WriteError::Refused(error.to_string()),
+        ApiCallError::Failed(error) => WriteError::Refused(error_text(&error)),
         ApiCallError::Timeout(limit) => WriteError::Timeout(limit),
     })
 }

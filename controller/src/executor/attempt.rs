@@ -6,10 +6,15 @@ use tautline_core::{
     model::{Offer, ViolationPolicy},
 };
 
-use super::{calls::Calls, evict::evict, mediate};
+use super::{
+    calls::Calls,
+    evict::{Evicted, Turn, evict},
+    mediate,
+};
 use crate::{
     binding_spec::offer_at,
-    binding_status::from_api_time,
+    binding_status::to_api_time,
+    eviction::EvictionRow,
     mitigation::{MitigationRequest, underlay_for},
     violations::{
         Attempt, AttemptOutcome, AttemptResult, CoolDown, NextStep, Violation, decide_action,
@@ -23,6 +28,7 @@ pub(super) async fn attempt<C: Calls>(calls: &C, attempt: Attempt) -> AttemptRes
     let Attempt {
         offer: key,
         violations,
+        pods,
         mut cool_down,
     } = attempt;
     let snapshot = calls.snapshot();
@@ -30,12 +36,18 @@ pub(super) async fn attempt<C: Calls>(calls: &C, attempt: Attempt) -> AttemptRes
     let entry = offer_at(&snapshot, &key);
     match entry.map(|e| &e.offer) {
         Some(offer) if load_cool_down(calls, offer, &mut cool_down).await => {
+            let pods = offer
+                .evict
+                .iter()
+                .filter_map(|target| pods.get(target))
+                .sum();
             for violation in violations {
                 // The next leader waits until this attempt has ended.
                 if !calls.leads() {
                     break;
                 }
-                let outcome = act(calls, &snapshot, offer, &violation, &mut cool_down).await;
+                let row = &mut cool_down.row;
+                let outcome = act(calls, &snapshot, offer, &violation, (row, pods)).await;
                 outcomes.push((violation.binding.key(), outcome));
             }
         }
@@ -55,7 +67,7 @@ async fn act<C: Calls>(
     snapshot: &Snapshot,
     offer: &Arc<Offer>,
     violation: &Violation,
-    cool_down: &mut CoolDown,
+    (row, pods): (&mut Option<EvictionRow>, usize),
 ) -> AttemptOutcome {
     let request = MitigationRequest::new(snapshot, offer, &violation.binding);
     let trusted = &calls.settings().trusted;
@@ -73,12 +85,12 @@ async fn act<C: Calls>(
             Some(at) => AttemptOutcome::Mitigated(at),
             None => not_before(calls, RETRY_AFTER),
         },
-        NextStep::Evict => match cool_down.until.filter(|until| *until > now) {
-            Some(until) => wait_until(calls, until),
-            None => {
-                let wait = evict_violation(calls, offer, violation, cool_down).await;
-                not_before(calls, wait)
+        NextStep::Evict => match row.map(|row| row.next).filter(|next| *next > now) {
+            Some(next) => {
+                report_cool_down(calls, violation, next);
+                wait_until(calls, next)
             }
+            None => evict_violation(calls, offer, violation, (row, pods)).await,
         },
     }
 }
@@ -92,8 +104,9 @@ async fn load_cool_down<C: Calls>(calls: &C, offer: &Offer, cool_down: &mut Cool
     }
     match calls.offer_status(offer).await {
         Ok(status) => {
-            let last = status.last_eviction.map(|e| from_api_time(&e.time));
-            cool_down.until = last.map(|at| at + calls.settings().eviction_cool_down);
+            let period = calls.settings().eviction_cool_down;
+            let last = status.last_eviction;
+            cool_down.row = last.map(|last| EvictionRow::recorded(&last, period));
             cool_down.loaded = true;
             true
         }
@@ -117,22 +130,42 @@ async fn mitigate_violation<C: Calls>(
     mediate::mitigate(calls, offer, violation).await
 }
 
-/// Tries to evict and returns the time to wait with this violation.
+/// `pods`: the number of those in violation that the offer may evict.
 async fn evict_violation<C: Calls>(
     calls: &C,
     offer: &Offer,
     violation: &Violation,
-    cool_down: &mut CoolDown,
-) -> Duration {
+    (row, pods): (&mut Option<EvictionRow>, usize),
+) -> AttemptOutcome {
     let period = calls.settings().eviction_cool_down;
-    let last = cool_down.until.map(|until| until.saturating_sub(period));
-    match evict(calls, offer, violation, last).await {
-        Ok(at) => {
-            cool_down.until = Some(at + period);
-            period
+    match evict(calls, offer, violation, &Turn { row: *row, pods }).await {
+        Ok(Evicted::Now(later)) => {
+            *row = Some(later);
+            wait_until(calls, later.next)
         }
-        Err(refusal) => refusal.retry_after(),
+        Ok(Evicted::AsLastResort) => {
+            let text = "only a pod of last resort would be evicted: the only one of its owner, or a \
+                        group; the offer's other violations come first";
+            calls.report_wait(violation, "LastResort", text);
+            AttemptOutcome::LastResort
+        }
+        Err(refusal) => {
+            if refusal.code == "CameBack" {
+                *row = row.map(|row| row.slowed(period));
+            }
+            not_before(calls, refusal.retry_after())
+        }
     }
+}
+
+fn report_cool_down<C: Calls>(calls: &C, violation: &Violation, next: UnixTime) {
+    let wait = next.saturating_sub(calls.now().unix);
+    let text = format!(
+        "next eviction in {} s, at {}: the offer's cool-down",
+        wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
+        to_api_time(next).0
+    );
+    calls.report_wait(violation, "CoolDown", &text);
 }
 
 fn not_before<C: Calls>(calls: &C, wait: Duration) -> AttemptOutcome {

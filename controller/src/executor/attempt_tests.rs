@@ -1,6 +1,7 @@
 //! Attempts whose calls are answered without a server.
 
 mod evictions;
+mod groups;
 mod mitigations;
 
 use std::{
@@ -12,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use serde_json::json;
 use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
 use tautline_core::{
@@ -31,7 +35,7 @@ use crate::{
     binding_spec::BindingSpec,
     binding_status::to_api_time,
     clock::Now,
-    eviction::{Candidate, EvictAnswer, NodePlan, Refusal},
+    eviction::{EvictAnswer, Group, NodePlan, Refusal},
     mitigation::MitigationRequest,
     violations::{Attempt, AttemptOutcome, AttemptResult, CoolDown, Violation},
     write_error::WriteError,
@@ -50,6 +54,9 @@ struct Fake {
     /// Costs by node; `None`: the node is unusable.
     nodes: Vec<(&'static str, Option<u64>)>,
     workload: Result<(), Refusal>,
+    budgets: Vec<PodDisruptionBudget>,
+    /// The pods of the offer in violation.
+    violating: usize,
     note: Result<(), WriteError>,
     evictions: Mutex<Vec<EvictAnswer>>,
     mitigation: Result<String, String>,
@@ -67,6 +74,7 @@ impl Fake {
             settings: AttemptSettings {
                 dry_run: false,
                 eviction_cool_down: COOL_DOWN,
+                protecting_annotations: Vec::new(),
                 exempt_namespaces: ["kube-system".to_owned()].into(),
                 trusted: TrustedNamespaces::default(),
             },
@@ -80,6 +88,8 @@ impl Fake {
             pods: BTreeMap::new(),
             nodes: vec![("n1", None), ("n2", Some(5))],
             workload: Ok(()),
+            budgets: Vec::new(),
+            violating: 1,
             note: Ok(()),
             evictions: Mutex::new(Vec::new()),
             mitigation: Ok(String::new()),
@@ -91,18 +101,26 @@ impl Fake {
         };
         fake.offer(policy);
         fake.pod("web-0", &[]);
+        fake.pod("web-1", &[]);
         fake
     }
 
     fn offer(&mut self, policy: ViolationPolicy) {
-        self.index.apply(Object::Offer(Offer {
+        self.offer_with(policy, |_| {});
+    }
+
+    fn offer_with(&mut self, policy: ViolationPolicy, change: impl FnOnce(&mut Offer)) {
+        let mut offer = Offer {
             namespace: "shop".into(),
             name: "o".into(),
             uid: "uid-of-o".into(),
             grace: Duration::from_secs(60),
             violation_policy: policy,
+            evict: ["t0", "t1"].map(Into::into).into(),
             ..Offer::default()
-        }));
+        };
+        change(&mut offer);
+        self.index.apply(Object::Offer(offer));
     }
 
     fn pod(&mut self, name: &str, underlay: &[&str]) {
@@ -111,6 +129,7 @@ impl Fake {
             name: name.into(),
             uid: format!("uid-of-{name}").into(),
             node: Some("n1".into()),
+            owner: 1,
             underlay: underlay.iter().map(|id| (*id).into()).collect(),
             ..model::Pod::default()
         }));
@@ -121,9 +140,14 @@ impl Fake {
                                      "name": "web", "uid": "rs", "controller": true}],
             },
             "spec": {"nodeName": "n1", "containers": []},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
         let pod = serde_json::from_value(pod).unwrap();
         self.pods.insert(name.to_owned(), pod);
+    }
+
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        change(self.pods.get_mut(name).unwrap());
     }
 
     /// The offer's last eviction was so long ago, by another leader.
@@ -134,6 +158,9 @@ impl Fake {
             node: "n1".to_owned(),
             binding: "b".to_owned(),
             time: to_api_time(self.now.unix - age),
+            group: None,
+            since: None,
+            next_time: None,
         };
         self.status = Ok(ConstraintPolicyOfferStatus {
             last_eviction: Some(last),
@@ -167,6 +194,7 @@ impl Fake {
         let next = Attempt {
             offer: "shop/o".into(),
             violations,
+            pods: [("t0".into(), self.violating)].into(),
             cool_down: CoolDown::default(),
         };
         attempt(self, next).await
@@ -183,6 +211,10 @@ impl Fake {
             _ => panic!("{:?}", result.outcomes),
         }
     }
+}
+
+fn name_of(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap()
 }
 
 fn violation(name: &str, pods: &[&str]) -> Violation {
@@ -221,11 +253,15 @@ impl Calls for Fake {
         let level = if report.warning { "warning " } else { "" };
         self.record(format!("{level}{}: {}", report.code, report.text));
     }
+    fn report_wait(&self, _: &Violation, code: &'static str, text: &str) {
+        self.record(format!("{code}: {text}"));
+    }
     fn report_no_underlay(&self, _: &Offer, _: &Violation, _: &str) {
         self.record("NoUnderlay");
     }
-    fn report_evicted_pod(&self, _: &Offer, pod: &model::Pod, because: String, _: String) {
-        self.record(format!("report on {}: {because}", pod.name));
+    fn report_evicted_pods(&self, _: &Offer, pods: &[&Pod], because: &str, _: String) {
+        let names: Vec<&str> = pods.iter().map(|pod| name_of(pod)).collect();
+        self.record(format!("report on {}: {because}", names.join(" ")));
     }
     async fn reevaluate(&self, _: &BindingSpec) -> Compliance {
         self.record("reevaluate");
@@ -287,6 +323,19 @@ impl Calls for Fake {
             allocates: false,
         }
     }
+    async fn group_pods(&self, _: &str, group: &Group) -> Result<Vec<Pod>, Refusal> {
+        self.record(format!("list {}", group.name));
+        Ok(self
+            .pods
+            .values()
+            .filter(|p| group.has(p))
+            .cloned()
+            .collect())
+    }
+    async fn budgets(&self, _: &str) -> Result<Vec<PodDisruptionBudget>, Refusal> {
+        self.record("list budgets");
+        Ok(self.budgets.clone())
+    }
     async fn check_workload(&self, _: &Pod) -> Result<(), Refusal> {
         self.record("check workload");
         self.workload.clone()
@@ -298,9 +347,9 @@ impl Calls for Fake {
         self.record(format!("note eviction of {}", eviction.uid));
         self.note.clone()
     }
-    async fn evict(&self, candidate: &Candidate, dry_run: bool) -> EvictAnswer {
+    async fn evict(&self, pod: &Pod, dry_run: bool) -> EvictAnswer {
         let dry_run = if dry_run { "dry-run " } else { "" };
-        self.record(format!("{dry_run}evict {}", candidate.pod.name));
+        self.record(format!("{dry_run}evict {}", name_of(pod)));
         let mut answers = self.evictions.lock().unwrap();
         match answers.is_empty() {
             true => EvictAnswer::Done,

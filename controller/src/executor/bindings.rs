@@ -110,7 +110,7 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
 impl Executor {
     fn new(context: Arc<Context>) -> Self {
         let settings = Settings {
-            max_bindings: context.config.max_bindings,
+            limits: context.config.limits,
             provider_concurrency: context.config.provider_concurrency,
             shortest_period: context.config.shortest_period,
             trusted: context.trusted().clone(),
@@ -154,7 +154,7 @@ impl Executor {
                         .spawn(async move { write(&context, action).await });
                 }
                 Action::Violation(event) => send_violation(&context, event),
-                Action::ReportCounts(counts) => context.metrics.bindings(&counts),
+                Action::ReportCounts(counts) => context.metrics.counted(&counts),
                 Action::BindingNote {
                     spec,
                     warning,

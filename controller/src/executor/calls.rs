@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
 use tautline_core::{
     Compliance, Snapshot, TrustedNamespaces,
@@ -13,7 +16,8 @@ use tokio::sync::SemaphorePermit;
 use crate::{
     binding_spec::BindingSpec,
     clock::Now,
-    eviction::{Candidate, EvictAnswer, NodePlan, Refusal},
+    config::AnnotationMatch,
+    eviction::{EvictAnswer, Group, NodePlan, Refusal},
     mitigation::MitigationRequest,
     violations::Violation,
     write_error::WriteError,
@@ -23,6 +27,7 @@ use crate::{
 pub(super) struct AttemptSettings {
     pub dry_run: bool,
     pub eviction_cool_down: Duration,
+    pub protecting_annotations: Vec<AnnotationMatch>,
     pub exempt_namespaces: BTreeSet<String>,
     pub trusted: TrustedNamespaces,
 }
@@ -44,9 +49,12 @@ pub(super) trait Calls: Send + Sync {
     fn leads(&self) -> bool;
 
     fn report(&self, violation: &Violation, report: Report);
+    /// A decision and a count without an event, for what passes by itself.
+    fn report_wait(&self, violation: &Violation, code: &'static str, text: &str);
     /// One report for all bindings of the offer.
     fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str);
-    fn report_evicted_pod(&self, offer: &Offer, pod: &model::Pod, because: String, text: String);
+    /// `because` for each pod, `text` for the offer.
+    fn report_evicted_pods(&self, offer: &Offer, pods: &[&Pod], because: &str, text: String);
 
     /// The compliance of a binding at this moment; Pending without its offer.
     fn reevaluate(&self, binding: &BindingSpec) -> impl Future<Output = Compliance> + Send;
@@ -91,6 +99,16 @@ pub(super) trait Calls: Send + Sync {
         offer: &Offer,
         pod: &model::Pod,
     ) -> impl Future<Output = NodePlan> + Send;
+    /// The pods of a group that have not finished.
+    fn group_pods(
+        &self,
+        namespace: &str,
+        group: &Group,
+    ) -> impl Future<Output = Result<Vec<Pod>, Refusal>> + Send;
+    fn budgets(
+        &self,
+        namespace: &str,
+    ) -> impl Future<Output = Result<Vec<PodDisruptionBudget>, Refusal>> + Send;
     /// Refuses unless the pod's workload is ready, by the API server: a watch may be behind.
     fn check_workload(&self, pod: &Pod) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// The permit for the one eviction at a time in the cluster.
@@ -100,9 +118,5 @@ pub(super) trait Calls: Send + Sync {
         offer: &Offer,
         eviction: &LastEviction,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
-    fn evict(
-        &self,
-        candidate: &Candidate,
-        dry_run: bool,
-    ) -> impl Future<Output = EvictAnswer> + Send;
+    fn evict(&self, pod: &Pod, dry_run: bool) -> impl Future<Output = EvictAnswer> + Send;
 }

@@ -4,6 +4,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
         core::v1::{ObjectReference, Pod},
+        policy::v1::PodDisruptionBudget,
     },
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
 };
@@ -39,8 +40,8 @@ use crate::{
     clock::Now,
     decisions::Decision,
     eviction::{
-        Candidate, EvictAnswer, NodePlan, OwnerRef, Refusal, check_ready, checked_name,
-        controller_of, desired_replicas,
+        EvictAnswer, Group, NodePlan, OwnerRef, Refusal, check_ready, checked_name, controller_of,
+        desired_replicas, is_finished,
     },
     mitigation::MitigationRequest,
     question::Question,
@@ -122,11 +123,13 @@ impl Calls for ClusterCalls {
             text,
         } = report;
         match action {
-            "Evict" => self.context.metrics.eviction(code),
-            _ => self.context.metrics.mediation(code),
+            "Evict" => self.report_wait(violation, code, &text),
+            _ => {
+                self.context.metrics.mediation(code);
+                let decision = Decision::new(violation, action, code, &text);
+                self.context.decisions.push(decision);
+            }
         }
-        let decision = Decision::new(violation, action, code, &text);
-        self.context.decisions.push(decision);
         let id = format!("{}/{code}", violation.binding.key());
         let period = if warning {
             WARNING_PERIOD
@@ -143,6 +146,12 @@ impl Calls for ClusterCalls {
                 text,
             })
         });
+    }
+
+    fn report_wait(&self, violation: &Violation, code: &'static str, text: &str) {
+        self.context.metrics.eviction(code);
+        let decision = Decision::new(violation, "Evict", code, text);
+        self.context.decisions.push(decision);
     }
 
     fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str) {
@@ -163,8 +172,15 @@ impl Calls for ClusterCalls {
         });
     }
 
-    fn report_evicted_pod(&self, offer: &Offer, pod: &model::Pod, because: String, text: String) {
-        let of_pod = reference_to_pod(&offer.namespace, &pod.name, &pod.uid);
+    fn report_evicted_pods(&self, offer: &Offer, pods: &[&Pod], because: &str, text: String) {
+        let reference = |pod: &&Pod| {
+            let [name, uid] = [&pod.metadata.name, &pod.metadata.uid].map(Option::as_deref);
+            reference_to_pod(
+                &offer.namespace,
+                name.unwrap_or_default(),
+                uid.unwrap_or_default(),
+            )
+        };
         let publish = |regarding, secondary, text| {
             self.context.events.publish(EventNote {
                 regarding,
@@ -175,8 +191,10 @@ impl Calls for ClusterCalls {
                 text,
             });
         };
-        publish(of_pod.clone(), None, because);
-        publish(reference_to_offer(offer), Some(of_pod), text);
+        for pod in pods {
+            publish(reference(pod), None, because.to_owned());
+        }
+        publish(reference_to_offer(offer), pods.first().map(reference), text);
     }
 
     async fn reevaluate(&self, binding: &BindingSpec) -> Compliance {
@@ -262,6 +280,24 @@ impl Calls for ClusterCalls {
         }
     }
 
+    async fn group_pods(&self, namespace: &str, group: &Group) -> Result<Vec<Pod>, Refusal> {
+        let params = ListParams {
+            label_selector: group.selector(),
+            ..ListParams::default()
+        };
+        let mut pods = within(self.api::<Pod>(namespace).list(&params))
+            .await?
+            .items;
+        pods.retain(|pod| group.has(pod) && !is_finished(pod));
+        Ok(pods)
+    }
+
+    async fn budgets(&self, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Refusal> {
+        let budgets = self.api::<PodDisruptionBudget>(namespace);
+        let listed = within(budgets.list(&ListParams::default())).await?;
+        Ok(listed.items)
+    }
+
     async fn check_workload(&self, pod: &Pod) -> Result<(), Refusal> {
         let meta = &pod.metadata;
         let Some(owner) = controller_of(meta) else {
@@ -290,13 +326,15 @@ impl Calls for ClusterCalls {
         api::note_eviction(self.context.client.clone(), offer, eviction).await
     }
 
-    async fn evict(&self, candidate: &Candidate, dry_run: bool) -> EvictAnswer {
-        let pod = &candidate.pod;
+    async fn evict(&self, pod: &Pod, dry_run: bool) -> EvictAnswer {
+        let meta = &pod.metadata;
+        let [namespace, name] =
+            [&meta.namespace, &meta.name].map(|p| p.as_deref().unwrap_or_default());
         let params = EvictParams {
             delete_options: Some(DeleteParams {
                 // Never the pod's replacement.
                 preconditions: Some(Preconditions {
-                    uid: Some(pod.uid.to_string()),
+                    uid: meta.uid.clone(),
                     resource_version: None,
                 }),
                 ..DeleteParams::default()
@@ -306,11 +344,11 @@ impl Calls for ClusterCalls {
                 ..PostParams::default()
             },
         };
-        let pods: Api<Pod> = self.api(&pod.namespace);
-        match api_call::within(DEADLINE, pods.evict(&pod.name, &params)).await {
+        let pods: Api<Pod> = self.api(namespace);
+        match api_call::within(DEADLINE, pods.evict(name, &params)).await {
             Ok(_) => EvictAnswer::Done,
             Err(ApiCallError::Failed(kube::Error::Api(status))) => {
-                let id = format!("pod {}/{}", pod.namespace, pod.name);
+                let id = format!("pod {namespace}/{name}");
                 EvictAnswer::from_status(&id, status.code, &status.message)
             }
             Err(error) => EvictAnswer::Lost(error.to_string()),

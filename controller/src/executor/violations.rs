@@ -31,6 +31,7 @@ pub(crate) async fn run(
     let settings = Arc::new(AttemptSettings {
         dry_run: context.config.dry_run,
         eviction_cool_down: context.config.eviction_cool_down,
+        protecting_annotations: context.config.protecting_annotations.clone(),
         exempt_namespaces: context.config.exempt_namespaces.clone(),
         trusted: context.trusted().clone(),
     });

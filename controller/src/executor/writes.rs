@@ -56,7 +56,7 @@ async fn try_write(context: &Context, write: &Write) -> WriteResult {
         Write::OfferStatus(write) => WriteResult::OfferStatus {
             key: write.key.clone(),
             uid: write.uid.clone(),
-            result: offer_status(context, write).await,
+            result: offer_status(context, write).await.map(Box::new),
         },
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use tautline_core::{
-    binding::{DesiredBindings, desired_bindings},
+    binding::{BindingTargets, binding_count, desired_bindings},
     index::OfferEntry,
 };
 
@@ -16,7 +16,10 @@ use super::{
     messages::{Action, NewBinding},
     state::{BindingChange, BindingReconciler, Retry},
 };
-use crate::binding_spec::{BindingSpec, Key, key, offer_at};
+use crate::{
+    binding_spec::{BindingSpec, Key, key, offer_at},
+    offer_status,
+};
 
 /// The wait after a failed write, which doubles with each failure.
 const BACKOFF: Duration = Duration::from_secs(1);
@@ -29,6 +32,8 @@ struct Diff {
     changes: VecDeque<BindingChange>,
     /// A desired binding whose name a binding of somebody else has.
     foreign: Option<String>,
+    /// Desired bindings of which one without the label exists that does as well.
+    stand_ins: usize,
 }
 
 /// Compares. `bindings`: those of the offer; `named`: the binding of a key, of any offer;
@@ -36,7 +41,7 @@ struct Diff {
 /// `all_listed`: an object that is not selected does not exist.
 fn diff<'a>(
     entry: &OfferEntry,
-    desired: DesiredBindings,
+    desired: BindingTargets,
     bindings: impl Iterator<Item = &'a Arc<BindingSpec>>,
     named: impl Fn(&Key) -> Option<&'a Arc<BindingSpec>>,
     waits: impl Fn(&Key) -> bool,
@@ -45,7 +50,7 @@ fn diff<'a>(
     let (offer, mut diff) = (&entry.offer, Diff::default());
     for spec in bindings {
         let own = *spec.owner == *offer.uid;
-        let delete = match desired.bindings.get(&*spec.name) {
+        let delete = match desired.get(&*spec.name) {
             Some(targets) => !own || *targets != spec.targets,
             None => !own || all_listed,
         };
@@ -54,7 +59,7 @@ fn diff<'a>(
             diff.changes.push_back(change);
         }
     }
-    for (name, targets) in desired.bindings {
+    for (name, targets) in desired {
         let key = key(&offer.namespace, &name);
         match named(&key) {
             None if waits(&key) => {}
@@ -71,7 +76,9 @@ fn diff<'a>(
             Some(spec) if spec.offer != offer.name || !spec.labelled => {
                 // Without the label, but with the owner and the targets, it does as well.
                 let fits = *spec.owner == *offer.uid && spec.targets == targets;
-                if !fits {
+                if fits {
+                    diff.stand_ins += 1;
+                } else {
                     diff.foreign = Some(name);
                 }
             }
@@ -84,29 +91,45 @@ fn diff<'a>(
 
 impl BindingReconciler {
     pub(super) fn compare_offers(&mut self, now: Instant) {
-        if self.changed_offers.is_empty() {
+        if self.changed_offers.is_empty() && !self.quota.is_open() {
             return;
         }
         let snapshot = Arc::clone(&self.snapshot);
+        let mut changed = Vec::with_capacity(self.changed_offers.len());
         for offer in std::mem::take(&mut self.changed_offers) {
             // Bindings without an offer are left to the garbage collector: an offer
             // that only became malformed must not lose its bindings.
             match offer_at(&snapshot, &offer) {
-                Some(entry) if !entry.offer.terminating => self.compare_offer(&offer, entry, now),
+                Some(entry) if !entry.offer.terminating => {
+                    changed.push((entry.offer.created_unix, offer, entry));
+                }
                 _ => {
+                    self.quota.forget(&offer);
                     if let Some(state) = self.offers.get_mut(&offer) {
                         state.changes.clear();
                     }
                 }
             }
         }
+        changed.sort_unstable_by(|(t, a, _), (u, b, _)| (t, a).cmp(&(u, b)));
+        for (created_unix, offer, entry) in &changed {
+            let existing = self.offers.get(offer).map_or(0, |s| s.bindings.len());
+            let wanted = binding_count(entry);
+            self.quota.call_for(offer, *created_unix, wanted, existing);
+        }
+        let mut offers = self.quota.share_out();
+        offers.extend(changed.into_iter().map(|(_, offer, _)| offer));
+        for offer in offers {
+            if let Some(entry) = offer_at(&snapshot, &offer) {
+                self.compare_offer(&offer, entry, now);
+            }
+        }
     }
 
     fn compare_offer(&mut self, offer_key: &Key, entry: &OfferEntry, now: Instant) {
-        let cap = self.settings.max_bindings;
-        let (offer, desired) = (&entry.offer, desired_bindings(entry, cap));
+        let grant = self.quota.grant(offer_key);
+        let (offer, desired) = (&entry.offer, desired_bindings(entry, grant.count));
         let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
-        let count = desired.count;
         let state = self.offers.entry(Arc::clone(offer_key)).or_default();
         state.postponed.retain(|_, until| *until > now);
         let (bindings, busy, postponed) = (&self.bindings, &self.queue.busy, &state.postponed);
@@ -119,8 +142,9 @@ impl BindingReconciler {
             |key| busy.contains(key) || postponed.contains_key(key),
             all_listed,
         );
-        state.changed |= state.desired != count;
-        state.desired = count;
+        let before = (state.grant, state.stand_ins);
+        state.changed |= before != (grant, diff.stand_ins);
+        (state.grant, state.stand_ins) = (grant, diff.stand_ins);
         // The writes under way may no longer lead to the desired bindings.
         state.compare_again = state.in_flight > 0;
         let idle = state.in_flight == 0 && state.postponed.is_empty();
@@ -129,7 +153,7 @@ impl BindingReconciler {
             state.changed = true;
         }
         if !diff.changes.is_empty() && state.changes.is_empty() {
-            self.queue.offers.push_back(Arc::clone(offer_key));
+            self.queue.push_change(Arc::clone(offer_key));
         }
         state.changes = diff.changes;
         if let Some(name) = diff.foreign {
@@ -138,32 +162,13 @@ impl BindingReconciler {
             );
             self.fail(offer_key, text, now);
         }
-        if count > cap as u128 {
+        if let Some((reason, text)) = offer_status::exceeded(&grant, &self.settings.limits) {
             self.actions.push(Action::OfferWarning {
                 offer: Arc::clone(offer),
-                reason: "CapExceeded",
-                text: format!(
-                    "the targets make {count} bindings, the cap is {cap}: only the first {cap} \
-                     exist"
-                ),
+                reason,
+                text,
             });
         }
-    }
-
-    /// The next binding to create or delete; offers take turns.
-    pub(super) fn next_change(&mut self) -> Option<(Key, BindingChange)> {
-        while let Some(offer) = self.queue.offers.pop_front() {
-            let Some(state) = self.offers.get_mut(&offer) else {
-                continue;
-            };
-            if let Some(change) = state.changes.pop_front() {
-                if !state.changes.is_empty() {
-                    self.queue.offers.push_back(Arc::clone(&offer));
-                }
-                return Some((offer, change));
-            }
-        }
-        None
     }
 
     /// Reports that a binding of this offer cannot be written, and schedules a comparison.

@@ -17,6 +17,7 @@ use crate::{
     binding_status::{self, Change, from_api_time},
     clock::Now,
     evaluation::Evaluation,
+    flapping::Evaluated,
     provider_limiter::Ticket,
     schedule::{Reason, jittered, phase},
     violations::ViolationEvent,
@@ -69,6 +70,14 @@ impl BindingReconciler {
                 binding.evaluate_again |= reason == Reason::Once;
                 continue;
             }
+            if let Some(until) = binding.flapping.waits_until(now) {
+                // The next turn of the period is on the schedule.
+                if reason == Reason::Once && !std::mem::replace(&mut binding.held, true) {
+                    self.schedule.add(key, until, Reason::Once);
+                }
+                continue;
+            }
+            binding.held = false;
             let spec = &binding.spec;
             if self.snapshot.offer(&spec.namespace, &spec.offer).is_none() {
                 continue;
@@ -151,7 +160,14 @@ impl BindingReconciler {
         (binding.compliance, binding.evaluated_here) = (state, true);
         let after = binding_status::next_status(&binding.status, evaluation, &state, now.unix);
         let reasons_due = |at| now.instant.saturating_duration_since(at) >= REASONS_PERIOD;
-        let write = match binding_status::compare(&binding.status, &after) {
+        let change = binding_status::compare(&binding.status, &after);
+        let first = binding.status.last_compliance_change_timestamp.is_none();
+        let evaluated = match change {
+            Change::State if !first => Evaluated::Changed,
+            _ => Evaluated::Unchanged,
+        };
+        binding.flapping.apply(evaluated, now.instant);
+        let write = match change {
             Change::None => false,
             Change::State => true,
             Change::Reasons => binding.reasons_at.is_none_or(reasons_due),
@@ -164,7 +180,7 @@ impl BindingReconciler {
                 StatusWrite::Queued => {}
                 idle => {
                     *idle = StatusWrite::Queued;
-                    self.queue.statuses.push_back(Arc::clone(key));
+                    self.queue.push_status(Arc::clone(key));
                 }
             }
         }
@@ -180,7 +196,8 @@ impl BindingReconciler {
         let reason = binding.status.first_reason.clone();
         let (before, after) = (before.compliance, state.compliance);
         if before != after {
-            self.count(&spec.offer_key(), Some(before), Some(after));
+            let offer = spec.offer_key();
+            self.count(&offer, spec.labelled, Some(before), Some(after));
             self.note_transition(&spec, before, after, &reason);
         }
         self.report_violation(key, &spec, reason);

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use hashbrown::{HashMap, HashSet};
 use tautline_core::{
     binding::is_countable,
+    binding_quota::BindingQuota,
     index::{Member, OfferEntry},
     model::TargetKind,
 };
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, key, offer_at},
     binding_status::compliance_state,
+    flapping::Flapping,
     kind_states::KindStates,
     provider_limiter::ProviderLimiter,
     question::{self, Question},
@@ -45,7 +47,8 @@ impl BindingReconciler {
     pub(super) fn put(&mut self, spec: BindingSpec, status: BindingStatus, now: Instant) {
         let key = spec.key();
         if let Some(binding) = self.bindings.get(&key) {
-            if binding.spec.uid == spec.uid && binding.spec.offer == spec.offer {
+            let counts_as = |s: &BindingSpec| (s.uid.clone(), Arc::clone(&s.offer), s.labelled);
+            if counts_as(&binding.spec) == counts_as(&spec) {
                 return self.update(&key, spec, status);
             }
             let uid = binding.spec.uid.clone();
@@ -53,7 +56,7 @@ impl BindingReconciler {
         }
         let compliance = compliance_state(&status);
         let offer = spec.offer_key();
-        self.count(&offer, None, Some(compliance.compliance));
+        self.count(&offer, spec.labelled, None, Some(compliance.compliance));
         let state = self.offers.entry(Arc::clone(&offer)).or_default();
         state.bindings.insert(Arc::clone(&key));
         let binding = BindingState {
@@ -63,6 +66,8 @@ impl BindingReconciler {
             turn: 0,
             evaluating: false,
             evaluate_again: false,
+            flapping: Flapping::default(),
+            held: false,
             write: StatusWrite::Idle,
             reasons_at: None,
             grace_ends: None,
@@ -102,7 +107,9 @@ impl BindingReconciler {
             let (before, after) = (binding.compliance, compliance_state(&status));
             binding.compliance = after;
             binding.status = Arc::new(status);
-            self.count(&offer, Some(before.compliance), Some(after.compliance));
+            let (before, after) = (Some(before.compliance), Some(after.compliance));
+            let labelled = binding.spec.labelled;
+            self.count(&offer, labelled, before, after);
         }
     }
 
@@ -115,7 +122,8 @@ impl BindingReconciler {
         };
         binding.clear_violation(&mut self.actions);
         let offer = binding.spec.offer_key();
-        self.count(&offer, Some(binding.compliance.compliance), None);
+        let (labelled, before) = (binding.spec.labelled, binding.compliance.compliance);
+        self.count(&offer, labelled, Some(before), None);
         let exists = offer_at(&self.snapshot, &offer).is_some();
         let Some(state) = self.offers.get_mut(&offer) else {
             return;
@@ -142,6 +150,7 @@ impl BindingReconciler {
                 (Some(old), None) => {
                     let key = key(&old.offer.namespace, &old.offer.name);
                     self.changed_offers.remove(&key);
+                    self.quota.forget(&key);
                     if let Some(state) = self.offers.get_mut(&key) {
                         state.changes.clear();
                     }
@@ -240,6 +249,7 @@ impl BindingReconciler {
             if touched.contains(&true) {
                 // A new pod of the old name has its own grace and its own violation.
                 binding.compliance.out_of_range_since = None;
+                binding.flapping = Flapping::default();
                 binding.clear_violation(&mut self.actions);
             }
             if !touched.is_empty() {
@@ -272,12 +282,10 @@ impl BindingReconciler {
             self.schedule_binding(&key, now);
         }
         let unwritten = |b: &&BindingState| b.write == StatusWrite::Queued;
-        let unwritten = self
-            .bindings
-            .values()
-            .filter(unwritten)
-            .map(|b| b.spec.key());
-        self.queue.statuses.extend(unwritten);
+        let unwritten = self.bindings.values().filter(unwritten);
+        for binding in unwritten {
+            self.queue.push_status(binding.spec.key());
+        }
         let offers = self.snapshot.offers();
         let keys = offers.map(|e| key(&e.offer.namespace, &e.offer.name));
         self.changed_offers.extend(keys);
@@ -289,10 +297,12 @@ impl BindingReconciler {
         self.schedule = Schedule::default();
         self.limiter = ProviderLimiter::new(self.settings.provider_concurrency);
         self.queue = WriteQueue::default();
+        self.quota = BindingQuota::new(self.settings.limits);
         self.changed_offers.clear();
         self.flush_at = None;
         for binding in self.bindings.values_mut() {
             (binding.evaluating, binding.evaluate_again) = (false, false);
+            (binding.flapping, binding.held) = (Flapping::default(), false);
             // Written in the next term, unless another replica writes it before.
             if binding.write != StatusWrite::Idle {
                 binding.write = StatusWrite::Queued;
@@ -305,7 +315,8 @@ impl BindingReconciler {
                 uid: std::mem::take(&mut state.uid),
                 bindings: std::mem::take(&mut state.bindings),
                 counts: state.counts,
-                desired: state.desired,
+                grant: state.grant,
+                stand_ins: state.stand_ins,
                 question: state.question.take(),
                 ..OfferState::default()
             };

@@ -7,7 +7,9 @@ use std::{
 };
 
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
-use tautline_core::{Snapshot, TrustedNamespaces, model::Offer, reference::Reference};
+use tautline_core::{
+    Snapshot, TrustedNamespaces, binding_quota::BindingLimits, model::Offer, reference::Reference,
+};
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, key},
@@ -20,7 +22,7 @@ use crate::{
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    pub max_bindings: usize,
+    pub limits: BindingLimits,
     pub provider_concurrency: usize,
     pub shortest_period: Duration,
     pub trusted: TrustedNamespaces,
@@ -93,7 +95,7 @@ pub(crate) enum WriteResult {
     OfferStatus {
         key: Key,
         uid: Box<str>,
-        result: Result<ConstraintPolicyOfferStatus, WriteError>,
+        result: Result<Box<ConstraintPolicyOfferStatus>, WriteError>,
     },
 }
 
@@ -115,8 +117,20 @@ pub(crate) enum Action {
         reason: &'static str,
         text: String,
     },
-    /// The number of bindings by compliance, for the metric.
-    ReportCounts([usize; 5]),
+    ReportCounts(Counts),
+}
+
+/// Figures for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Bindings by compliance.
+    pub bindings: [usize; 5],
+    /// Tuples without a binding by the bound, in the order of [`Bound`].
+    ///
+    /// [`Bound`]: tautline_core::binding_quota::Bound
+    pub withheld: [u128; 3],
+    /// Bindings whose evaluations wait longer, as their state keeps changing.
+    pub backing_off: usize,
 }
 
 #[derive(Debug)]

@@ -11,12 +11,15 @@ use hashbrown::{HashMap, HashSet};
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
     Compliance, Snapshot,
+    binding_quota::{BindingQuota, Grant},
     compliance_state::{ComplianceState, UnixTime},
+    fair_queue::FairQueue,
 };
 
 use super::messages::{Action, Leadership, NewBinding, Settings};
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, offer_at},
+    flapping::Flapping,
     kind_states::KindStates,
     offer_status::BindingSummary,
     provider_limiter::ProviderLimiter,
@@ -37,6 +40,7 @@ pub(crate) struct BindingReconciler {
     /// Bindings by compliance.
     pub(super) counts: [usize; 5],
     pub(super) changed_offers: HashSet<Key>,
+    pub(super) quota: BindingQuota,
     pub(super) schedule: Schedule,
     pub(super) limiter: ProviderLimiter,
     pub(super) queue: WriteQueue,
@@ -53,6 +57,9 @@ pub(super) struct BindingState {
     pub turn: u64,
     pub evaluating: bool,
     pub evaluate_again: bool,
+    pub flapping: Flapping,
+    /// An evaluation is on the schedule for the end of the wait of a flapping binding.
+    pub held: bool,
     pub write: StatusWrite,
     /// The time when reasons were written last; changed figures in them can wait.
     pub reasons_at: Option<Instant>,
@@ -78,8 +85,11 @@ pub(super) struct OfferState {
     /// The UID of the offer that `written` is the status of.
     pub uid: Box<str>,
     pub bindings: HashSet<Key>,
+    /// Bindings with the offer's label, by compliance.
     pub counts: [usize; 5],
-    pub desired: u128,
+    pub grant: Grant,
+    /// Bindings without the label, or of another offer, that do as well as one called for.
+    pub stand_ins: usize,
     pub question: Option<Arc<Question>>,
     /// The status may have to be written.
     pub changed: bool,
@@ -115,13 +125,17 @@ pub(super) enum Retry {
     Offer(Key),
 }
 
+/// Writes that wait. One of an offer is a binding to create or delete; offers take turns.
+pub(super) enum QueuedWrite {
+    Status(Key),
+    Change(Key),
+}
+
 #[derive(Default)]
 pub(super) struct WriteQueue {
-    /// Offers with bindings to create or delete, in turn.
-    pub offers: VecDeque<Key>,
+    pub waiting: FairQueue<QueuedWrite>,
     /// Bindings that are being created or deleted.
     pub busy: HashSet<Key>,
-    pub statuses: VecDeque<Key>,
     pub retries: BinaryHeap<Reverse<(Instant, Retry)>>,
     pub in_flight: usize,
     pub offer_statuses_in_flight: usize,
@@ -133,6 +147,7 @@ impl BindingReconciler {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             limiter: ProviderLimiter::new(settings.provider_concurrency),
+            quota: BindingQuota::new(settings.limits),
             settings,
             leadership: Leadership::default(),
             snapshot: Arc::default(),
@@ -167,10 +182,12 @@ impl BindingReconciler {
         }
     }
 
-    /// Counts a binding's change of compliance; `None`: it is new, or gone.
+    /// Counts a binding's change of compliance; `None`: it is new, or gone. The offer counts those
+    /// with its label.
     pub(super) fn count(
         &mut self,
         offer: &Key,
+        labelled: bool,
         before: Option<Compliance>,
         after: Option<Compliance>,
     ) {
@@ -179,7 +196,8 @@ impl BindingReconciler {
         }
         let state = self.offers.entry(Arc::clone(offer)).or_default();
         state.changed = true;
-        for counts in [&mut self.counts, &mut state.counts] {
+        let of_offer = labelled.then_some(&mut state.counts);
+        for counts in [Some(&mut self.counts), of_offer].into_iter().flatten() {
             if let Some(before) = before {
                 let count = &mut counts[before as usize];
                 *count = count.saturating_sub(1);
@@ -203,8 +221,9 @@ impl BindingState {
 impl OfferState {
     pub fn summary(&self) -> BindingSummary<'_> {
         BindingSummary {
-            desired: self.desired,
-            existing: self.bindings.len(),
+            grant: self.grant,
+            existing: self.counts.iter().sum(),
+            stand_ins: self.stand_ins,
             compliant: self.counts[Compliance::Compliant as usize],
             write_error: self.write_error.as_deref(),
         }

@@ -3,6 +3,7 @@
 mod bindings;
 mod cluster;
 mod evaluation;
+mod fairness;
 mod fixture;
 mod leadership;
 mod offer_statuses;

@@ -1,16 +1,16 @@
-//! Writes: their number is limited, and an object has one at a time.
+//! Writes: their number is limited, an object has one at a time, and namespaces take turns.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc, time::Duration, time::Instant};
+use std::{cmp::Reverse, sync::Arc, time::Duration, time::Instant};
 
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
-use tautline_core::index::OfferEntry;
+use tautline_core::fair_queue::FairQueue;
 
 use super::{
-    messages::{Action, OfferStatusWrite, Write, WriteResult},
-    state::{BindingChange, BindingReconciler, Retry, StatusWrite},
+    messages::{Action, Counts, OfferStatusWrite, Write, WriteResult},
+    state::{BindingChange, BindingReconciler, QueuedWrite, Retry, StatusWrite, WriteQueue},
 };
 use crate::{
-    binding_spec::{BindingSpec, BindingStatus, Key, key},
+    binding_spec::{BindingSpec, BindingStatus, Key, namespace_of, offer_at},
     clock::Now,
     offer_status,
     write_error::WriteError,
@@ -23,13 +23,28 @@ const MAX_OFFER_WRITES: usize = 4;
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 const OFFER_STATUS_PERIOD: Duration = Duration::from_secs(1);
 
+impl WriteQueue {
+    /// Statuses come first: new bindings would only make more work.
+    pub(super) fn push_status(&mut self, binding: Key) {
+        let namespace = Arc::clone(&binding);
+        let write = QueuedWrite::Status(binding);
+        self.waiting.push_urgent(namespace_of(&namespace), write);
+    }
+
+    pub(super) fn push_change(&mut self, offer: Key) {
+        let namespace = Arc::clone(&offer);
+        let write = QueuedWrite::Change(offer);
+        self.waiting.push(namespace_of(&namespace), write);
+    }
+}
+
 impl BindingReconciler {
     pub(super) fn queue_retries(&mut self, now: Instant) {
         while let Some(Reverse((at, _))) = self.queue.retries.peek()
             && *at <= now
         {
             match self.queue.retries.pop() {
-                Some(Reverse((_, Retry::Status(key)))) => self.queue.statuses.push_back(key),
+                Some(Reverse((_, Retry::Status(key)))) => self.queue.push_status(key),
                 Some(Reverse((_, Retry::Offer(key)))) => _ = self.changed_offers.insert(key),
                 None => {}
             }
@@ -38,13 +53,10 @@ impl BindingReconciler {
 
     pub(super) fn start_writes(&mut self) {
         while self.queue.in_flight < MAX_WRITES {
-            // Statuses first: new bindings would only make more work.
-            if let Some(key) = self.queue.statuses.pop_front() {
-                self.write_status(&key);
-            } else if let Some((offer, change)) = self.next_change() {
-                self.write_binding(&offer, change);
-            } else {
-                return;
+            match self.queue.waiting.pop() {
+                Some(QueuedWrite::Status(key)) => self.write_status(&key),
+                Some(QueuedWrite::Change(offer)) => self.write_next_change(offer),
+                None => return,
             }
         }
     }
@@ -60,9 +72,16 @@ impl BindingReconciler {
         self.actions.push(Action::Write(write));
     }
 
-    fn write_binding(&mut self, offer: &Key, change: BindingChange) {
-        if let Some(state) = self.offers.get_mut(offer) {
-            state.in_flight += 1;
+    fn write_next_change(&mut self, offer: Key) {
+        let Some(state) = self.offers.get_mut(&offer) else {
+            return;
+        };
+        let Some(change) = state.changes.pop_front() else {
+            return;
+        };
+        state.in_flight += 1;
+        if !state.changes.is_empty() {
+            self.queue.push_change(offer);
         }
         let (key, write) = match change {
             BindingChange::Create(new) => (new.key(), Write::Create(new)),
@@ -73,46 +92,65 @@ impl BindingReconciler {
         self.actions.push(Action::Write(write));
     }
 
-    /// Writes the status of every offer that has another one, once a period.
+    /// Writes the status of every offer that has another one, once a period. Namespaces take
+    /// turns, and of each the offer whose status was written longest ago comes first.
     pub(super) fn flush_offer_statuses(&mut self, now: Now) {
         if self.flush_at.is_some_and(|at| at > now.instant) {
             return;
         }
         self.flush_at = Some(now.instant + OFFER_STATUS_PERIOD);
-        self.actions.push(Action::ReportCounts(self.counts));
-        let snapshot = Arc::clone(&self.snapshot);
-        let entries = snapshot.offers().filter(|e| !e.offer.terminating);
-        let mut all: BTreeMap<Key, Option<&OfferEntry>> = entries
-            .map(|e| (key(&e.offer.namespace, &e.offer.name), Some(e)))
+        self.report_counts();
+        let changed = self.offers.iter().filter(|(_, state)| state.changed);
+        let mut changed: Vec<_> = changed
+            .map(|(key, state)| (state.written_at, Arc::clone(key)))
             .collect();
-        // The snapshot has no offer that could never be read.
-        for rejected in self.rejected_offers.keys() {
-            all.entry(Arc::clone(rejected)).or_default();
+        changed.sort_unstable();
+        let mut turns = FairQueue::default();
+        for (_, key) in changed {
+            let namespace = Arc::clone(&key);
+            turns.push(namespace_of(&namespace), key);
         }
-        for (key, entry) in all {
-            self.write_offer_status(key, entry, now);
+        while let Some(key) = turns.pop() {
+            if self.queue.offer_statuses_in_flight >= MAX_OFFER_WRITES {
+                self.queue.offer_statuses_wait = true;
+                return;
+            }
+            self.write_offer_status(key, now);
         }
     }
 
-    fn write_offer_status(&mut self, key: Key, entry: Option<&OfferEntry>, now: Now) {
+    fn report_counts(&mut self) {
+        let mut counts = Counts {
+            bindings: self.counts,
+            ..Counts::default()
+        };
+        for grant in self.quota.grants() {
+            if let Some(bound) = grant.bound {
+                let withheld = &mut counts.withheld[bound as usize];
+                *withheld = withheld.saturating_add(grant.withheld);
+            }
+        }
+        let bindings = self.bindings.values();
+        counts.backing_off = bindings.filter(|b| b.flapping.backs_off()).count();
+        self.actions.push(Action::ReportCounts(counts));
+    }
+
+    fn write_offer_status(&mut self, key: Key, now: Now) {
+        let entry = offer_at(&self.snapshot, &key).filter(|e| !e.offer.terminating);
         let (Some(state), Some((_, name))) = (self.offers.get_mut(&key), key.split_once('/'))
         else {
             return;
         };
         let recent = |at| now.instant.saturating_duration_since(at) < OFFER_STATUS_PERIOD / 2;
-        if !state.changed || state.writing || state.written_at.is_some_and(recent) {
-            return;
-        }
-        if self.queue.offer_statuses_in_flight >= MAX_OFFER_WRITES {
-            self.queue.offer_statuses_wait = true;
+        if state.writing || state.written_at.is_some_and(recent) {
             return;
         }
         state.changed = false;
-        let (snapshot, cap) = (&self.snapshot, self.settings.max_bindings);
+        let (snapshot, limits) = (&self.snapshot, &self.settings.limits);
         let summary = state.summary();
         let condition = match (self.rejected_offers.get(&key), entry) {
             (Some(why), _) => offer_status::invalid(why),
-            (None, Some(e)) => offer_status::condition(e, &summary, snapshot, &self.kinds, cap),
+            (None, Some(e)) => offer_status::condition(e, &summary, snapshot, &self.kinds, limits),
             (None, None) => return,
         };
         let default = ConstraintPolicyOfferStatus::default();
@@ -151,7 +189,7 @@ impl BindingReconciler {
                 self.status_written(key, &uid, result, now);
             }
             WriteResult::OfferStatus { key, uid, result } => {
-                self.offer_status_written(&key, &uid, result, now);
+                self.offer_status_written(&key, &uid, result.map(|status| *status), now);
             }
         }
     }
@@ -223,7 +261,7 @@ impl BindingReconciler {
             }
             Ok(()) => {
                 binding.write = StatusWrite::Queued;
-                self.queue.statuses.push_back(key);
+                self.queue.push_status(key);
             }
             Err(error) => {
                 tracing::warn!(binding = %key, %error, "the status is not written; trying again");

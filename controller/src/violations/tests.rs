@@ -6,7 +6,10 @@ use std::{
 };
 
 use proptest::prelude::*;
-use tautline_core::model::ViolationPolicy::{self, Evict, Ignore, Mediate};
+use tautline_core::{
+    Reference,
+    model::ViolationPolicy::{self, Evict, Ignore, Mediate},
+};
 
 use super::{
     Attempt, AttemptOutcome, AttemptResult, CoolDown, Inbox, NextStep, Violation, ViolationEvent,
@@ -15,6 +18,7 @@ use super::{
 use crate::{
     binding_spec::{BindingSpec, Key, key},
     clock::Now,
+    eviction::EvictionRow,
 };
 
 const GRACE: Duration = Duration::from_secs(60);
@@ -214,14 +218,73 @@ fn tracker_frees_the_offer_of_an_attempt_that_panicked() {
     world.only_attempt();
 }
 
+/// A cool-down of 120 s from a time.
+fn cooling_down(from: Duration) -> CoolDown {
+    CoolDown {
+        loaded: true,
+        row: Some(EvictionRow::with(None, from, 1, secs(120))),
+    }
+}
+
+#[test]
+fn tracker_tries_violations_of_last_resort_after_all_others() {
+    let mut world = World::with_violations(6);
+    let attempt = world.only_attempt();
+    assert_eq!(names(&attempt), ["b5", "b4", "b3", "b2"]);
+    let instant = world.now.instant;
+    let outcomes = attempt.violations.iter().map(|v| {
+        let outcome = match &*v.binding.name {
+            "b5" => AttemptOutcome::LastResort,
+            _ => AttemptOutcome::NotBefore(instant + secs(10)),
+        };
+        (v.binding.key(), outcome)
+    });
+    let result = AttemptResult {
+        cool_down: attempt.cool_down,
+        outcomes: outcomes.collect(),
+    };
+    world.tracker.finish(&attempt.offer, Some(result), instant);
+    // Those that were never tried come first, and after the wait all others, too.
+    let attempt = world.only_attempt();
+    assert_eq!(names(&attempt), ["b1", "b0", "b5"]);
+    assert!(attempt.violations[2].last_resort);
+    world.finish(&attempt, Duration::ZERO);
+    world.advance(secs(10));
+    assert_eq!(names(&world.only_attempt()), ["b4", "b3", "b2", "b1"]);
+}
+
+#[test]
+fn tracker_counts_the_pods_in_violation_by_target() {
+    let mut world = World::new();
+    for (i, (client, server)) in [("c0", "s0"), ("c0", "s1"), ("c1", "s0")]
+        .iter()
+        .enumerate()
+    {
+        let binding = BindingSpec {
+            targets: [
+                ("client".into(), Reference::pod("shop", client)),
+                ("server".into(), Reference::pod("shop", server)),
+                ("site".into(), Reference::default()),
+            ]
+            .into(),
+            ..BindingSpec::clone(&binding("o", &format!("b{i}")))
+        };
+        world.tracker.apply_event(ViolationEvent::Raised {
+            binding: Arc::new(binding),
+            since: secs(1000),
+            reason: String::new(),
+            mitigated: None,
+        });
+    }
+    let expected = [("client".into(), 2), ("server".into(), 2)];
+    assert_eq!(world.only_attempt().pods, expected.into());
+}
+
 #[test]
 fn tracker_keeps_the_cool_down_of_an_offer_without_violations() {
     let mut world = World::with_violations(1);
     let attempt = world.only_attempt();
-    let cool_down = CoolDown {
-        loaded: true,
-        until: Some(world.now.unix + secs(120)),
-    };
+    let cool_down = cooling_down(world.now.unix);
     let outcome = AttemptOutcome::NotBefore(world.now.instant);
     world.finish_with(&attempt, cool_down, outcome);
     world.tracker.apply_event(cleared("b0"));
@@ -235,10 +298,7 @@ fn tracker_keeps_the_cool_down_of_an_offer_without_violations() {
 fn tracker_forgets_a_cool_down_that_is_over() {
     let mut world = World::with_violations(1);
     let attempt = world.only_attempt();
-    let cool_down = CoolDown {
-        loaded: true,
-        until: Some(world.now.unix + secs(120)),
-    };
+    let cool_down = cooling_down(world.now.unix);
     let outcome = AttemptOutcome::NotBefore(world.now.instant);
     world.finish_with(&attempt, cool_down, outcome);
     world.tracker.apply_event(cleared("b0"));

@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
+use hashbrown::HashSet;
+
 use super::violation::{
     Attempt, AttemptOutcome, AttemptResult, CoolDown, Violation, ViolationEvent,
 };
@@ -22,17 +24,34 @@ struct OfferViolations {
 }
 
 impl OfferViolations {
-    /// The violations to try next: those not tried for longest, then the oldest.
+    /// Returns the violations to try next: those not tried for longest, then the oldest. Those that
+    /// only an eviction of last resort would end come after all others.
     fn next(&self, now: Instant) -> Vec<Violation> {
         let ready = |v: &&Violation| v.not_before.is_none_or(|at| at <= now);
         let mut next: Vec<&Violation> = self.violations.values().filter(ready).collect();
-        let order = |v: &&Violation| (v.tried_at, v.since, Arc::clone(&v.binding.name));
+        let order = |v: &&Violation| {
+            let name = Arc::clone(&v.binding.name);
+            (v.last_resort, v.tried_at, v.since, name)
+        };
         if next.len() > BINDINGS_PER_ATTEMPT {
             next.select_nth_unstable_by_key(BINDINGS_PER_ATTEMPT, order);
             next.truncate(BINDINGS_PER_ATTEMPT);
         }
         next.sort_by_key(order);
         next.into_iter().cloned().collect()
+    }
+
+    /// Returns the number of pods in violation, by target.
+    fn pods(&self) -> BTreeMap<Arc<str>, usize> {
+        let (mut seen, mut counts) = (HashSet::new(), BTreeMap::new());
+        for violation in self.violations.values() {
+            for (target, object) in &violation.binding.targets {
+                if object.kind == "Pod" && seen.insert((target, &object.namespace, &object.name)) {
+                    *counts.entry(Arc::clone(target)).or_default() += 1;
+                }
+            }
+        }
+        counts
     }
 }
 
@@ -75,7 +94,7 @@ impl ViolationTracker {
 
     /// The attempts to begin now; offers without one for longest come first.
     pub(crate) fn next_attempts(&mut self, now: Now) -> Vec<Attempt> {
-        let cool = |c: &CoolDown| c.until.is_none_or(|until| until <= now.unix);
+        let cool = |c: &CoolDown| c.row.is_none_or(|row| row.next <= now.unix);
         self.offers
             .retain(|_, o| o.busy || !o.violations.is_empty() || !cool(&o.cool_down));
         let mut idle: Vec<_> = self.offers.iter_mut().filter(|(_, o)| !o.busy).collect();
@@ -94,6 +113,7 @@ impl ViolationTracker {
             attempts.push(Attempt {
                 offer: Arc::clone(key),
                 violations,
+                pods: offer.pods(),
                 cool_down: offer.cool_down,
             });
         }
@@ -120,6 +140,7 @@ impl ViolationTracker {
                     violation.mitigated = Some(at);
                     violation.mitigations += 1;
                 }
+                AttemptOutcome::LastResort => violation.last_resort = true,
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Violated bindings, and attempts to act on them.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use tautline_core::compliance_state::UnixTime;
 
-use crate::binding_spec::{BindingSpec, Key};
+use crate::{
+    binding_spec::{BindingSpec, Key},
+    eviction::EvictionRow,
+};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ViolationEvent {
@@ -28,21 +31,25 @@ pub(crate) struct Violation {
     pub mitigations: u32,
     pub tried_at: Option<Instant>,
     pub not_before: Option<Instant>,
+    /// Only an eviction of last resort would end it: other violations come first.
+    pub last_resort: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub offer: Key,
     pub violations: Vec<Violation>,
+    /// The number of pods in violation of the offer, by target.
+    pub pods: BTreeMap<Arc<str>, usize>,
     pub cool_down: CoolDown,
 }
 
-/// An offer's cool-down after an eviction.
+/// An offer's cool-down after its evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CoolDown {
     /// Whether the last eviction of an earlier leader was read.
     pub loaded: bool,
-    pub until: Option<UnixTime>,
+    pub row: Option<EvictionRow>,
 }
 
 #[derive(Debug)]
@@ -55,4 +62,6 @@ pub(crate) struct AttemptResult {
 pub(crate) enum AttemptOutcome {
     NotBefore(Instant),
     Mitigated(UnixTime),
+    /// Only an eviction of last resort would end the violation.
+    LastResort,
 }

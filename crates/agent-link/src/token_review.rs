@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::{Api, Client, api::PostParams};
+use tautline_runtime::error_text::error_text;
 
 use crate::tokens::{NODE_EXTRA, Review, Reviewed};
 
@@ -22,7 +23,7 @@ pub fn review(client: Client, audience: &'static str) -> Review {
                 ..TokenReview::default()
             };
             let answer = api.create(&PostParams::default(), &review).await;
-            let answer = answer.map_err(|e| e.to_string())?;
+            let answer = answer.map_err(|e| error_text(&e))?;
             Ok(reviewed(answer))
         })
     })

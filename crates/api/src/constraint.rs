@@ -61,6 +61,22 @@ pub struct PolicyRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub weight: Option<i64>,
+    /// The nodes that the rule prefers: WithinRequest (default) or Nearest. A field of Tautline,
+    /// not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Prefer>,
+}
+
+/// The nodes that a rule prefers: WithinRequest (default), all within the request alike and of
+/// those beyond it the nearest; Nearest, the nearest, whatever the request is. Where the provider
+/// does not say which nodes are within the request, the nearest are preferred. A field of
+/// Tautline, not of Turnbuckle.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+pub enum Prefer {
+    /// The rule prefers nodes within the request, all alike; of those beyond it the nearest.
+    WithinRequest,
+    /// The nearest, whatever the request is.
+    Nearest,
 }
 
 /// A value as its author wrote it (`20ms`, `true`, `2048`), kept as text.
@@ -133,6 +149,9 @@ impl JsonSchema for RuleValue {
     validation = Rule::new("self.metadata.name.size() <= 63").message(
         "the name must be 63 characters or fewer: it becomes a label of the offer's bindings"
     ),
+    validation = Rule::new(
+        "!has(self.spec.evict) || self.spec.evict.all(e, self.spec.targets.exists(t, t.kind == 'Pod' && (has(t.name) ? t.name : 'default') == e))"
+    ).message("spec.evict must name targets of the offer whose kind is Pod"),
     doc = "Selects workloads and applies policies to them; becomes one ConstraintPolicyBinding for each tuple of selected objects.",
     printcolumn(name = "Grace", type_ = "string", json_path = ".spec.grace"),
     printcolumn(name = "Count", type_ = "integer", json_path = ".status.bindingCount"),
@@ -202,11 +221,40 @@ pub struct ConstraintPolicyOfferSpec {
     /// The action on a violation: Ignore (default), Mediate or Evict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation_policy: Option<ViolationPolicy>,
+    /// The names of the targets whose pods may be evicted (default: the first target of kind Pod,
+    /// which the offer is about; the others are its peers). A field of Tautline, not of
+    /// Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        with = "Vec<String>",
+        length(min = 1, max = 8),
+        inner(length(min = 1, max = 63))
+    )]
+    pub evict: Option<Vec<String>>,
+    /// Pods that end together may be evicted, all of them at once: those of a Job, a JobSet, a
+    /// LeaderWorkerSet's group, a RayCluster, or of a controller that Tautline does not know
+    /// (default false: such pods are not evicted). A field of Tautline, not of Turnbuckle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict_groups: Option<bool>,
     /// The effect of a rule without a working provider on placement: Ignore or Reject. The
     /// default is the extender's flag; if that is unset, Reject for a rule with a limit and Ignore
     /// for others. A field of Tautline, not of Turnbuckle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_unavailable: Option<ProviderUnavailable>,
+}
+
+impl ConstraintPolicyOfferSpec {
+    /// Returns the names of the targets whose pods may be evicted.
+    pub fn evictable_targets(&self) -> Vec<&str> {
+        match &self.evict {
+            Some(names) => names.iter().map(String::as_str).collect(),
+            None => {
+                let mut targets = self.targets.iter();
+                let first = targets.find(|t| t.kind == TargetKind::Pod);
+                first.map(OfferTarget::role).into_iter().collect()
+            }
+        }
+    }
 }
 
 fn duration_schema(_: &mut SchemaGenerator) -> Schema {
@@ -248,6 +296,13 @@ pub struct OfferTarget {
     /// Selects objects in the offer's namespace. An empty or missing selector selects all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
+}
+
+impl OfferTarget {
+    /// Returns the target's name, or its default.
+    pub fn role(&self) -> &str {
+        self.name.as_deref().unwrap_or("default")
+    }
 }
 
 /// The kinds of a target.
@@ -324,6 +379,16 @@ pub struct LastEviction {
     pub binding: String,
     /// The time of the eviction.
     pub time: Time,
+    /// The pods that were evicted with it, as "8 pods of JobSet train".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// The time of the first of a row of evictions, each less than ten cool-downs after the one
+    /// before. A pod created since then is a replacement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// The time of the offer's next eviction at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_time: Option<Time>,
 }
 
 /// An offer applied to one tuple of objects.

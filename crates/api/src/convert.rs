@@ -12,25 +12,29 @@ use k8s_openapi::{
 use tautline_core::{
     duration,
     model::{
-        EndpointSlice, Node, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Taint,
-        Target, TargetKind, ViolationPolicy,
+        EndpointSlice, Namespace, Node, Offer, Policy, Prefer, ProviderUnavailable, Rule, Service,
+        ServicePort, Taint, Target, TargetKind, ViolationPolicy,
     },
     providers, quantity, reference,
     selector::{Expression, Labels, Selector},
     text,
 };
 
-use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer};
+use crate::constraint::{self, ConstraintPolicy, ConstraintPolicyOffer, OfferTarget};
 
 pub use pod::{
     REQUEUE_ANNOTATION, UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER, affinity_term, labels, pod,
-    relevant_annotations, requests,
+    relevant_annotations,
 };
 pub use pod_claims::{PodClaims, pod_claims};
+pub use pod_requests::{container_requests_of, requests};
+
+use pod::condition;
 
 mod pod;
 mod pod_affinity;
 mod pod_claims;
+mod pod_requests;
 
 /// The default period of an offer.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
@@ -72,7 +76,7 @@ pub fn node(node: &corev1::Node) -> Node {
             .and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref()))
             .into_iter()
             .flatten()
-            .map(|(n, q)| (n.as_str(), milli(q)))
+            .map(|(n, q)| (n.as_str(), whole_units(n, milli(q))))
             .collect(),
         taints: spec
             .taints
@@ -81,6 +85,19 @@ pub fn node(node: &corev1::Node) -> Node {
             .map(taint)
             .collect(),
         unschedulable: spec.unschedulable.unwrap_or_default(),
+    }
+}
+
+/// A namespace, with the label that the API server gives each.
+pub fn namespace_labels(metadata: &ObjectMeta) -> Namespace {
+    let name = name(metadata);
+    let own = [("kubernetes.io/metadata.name", &*name)];
+    let others = metadata.labels.iter().flatten();
+    let others = others.filter(|(k, _)| *k != own[0].0);
+    let others = others.map(|(k, v)| (k.as_str(), v.as_str()));
+    Namespace {
+        labels: others.chain(own).collect(),
+        name,
     }
 }
 
@@ -93,10 +110,7 @@ pub fn service(service: &corev1::Service) -> Service {
     Service {
         namespace: namespace(meta),
         name: name(meta),
-        created_unix: meta
-            .creation_timestamp
-            .as_ref()
-            .map_or(0, |t| t.0.as_second()),
+        created_unix: created_unix(meta),
         rules: providers::provided_rules(
             meta.labels
                 .iter()
@@ -178,6 +192,10 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
             request: r.request.0.clone(),
             limit: r.limit.0.clone(),
             weight,
+            prefer: r.prefer.map(|prefer| match prefer {
+                constraint::Prefer::WithinRequest => Prefer::WithinRequest,
+                constraint::Prefer::Nearest => Prefer::Nearest,
+            }),
         })
     };
     Ok(Policy {
@@ -206,7 +224,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
     let mut targets: Vec<Target> = Vec::new();
     for (i, t) in spec.targets.iter().enumerate() {
         let field = format!("spec.targets[{i}]");
-        let name: Arc<str> = t.name.as_deref().unwrap_or("default").into();
+        let name: Arc<str> = t.role().into();
         if targets.iter().any(|other| other.name == name) {
             let what = format!("{name:?} is taken; give every target a name of its own");
             return Err(bad(format!("{field}.name"), what));
@@ -232,10 +250,12 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             },
         });
     }
+    check_evict(spec)?;
     Ok(Offer {
         namespace: namespace(&offer.metadata),
         name: name(&offer.metadata),
         uid: offer.metadata.uid.as_deref().unwrap_or_default().into(),
+        created_unix: created_unix(&offer.metadata),
         terminating: offer.metadata.deletion_timestamp.is_some(),
         targets,
         policies: spec.policies.iter().map(|p| policy_name(p)).collect(),
@@ -246,11 +266,41 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
             Some(constraint::ViolationPolicy::Mediate) => ViolationPolicy::Mediate,
             Some(constraint::ViolationPolicy::Evict) => ViolationPolicy::Evict,
         },
+        evict: spec
+            .evictable_targets()
+            .into_iter()
+            .map(Into::into)
+            .collect(),
+        evict_groups: spec.evict_groups.unwrap_or_default(),
         provider_unavailable: spec.provider_unavailable.map(|p| match p {
             constraint::ProviderUnavailable::Ignore => ProviderUnavailable::Ignore,
             constraint::ProviderUnavailable::Reject => ProviderUnavailable::Reject,
         }),
     })
+}
+
+/// Checks that the targets of `spec.evict` are pods of the offer.
+fn check_evict(spec: &constraint::ConstraintPolicyOfferSpec) -> Result<(), ConvertError> {
+    let Some(names) = &spec.evict else {
+        return Ok(());
+    };
+    if names.is_empty() {
+        let what = "is empty; name a target, or leave it out";
+        return Err(bad("spec.evict", what));
+    }
+    for (i, name) in names.iter().enumerate() {
+        let target = spec.targets.iter().find(|t| t.role() == name);
+        let what = match target.map(|t| t.kind) {
+            Some(constraint::TargetKind::Pod) => continue,
+            Some(kind) => format!("target {name:?} is a {kind:?}; only pods are evicted"),
+            None => {
+                let all: Vec<&str> = spec.targets.iter().map(OfferTarget::role).collect();
+                format!("{name:?} is no target; the targets are {}", all.join(", "))
+            }
+        };
+        return Err(bad(format!("spec.evict[{i}]"), what));
+    }
+    Ok(())
 }
 
 fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertError> {
@@ -278,6 +328,19 @@ fn policy_name(name: &str) -> Arc<str> {
 
 fn milli(quantity: &Quantity) -> i64 {
     quantity::parse_milli(&quantity.0).unwrap_or(0)
+}
+
+/// kube-scheduler counts CPU in thousandths, and all else in whole units, rounded up.
+fn whole_units(resource: &str, milli: i64) -> i64 {
+    match resource {
+        "cpu" => milli,
+        _ => milli.saturating_add(999) / 1000 * 1000,
+    }
+}
+
+fn created_unix(meta: &ObjectMeta) -> i64 {
+    let created = meta.creation_timestamp.as_ref();
+    created.map_or(0, |t| t.0.as_second())
 }
 
 fn name(meta: &ObjectMeta) -> Arc<str> {
@@ -333,6 +396,54 @@ mod tests {
                         write VERSION or GROUP/VERSION";
         assert!(error.starts_with(expected), "{error}");
         assert!(convert("../api/v1").is_err());
+    }
+
+    fn offer_of(spec: serde_json::Value) -> Result<Offer, String> {
+        let json = serde_json::json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+            "metadata": {"name": "o", "namespace": "shop"}, "spec": spec,
+        });
+        offer(&serde_json::from_value(json).unwrap()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn offer_evicts_pods_of_its_first_pod_target_unless_it_names_others() {
+        let evicts = |evict: serde_json::Value| {
+            let mut spec = serde_json::json!({"targets": [
+                {"name": "site", "kind": "Cluster", "apiVersion": "fleet.example.com/v1"},
+                {"name": "client", "kind": "Pod"}, {"kind": "Pod"}]});
+            spec["evict"] = evict;
+            offer_of(spec).map(|offer| offer.evict)
+        };
+        assert_eq!(evicts(serde_json::Value::Null).unwrap(), ["client".into()]);
+        let both = serde_json::json!(["default", "client"]);
+        assert_eq!(evicts(both).unwrap(), ["default".into(), "client".into()]);
+        for (evict, text) in [
+            (
+                serde_json::json!([]),
+                "spec.evict: is empty; name a target, or leave it out",
+            ),
+            (
+                serde_json::json!(["client", "server"]),
+                "spec.evict[1]: \"server\" is no target; the targets are site, client, default",
+            ),
+            (
+                serde_json::json!(["site"]),
+                "spec.evict[0]: target \"site\" is a Cluster; only pods are evicted",
+            ),
+        ] {
+            assert_eq!(evicts(evict).unwrap_err(), text);
+        }
+    }
+
+    #[test]
+    fn offer_evicts_groups_only_if_it_says_so() {
+        let groups = |spec| offer_of(spec).unwrap().evict_groups;
+        let targets = serde_json::json!([{"kind": "Pod"}]);
+        assert!(!groups(serde_json::json!({"targets": targets})));
+        assert!(groups(
+            serde_json::json!({"targets": targets, "evictGroups": true})
+        ));
     }
 
     #[test]

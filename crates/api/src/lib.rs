@@ -8,6 +8,7 @@ pub mod crds;
 pub mod display;
 pub mod manifest;
 pub mod mutation;
+pub mod posted;
 pub mod scripted;
 pub mod watched;
 

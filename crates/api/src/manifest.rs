@@ -1,10 +1,17 @@
 //! Manifest files: YAML or JSON with any number of documents, including lists.
 
+mod compose;
+mod documents;
 mod duplicates;
+mod encoding;
 mod fields;
+mod generated_names;
 mod kinds;
+mod label_keys;
+mod nulls;
 mod path;
 mod references;
+mod scalar;
 mod workload;
 
 use std::fmt;
@@ -12,16 +19,19 @@ use std::fmt;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::{CronJob, Job},
-    core::v1::{ConfigMap, Node, Pod, ReplicationController, Service},
+    core::v1::{ConfigMap, Namespace, Node, Pod, ReplicationController, Service},
     discovery::v1::EndpointSlice,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use tautline_core::names::API_VERSION;
+use tautline_core::{names::API_VERSION, text::shorten};
 
 use crate::{ConstraintPolicy, ConstraintPolicyOffer, CostProvider, RuleProvider};
 
+pub use documents::{Document, documents};
 pub use duplicates::check_duplicates;
+pub use encoding::decode;
+pub use generated_names::generate_names;
 pub use path::{FieldPath, LineIndex};
 pub use references::check_references;
 pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
@@ -32,6 +42,7 @@ pub use workload::{MAX_TEMPLATE_PODS, Workload, add_template_pods};
 pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),
+    Namespace(Box<Namespace>),
     Service(Box<Service>),
     EndpointSlice(Box<EndpointSlice>),
     ConfigMap(Box<ConfigMap>),
@@ -67,7 +78,13 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: {}", self.object, self.field, self.message)
+        let (object, field) = (shorten(&self.object), self.field.to_string());
+        write!(
+            f,
+            "{object}: {}: {}",
+            shorten(&field),
+            shorten(&self.message)
+        )
     }
 }
 
@@ -84,13 +101,13 @@ pub struct Manifest {
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// Not YAML; the text names line and column.
-    #[error("not valid YAML: {0}")]
+    #[error("not valid YAML: {}", shorten(.0))]
     Yaml(String),
     /// A document that is not a Kubernetes object.
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
     NoKind(Location),
     /// An object whose fields do not fit its kind.
-    #[error("{object}: {}{what}", prefix(field))]
+    #[error("{}: {}{}", shorten(object), prefix(field), shorten(what))]
     Object {
         /// Its location.
         place: Location,
@@ -135,74 +152,38 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
 /// # Errors
 /// The first document that is malformed.
 pub fn read(text: &str) -> Result<Manifest, ManifestError> {
+    objects(documents(text)?)
+}
+
+/// Reads the objects of documents, and finds the ignored parts.
+///
+/// # Errors
+/// The first document that is malformed.
+pub fn objects(documents: Vec<Document>) -> Result<Manifest, ManifestError> {
     let mut manifest = Manifest::default();
-    for (place, value) in documents(text)? {
-        let item = item_of(place, value, &mut manifest.findings)?;
+    for document in documents {
+        let place = document.place;
+        let item = item_of(document, &mut manifest.findings)?;
         manifest.objects.push((place, item));
     }
     Ok(manifest)
 }
 
 /// The ignored parts of an object; empty if it does not fit its kind.
-pub fn findings(place: Location, value: Value) -> Vec<(Location, Finding)> {
+pub fn findings(document: Document) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
-    match item_of(place, value, &mut findings) {
+    match item_of(document, &mut findings) {
         Ok(_) => findings,
         Err(_) => Vec::new(),
     }
 }
 
-// Strict booleans, as in kubectl: YAML 1.1 reads `n` as false. A file may hold a whole cluster.
-/// Advice for callers of the library, in its error about a key that is there twice.
-const OPTION: &str = ", set DuplicateKeyPolicy in Options if acceptable";
-
-fn options() -> serde_saphyr::Options {
-    serde_saphyr::options! {
-        strict_booleans: true,
-        budget: serde_saphyr::budget! {
-            max_documents: 1_000_000,
-            max_events: 100_000_000,
-            max_nodes: 50_000_000,
-            max_total_scalar_bytes: 1 << 30,
-        },
-    }
-}
-
-/// Every object of a manifest text, unchecked, with its location.
-///
-/// # Errors
-/// The text is not YAML.
-pub fn documents(text: &str) -> Result<Vec<(Location, Value)>, ManifestError> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options())
-        .map_err(|e| ManifestError::Yaml(e.to_string().replace(OPTION, "; remove one")))?;
-    let mut objects = Vec::new();
-    for (i, mut value) in documents.into_iter().enumerate() {
-        let document = i + 1;
-        match value["kind"].as_str() {
-            _ if value.is_null() => {}
-            Some("List") => {
-                if let Value::Array(items) = value["items"].take() {
-                    objects.extend(items.into_iter().enumerate().map(|(i, item)| {
-                        let index = Some(i);
-                        (Location { document, index }, item)
-                    }));
-                }
-            }
-            _ => {
-                let index = None;
-                objects.push((Location { document, index }, value));
-            }
-        }
-    }
-    Ok(objects)
-}
-
 /// Parses bytes as manifests. For the fuzz target and the replay of its corpus.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(data) {
-        let lines = LineIndex::new(text);
-        for (place, finding) in read(text).unwrap_or_default().findings {
+    if let Ok(text) = decode(data.to_vec()) {
+        let lines = LineIndex::new(&text);
+        for (place, finding) in read(&text).unwrap_or_default().findings {
             _ = (lines.line(place, &finding.field), finding.to_string());
         }
     }
@@ -211,7 +192,7 @@ pub fn fuzz(data: &[u8]) {
 fn prefix(field: &FieldPath) -> String {
     match field.to_string() {
         root if root.is_empty() => root,
-        field => field + ": ",
+        field => format!("{}: ", shorten(&field)),
     }
 }
 
@@ -223,40 +204,47 @@ fn object_name(kind: &str, namespace: &str, name: &str) -> String {
 }
 
 fn item_of(
-    place: Location,
-    value: Value,
+    document: Document,
     findings: &mut Vec<(Location, Finding)>,
 ) -> Result<Item, ManifestError> {
+    let Document {
+        place,
+        value,
+        duplicates,
+    } = document;
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(&value["apiVersion"]), text(&value["kind"]));
     if version.is_empty() || kind.is_empty() {
         return Err(ManifestError::NoKind(place));
     }
     let namespace = text(&value["metadata"]["namespace"]);
-    let name = text(&value["metadata"]["name"]);
-    let object = object_name(&kind, &namespace, &name);
-    if name.is_empty() {
-        let object = format!("{kind} in document {}", place.document);
-        return Err(ManifestError::Object {
-            place,
-            object,
-            field: FieldPath::from_keys(["metadata", "name"]),
-            what: "is missing; give the object a name".to_owned(),
-        });
-    }
+    let metadata = &value["metadata"];
+    let name = match (text(&metadata["name"]), &metadata["generateName"]) {
+        (none, Value::String(prefix)) if none.is_empty() => format!("{prefix}*"),
+        (name, _) => name,
+    };
+    let object = match name.as_str() {
+        "" => format!("{kind} in document {}", place.document),
+        name => object_name(&kind, &namespace, name),
+    };
     let mut decoder = Decoder {
         place,
         object,
         value,
+        duplicates,
         findings,
     };
     Ok(match (version.as_str(), kind.as_str()) {
         ("v1", "Pod") => {
-            let pod = decoder.decode()?;
+            let mut pod = decoder.decode()?;
+            if workload::is_hook(&decoder.value) {
+                return Ok(Item::Other(format!("{kind}/{name}")));
+            }
             decoder.find(fields::pod_quantities(
                 &FieldPath::from_keys(["spec"]),
                 &pod,
             ));
+            label_keys::merge(&mut pod);
             Item::Pod(pod)
         }
         ("v1", "Node") => {
@@ -264,6 +252,7 @@ fn item_of(
             decoder.find(fields::node_quantities(&node));
             Item::Node(node)
         }
+        ("v1", "Namespace") => Item::Namespace(decoder.decode()?),
         ("v1", "Service") => Item::Service(decoder.decode()?),
         ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),
@@ -291,20 +280,48 @@ struct Decoder<'a> {
     place: Location,
     object: String,
     value: Value,
+    duplicates: Vec<FieldPath>,
     findings: &'a mut Vec<(Location, Finding)>,
 }
 
 impl Decoder<'_> {
     fn decode<T: DeserializeOwned + Serialize>(&mut self) -> Result<Box<T>, ManifestError> {
-        let decoded: T =
-            serde_path_to_error::deserialize(&self.value).map_err(|e| ManifestError::Object {
-                place: self.place,
-                object: self.object.clone(),
-                field: FieldPath::of(e.path()),
-                what: e.inner().to_string(),
-            })?;
+        self.check_name()?;
+        let what = "is there twice, and the last one counts; remove the others";
+        let duplicates = std::mem::take(&mut self.duplicates).into_iter();
+        self.find(duplicates.map(|path| (path, what.to_owned())).collect());
+        nulls::replace(&mut self.value);
+        let decoded: T = serde_path_to_error::deserialize(&self.value)
+            .map_err(|e| self.error(FieldPath::of(e.path()), quoting(e.inner().to_string())))?;
         self.find(fields::unknown(&self.value, &decoded));
         Ok(Box::new(decoded))
+    }
+
+    fn check_name(&self) -> Result<(), ManifestError> {
+        let metadata = &self.value["metadata"];
+        let has = |field: &str| {
+            metadata[field]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        };
+        if has("name") || has("generateName") {
+            return Ok(());
+        }
+        let what = match &metadata["name"] {
+            Value::Null | Value::String(_) => "is missing; give the object a name",
+            _ => "is not a text; write it in quotes",
+        };
+        let field = FieldPath::from_keys(["metadata", "name"]);
+        Err(self.error(field, what.to_owned()))
+    }
+
+    fn error(&self, field: FieldPath, what: String) -> ManifestError {
+        ManifestError::Object {
+            place: self.place,
+            object: self.object.clone(),
+            field,
+            what,
+        }
     }
 
     /// Its fields are those of `T`.
@@ -329,6 +346,19 @@ impl Decoder<'_> {
     }
 }
 
+/// Adds the fix for `yes`, `010` and the like in place of a text.
+fn quoting(message: String) -> String {
+    let scalar = ["boolean", "integer", "floating point"];
+    let is_text = message.ends_with("expected a string")
+        && scalar
+            .iter()
+            .any(|s| message.starts_with(&format!("invalid type: {s}")));
+    match is_text {
+        true => message + "; write it in quotes",
+        false => message,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,7 +367,7 @@ mod tests {
     fn read_accepts_documents_lists_and_other_kinds() {
         let items = parse(
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n---\n---\n\
-             apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: n}\n\
+             apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Node\n  metadata: {name: 'n'}\n\
              - apiVersion: apps/v1\n  kind: Deployment\n  metadata: {name: d}\n",
         )
         .unwrap();
@@ -362,12 +392,24 @@ mod tests {
             "{}",
             message("a: [")
         );
-        let twice = message("a: 1\na: 2");
-        let mend = "duplicate mapping key: a; remove one";
-        assert!(
-            twice.contains(mend) && !twice.contains("Options"),
-            "{twice}"
+        let unquoted = "apiVersion: v1\nkind: Pod\nmetadata: {name: yes}\n";
+        let e = message(unquoted);
+        assert_eq!(
+            e,
+            "Pod in document 1: metadata.name: is not a text; write it in quotes"
         );
+        let e = message(&unquoted.replace("name: yes", "name: a, labels: {b: 010}"));
+        assert!(
+            e.starts_with(
+                "Pod a: metadata.labels.b: invalid type: integer `8`, expected a string; write"
+            ),
+            "{e}"
+        );
+        let e = message(&unquoted.replace(
+            "name: yes",
+            &format!("name: a, labels: x{}", "1".repeat(2_000_000)),
+        ));
+        assert!(e.len() < 1000, "{} bytes", e.len());
         assert!(message("a: 1").contains("document 1: apiVersion and kind are missing"));
     }
 
@@ -384,13 +426,100 @@ mod tests {
     }
 
     #[test]
+    fn foreign_objects_are_read_as_far_as_needed() {
+        let text = "apiVersion: v1\nkind: Secret\nmetadata: {generateName: s-}\ndata: {a: x}\ndata: {b: y}\n---\n\
+                    \u{feff}apiVersion: example.com/v1\nkind: Thing\nspec: [0755, .5, !x y]\n---\n\
+                    apiVersion: batch/v1\nkind: Job\nmetadata: {generateName: j-}\n\
+                    spec: {template: {metadata: {labels: {a: b}}}}\n";
+        let mut manifest = read(text).unwrap();
+        assert_eq!(manifest.findings, []);
+        generate_names(&mut manifest.objects);
+        let pods = add_template_pods(manifest.objects);
+        let names: Vec<String> = pods
+            .iter()
+            .map(|(_, item)| match item {
+                Item::Other(name) => name.clone(),
+                Item::Workload(job) => job.to_string(),
+                Item::Pod(pod) => pod.metadata.name.clone().unwrap_or_default(),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(names, ["Secret/s-*", "Thing/", "Job j-00001", "j-00001-0"]);
+    }
+
+    #[test]
+    fn typed_lists_and_json_values_are_read() {
+        let pod = |name: &str| format!("{{\"metadata\": {{\"name\": \"{name}\"}}}}");
+        let list = |kind: &str, version: &str, items: &str| {
+            format!("{{\"kind\": \"{kind}\", \"apiVersion\": \"{version}\", \"items\": [{items}]}}")
+        };
+        let policies = list(
+            "ConstraintPolicyList",
+            API_VERSION,
+            "{\"metadata\": {\"name\": \"p\"}, \"spec\": {\"rules\": []}}",
+        );
+        let text = list("PodList", "v1", &format!("{}, {}", pod("a"), pod("b")))
+            + &policies
+            + &list("NodeList", "v1", "");
+        let items = parse(&text).unwrap();
+        assert!(
+            matches!(&items[..], [Item::Pod(_), Item::Pod(_), Item::Policy(_)]),
+            "{items:?}"
+        );
+        // It is no list of objects, but an object.
+        let own = "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\n";
+        assert!(matches!(&parse(own).unwrap()[..], [Item::Other(name)] if name == "AllowList/a"));
+    }
+
+    #[test]
+    fn of_equal_keys_the_last_one_counts_with_a_finding() {
+        let found = found(
+            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n\
+             \x20 spec:\n    nodeName: one\n    containers: []\n    nodeName: two\n",
+        );
+        let what = "is there twice, and the last one counts; remove the others";
+        assert_eq!(found, [format!("10: Pod a: spec.nodeName: {what}")]);
+    }
+
+    #[test]
+    fn aliases_and_merge_keys_are_bounded() {
+        let many = "*a, ".repeat(500);
+        let text =
+            format!("a: &a {{b: 1}}\nmany: [{many}]\nc: {{<<: *a, b: 2, d: 3}}\n<<: {{e: 4}}\n");
+        let value = &documents(&text).unwrap()[0];
+        assert_eq!(value.value["many"].as_array().unwrap().len(), 500);
+        assert_eq!(value.value["c"], serde_json::json!({"b": 2, "d": 3}));
+        assert_eq!((&value.value["e"], value.duplicates.len()), (&4.into(), 0));
+
+        let bomb: String = (1..30)
+            .map(|i| format!("a{i}: &a{i} [{}]\n", format!("*a{}, ", i - 1).repeat(9)))
+            .collect();
+        let bomb = format!("a0: &a0 {}\n{bomb}", "x".repeat(100));
+        let deep: String = (1..2000)
+            .map(|i| format!("a{i}: &a{i} [*a{}]\n", i - 1))
+            .collect();
+        for (text, part) in [
+            (bomb, "its aliases copy more than"),
+            (format!("a0: &a0 x\n{deep}"), "it is deeper than"),
+            (
+                "a: &a [*a]\n".to_owned(),
+                "inside of the node that its anchor names",
+            ),
+            ("<<: 1\n".to_owned(), "the value of << is not a mapping"),
+        ] {
+            let error = documents(&text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
     fn findings_have_unknown_fields() {
         let found = found(
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop, lables: {a: b}}\n\
              spec:\n  containers:\n  - name: main\n    resources:\n      requets: {cpu: 1}\n\
              \x20     requests: {cpu: 2 cores, memory: -1Gi, nvidia.com/gpu: 1}\n      limits: {}\n\
              \x20 nodeName: null\n---\n\
-             apiVersion: v1\nkind: Node\nmetadata: {name: n}\nstatus:\n  allocatable:\n\
+             apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\nstatus:\n  allocatable:\n\
              \x20   cpu: 8\n    example.com/x: lots\n---\n\
              apiVersion: v1\nkind: Podd\nmetadata: {name: b}\n---\n\
              apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n\

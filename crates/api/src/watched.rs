@@ -93,6 +93,8 @@ struct Metadata {
     uid: String,
     #[prost(string, tag = "6")]
     resource_version: String,
+    #[prost(message, optional, tag = "8")]
+    creation_timestamp: Option<Time>,
     #[prost(message, optional, tag = "9")]
     deletion_timestamp: Option<Time>,
     #[prost(btree_map = "string, string", tag = "11")]
@@ -149,6 +151,7 @@ impl From<Metadata> for ObjectMeta {
             namespace: some(of.namespace),
             uid: some(of.uid),
             resource_version: some(of.resource_version),
+            creation_timestamp: of.creation_timestamp.map(time),
             deletion_timestamp: of.deletion_timestamp.map(time),
             labels: Some(of.labels),
             annotations: Some(of.annotations),

@@ -256,6 +256,7 @@ impl Questions {
             requests: self.config.resources.clone(),
             uid: self.unique(who),
             resource_claims: Vec::new(),
+            containers: Vec::new(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     costs::{CostDetail, Costs},
     index::{Index, Object},
-    model::{Node, Pod},
+    model::{Node, Pod, Prefer},
     rule_answer::{RuleAnswer, RuleOutcome},
 };
 
@@ -23,6 +23,7 @@ fn planned(costs: &[i64]) -> (Plan, NodeSet) {
         offer: 0,
         rule: "r",
         weight: 1,
+        prefer: Prefer::default(),
         outcome: &outcome,
     };
     (Plan::new(costs.len(), &[answer]), nodes)

@@ -1,4 +1,6 @@
 //! The bindings of an offer, named as in ciena/turnbuckle: one per tuple of its targets' objects.
+//! Unlike there, targets with one selector have no order: a tuple and its permutations are one
+//! binding, and an object has none with itself.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,51 +8,49 @@ use hashbrown::HashMap;
 
 use crate::{
     index::{Member, OfferEntry},
+    model::Target,
     reference::Reference,
 };
 
 /// The label of a binding that names its offer.
 pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 
-/// The bindings that an offer should have.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DesiredBindings {
-    /// The number of tuples, without the cap.
-    pub count: u128,
-    /// At most `cap` tuples by binding name, in the order of their objects' names.
-    pub bindings: BTreeMap<String, BTreeMap<Arc<str>, Reference>>,
+/// Targets and references of a binding by its name.
+pub type BindingTargets = BTreeMap<String, BTreeMap<Arc<str>, Reference>>;
+
+/// The number of bindings that the targets of `entry` make. It costs no time for each of them.
+pub fn binding_count(entry: &OfferEntry) -> u128 {
+    let roles = roles(entry);
+    // Of objects that targets with one selector select, each multiset counts once.
+    let mut all = 1u128;
+    for role in &roles {
+        let repeats = std::iter::successors(role.same_as, |i| roles[*i].same_as).count() as u128;
+        let ways = role.members.len() as u128 + repeats;
+        // The product of `repeats + 1` such quotients is a binomial coefficient.
+        all = match all.checked_mul(ways) {
+            Some(product) => product / (repeats + 1),
+            None => return u128::MAX,
+        };
+    }
+    all - of_one_object(&roles)
 }
 
-/// The bindings that `entry` should have, at most `cap`.
-pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBindings {
+/// The first `most` bindings that `entry` calls for, in the order of their objects' names.
+pub fn desired_bindings(entry: &OfferEntry, most: usize) -> BindingTargets {
     let namespace = &entry.offer.namespace;
-    let mut targets: Vec<(&Arc<str>, Vec<&Member>)> = entry
-        .offer
-        .targets
-        .iter()
-        .zip(&entry.members)
-        .map(|(target, members)| {
-            let mut named: Vec<_> = members.iter().filter(|(_, m)| is_countable(m)).collect();
-            named.sort_unstable_by_key(|(name, _)| *name);
-            (&target.name, named.into_iter().map(|(_, m)| m).collect())
-        })
-        .collect();
-    targets.sort_unstable_by_key(|(name, _)| *name);
-    let count = targets.iter().fold(1u128, |count, (_, members)| {
-        count.saturating_mul(members.len() as u128)
-    });
+    let roles = roles(entry);
     let mut bindings = BTreeMap::new();
     let mut taken: HashMap<String, usize> = HashMap::new();
-    for i in 0..usize::try_from(count).unwrap_or(usize::MAX).min(cap) {
-        // The last target varies fastest.
-        let mut rest = i;
-        let mut tuple: Vec<(Arc<str>, Reference)> = Vec::with_capacity(targets.len());
-        for (name, members) in targets.iter().rev() {
-            let member = members[rest % members.len()];
-            rest /= members.len();
-            tuple.push((Arc::clone(name), member.reference(namespace)));
-        }
-        let tuple: BTreeMap<_, _> = tuple.into_iter().collect();
+    for at in Tuples::new(&roles).take(most) {
+        let tuple = roles.iter().zip(&at);
+        let tuple: BTreeMap<_, _> = tuple
+            .map(|(role, i)| {
+                (
+                    Arc::clone(role.name),
+                    role.members[*i].1.reference(namespace),
+                )
+            })
+            .collect();
         let mut name = binding_name(&entry.offer.name, &tuple);
         // Hashes of 32 bits collide among thousands of bindings.
         let before = taken.entry(name.clone()).or_default();
@@ -60,7 +60,110 @@ pub fn desired_bindings(entry: &OfferEntry, cap: usize) -> DesiredBindings {
         }
         bindings.insert(name, tuple);
     }
-    DesiredBindings { count, bindings }
+    bindings
+}
+
+/// A target with the objects that it selects, sorted by name.
+struct Role<'a> {
+    name: &'a Arc<str>,
+    target: &'a Target,
+    members: Vec<(&'a str, &'a Member)>,
+    /// The previous role that selects the same.
+    same_as: Option<usize>,
+}
+
+/// The targets of an offer, sorted by name.
+fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
+    let mut targets: Vec<_> = entry.offer.targets.iter().zip(&entry.members).collect();
+    targets.sort_unstable_by_key(|(target, _)| &target.name);
+    let mut roles: Vec<Role<'_>> = Vec::with_capacity(targets.len());
+    for (target, members) in targets {
+        let mut members: Vec<_> = members.iter().filter(|(_, m)| is_countable(m)).collect();
+        members.sort_unstable_by_key(|(name, _)| *name);
+        let same = |role: &Role<'_>| {
+            role.target.selected_kind() == target.selected_kind()
+                && role.target.selector == target.selector
+        };
+        roles.push(Role {
+            name: &target.name,
+            target,
+            members,
+            same_as: roles.iter().rposition(same),
+        });
+    }
+    roles
+}
+
+/// Returns whether tuples of one object alone are possible: of two or more targets of one kind.
+fn of_one_kind(roles: &[Role<'_>]) -> bool {
+    let kind = roles.first().map(|r| r.target.selected_kind());
+    roles.len() > 1 && roles.iter().all(|r| Some(r.target.selected_kind()) == kind)
+}
+
+/// The number of objects that every target selects.
+fn of_one_object(roles: &[Role<'_>]) -> u128 {
+    let Some((first, others)) = roles.split_first().filter(|_| of_one_kind(roles)) else {
+        return 0;
+    };
+    let distinct: Vec<_> = others.iter().filter(|r| r.same_as.is_none()).collect();
+    let everywhere = |name: &str| {
+        let mut distinct = distinct.iter();
+        distinct.all(|r| r.members.binary_search_by_key(&name, |(n, _)| *n).is_ok())
+    };
+    first
+        .members
+        .iter()
+        .filter(|(name, _)| everywhere(name))
+        .count() as u128
+}
+
+/// The positions of the members of each tuple; the last target varies fastest.
+struct Tuples<'a> {
+    roles: &'a [Role<'a>],
+    of_one_kind: bool,
+    next: Option<Vec<usize>>,
+}
+
+impl<'a> Tuples<'a> {
+    fn new(roles: &'a [Role<'a>]) -> Self {
+        let empty = roles.iter().any(|r| r.members.is_empty());
+        Self {
+            roles,
+            of_one_kind: of_one_kind(roles),
+            next: (!empty).then(|| vec![0; roles.len()]),
+        }
+    }
+
+    fn after(&self, mut at: Vec<usize>) -> Option<Vec<usize>> {
+        let more = |(role, i): (&Role<'_>, &usize)| i + 1 < role.members.len();
+        let last = self.roles.iter().zip(&at).rposition(more)?;
+        at[last] += 1;
+        for i in last + 1..at.len() {
+            // Of permutations only the ascending one is made.
+            at[i] = self.roles[i].same_as.map_or(0, |same| at[same]);
+        }
+        Some(at)
+    }
+
+    fn is_one_object(&self, at: &[usize]) -> bool {
+        let mut names = self.roles.iter().zip(at).map(|(r, i)| r.members[*i].0);
+        let first = names.next();
+        self.of_one_kind && names.all(|name| Some(name) == first)
+    }
+}
+
+impl Iterator for Tuples<'_> {
+    type Item = Vec<usize>;
+
+    fn next(&mut self) -> Option<Vec<usize>> {
+        loop {
+            let at = self.next.take()?;
+            self.next = self.after(at.clone());
+            if !self.is_one_object(&at) {
+                return Some(at);
+            }
+        }
+    }
 }
 
 /// Whether a member gets bindings: a finished pod does not.
@@ -113,13 +216,21 @@ mod tests {
     }
 
     fn entry(targets: &[(&str, &str)], pods: Vec<Pod>) -> OfferEntry {
+        entry_of(targets, |app| ("app".into(), app.to_owned()), pods)
+    }
+
+    fn entry_of(
+        targets: &[(&str, &str)],
+        label: impl Fn(&str) -> (String, String),
+        pods: Vec<Pod>,
+    ) -> OfferEntry {
         let mut index = Index::default();
         let target = |(name, app): &(&str, &str)| Target {
             name: (*name).into(),
             kind: TargetKind::Pod,
             api_version: String::new(),
             selector: Selector {
-                match_labels: vec![("app".into(), (*app).to_owned())],
+                match_labels: vec![label(app)],
                 ..Selector::default()
             },
         };
@@ -149,9 +260,10 @@ mod tests {
             pod("sample", "none"),
         ];
         let targets = [("source", "hello-client"), ("destination", "hello-server")];
-        let called = desired_bindings(&entry(&targets, pods), 10);
-        assert_eq!(called.count, 1);
-        let (name, tuple) = called.bindings.first_key_value().unwrap();
+        let entry = entry(&targets, pods);
+        assert_eq!(binding_count(&entry), 1);
+        let called = desired_bindings(&entry, 10);
+        let (name, tuple) = called.first_key_value().unwrap();
         assert_eq!(name, "gold-offer-86cd9f9ddf");
         assert_eq!(tuple["source"], Reference::pod("default", "client"));
     }
@@ -162,11 +274,9 @@ mod tests {
             finished: true,
             ..pod("server", "b")
         };
-        let called = desired_bindings(
-            &entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]),
-            10,
-        );
-        assert_eq!(called, DesiredBindings::default());
+        let entry = entry(&[("x", "a"), ("y", "b")], vec![pod("client", "a"), done]);
+        assert_eq!(binding_count(&entry), 0);
+        assert_eq!(desired_bindings(&entry, 10), BindingTargets::new());
     }
 
     #[test]
@@ -174,7 +284,7 @@ mod tests {
         // Both hash alike.
         let pods = vec![pod("p579599", "a"), pod("p762382", "a")];
         let called = desired_bindings(&entry(&[("x", "a")], pods), 10);
-        let names: Vec<&String> = called.bindings.keys().collect();
+        let names: Vec<&String> = called.keys().collect();
         let [first, second] = names[..] else {
             panic!("{called:?}")
         };
@@ -190,12 +300,98 @@ mod tests {
             let e = entry(&[("q", "a"), ("p", "b"), ("r", "c")], pods);
             let called = desired_bindings(&e, cap);
             let all = a * b * both;
-            prop_assert_eq!(called.count, all as u128);
-            prop_assert_eq!(called.bindings.len(), all.min(cap));
-            let tuples: BTreeSet<_> = called.bindings.values().cloned().collect();
+            prop_assert_eq!(binding_count(&e), all as u128);
+            prop_assert_eq!(called.len(), all.min(cap));
+            let tuples: BTreeSet<_> = called.values().cloned().collect();
             prop_assert_eq!(tuples.len(), all.min(cap), "each tuple once");
             let more = desired_bindings(&e, cap + 5);
-            prop_assert!(called.bindings.keys().all(|n| more.bindings.contains_key(n)));
+            prop_assert!(called.keys().all(|n| more.contains_key(n)));
         }
+
+        /// Targets of one selector, others beside them, and pods that several select.
+        #[test]
+        fn desired_bindings_makes_permutations_once(
+            targets in proptest::collection::vec(0usize..3, 1..5),
+            pods in proptest::collection::vec(1usize..8, 0..5),
+        ) {
+            let apps = ["a", "b", "c"];
+            let names: Vec<String> = (0..targets.len()).map(|i| format!("t{i}")).collect();
+            let selected: Vec<(&str, &str)> = names.iter().zip(&targets).map(|(n, t)| (&**n, apps[*t])).collect();
+            let in_app = |pod: usize, app: usize| pod & (1 << app) != 0;
+            let all = pods.iter().enumerate().map(|(i, bits)| {
+                let labels = (0..3).filter(|app| in_app(*bits, *app)).map(|app| (apps[app], "yes"));
+                Pod { labels: labels.collect(), ..pod(&format!("p{i}"), "") }
+            });
+            let e = labelled_entry(&selected, all.collect());
+            // The long way: every tuple, in which the objects of each selector are sorted.
+            let mut expected = BTreeSet::new();
+            for mut n in 0..pods.len().pow(targets.len() as u32) {
+                let tuple: Vec<usize> = targets.iter().map(|_| (n % pods.len(), n /= pods.len()).0).collect();
+                let fits = tuple.iter().zip(&targets).all(|(p, t)| in_app(pods[*p], *t));
+                let alone = tuple.len() > 1 && tuple.iter().all(|p| *p == tuple[0]);
+                if !fits || alone {
+                    continue;
+                }
+                let sorted: BTreeSet<_> = (0..3).map(|app| {
+                    let of = tuple.iter().zip(&targets).filter(|(_, t)| **t == app);
+                    let mut of: Vec<usize> = of.map(|(p, _)| *p).collect();
+                    of.sort_unstable();
+                    (app, of)
+                }).collect();
+                expected.insert(sorted);
+            }
+            prop_assert_eq!(binding_count(&e), expected.len() as u128);
+            let called = desired_bindings(&e, 10_000);
+            prop_assert_eq!(called.len(), expected.len());
+            let tuples: BTreeSet<_> = called.values().map(|tuple| {
+                (0..3).map(|app| {
+                    let of = tuple.values().zip(&targets).filter(|(_, t)| **t == app);
+                    let mut of: Vec<usize> = of.map(|(r, _)| r.name[1..].parse().unwrap()).collect();
+                    of.sort_unstable();
+                    (app, of)
+                }).collect()
+            }).collect();
+            prop_assert_eq!(tuples, expected);
+        }
+    }
+
+    /// The pods of each app have its label.
+    fn labelled_entry(targets: &[(&str, &str)], pods: Vec<Pod>) -> OfferEntry {
+        entry_of(targets, |app| (app.into(), "yes".to_owned()), pods)
+    }
+
+    #[test]
+    fn desired_bindings_of_one_selector_have_no_order_and_no_self_pairs() {
+        let pods = ["p0", "p1", "p2"].map(|name| pod(name, "a"));
+        let e = entry(&[("x", "a"), ("y", "a")], pods.to_vec());
+        let called = desired_bindings(&e, 10);
+        let pairs = called
+            .values()
+            .map(|t| (t["x"].name.clone(), t["y"].name.clone()));
+        let pairs: BTreeSet<_> = pairs.collect();
+        let expected = [("p0", "p1"), ("p0", "p2"), ("p1", "p2")];
+        let expected = expected.map(|(x, y)| (x.to_owned(), y.to_owned()));
+        assert_eq!(pairs, BTreeSet::from(expected));
+        let alone = entry(&[("x", "a"), ("y", "a")], vec![pod("p0", "a")]);
+        assert_eq!(binding_count(&alone), 0);
+        let single = entry(&[("x", "a")], vec![pod("p0", "a")]);
+        assert_eq!(binding_count(&single), 1);
+    }
+
+    #[test]
+    fn desired_bindings_are_not_built_beyond_the_bound() {
+        let targets = ["1", "2", "3", "4", "5", "6", "7", "8"].map(|name| (name, "a"));
+        let pods = |n: usize| (0..n).map(|i| pod(&format!("p{i:04}"), "a")).collect();
+        let four = entry(&targets, pods(4));
+        assert_eq!(binding_count(&four), 165 - 4, "not 65,536");
+        assert_eq!(desired_bindings(&four, 10_000).len(), 161);
+        let many = entry(&targets, pods(1_000));
+        assert_eq!(binding_count(&many), 25_504_066_636_461_931_375 - 1_000);
+        assert_eq!(desired_bindings(&many, 100).len(), 100);
+        let names: Vec<String> = (0..40).map(|i| format!("t{i}")).collect();
+        let targets: Vec<(&str, &str)> = names.iter().map(|n| (&**n, "a")).collect();
+        let huge = entry(&targets, pods(1_000));
+        assert_eq!(binding_count(&huge), u128::MAX);
+        assert_eq!(desired_bindings(&huge, 100).len(), 100);
     }
 }

@@ -22,6 +22,9 @@ pub struct Costs {
     tie_breaks: bool,
     /// Costs that differ by at most this are equally good; below 1 every difference counts.
     pub resolution: i64,
+    /// The cost, without tie-break, up to which a node is within the rule's request; `None` if the
+    /// provider does not say.
+    pub request_cost: Option<i64>,
     /// The next line's node if the answer keeps the request's order.
     next: usize,
     /// The length of the texts when all were in use.
@@ -112,6 +115,7 @@ impl Costs {
     pub fn select(&self, at: impl ExactSizeIterator<Item = Option<usize>>) -> Self {
         let mut picked = Self::new(at.len());
         picked.resolution = self.resolution;
+        picked.request_cost = self.request_cost;
         picked.tie_breaks = self.tie_breaks;
         // Reserve once: a growing text is copied repeatedly.
         let share = self.text.len() * at.len() / self.cost.len().max(1);
@@ -288,7 +292,7 @@ mod tests {
             let mut costs = Costs::default();
             let mut last: Vec<Line> = vec![(None, String::new(), String::new(), false, 0); 6];
             (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
-            costs.resolution = 7;
+            (costs.resolution, costs.request_cost) = (7, Some(0));
             for (i, cost, code, detail, freeable, tie_break) in lines {
                 let note = CostDetail { code: &code, detail: &detail, freeable, tie_break };
                 costs.replace(&nodes, &format!("n{i}"), cost, note);
@@ -301,6 +305,7 @@ mod tests {
             }
             let picked = costs.select(at.iter().copied());
             prop_assert_eq!((costs.resolution, picked.resolution), (7, 7));
+            prop_assert_eq!((costs.request_cost, picked.request_cost), (Some(0), Some(0)));
             for (to, at) in at.iter().enumerate() {
                 let none = (None, String::new(), String::new(), false, 0);
                 prop_assert_eq!(line(&picked, to), at.map_or(none, |at| last[at].clone()));

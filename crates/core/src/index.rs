@@ -5,6 +5,7 @@ mod in_flight;
 mod interner;
 mod members;
 mod offers;
+mod pod_bytes;
 mod snapshot;
 
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     cow_map::CowMap,
     model::{
-        EndpointSlice, Node, Offer, Pod, Policy, Service, Target, TargetKind, WatchedObject, key,
+        EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target, TargetKind,
+        WatchedObject, key,
     },
 };
 
@@ -39,6 +41,8 @@ pub enum Object {
     Offer(Offer),
     /// An object of a kind that offers name.
     Dynamic(WatchedObject),
+    /// A namespace.
+    Namespace(Namespace),
 }
 
 /// The kinds of [`Object`].
@@ -58,6 +62,8 @@ pub enum Kind {
     Offer,
     /// Kinds that offers name.
     Dynamic,
+    /// Namespaces.
+    Namespace,
 }
 
 impl Object {
@@ -71,10 +77,11 @@ impl Object {
             Self::Policy(_) => Kind::Policy,
             Self::Offer(_) => Kind::Offer,
             Self::Dynamic(_) => Kind::Dynamic,
+            Self::Namespace(_) => Kind::Namespace,
         }
     }
 
-    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or a node's name.
+    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or the name of a node or namespace.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -84,6 +91,7 @@ impl Object {
             Self::Policy(o) => key(&o.namespace, &o.name),
             Self::Offer(o) => key(&o.namespace, &o.name),
             Self::Dynamic(o) => dynamic_key(o),
+            Self::Namespace(o) => o.name.to_string(),
         }
     }
 }
@@ -107,6 +115,7 @@ pub struct Index {
     current: Snapshot,
     interner: interner::Interner,
     gone_pods: gone_pods::GonePods,
+    pod_bytes: pod_bytes::PodBytes,
 }
 
 impl Index {
@@ -121,12 +130,17 @@ impl Index {
         self.gone_pods.since(mark)
     }
 
+    /// The number of pods whose constraints take too much memory and are [`Pod::reduced`].
+    pub fn reduced_pods(&self) -> usize {
+        self.pod_bytes.reduced()
+    }
+
     /// Adds or replaces an object; returns whether the index changed.
     pub fn apply(&mut self, object: Object) -> bool {
         let key = object.key();
         match object {
             Object::Pod(mut new) => {
-                self.interner.share(&mut new);
+                self.take(&key, &mut new);
                 let new = self.observe_flight(&key, new);
                 self.put_pod(&key, Some(Arc::new(new)))
             }
@@ -138,6 +152,9 @@ impl Index {
             }
             Object::Offer(new) => self.put_offer(new),
             Object::Dynamic(new) => self.put_dynamic(&key, Some(Arc::new(new))),
+            Object::Namespace(new) => {
+                put(&mut self.current.namespaces, &key, Some(Arc::new(new))).is_some()
+            }
         }
     }
 
@@ -157,6 +174,7 @@ impl Index {
             Kind::Policy => put(&mut self.current.policies, key, None).is_some(),
             Kind::Offer => self.delete_offer(key),
             Kind::Dynamic => self.put_dynamic(key, None),
+            Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
         }
     }
 
@@ -207,6 +225,7 @@ impl Index {
             Kind::EndpointSlice => of(&self.current.slices),
             Kind::Policy => of(&self.current.policies),
             Kind::Dynamic => of(&self.current.dynamic_objects),
+            Kind::Namespace => of(&self.current.namespaces),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))
@@ -214,10 +233,18 @@ impl Index {
         }
     }
 
+    /// Makes a new state of a pod fit into the index's memory.
+    fn take(&mut self, key: &str, new: &mut Pod) {
+        self.interner.share(new);
+        let old = self.current.pods.get(key).map(Arc::as_ref);
+        self.pod_bytes.fit(old, new);
+    }
+
     fn put_pod(&mut self, key: &str, new: Option<Arc<Pod>>) -> bool {
         let Some(old) = put(&mut self.current.pods, key, new.clone()) else {
             return false;
         };
+        self.pod_bytes.replace(old.as_deref(), new.as_deref());
         let holds = |p: &Option<Arc<Pod>>| {
             p.as_ref()
                 .filter(|p| !p.finished)

@@ -5,10 +5,12 @@
 
 pub mod answer;
 pub mod binding;
+pub mod binding_quota;
 pub mod compliance_state;
 pub mod constraints;
 mod costs;
 pub mod cow_map;
+pub mod fair_queue;
 mod fuzz;
 pub mod index;
 pub mod model;
@@ -24,7 +26,8 @@ pub mod trust;
 
 pub use index::{Index, Snapshot};
 pub use tautline_types::{
-    Compliance, Reference, compliance, dns, duration, nodes, quantity, reference, text,
+    Compliance, ContainerKind, Reference, compliance, dns, duration, nodes, quantity, reference,
+    text,
 };
 pub use trust::TrustedNamespaces;
 

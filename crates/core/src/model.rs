@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tautline_types::ContainerKind;
+
 use crate::{
     pod_affinity::PodTerm,
     selector::{Expression, Labels, Selector},
@@ -59,13 +61,15 @@ pub struct Pod {
     pub name: Arc<str>,
     /// Its UID.
     pub uid: Box<str>,
+    /// The pod's creation time in Unix seconds; 0 if unknown.
+    pub created_unix: i64,
     /// Its labels.
     pub labels: Labels,
     /// The annotations that record allocations: `tautline.io/` and GPU devices.
     pub annotations: Labels,
     /// The node that it is bound to.
     pub node: Option<Arc<str>>,
-    /// Effective requests of containers, init containers and overhead.
+    /// Requests as kube-scheduler counts them; of a bound pod also those that a resize has left.
     pub requests: Resources,
     /// Its phase is Succeeded or Failed: it holds no resources.
     pub finished: bool,
@@ -78,9 +82,12 @@ pub struct Pod {
     /// Ids of its underlay allocations, from its finalizers.
     pub underlay: Box<[Box<str>]>,
     /// Its required inter-pod affinity; once it is bound, only anti-affinity.
-    pub pod_terms: Box<[PodTerm]>,
+    pub pod_terms: Arc<[PodTerm]>,
     /// Constraints on its node; `None` once it is bound.
     pub placement: Option<Box<NodeConstraints>>,
+    /// Its constraints take more memory than the index keeps of one pod, or of its namespace: no
+    /// plan finds a node for it, and none puts a pod where it might keep it away.
+    pub reduced: bool,
 }
 
 impl Pod {
@@ -116,10 +123,24 @@ pub struct NodeConstraints {
     pub annotations: Labels,
     /// Names of its ResourceClaims that exist.
     pub claims: Vec<Box<str>>,
+    /// The containers' requests of extended resources; empty unless at least two request some.
+    pub containers: Vec<ContainerRequests>,
     /// Rules that left no node, from the reason codes in kube-scheduler's message.
     pub rejected_by: Vec<Box<str>>,
     /// The version of the pod that was read.
     pub observed: Observed,
+}
+
+/// Containers with requests of extended resources that are kept of a pod.
+pub const MAX_CONTAINERS: usize = 64;
+
+/// The extended resources that a container requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerRequests {
+    /// The container's time to run.
+    pub kind: ContainerKind,
+    /// Its requests.
+    pub requests: Resources,
 }
 
 /// The version of an unbound pod. Versions compare as equal: the pod's other fields decide whether
@@ -154,10 +175,24 @@ pub struct AffinityTerm {
 pub struct Toleration {
     /// `None` for every key.
     pub key: Option<String>,
-    /// `None` for the operator Exists.
-    pub value: Option<String>,
+    /// The taint's values that it tolerates.
+    pub value: TolerationValue,
     /// `None` for every effect.
     pub effect: Option<String>,
+}
+
+/// The values of a taint that a toleration accepts, by its operator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum TolerationValue {
+    /// Every value: the operator Exists.
+    #[default]
+    Any,
+    /// This one.
+    Equal(String),
+    /// Integers below this one.
+    Below(i64),
+    /// Integers above this one.
+    Above(i64),
 }
 
 /// A node.
@@ -177,6 +212,15 @@ pub struct Node {
     pub taints: Vec<Taint>,
     /// It is cordoned.
     pub unschedulable: bool,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Namespace {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its labels.
+    pub labels: Labels,
 }
 
 /// A node's taint.
@@ -265,6 +309,28 @@ pub struct Rule {
     pub limit: String,
     /// Its weight in the score, relative to the other rules of the offer.
     pub weight: u32,
+    /// The nodes that it prefers; `None` for the default.
+    pub prefer: Option<Prefer>,
+}
+
+/// The nodes that a rule prefers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Prefer {
+    /// The rule prefers nodes within the request, all alike; of those beyond it the nearest.
+    #[default]
+    WithinRequest,
+    /// The nearest, whatever the request is.
+    Nearest,
+}
+
+impl Prefer {
+    /// The value of the policy's field.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WithinRequest => "WithinRequest",
+            Self::Nearest => "Nearest",
+        }
+    }
 }
 
 /// A ConstraintPolicyOffer.
@@ -276,6 +342,8 @@ pub struct Offer {
     pub name: Arc<str>,
     /// Its UID.
     pub uid: Box<str>,
+    /// The offer's creation time in Unix seconds, 0 if unknown: the oldest offers have their shares first.
+    pub created_unix: i64,
     /// It has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
     /// The objects that it constrains.
@@ -288,6 +356,10 @@ pub struct Offer {
     pub grace: Duration,
     /// The action on a violation.
     pub violation_policy: ViolationPolicy,
+    /// Names of the targets whose pods may be evicted.
+    pub evict: Vec<Arc<str>>,
+    /// Pods that end together may be evicted together.
+    pub evict_groups: bool,
     /// The effect of a rule without a provider; `None` for the process' default.
     pub provider_unavailable: Option<ProviderUnavailable>,
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     index::Snapshot,
-    model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration},
+    model::{AffinityTerm, Node, NodeConstraints, Pod, Taint, Toleration, TolerationValue},
     names::GATE_RESOURCE,
     pod_affinity::{AffinityConflict, PodAffinity},
 };
@@ -107,8 +107,9 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         .iter()
         .filter(|p| p.name != pod.name || p.namespace != pod.namespace)
         .collect();
+    // A node that does not name this resource takes no pods.
     let pods = node.allocatable.milli("pods");
-    if pods > 0 && (others.len() as i64 + 1).saturating_mul(1000) > pods {
+    if (others.len() as i64 + 1).saturating_mul(1000) > pods {
         return Some(UnschedulableReason::Insufficient("pods".into()));
     }
     pod.requests
@@ -128,8 +129,18 @@ pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
             && t.key.as_ref().is_none_or(|k| *k == taint.key)
-            && t.value.as_ref().is_none_or(|v| *v == taint.value)
+            && match &t.value {
+                TolerationValue::Any => true,
+                TolerationValue::Equal(value) => *value == taint.value,
+                TolerationValue::Below(bound) => integer(&taint.value).is_some_and(|v| v < *bound),
+                TolerationValue::Above(bound) => integer(&taint.value).is_some_and(|v| v > *bound),
+            }
     })
+}
+
+/// The integer that a taint or a toleration names: only in canonical form, as Kubernetes reads it.
+pub fn integer(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|n: &i64| n.to_string() == text)
 }
 
 /// Whether an affinity term matches a node.
@@ -206,6 +217,14 @@ mod tests {
             check(&full, &pod("p", 1, NodeConstraints::default())).unwrap(),
             "insufficient pods"
         );
+        for allocatable in [vec![("cpu", 9_000)], vec![("cpu", 9_000), ("pods", 0)]] {
+            let none = Node {
+                allocatable: allocatable.into_iter().collect(),
+                ..node()
+            };
+            let reason = check(&none, &pod("p", 0, NodeConstraints::default()));
+            assert_eq!(reason.unwrap(), "insufficient pods");
+        }
         let gated = Pod {
             requests: [("cpu", 10), (GATE_RESOURCE, 1_000)].into_iter().collect(),
             ..pod("p", 0, NodeConstraints::default())
@@ -231,7 +250,7 @@ mod tests {
         );
         let by_value = Toleration {
             key: Some("gpu".into()),
-            value: Some("yes".into()),
+            value: TolerationValue::Equal("yes".into()),
             effect: None,
         };
         let tolerant = NodeConstraints {
@@ -239,6 +258,31 @@ mod tests {
             ..NodeConstraints::default()
         };
         assert_eq!(check(&tainted, &pod("p", 1, tolerant.clone())), None);
+        let tolerates = |value, taint: &str| {
+            let tolerations = [Toleration {
+                value,
+                ..Toleration::default()
+            }];
+            let taint = Taint {
+                value: taint.into(),
+                ..Taint::default()
+            };
+            is_tolerated(&taint, &tolerations)
+        };
+        for (value, taint, tolerated) in [
+            (TolerationValue::Below(100), "99", true),
+            (TolerationValue::Below(100), "100", false),
+            (TolerationValue::Above(100), "101", true),
+            (TolerationValue::Above(100), "100", false),
+            (TolerationValue::Above(-1), "007", false),
+            (TolerationValue::Above(-1), "x", false),
+        ] {
+            assert_eq!(
+                tolerates(value.clone(), taint),
+                tolerated,
+                "{value:?} {taint}"
+            );
+        }
         let cordoned = Node {
             unschedulable: true,
             ..node()

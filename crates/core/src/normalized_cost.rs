@@ -19,6 +19,8 @@ struct Scale<'a> {
     weight: u128,
     costs: &'a Costs,
     net: bool,
+    /// See [`RuleAnswer::equal_up_to`].
+    equal_up_to: Option<i64>,
     low: i64,
     span: u64,
     significant: u64,
@@ -47,6 +49,7 @@ impl<'a> Scale<'a> {
             weight: answer.weight.into(),
             costs,
             net: net && costs.has_tie_breaks(),
+            equal_up_to: answer.equal_up_to(),
             low: 0,
             span: 0,
             significant: 0,
@@ -59,11 +62,20 @@ impl<'a> Scale<'a> {
         Some(scale)
     }
 
-    fn cost(&self, at: usize) -> i64 {
+    fn provider_cost(&self, at: usize, net: bool) -> i64 {
         let cost = self.costs.by_position()[at];
-        match self.net {
+        match net {
             true => cost - self.costs.tie_break(at),
             false => cost,
+        }
+    }
+
+    /// Nodes within the request cost as much as one that just meets it: they are equal with and
+    /// without tie-breaks, and any node beyond the request costs more.
+    fn cost(&self, at: usize) -> i64 {
+        match self.equal_up_to {
+            Some(request) if self.provider_cost(at, true) <= request => request,
+            _ => self.provider_cost(at, self.net),
         }
     }
 
@@ -88,19 +100,20 @@ impl<'a> Scale<'a> {
 
     /// Nodes that another rule excludes may lie outside the scale.
     fn shown(&self, at: usize) -> Option<u64> {
-        let cost = self.costs.get(at).filter(|cost| *cost >= 0)?;
-        let cost = if self.net { self.cost(at) } else { cost };
-        if cost <= self.low || self.span == 0 {
+        self.costs.get(at).filter(|cost| *cost >= 0)?;
+        if self.cost(at) <= self.low || self.span == 0 {
             return Some(0);
         }
         Some(u64::try_from(self.scaled(at)).unwrap_or(ONE).min(ONE))
     }
 
-    fn rule_scale(&self) -> RuleScale {
+    fn rule_scale(&self, usable: &[bool]) -> RuleScale {
         let nodes = self.costs.by_position().len();
+        let in_use = || (0..usable.len()).filter(|at| usable[*at]);
+        let costs = || in_use().map(|at| self.provider_cost(at, self.net));
         RuleScale {
-            low: self.low,
-            high: self.low.saturating_add_unsigned(self.span),
+            low: costs().min().unwrap_or(self.low),
+            high: costs().max().unwrap_or(self.low),
             decides: self.decides(),
             scaled: (0..nodes).map(|at| self.shown(at)).collect(),
         }
@@ -116,7 +129,8 @@ pub struct RuleScale {
     pub high: i64,
     /// The rule has a weight, and its costs differ by more than their resolution.
     pub decides: bool,
-    /// By position, 0 (the lowest cost) to 2^62; `None` for a node that the rule excludes.
+    /// By position, 0 (the lowest cost, and all within the request if they are equally good) to
+    /// 2^62; `None` for a node that the rule excludes.
     pub scaled: Vec<Option<u64>>,
 }
 
@@ -126,12 +140,12 @@ pub fn rule_scales(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<Option<RuleS
     let usable = usable_by(nodes, answers);
     if usable.contains(&true) {
         let scales = scales(&usable, answers).into_iter();
-        return scales.map(|s| s.map(|s| s.rule_scale())).collect();
+        return scales.map(|s| s.map(|s| s.rule_scale(&usable))).collect();
     }
     let alone = |answer: &RuleAnswer<'_>| {
         let usable = usable_by(nodes, &[*answer]);
         let scale = scales(&usable, &[*answer]).pop().flatten()?;
-        Some(scale.rule_scale())
+        Some(scale.rule_scale(&usable))
     };
     answers.iter().map(alone).collect()
 }

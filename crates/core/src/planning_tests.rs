@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     answer::{Answer, AnswerMode},
+    model::Prefer,
     nodes::NodeSet,
 };
 
@@ -19,6 +20,8 @@ struct Case {
     lines: Option<Lines>,
     reject: bool,
     resolution: i64,
+    request_cost: Option<i64>,
+    prefer: Prefer,
 }
 
 fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> RuleOutcome {
@@ -30,6 +33,7 @@ fn outcome(case: &Case, nodes: &NodeSet, factor: i64) -> RuleOutcome {
         Some(lines) => {
             let mut costs = Costs::new(nodes.len());
             costs.resolution = case.resolution.saturating_mul(factor);
+            costs.request_cost = case.request_cost.map(|cost| cost.saturating_mul(factor));
             for (node, cost, tie_break) in lines {
                 let name = NAMES.get(*node).copied().unwrap_or("elsewhere");
                 let note = CostDetail {
@@ -57,6 +61,7 @@ fn plan(order: &[&str], cases: &[Case], factors: &[i64]) -> Vec<(String, NodeVer
             offer: c.offer,
             rule: &c.rule,
             weight: c.weight,
+            prefer: c.prefer,
             outcome,
         })
         .collect();
@@ -75,6 +80,8 @@ fn case(rule: &str, lines: &[(usize, i64)]) -> Case {
         lines: Some(lines.iter().map(|(node, cost)| (*node, *cost, 0)).collect()),
         reject: false,
         resolution: 0,
+        request_cost: None,
+        prefer: Prefer::default(),
     }
 }
 
@@ -144,6 +151,33 @@ fn resolution_reduces_the_rule_weight() {
 }
 
 #[test]
+fn nodes_within_the_request_are_equally_good() {
+    let near = |prefer, request_cost| Case {
+        request_cost,
+        prefer,
+        ..case("latency", &[(0, 0), (1, 300), (2, 1_000), (3, 1_001)])
+    };
+    let within = near(Prefer::WithinRequest, Some(1_000));
+    assert_eq!(
+        scores(std::slice::from_ref(&within)),
+        named([10, 10, 10, 0])
+    );
+    // Other rules choose among them, and do not overrule the request here.
+    let cards = case("gpu", &[(0, 5), (1, 0), (2, 5), (3, 5)]);
+    assert_eq!(scores(&[within, cards]), named([5, 10, 5, 0]));
+    // No node is within it: the nearest is best.
+    let beyond = near(Prefer::WithinRequest, Some(-1));
+    assert_eq!(scores(&[beyond]), named([10, 6, 0, 0]));
+    let nearest = [
+        near(Prefer::Nearest, Some(1_000)),
+        near(Prefer::WithinRequest, None),
+    ];
+    for nearest in nearest {
+        assert_eq!(scores(&[nearest]), named([10, 6, 0, 0]));
+    }
+}
+
+#[test]
 fn plan_uses_raw_costs_of_one_rule_in_two_offers() {
     let costs = [(0, 5), (3, 0), (9, 2), (9, 0), (9, 0), (9, 0)];
     let twice = [0, 1].map(|offer| Case {
@@ -185,6 +219,7 @@ fn plan_reasons_have_rule_and_code() {
         offer: 0,
         rule: "gpu",
         weight: 1,
+        prefer: Prefer::default(),
         outcome: &costs,
     };
     let reason =
@@ -202,6 +237,7 @@ fn plan_reasons_have_rule_and_code() {
             offer: 1,
             rule: "latency",
             weight: 1,
+            prefer: Prefer::default(),
             outcome: &latency,
         },
     ];
@@ -293,14 +329,29 @@ fn cases(cost: impl Strategy<Value = i64>) -> impl Strategy<Value = Vec<Case>> {
     let (resolution, tie_break) = (noise(), noise());
     let lines = prop::collection::vec((0..8usize, cost, tie_break), 0..12);
     let lines = prop::option::weighted(0.9, lines);
-    let one = (0..3usize, "[ab]", 0..4u32, lines, any::<bool>(), resolution).prop_map(
-        |(offer, rule, weight, lines, reject, resolution)| Case {
+    let request = (prop::option::of(-1..1_000i64), any::<bool>());
+    let one = (
+        0..3usize,
+        "[ab]",
+        0..4u32,
+        lines,
+        any::<bool>(),
+        resolution,
+        request,
+    );
+    let one = one.prop_map(
+        |(offer, rule, weight, lines, reject, resolution, (request_cost, nearest))| Case {
             offer,
             rule,
             weight,
             lines,
             reject,
             resolution,
+            request_cost,
+            prefer: match nearest {
+                true => Prefer::Nearest,
+                false => Prefer::WithinRequest,
+            },
         },
     );
     prop::collection::vec(one, 0..5)
@@ -392,6 +443,35 @@ proptest! {
         for (a, (net_a, tie_a)) in costs.iter().enumerate() {
             for (b, (net_b, tie_b)) in costs.iter().enumerate() {
                 prop_assert_eq!(ranks[a].cmp(&ranks[b]), (net_a + tie_a).cmp(&(net_b + tie_b)));
+            }
+        }
+    }
+
+    /// Whatever its resolution and tie-breaks are: a node within the request beats one beyond it,
+    /// those within it tie, and those beyond it keep their order.
+    #[test]
+    fn a_node_within_the_request_beats_one_beyond_it(
+        costs in all_nodes(0..40),
+        request in -1..41i64,
+        resolution in noise(),
+        equal in any::<bool>(),
+    ) {
+        let mut all = vec![Case {
+            request_cost: Some(request),
+            ..case_of("latency", 2, &costs, resolution)
+        }];
+        let others: Vec<(i64, i64)> = costs.iter().map(|_| (7, 0)).collect();
+        all.extend(equal.then(|| case_of("gpu", 1, &others, 0)));
+        let verdicts = plan(&NAMES, &all, &ones(&all));
+        let expected = |at: usize| match costs[at] {
+            (net, _) if net <= request => (false, 0),
+            (net, tie_break) => (true, net + tie_break),
+        };
+        for a in 0..NAMES.len() {
+            for b in 0..NAMES.len() {
+                let (va, vb) = (&verdicts[a].1, &verdicts[b].1);
+                prop_assert_eq!(va.rank().cmp(&vb.rank()), expected(a).cmp(&expected(b)));
+                prop_assert!(expected(a) >= expected(b) || va.score() >= vb.score());
             }
         }
     }

@@ -9,27 +9,37 @@ use std::{
 use crate::{
     index::Snapshot,
     model::{Node, Pod},
-    selector::Selector,
+    selector::{Labels, Selector},
 };
 
-/// One required term. A `namespaceSelector` that selects by labels is not evaluated: the term then
-/// applies to its `namespaces` only.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// One required term.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodTerm {
     /// Whether the pods keep the pod away; otherwise one of them must be near.
     pub anti: bool,
     /// Selects pods by their labels.
     pub selector: Selector,
-    /// Namespaces of the selected pods; `None`: all.
-    pub namespaces: Option<Box<[Box<str>]>>,
+    /// Namespaces of the selected pods.
+    pub namespaces: Box<[Box<str>]>,
+    /// Selects further namespaces by their labels; an empty one selects all.
+    pub namespace_selector: Option<Selector>,
     /// The nodes' label whose equal values are one place.
     pub topology_key: Box<str>,
 }
 
 impl PodTerm {
-    fn selects(&self, pod: &Pod) -> bool {
-        let namespaces = self.namespaces.as_ref();
-        namespaces.is_none_or(|all| all.iter().any(|ns| **ns == *pod.namespace))
+    /// A term that no node satisfies, as no node has its key.
+    pub fn unsatisfiable() -> Self {
+        Self::default()
+    }
+
+    /// `labels` are those of the pod's namespace; `None`: it is unknown.
+    fn selects<'l>(&self, pod: &Pod, labels: impl FnOnce() -> Option<&'l Labels>) -> bool {
+        let mut listed = self.namespaces.iter();
+        (listed.any(|ns| **ns == *pod.namespace)
+            || self.namespace_selector.as_ref().is_some_and(|selector| {
+                selector.is_empty() || labels().is_some_and(|l| selector.matches(l))
+            }))
             && self.selector.matches(&pod.labels)
     }
 }
@@ -52,9 +62,12 @@ pub struct PodAffinity<'a> {
     kept_from: Places<'a>,
     /// The same by the anti-affinity of other pods.
     kept_out: Places<'a>,
-    /// For each affinity term: its key, and the values that have a selected pod; `None`: it allows
-    /// every node with the key, because the pod is the first of those that it selects.
-    near: Vec<(&'a str, Option<HashSet<&'a str>>)>,
+    /// Keys of the pod's affinity terms.
+    near_keys: Vec<&'a str>,
+    /// Values of these keys that have a pod which every affinity term selects.
+    near: Places<'a>,
+    /// Says whether the pod may be the first of those that its affinity terms select.
+    is_first: bool,
 }
 
 type Places<'a> = HashMap<&'a str, HashSet<&'a str>>;
@@ -63,52 +76,62 @@ impl<'a> PodAffinity<'a> {
     /// Reads the terms of the pod, and the bound pods that they select.
     pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
         let is_other = |p: &&Arc<Pod>| p.name != pod.name || p.namespace != pod.namespace;
-        let place = |p: &Pod, key: &str| {
-            let node = snapshot.node(p.node.as_deref()?)?;
-            node.labels.get(key)
+        let labels = |p: &Pod| snapshot.namespace_labels(&p.namespace);
+        let add = |places: &mut Places<'a>, term: &'a PodTerm, other: &Pod| {
+            let node = other.node.as_deref().and_then(|node| snapshot.node(node));
+            if let Some(value) = node.and_then(|node| node.labels.get(&term.topology_key)) {
+                places.entry(&term.topology_key).or_default().insert(value);
+            }
         };
         let mut places = Self::default();
+        // kube-scheduler takes an unknown namespace for one without labels.
+        let unlabelled = Labels::default();
+        let own_labels = labels(pod).unwrap_or(&unlabelled);
         for other in snapshot.with_anti_affinity().filter(is_other) {
             let anti = other.pod_terms.iter().filter(|t| t.anti);
-            for term in anti.filter(|t| t.selects(pod)) {
-                if let Some(value) = place(other, &term.topology_key) {
-                    let values = places.kept_out.entry(&term.topology_key).or_default();
-                    values.insert(value);
-                }
+            for term in anti.filter(|t| t.selects(pod, || Some(own_labels))) {
+                add(&mut places.kept_out, term, other);
             }
         }
-        for term in &pod.pod_terms {
-            let selected = snapshot.pods().filter(is_other).filter(|p| !p.finished);
-            let selected = selected.filter(|p| p.node.is_some() && term.selects(p));
-            let key = &*term.topology_key;
-            let mut any = false;
-            let values: HashSet<&str> = selected
-                .inspect(|_| any = true)
-                .filter_map(|p| place(p, key))
-                .collect();
-            match term.anti {
-                true => places.kept_from.entry(key).or_default().extend(values),
-                false => {
-                    let first = !any && term.selects(pod);
-                    places.near.push((key, (!first).then_some(values)));
-                }
+        let (away, near): (Vec<_>, Vec<_>) = pod.pod_terms.iter().partition(|t| t.anti);
+        // kube-scheduler 1.36 takes a namespace selector of the pod's own terms twice: once to list
+        // namespaces, and once, by mistake, against a namespace without labels
+        // (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term).
+        let selects = |term: &PodTerm, other: &Pod| {
+            term.selects(other, || labels(other)) || term.selects(other, || Some(&unlabelled))
+        };
+        let is_near = |other: &Pod| near.iter().all(|t| selects(t, other));
+        let bound = |p: &&Arc<Pod>| p.node.is_some() && !p.finished;
+        let others = snapshot.pods().filter(is_other).filter(bound);
+        for other in others.filter(|_| !pod.pod_terms.is_empty()) {
+            for term in away.iter().filter(|t| selects(t, other)) {
+                add(&mut places.kept_from, term, other);
+            }
+            if is_near(other) {
+                near.iter()
+                    .for_each(|term| add(&mut places.near, term, other));
             }
         }
+        places.near_keys = near.iter().map(|t| &*t.topology_key).collect();
+        places.is_first = places.near.is_empty() && is_near(pod);
         places
     }
 
     /// The first conflict of the node, if any.
     pub fn conflict(&self, node: &Node) -> Option<AffinityConflict> {
-        let has = |places: &Places<'_>| {
-            let mut places = places.iter();
-            places.any(|(key, values)| node.labels.get(key).is_some_and(|v| values.contains(v)))
+        let within = |places: &Places<'_>, key: &str, value: &str| {
+            places.get(key).is_some_and(|values| values.contains(value))
         };
-        let is_near = |(key, values): &(&str, Option<HashSet<&str>>)| {
+        let has = |places: &Places<'_>| {
+            let mut keys = places.keys();
+            keys.any(|key| node.labels.get(key).is_some_and(|v| within(places, key, v)))
+        };
+        let is_near = |key: &&str| {
             let value = node.labels.get(key);
-            value.is_some_and(|v| values.as_ref().is_none_or(|all| all.contains(v)))
+            value.is_some_and(|v| self.is_first || within(&self.near, key, v))
         };
         match () {
-            () if !self.near.iter().all(is_near) => Some(AffinityConflict::Affinity),
+            () if !self.near_keys.iter().all(is_near) => Some(AffinityConflict::Affinity),
             () if has(&self.kept_from) => Some(AffinityConflict::AntiAffinity),
             () if has(&self.kept_out) => Some(AffinityConflict::OfExistingPod),
             () => None,
@@ -119,7 +142,11 @@ impl<'a> PodAffinity<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{Index, Object};
+    use crate::{
+        index::{Index, Object},
+        model::Namespace,
+        selector::Expression,
+    };
 
     fn term(anti: bool, app: &str, key: &str) -> PodTerm {
         PodTerm {
@@ -128,7 +155,8 @@ mod tests {
                 match_labels: vec![("app".into(), app.into())],
                 match_expressions: Vec::new(),
             },
-            namespaces: Some(["ns".into()].into()),
+            namespaces: ["ns".into()].into(),
+            namespace_selector: None,
             topology_key: key.into(),
         }
     }
@@ -144,13 +172,38 @@ mod tests {
         }
     }
 
-    /// The conflicts of a new pod on the nodes a1 and a2 of zone a, and b1 of zone b.
-    fn conflicts(there: Vec<Pod>, new: &Pod) -> Vec<Option<AffinityConflict>> {
+    /// The conflicts of a new pod on the nodes a1 and a2 of zone a, b1 of zone b, and c without a
+    /// zone.
+    fn conflicts(there: Vec<Pod>, new: &Pod) -> [Option<AffinityConflict>; 4] {
+        conflicts_with(&[], there, new)
+    }
+
+    /// The same; the namespaces, with the label `team`.
+    fn conflicts_with(
+        namespaces: &[(&str, &str)],
+        there: Vec<Pod>,
+        new: &Pod,
+    ) -> [Option<AffinityConflict>; 4] {
         let mut index = Index::default();
-        let nodes = [("a1", "a"), ("a2", "a"), ("b1", "b")].map(|(name, zone)| Node {
-            name: name.into(),
-            labels: [("host", name), ("zone", zone)].into_iter().collect(),
-            ..Node::default()
+        for (name, team) in namespaces {
+            index.apply(Object::Namespace(Namespace {
+                name: (*name).into(),
+                labels: [("team", team)].into_iter().collect(),
+            }));
+        }
+        let zones = [
+            ("a1", Some("a")),
+            ("a2", Some("a")),
+            ("b1", Some("b")),
+            ("c", None),
+        ];
+        let nodes = zones.map(|(name, zone)| {
+            let zone = zone.map(|z| ("zone", z));
+            Node {
+                name: name.into(),
+                labels: [("host", name)].into_iter().chain(zone).collect(),
+                ..Node::default()
+            }
         });
         for node in nodes.clone() {
             index.apply(Object::Node(node));
@@ -160,7 +213,7 @@ mod tests {
         }
         let snapshot = index.snapshot();
         let places = PodAffinity::new(&snapshot, new);
-        nodes.iter().map(|n| places.conflict(n)).collect()
+        nodes.each_ref().map(|n| places.conflict(n))
     }
 
     use AffinityConflict::{Affinity, AntiAffinity, OfExistingPod};
@@ -170,12 +223,12 @@ mod tests {
         let there = || vec![pod("w-0", "web", Some("a1"), Vec::new())];
         let by = |key| pod("w-1", "web", None, vec![term(true, "web", key)]);
         let away = Some(AntiAffinity);
-        assert_eq!(conflicts(there(), &by("host")), [away, None, None]);
-        assert_eq!(conflicts(there(), &by("zone")), [away, away, None]);
+        assert_eq!(conflicts(there(), &by("host")), [away, None, None, None]);
         // A node without the key is in no place.
-        assert_eq!(conflicts(there(), &by("rack")), [None; 3]);
+        assert_eq!(conflicts(there(), &by("zone")), [away, away, None, None]);
+        assert_eq!(conflicts(there(), &by("rack")), [None; 4]);
         let db = pod("w-1", "web", None, vec![term(true, "db", "host")]);
-        assert_eq!(conflicts(there(), &db), [None; 3]);
+        assert_eq!(conflicts(there(), &db), [None; 4]);
     }
 
     #[test]
@@ -184,18 +237,18 @@ mod tests {
         let new = pod("w", "web", None, Vec::new());
         assert_eq!(
             conflicts(vec![guard.clone()], &new),
-            [None, None, Some(OfExistingPod)]
+            [None, None, Some(OfExistingPod), None]
         );
         let other = Pod {
             namespace: "other".into(),
             ..new.clone()
         };
-        assert_eq!(conflicts(vec![guard.clone()], &other), [None; 3]);
+        assert_eq!(conflicts(vec![guard.clone()], &other), [None; 4]);
         let finished = Pod {
             finished: true,
             ..guard
         };
-        assert_eq!(conflicts(vec![finished], &new), [None; 3]);
+        assert_eq!(conflicts(vec![finished], &new), [None; 4]);
     }
 
     #[test]
@@ -203,11 +256,11 @@ mod tests {
         let near = |app| pod("w", "web", None, vec![term(false, app, "zone")]);
         let db = pod("d", "db", Some("b1"), Vec::new());
         let far = Some(Affinity);
-        assert_eq!(conflicts(vec![db], &near("db")), [far, far, None]);
-        assert_eq!(conflicts(Vec::new(), &near("db")), [far; 3]);
-        assert_eq!(conflicts(Vec::new(), &near("web")), [None; 3]);
+        assert_eq!(conflicts(vec![db], &near("db")), [far, far, None, far]);
+        assert_eq!(conflicts(Vec::new(), &near("db")), [far; 4]);
+        assert_eq!(conflicts(Vec::new(), &near("web")), [None, None, None, far]);
         let first = pod("v", "web", Some("a2"), Vec::new());
-        assert_eq!(conflicts(vec![first], &near("web")), [None, None, far]);
+        assert_eq!(conflicts(vec![first], &near("web")), [None, None, far, far]);
     }
 
     #[test]
@@ -215,6 +268,94 @@ mod tests {
         let mut here = pod("w-0", "web", Some("a1"), vec![term(true, "web", "host")]);
         let there = vec![here.clone()];
         here.node = None;
-        assert_eq!(conflicts(there, &here), [None; 3]);
+        assert_eq!(conflicts(there, &here), [None; 4]);
+    }
+
+    #[test]
+    fn pod_far_from_every_place_leaves_the_first_place_open() {
+        let new = pod("w-1", "web", None, vec![term(false, "web", "zone")]);
+        let far = Some(Affinity);
+        // On a node without the key, and on one that does not exist.
+        for node in ["c", "gone"] {
+            let there = vec![pod("w-0", "web", Some(node), Vec::new())];
+            assert_eq!(conflicts(there, &new), [None, None, None, far], "{node}");
+        }
+    }
+
+    #[test]
+    fn affinity_needs_one_pod_that_all_terms_select() {
+        let cache = || pod("c", "cache", Some("a1"), Vec::new());
+        let db = || pod("d", "db", Some("a1"), Vec::new());
+        let both = vec![term(false, "cache", "host"), term(false, "db", "host")];
+        let far = Some(Affinity);
+        let new = pod("w", "web", None, both);
+        assert_eq!(conflicts(vec![cache(), db()], &new), [far; 4]);
+        // Each term by its own key: near in the zone, and on a node with a rack.
+        let twice = vec![term(false, "db", "zone"), term(false, "db", "host")];
+        let new = pod("w", "web", None, twice);
+        assert_eq!(conflicts(vec![db()], &new), [None, far, far, far]);
+        // The pod must be selected by all of its own terms to be the first.
+        let mixed = vec![term(false, "web", "host"), term(false, "db", "host")];
+        assert_eq!(
+            conflicts(Vec::new(), &pod("w", "web", None, mixed)),
+            [far; 4]
+        );
+        let one = vec![PodTerm::unsatisfiable(), term(false, "db", "host")];
+        assert_eq!(conflicts(vec![db()], &pod("w", "web", None, one)), [far; 4]);
+    }
+
+    #[test]
+    fn namespace_selector_selects_by_labels() {
+        let by = |anti, selector: Selector| PodTerm {
+            namespaces: [].into(),
+            namespace_selector: Some(selector),
+            ..term(anti, "db", "host")
+        };
+        let team_a = || Selector {
+            match_labels: vec![("team".into(), "a".into())],
+            match_expressions: Vec::new(),
+        };
+        let not_b = || Selector {
+            match_labels: Vec::new(),
+            match_expressions: vec![Expression::new("team", "NotIn", vec!["b".into()]).unwrap()],
+        };
+        let there = || vec![pod("d", "db", Some("a1"), Vec::new())];
+        let new = |term| Pod {
+            namespace: "shop".into(),
+            ..pod("w", "web", None, vec![term])
+        };
+        let (away, far) = (Some(AntiAffinity), Some(Affinity));
+        let of_team = [("ns", "a"), ("shop", "b")];
+        for (selector, namespaces, selects) in [
+            (team_a(), &of_team[..], true),
+            (not_b(), &of_team, true),
+            (team_a(), &[("ns", "b")], false),
+            // A selector that a namespace without labels matches selects all.
+            (not_b(), &[("ns", "b")], true),
+            (not_b(), &[], true),
+            (team_a(), &[], false),
+            (Selector::default(), &[], true),
+        ] {
+            let near = conflicts_with(namespaces, there(), &new(by(false, selector.clone())));
+            let kept = conflicts_with(namespaces, there(), &new(by(true, selector.clone())));
+            let want = match selects {
+                true => ([None, far, far, far], [away, None, None, None]),
+                false => ([far; 4], [None; 4]),
+            };
+            assert_eq!((near, kept), want, "{selector:?} {namespaces:?}");
+        }
+        // Of a pod that is there: by the labels of the new pod's namespace, none if it is unknown.
+        let db = pod("d", "db", None, Vec::new());
+        for (selector, namespaces, selects) in [
+            (team_a(), &of_team[..], true),
+            (team_a(), &[], false),
+            (not_b(), &[], true),
+            (not_b(), &[("ns", "b")], false),
+        ] {
+            let guard = pod("g", "guard", Some("b1"), vec![by(true, selector.clone())]);
+            let out = selects.then_some(OfExistingPod);
+            let got = conflicts_with(namespaces, vec![guard], &db);
+            assert_eq!(got, [None, None, out, None], "{selector:?} {namespaces:?}");
+        }
     }
 }

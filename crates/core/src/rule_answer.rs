@@ -1,4 +1,4 @@
-use crate::costs::Costs;
+use crate::{costs::Costs, model::Prefer};
 
 /// The result of one rule.
 #[derive(Clone, Debug)]
@@ -23,11 +23,22 @@ pub struct RuleAnswer<'a> {
     pub rule: &'a str,
     /// The rule's weight within its offer.
     pub weight: u32,
+    /// The nodes that the rule prefers.
+    pub prefer: Prefer,
     /// Its result.
     pub outcome: &'a RuleOutcome,
 }
 
 impl RuleAnswer<'_> {
+    /// The cost up to which all nodes are equally good; `None` if the nearest is preferred, also
+    /// because the provider does not say which nodes are within the request.
+    pub(crate) fn equal_up_to(&self) -> Option<i64> {
+        match (self.prefer, self.outcome) {
+            (Prefer::WithinRequest, RuleOutcome::Costs(costs)) => costs.request_cost,
+            _ => None,
+        }
+    }
+
     pub(crate) fn admits(&self, at: usize) -> bool {
         match self.outcome {
             RuleOutcome::Costs(costs) => costs.is_usable(at),

@@ -50,6 +50,11 @@ impl Labels {
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
+    /// The size of its allocation.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -94,7 +99,7 @@ impl fmt::Debug for Labels {
 }
 
 /// A Kubernetes label selector: all parts must match; an empty selector matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
     /// Required keys and values.
     pub match_labels: Vec<(String, String)>,
@@ -103,7 +108,7 @@ pub struct Selector {
 }
 
 /// One of a selector's `matchExpressions`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Expression {
     /// The label's key.
     pub key: String,
@@ -114,7 +119,7 @@ pub struct Expression {
 }
 
 /// The comparison of an [`Expression`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operator {
     /// The label has one of the values.
     In,
@@ -177,6 +182,11 @@ impl Expression {
 }
 
 impl Selector {
+    /// Returns whether it selects everything.
+    pub fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
     /// Whether an object with `labels` is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels

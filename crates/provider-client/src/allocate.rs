@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     CallError, PlanningQuestion, ProviderClient,
-    costs::{target, wire_rule},
+    costs::{target, wire_containers, wire_rule},
     question::provider_name,
 };
 
@@ -134,6 +134,7 @@ impl ProviderClient {
                 annotations: self.shared_annotations(service, question),
                 requests: question.requests.clone(),
                 resource_claims: question.resource_claims.clone(),
+                containers: wire_containers(&question.containers),
                 uid: subject.uid.clone(),
             }),
             hold_millis: i64::try_from(MAX_HOLD.as_millis()).unwrap_or(i64::MAX),

@@ -29,6 +29,9 @@ use crate::codec::{Answer, RawAnswer};
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of entries: 300 KB to 1 MB each at 5,000 nodes.
 const MAX_ENTRIES: usize = 128;
+/// The maximum size of a question whose answer is kept: labels, annotations and rules that are longer
+/// are few pods'.
+const MAX_QUESTION_BYTES: usize = 64 << 10;
 /// Maximum number of nodes per refresh request, as many as kube-scheduler requests of 5,000: more
 /// would take a provider longer, or reduce its precision.
 const REFRESH_CHUNK_NODES: usize = 500;
@@ -93,6 +96,7 @@ pub(crate) struct CachedVersion {
 impl PartialCosts {
     pub(crate) fn merge(mut self, costs: &Costs, nodes: &NodeSet) -> Costs {
         self.costs.resolution = costs.resolution;
+        self.costs.request_cost = costs.request_cost;
         for (from, name) in self.missing.iter().enumerate() {
             if let Some(to) = nodes.position(name) {
                 self.costs.copy_from(to, costs, from);
@@ -244,6 +248,7 @@ impl Cache {
             }
             answer.lines(|name, cost, note| costs.replace(all, name, cost, note))?;
             costs.resolution = valid.resolution;
+            costs.request_cost = valid.request_cost;
         } else if !known.missing.is_empty() {
             // An answer of a later version arrived first, without the missing nodes.
             return Ok(None);
@@ -270,6 +275,9 @@ impl Cache {
         by: &Address,
         requested_at: Instant,
     ) {
+        if key.question.len() > MAX_QUESTION_BYTES {
+            return;
+        }
         let (now, Answer { costs, valid }) = (Instant::now(), answer);
         let until = valid_until(*valid, requested_at);
         let holds = match *valid {

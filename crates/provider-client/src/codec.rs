@@ -49,6 +49,7 @@ impl RawAnswer {
         let mut costs = Costs::new(nodes.len());
         let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
         costs.resolution = valid.resolution;
+        costs.request_cost = valid.request_cost;
         Ok(Answer { costs, valid })
     }
 
@@ -188,12 +189,14 @@ mod tests {
             ],
             valid_for_millis: 1500,
             resolution: 250,
+            request_cost: Some(0),
             ..EndpointCostResponse::default()
         };
         let read = RawAnswer::new(answer.encode_to_vec().into())
             .read(&nodes)
             .unwrap();
         assert_eq!((read.valid.millis, read.costs.resolution), (1500, 250));
+        assert_eq!(read.costs.request_cost, Some(0));
         let tie_break = |at| read.costs.detail(at).map(|note| note.tie_break);
         assert_eq!((tie_break(0), tie_break(1)), (Some(4), Some(0)));
         assert_eq!(

@@ -9,12 +9,11 @@ use std::{
 use bytes::Bytes;
 use prost::Message;
 use tautline_core::{
-    Snapshot,
+    ContainerKind, Snapshot,
     constraints::{self, PodConstraints},
-    model::{Pod, Rule, Service},
+    model::{ContainerRequests, Pod, Rule, Service},
     planning::Costs,
     providers::PROVIDER_PORT,
-    quantity,
     reference::Reference,
 };
 use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
@@ -28,7 +27,7 @@ use crate::{
     call::EndpointChoice,
     client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
-    question::{PlanningQuestion, provider_name},
+    question::{PlanningQuestion, provider_name, texts},
     traced,
 };
 
@@ -200,18 +199,16 @@ impl ProviderClient {
         let shared = pod.annotations.iter().filter(|(key, value)| {
             value.len() <= MAX_ANNOTATION_BYTES && self.shares(service, &pod.namespace, key)
         });
-        let requests = pod.requests.iter();
         wire::InFlightPod {
             pod: Some(target(Reference::pod(&pod.namespace, &pod.name))),
             node: node.to_owned(),
             workload: Some(wire::Workload {
                 labels: BTreeMap::new(),
                 annotations: shared.map(text).collect(),
-                requests: requests
-                    .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-                    .collect(),
+                requests: texts(&pod.requests),
                 uid: pod.uid.to_string(),
                 resource_claims: Vec::new(),
+                containers: Vec::new(),
             }),
         }
     }
@@ -302,6 +299,7 @@ fn question_template(
             annotations,
             requests: question.requests.clone(),
             resource_claims: any_claim.into_iter().collect(),
+            containers: wire_containers(&question.containers),
             uid: String::new(),
         }),
         peers: constraints.peers.iter().map(peer).collect(),
@@ -320,6 +318,18 @@ fn set_pod(head: &mut wire::EndpointCostRequest, question: &PlanningQuestion) {
             .clone_from(&question.resource_claims);
         workload.uid.clone_from(&question.subject.uid);
     }
+}
+
+pub(crate) fn wire_containers(all: &[ContainerRequests]) -> Vec<wire::Container> {
+    let container = |of: &ContainerRequests| wire::Container {
+        kind: match of.kind {
+            ContainerKind::Main => wire::container::Kind::Main.into(),
+            ContainerKind::Init => wire::container::Kind::Init.into(),
+            ContainerKind::Sidecar => wire::container::Kind::Sidecar.into(),
+        },
+        requests: texts(&of.requests),
+    };
+    all.iter().map(container).collect()
 }
 
 pub(crate) fn wire_rule(rule: &Rule) -> wire::PolicyRule {

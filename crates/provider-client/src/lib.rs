@@ -28,7 +28,7 @@ pub use client::{ClientConfig, ProviderClient};
 pub use error::CallError;
 pub use metrics::Metrics;
 pub use planning_round::{PlanningRound, RuleRecord};
-pub use question::PlanningQuestion;
+pub use question::{PlanningQuestion, texts};
 pub use underlay::{AllocateError, MitigationRequest};
 
 /// Parses bytes as a provider's answer. For the fuzz target.

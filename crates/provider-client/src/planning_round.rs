@@ -20,7 +20,10 @@ use tokio::time::Instant;
 
 pub use crate::question::provider_name;
 use crate::{
-    client::ProviderClient, costs::CostSource, question::PlanningQuestion, status::LastCall,
+    client::ProviderClient,
+    costs::CostSource,
+    question::{PlanningQuestion, subject_bytes},
+    status::LastCall,
 };
 
 /// Maximum number of rules per pod: their providers are called concurrently.
@@ -76,11 +79,20 @@ pub struct RuleRecord {
 impl PlanningRound {
     /// Approximate size in bytes.
     pub fn heap_bytes(&self) -> usize {
-        let rules = self.rules.iter().map(|r| match &r.outcome {
-            RuleOutcome::Costs(costs) => 256 + costs.heap_bytes(),
-            RuleOutcome::Unavailable { .. } => 256,
+        let rules = self.rules.iter().map(|r| {
+            let costs = match &r.outcome {
+                RuleOutcome::Costs(costs) => costs.heap_bytes(),
+                RuleOutcome::Unavailable { .. } => 0,
+            };
+            let counted = r.counted.iter().map(|uid| 32 + uid.len());
+            256 + costs
+                + r.rule.request.len()
+                + r.rule.limit.len()
+                + r.error.as_ref().map_or(0, String::len)
+                + counted.sum::<usize>()
         });
-        512 + self.nodes.heap_bytes()
+        512 + subject_bytes(&self.subject)
+            + self.nodes.heap_bytes()
             + self.plan.verdicts.len() * size_of::<NodeVerdict>()
             + rules.sum::<usize>()
     }
@@ -171,6 +183,7 @@ impl ProviderClient {
                     .unwrap_or_default(),
                 rule: &r.rule.name,
                 weight: r.rule.weight,
+                prefer: r.rule.prefer.unwrap_or_default(),
                 outcome: &r.outcome,
             })
             .collect();

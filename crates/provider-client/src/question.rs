@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{
     constraints::PodIdentity,
-    model::{Pod, Service, key},
+    model::{ContainerRequests, Pod, Resources, Service, key},
     nodes::NodeSet,
     quantity,
 };
@@ -18,6 +18,8 @@ pub struct PlanningQuestion {
     pub requests: BTreeMap<String, String>,
     /// Names of its ResourceClaims.
     pub resource_claims: Vec<String>,
+    /// The containers' requests of extended resources, if several request some.
+    pub containers: Vec<ContainerRequests>,
     /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
     /// kube-scheduler waits, and with it all other pods: limits the wait for untrusted providers.
@@ -25,9 +27,28 @@ pub struct PlanningQuestion {
 }
 
 impl PlanningQuestion {
+    /// The question about a node to come.
+    pub fn without_nodes(&self) -> Self {
+        Self {
+            nodes: Arc::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Approximate size in bytes, without the nodes.
+    pub fn heap_bytes(&self) -> usize {
+        let pairs = self.annotations.iter().chain(&self.requests);
+        let claims = self.resource_claims.iter();
+        256 + subject_bytes(&self.subject)
+            + pairs.map(|(k, v)| 64 + k.len() + v.len()).sum::<usize>()
+            + claims.map(|name| 32 + name.len()).sum::<usize>()
+            + self.containers.len() * CONTAINER_BYTES
+    }
+
     /// The question for an unbound pod of the index.
     pub fn for_pod(pod: &Pod, nodes: NodeSet) -> Self {
-        let annotations = pod.placement.as_ref().map(|p| &p.annotations);
+        let placement = pod.placement.as_ref();
+        let annotations = placement.map(|p| &p.annotations);
         Self {
             subject: PodIdentity {
                 namespace: pod.namespace.to_string(),
@@ -40,16 +61,27 @@ impl PlanningQuestion {
                 .flat_map(|a| a.iter())
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .collect(),
-            requests: pod
-                .requests
-                .iter()
-                .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-                .collect(),
+            requests: texts(&pod.requests),
             resource_claims: pod.claims().map(str::to_owned).collect(),
+            containers: placement.map_or_else(Vec::new, |p| p.containers.clone()),
             nodes: Arc::new(nodes),
             scheduler_waits: false,
         }
     }
+}
+
+/// Names and quantity texts of requests.
+pub fn texts(requests: &Resources) -> BTreeMap<String, String> {
+    let text = |(name, milli): (&str, i64)| (name.to_owned(), quantity::format_milli(milli));
+    requests.iter().map(text).collect()
+}
+
+/// The approximate size of a container's requests in bytes: an amount or two.
+const CONTAINER_BYTES: usize = 128;
+
+/// The size of a pod's names and labels.
+pub(crate) fn subject_bytes(of: &PodIdentity) -> usize {
+    of.namespace.len() + of.name.len() + of.uid.len() + of.labels.bytes()
 }
 
 /// `namespace/name` of a provider's Service.

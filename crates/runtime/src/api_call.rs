@@ -2,15 +2,23 @@
 
 use std::{future::Future, time::Duration};
 
+use crate::error_text::error_text;
+
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiCallError {
-    /// It failed in time.
-    #[error(transparent)]
-    Failed(#[from] kube::Error),
+    /// It failed in time. Not a source: its own text has the API server's whole answer.
+    #[error("{}", error_text(.0))]
+    Failed(kube::Error),
     /// No answer within this time: the request may have been carried out.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
+}
+
+impl From<kube::Error> for ApiCallError {
+    fn from(error: kube::Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl ApiCallError {
@@ -42,5 +50,21 @@ pub async fn within<T>(
     match tokio::time::timeout(limit, call).await {
         Ok(result) => Ok(result?),
         Err(_) => Err(ApiCallError::Timeout(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_the_api_server_are_a_sentence_with_their_causes_too() {
+        let status = kube::core::Status::failure("pods \"a\" is forbidden", "Forbidden");
+        let answer = kube::Error::Api(Box::new(status.with_code(403)));
+        let error = anyhow::Error::from(ApiCallError::from(answer)).context("pod shop/a");
+        assert_eq!(
+            format!("{error:#}"),
+            "pod shop/a: pods \"a\" is forbidden (403)"
+        );
     }
 }

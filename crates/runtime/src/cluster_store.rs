@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 /// The number of changes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Versions([u64; 7]);
+pub struct Versions([u64; 8]);
 
 impl Versions {
     /// Whether any of `kinds` has changed since `earlier`.
@@ -91,6 +91,11 @@ impl ClusterStore {
             }
         }
         now.load_full()
+    }
+
+    /// [`Index::reduced_pods`].
+    pub fn reduced_pods(&self) -> usize {
+        self.0.index.lock().reduced_pods()
     }
 
     /// Notifies of every change.

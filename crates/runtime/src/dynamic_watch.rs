@@ -30,6 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     cluster_store::ClusterStore,
+    error_text::error_text,
     watch_changes::{Change, Changes, refusal},
 };
 
@@ -44,7 +45,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-type ByNamespace<'a> = BTreeMap<&'a str, BTreeSet<Gvk>>;
+/// The kinds that offers of each namespace name, with the creation time of the oldest of those.
+type ByNamespace<'a> = BTreeMap<&'a str, BTreeMap<Gvk, i64>>;
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
 /// The objects of a kind are removed this long after it: the API server may lose it for a moment.
@@ -78,11 +80,6 @@ impl WatchedKinds {
     pub fn listed(&self, api_version: &str, kind: &str) -> bool {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key).is_some_and(|s| s.listed)
-    }
-
-    fn watched(&self, gvk: &Gvk) -> bool {
-        let state = self.0.get(gvk);
-        state.is_some_and(|s| s.listed && s.missing.is_none())
     }
 
     /// Notifies of every change of these states.
@@ -175,8 +172,7 @@ impl DynamicWatcher {
     async fn update_kinds(&mut self) {
         let snapshot = self.store.snapshot();
         let named = kinds_by_namespace(snapshot.offers().map(|e| &*e.offer));
-        let watched = |gvk: &Gvk| self.kinds.watched(gvk);
-        let (selected, beyond) = select_kinds(&named, watched);
+        let (selected, beyond) = select_kinds(&named);
         let over: Vec<Gvk> = self.states.keys().cloned().collect();
         for gvk in over.into_iter().filter(|gvk| !selected.contains(gvk)) {
             let Some(KindState { watch, .. }) = self.states.remove(&gvk) else {
@@ -308,31 +304,30 @@ fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespac
         let others = offer.targets.iter().filter(|t| t.kind != TargetKind::Pod);
         for (api_version, kind) in others.map(|t| t.selected_kind()) {
             let kinds = named.entry(&offer.namespace).or_default();
-            kinds.insert((api_version.to_owned(), kind.to_owned()));
+            let gvk = (api_version.to_owned(), kind.to_owned());
+            let oldest = kinds.entry(gvk).or_insert(offer.created_unix);
+            *oldest = offer.created_unix.min(*oldest);
         }
     }
     named
 }
 
-/// The kinds to watch, and those beyond [`MAX_KINDS`]. Kinds already watched come first, then one
-/// of each namespace in turn, so that a tenant with many kinds takes no place from others.
-fn select_kinds(
-    named: &ByNamespace<'_>,
-    watched: impl Fn(&Gvk) -> bool,
-) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
-    let mut ranks: BTreeMap<&Gvk, usize> = BTreeMap::new();
+/// The kinds to watch, and those beyond [`MAX_KINDS`]. Namespaces get one each in turn, that of
+/// their oldest offer first: a tenant with many kinds takes no place from others, and the younger
+/// of two tenants takes none from the older.
+fn select_kinds(named: &ByNamespace<'_>) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
+    let mut ranks: BTreeMap<&Gvk, (usize, i64)> = BTreeMap::new();
     for kinds in named.values() {
-        for (rank, gvk) in kinds.iter().enumerate() {
-            let best = ranks.entry(gvk).or_insert(rank);
-            *best = rank.min(*best);
+        let mut by_age: Vec<(i64, &Gvk)> = kinds.iter().map(|(gvk, age)| (*age, gvk)).collect();
+        by_age.sort_unstable();
+        for (turn, (created, gvk)) in by_age.into_iter().enumerate() {
+            let best = ranks.entry(gvk).or_insert((turn, created));
+            *best = (turn, created).min(*best);
         }
     }
-    let mut ranked: Vec<(bool, usize, &Gvk)> = ranks
-        .into_iter()
-        .map(|(gvk, rank)| (!watched(gvk), rank, gvk))
-        .collect();
-    ranked.sort();
-    let mut selected = ranked.into_iter().map(|(_, _, gvk)| gvk.clone());
+    let mut ranked: Vec<_> = ranks.into_iter().map(|(gvk, rank)| (rank, gvk)).collect();
+    ranked.sort_unstable();
+    let mut selected = ranked.into_iter().map(|(_, gvk)| gvk.clone());
     (
         selected.by_ref().take(MAX_KINDS).collect(),
         selected.collect(),
@@ -359,8 +354,9 @@ fn unavailable((api_version, kind): &Gvk) -> String {
 
 fn too_many() -> String {
     format!(
-        "offers of this cluster name more than {MAX_KINDS} kinds, and this one is not followed; \
-         name fewer in this namespace"
+        "offers of this cluster name more than {MAX_KINDS} kinds; each namespace gets as many as \
+         the others, those of its oldest offers first, and this one is not among them: name fewer \
+         kinds in this namespace"
     )
 }
 
@@ -394,7 +390,10 @@ async fn resolve_api(
     let gvk = GroupVersionKind::try_from(&types).map_err(|e| e.to_string())?;
     match pinned_kind(client, &gvk).await {
         Ok((resource, _)) => Ok(Api::all_with(client.clone(), &resource)),
-        Err(error) => Err(format!("the API server does not serve it: {error}")),
+        Err(error) => Err(format!(
+            "the API server does not serve it: {}",
+            error_text(&error)
+        )),
     }
 }
 
@@ -437,7 +436,8 @@ async fn watch(
                 }
                 let retry = retry_after(failures);
                 failures = failures.saturating_add(1);
-                tracing::warn!(%kind, %error, ?retry, "watch restarts");
+                let error = error_text(&error);
+                tracing::warn!(%kind, error, ?retry, "watch restarts");
                 if !listed {
                     kinds.set(gvk, false, Some(unavailable(gvk)));
                 }

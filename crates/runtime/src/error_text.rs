@@ -34,7 +34,10 @@ pub fn error_text(error: &(dyn Error + 'static)) -> String {
 #[cfg(feature = "cluster")]
 fn api_answer(error: &(dyn Error + 'static)) -> Option<String> {
     match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Api(status)) => Some(format!("{} ({})", status.message, status.code)),
+        Some(kube::Error::Api(status)) => Some(match &*status.message {
+            "" => format!("code {}", status.code),
+            message => format!("{message} ({})", status.code),
+        }),
         _ => None,
     }
 }

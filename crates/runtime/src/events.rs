@@ -1,4 +1,5 @@
-//! Kubernetes events, written in the background.
+//! Kubernetes events, written in the background. Namespaces take turns, so that a flood of events of
+//! one delays and drops none of another.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -6,12 +7,10 @@ use dashmap::DashMap;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube_runtime::events::{Event, EventType, Recorder, Reporter};
+use parking_lot::Mutex;
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
-use tautline_core::{names::API_VERSION, text};
-use tokio::{
-    sync::mpsc::{self, Receiver, Sender},
-    time::Instant,
-};
+use tautline_core::{fair_queue::FairQueue, names::API_VERSION, text};
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::api_call::within;
@@ -39,10 +38,16 @@ pub struct EventNote {
     pub text: String,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    notes: Mutex<FairQueue<EventNote>>,
+    filled: Notify,
+}
+
 /// Publishes events without waiting.
 #[derive(Debug)]
 pub struct Events {
-    queue: Sender<EventNote>,
+    waiting: Arc<Waiting>,
     quiet_until: DashMap<String, Instant>,
     dropped: Counter,
 }
@@ -50,13 +55,13 @@ pub struct Events {
 impl Events {
     /// A publisher, and the queue that [`Queue::write`] empties.
     pub fn new() -> (Arc<Self>, Queue) {
-        let (queue, receiver) = mpsc::channel(QUEUE);
+        let waiting = Arc::new(Waiting::default());
         let events = Self {
-            queue,
+            waiting: Arc::clone(&waiting),
             quiet_until: DashMap::new(),
             dropped: Counter::default(),
         };
-        (Arc::new(events), Queue(receiver))
+        (Arc::new(events), Queue(waiting))
     }
 
     /// Registers the counter of dropped events.
@@ -68,7 +73,8 @@ impl Events {
         );
     }
 
-    /// Queues an event; drops and counts it if the queue is full.
+    /// Queues an event. If the queue is full, the newest event of the namespace with the most is
+    /// dropped and counted.
     pub fn publish(&self, note: EventNote) {
         self.enqueue(note);
     }
@@ -77,11 +83,15 @@ impl Events {
         if let Cow::Owned(text) = text::sanitize(&note.text, LONGEST_CHARS) {
             note.text = text;
         }
-        let queued = self.queue.try_send(note).is_ok();
-        if !queued {
+        let namespace = note.regarding.namespace.clone().unwrap_or_default();
+        let mut notes = self.waiting.notes.lock();
+        let dropped = notes.push_bounded(&namespace, note, QUEUE);
+        drop(notes);
+        self.waiting.filled.notify_one();
+        if dropped.is_some() {
             self.dropped.inc();
         }
-        queued
+        dropped.is_none_or(|of| *of != *namespace)
     }
 
     /// Publishes the event unless one with the same `key` was published within `quiet`.
@@ -106,17 +116,19 @@ impl Events {
 }
 
 /// The queue of events to write.
-pub struct Queue(Receiver<EventNote>);
+pub struct Queue(Arc<Waiting>);
 
 impl Queue {
     /// Writes events until `stop`, then the queue's rest. Drops an event that cannot be written.
-    pub async fn write(mut self, client: Client, reporter: &str, stop: CancellationToken) {
+    pub async fn write(self, client: Client, reporter: &str, stop: CancellationToken) {
         let recorder = Recorder::new(client, Reporter::from(reporter));
         loop {
-            let note = tokio::select! {
-                biased;
-                note = self.0.recv() => match note { Some(note) => note, None => return },
-                () = stop.cancelled() => return,
+            let next = self.0.notes.lock().pop();
+            let Some(note) = next else {
+                tokio::select! {
+                    () = self.0.filled.notified() => continue,
+                    () = stop.cancelled() => return,
+                }
             };
             let event = Event {
                 type_: if note.warning {
@@ -165,18 +177,64 @@ pub fn reference_to_pod(namespace: &str, name: &str, uid: &str) -> ObjectReferen
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn publish_sanitizes_texts() {
-        let (events, mut queue) = Events::new();
-        events.publish(EventNote {
-            regarding: reference_to_pod("shop", "web-0", "u"),
+    fn note(namespace: &str, name: &str, text: &str) -> EventNote {
+        EventNote {
+            regarding: reference_to_pod(namespace, name, "u"),
             secondary: None,
             warning: true,
             reason: "Failed".to_owned(),
             action: "Evict",
-            text: "it said \u{1b}[2Jall is well\nforged".to_owned(),
-        });
-        let note = queue.0.recv().await.unwrap();
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn publish_sanitizes_texts() {
+        let (events, queue) = Events::new();
+        let text = "it said \u{1b}[2Jall is well\nforged";
+        events.publish(note("shop", "web-0", text));
+        let note = queue.0.notes.lock().pop().unwrap();
         assert_eq!(note.text, "it said \u{fffd}[2Jall is well forged");
+    }
+
+    #[test]
+    fn a_flood_of_one_namespace_drops_and_delays_no_event_of_another() {
+        let (events, queue) = Events::new();
+        let flood = |count: usize| {
+            for i in 0..count {
+                events.publish(note("loud", &format!("web-{i}"), ""));
+            }
+        };
+        flood(2 * QUEUE);
+        events.publish_once("quiet".to_owned(), Duration::from_secs(300), || {
+            Some(note("quiet", "web-0", ""))
+        });
+        flood(2 * QUEUE);
+        assert_eq!(queue.0.notes.lock().len(), QUEUE);
+        assert_eq!(events.dropped.get(), 3 * QUEUE as u64 + 1);
+        let first: Vec<_> = (0..2).filter_map(|_| queue.0.notes.lock().pop()).collect();
+        let quiet = |n: &EventNote| n.regarding.namespace.as_deref() == Some("quiet");
+        assert!(first.iter().any(quiet), "{first:?}");
+    }
+
+    #[test]
+    fn publish_once_repeats_an_event_that_was_dropped() {
+        let (events, queue) = Events::new();
+        let mut count = 0;
+        let mut publish = |name: String| {
+            let key = name.clone();
+            events.publish_once(key, Duration::from_secs(300), || {
+                count += 1;
+                Some(note("loud", &name, ""))
+            });
+        };
+        for i in 0..QUEUE {
+            publish(format!("web-{i}"));
+        }
+        publish("late".to_owned());
+        queue.0.notes.lock().pop();
+        publish("late".to_owned());
+        publish("late".to_owned());
+        assert_eq!(count, QUEUE + 2);
     }
 }

@@ -24,6 +24,8 @@ pub mod events;
 #[cfg(feature = "cluster")]
 pub mod finalizers;
 #[cfg(feature = "cluster")]
+pub mod input_files;
+#[cfg(feature = "cluster")]
 pub mod lease;
 #[cfg(feature = "cluster")]
 pub mod manifest_files;

@@ -1,16 +1,21 @@
 //! Manifest files: a cluster's objects without a cluster.
 
 use std::{
+    collections::BTreeSet,
     fmt,
-    io::Read,
     path::{Path, PathBuf},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tautline_api::{
     convert,
     manifest::{self, FieldPath, Finding, Item, LineIndex, Location},
 };
-use tautline_core::index::Object;
+use tautline_core::{index::Object, text::shorten};
+
+use crate::input_files::{InputFiles, STDIN};
+
+mod folder;
 
 /// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +27,16 @@ pub struct ManifestFileError {
     pub line: Option<u64>,
     /// The problem.
     pub message: String,
+}
+
+impl ManifestFileError {
+    fn of(path: &Path, message: String) -> Self {
+        Self {
+            path: path.to_owned(),
+            line: None,
+            message,
+        }
+    }
 }
 
 /// `FILE:LINE`
@@ -70,6 +85,8 @@ pub struct Manifests {
     pub items: Vec<Item>,
     /// In the order of the files and lines, then those of [`Self::warn`].
     pub warnings: Vec<Warning>,
+    /// The files and folders that are no manifests, each as `PATH: reason`.
+    pub skipped: Vec<String>,
     /// The file of each object, by its index in `files`, and its location there.
     places: Vec<(usize, Location)>,
     /// Paths and texts.
@@ -105,35 +122,49 @@ pub fn is_test_file(path: &Path) -> bool {
     name.is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
 }
 
-/// The path of the standard input.
-pub const STDIN: &str = "-";
-
 /// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name, but
-/// for tests and hidden folders; [`STDIN`] is the standard input.
+/// for tests, hidden folders, Helm charts, and files without Kubernetes objects; [`STDIN`] is the
+/// standard input.
 ///
 /// # Errors
 /// The first path that is unreadable, malformed or without objects.
-pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
+pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, ManifestFileError> {
     let mut files: Vec<(PathBuf, String)> = Vec::new();
     let mut objects = Vec::new();
     let mut findings = Vec::new();
+    let mut skipped = Vec::new();
     for path in paths {
-        let mut below = Vec::new();
-        collect(path, &mut below)?;
-        below.sort();
-        let before = objects.len();
-        for path in below {
-            let text = text(&path)?;
+        let (before, skipped_before) = (objects.len(), skipped.len());
+        let below = folder::files(path, inputs, &mut skipped)?;
+        for path in below.files {
+            let text = match below.is_folder {
+                true => inputs.found(&path),
+                false => inputs.named(&path),
+            };
+            let text = text.map_err(|e| ManifestFileError::of(&path, e))?;
             let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
                 path: path.clone(),
                 line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
                 message: what,
             };
-            let read =
-                manifest::read(&text).map_err(|e| fail(e.place(), &e.field(), e.to_string()))?;
+            let error = |e: manifest::ManifestError| fail(e.place(), &e.field(), e.to_string());
+            let documents = manifest::documents(&text).map_err(error)?;
+            if below.is_folder
+                && let Some(reason) = folder::foreign(&documents)
+            {
+                skipped.push(format!("{}: {reason}", path.display()));
+                continue;
+            }
+            let read = manifest::objects(documents).map_err(error)?;
             for (place, item) in &read.objects {
                 if let Item::Policy(_) | Item::Offer(_) = item {
-                    object(item).map_err(|e| fail(Some(*place), &FieldPath::default(), e))?;
+                    object(item).map_err(|e| {
+                        fail(
+                            Some(*place),
+                            &FieldPath::default(),
+                            shorten(&e).into_owned(),
+                        )
+                    })?;
                 }
             }
             let file = files.len();
@@ -142,13 +173,14 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
             files.push((path, text));
         }
         if objects.len() == before {
-            return Err(ManifestFileError {
-                path: path.clone(),
-                line: None,
-                message: "holds no manifests (.yaml, .yml, .json)".to_owned(),
-            });
+            let mut message = "holds no manifests (.yaml, .yml, .json)".to_owned();
+            if let Some(first) = skipped.get(skipped_before) {
+                message += &format!("; {first}");
+            }
+            return Err(ManifestFileError::of(path, message));
         }
     }
+    manifest::generate_names(&mut objects);
     findings.extend(manifest::check_duplicates(&objects));
     let objects = manifest::add_template_pods(objects);
     findings.extend(manifest::check_references(&objects));
@@ -166,6 +198,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Manifests, ManifestFileError> {
     Ok(Manifests {
         items,
         warnings,
+        skipped,
         places,
         files,
     })
@@ -188,56 +221,27 @@ pub fn with_lines<'a>(
     warnings
 }
 
-fn text(path: &Path) -> Result<String, ManifestFileError> {
-    let mut text = String::new();
-    let read = if path == Path::new(STDIN) {
-        std::io::stdin().lock().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|mut f| f.read_to_string(&mut text))
-    };
-    read.map_err(|e| ManifestFileError {
-        path: path.to_owned(),
-        line: None,
-        message: e.to_string(),
-    })?;
-    Ok(text)
-}
-
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestFileError> {
-    let fail = |e: std::io::Error| ManifestFileError {
-        path: path.to_owned(),
-        line: None,
-        message: e.to_string(),
-    };
-    if !path.is_dir() {
-        files.push(path.to_owned());
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-        let entry = entry.path();
-        let manifest = entry
-            .extension()
-            .is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-        let wanted = match entry.is_dir() {
-            true => !is_hidden && !leads_back(&entry, path),
-            false => manifest && !is_test_file(&entry),
-        };
-        if wanted {
-            collect(&entry, files)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a link leads to a folder that it is in.
-fn leads_back(link: &Path, folder: &Path) -> bool {
-    link.is_symlink()
-        && match (link.canonicalize(), folder.canonicalize()) {
-            (Ok(target), Ok(folder)) => folder.starts_with(target),
-            _ => true,
-        }
+/// The namespaces of pods that no manifest describes: a cluster would have them, with the label of
+/// their name only.
+pub fn implied_namespaces(items: &[Item]) -> impl Iterator<Item = Object> {
+    let described = items.iter().filter_map(|item| match item {
+        Item::Namespace(o) => o.metadata.name.clone(),
+        _ => None,
+    });
+    let pods = items.iter().filter_map(|item| match item {
+        Item::Pod(o) => Some(o.metadata.namespace.as_deref().unwrap_or("default")),
+        _ => None,
+    });
+    let described: BTreeSet<String> = described.collect();
+    let used: BTreeSet<String> = pods.map(str::to_owned).collect();
+    let implied: Vec<_> = used.difference(&described).cloned().collect();
+    implied.into_iter().map(|name| {
+        let name = Some(name);
+        Object::Namespace(convert::namespace_labels(&ObjectMeta {
+            name,
+            ..ObjectMeta::default()
+        }))
+    })
 }
 
 /// The index' form of a manifest; `None` for kinds outside the index.
@@ -245,7 +249,7 @@ fn leads_back(link: &Path, folder: &Path) -> bool {
 /// # Errors
 /// An invalid field, with the object's name.
 pub fn object(item: &Item) -> Result<Option<Object>, String> {
-    let named = |kind: &str, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+    let named = |kind: &str, meta: &ObjectMeta| {
         let namespace = meta.namespace.as_deref().unwrap_or("default");
         format!(
             "{kind} {namespace}/{}",
@@ -255,6 +259,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, String> {
     Ok(Some(match item {
         Item::Pod(o) => Object::Pod(convert::pod(o)),
         Item::Node(o) => Object::Node(convert::node(o)),
+        Item::Namespace(o) => Object::Namespace(convert::namespace_labels(&o.metadata)),
         Item::Service(o) => Object::Service(convert::service(o)),
         Item::EndpointSlice(o) => Object::EndpointSlice(convert::endpoint_slice(o)),
         Item::Policy(o) => Object::Policy(

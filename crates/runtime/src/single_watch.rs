@@ -8,7 +8,7 @@ use kube_runtime::{WatchStreamExt, watcher::watch_object};
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::WatchBackoff;
+use crate::{backoff::WatchBackoff, error_text::error_text};
 
 /// Passes the object (`None` if absent) to `see` after each change; retries until `stop`.
 pub async fn watch_single<K>(
@@ -28,7 +28,8 @@ pub async fn watch_single<K>(
         match event {
             Some(Ok(object)) => see(object),
             Some(Err(error)) => {
-                tracing::warn!(kind = %K::kind(&()), name, %error, "watch restarts");
+                let error = error_text(&error);
+                tracing::warn!(kind = %K::kind(&()), name, error, "watch restarts");
             }
             None => return,
         }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use futures::{Stream, StreamExt};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Pod, Service},
+        core::v1::{Namespace, Node, Pod, Service},
         discovery::v1::EndpointSlice,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -23,7 +23,7 @@ use kube_runtime::{
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 use serde::de::DeserializeOwned;
@@ -63,6 +63,7 @@ pub struct WatchMetrics {
     events: Family<ByKind, Counter>,
     malformed: Family<ByKind, Counter>,
     errors: Family<ByKind, Counter>,
+    reduced_pods: Gauge,
 }
 
 impl WatchMetrics {
@@ -82,6 +83,12 @@ impl WatchMetrics {
             "watch_errors",
             "Errors that restarted a watch",
             self.errors.clone(),
+        );
+        registry.register(
+            "watch_reduced_pods",
+            "Pods whose affinity, tolerations and annotations take more memory than is kept of a \
+             pod or its namespace: no plan finds a node for them, or for others next to them",
+            self.reduced_pods.clone(),
         );
     }
 
@@ -111,6 +118,7 @@ impl Watch<'_> {
     pub fn all_except_pods(&self, tasks: &mut Tasks) {
         self.infrastructure(tasks);
         self.rules(tasks);
+        self.namespaces(tasks);
     }
 
     /// Nodes, and the Services and EndpointSlices of providers.
@@ -142,6 +150,19 @@ impl Watch<'_> {
         self.protobuf::<Node>(
             Kind::Node,
             |o| Ok(Some(Object::Node(convert::node(o)))),
+            tasks,
+        );
+    }
+
+    /// The labels of all namespaces.
+    pub fn namespaces(&self, tasks: &mut Tasks) {
+        self.json::<Namespace>(
+            Kind::Namespace,
+            |o| {
+                Ok(Some(Object::Namespace(convert::namespace_labels(
+                    &o.metadata,
+                ))))
+            },
             tasks,
         );
     }
@@ -256,6 +277,7 @@ impl Watch<'_> {
         let events = self.metrics.events.get_or_create_owned(&label);
         let malformed = self.metrics.malformed.get_or_create_owned(&label);
         let errors = self.metrics.errors.get_or_create_owned(&label);
+        let reduced_pods = self.metrics.reduced_pods.clone();
         let mut relist = None;
         let mut unusable: Vec<String> = Vec::new();
         move |event| {
@@ -321,6 +343,9 @@ impl Watch<'_> {
                     store.accept(kind, &key(&o));
                     store.delete(kind, &key(&o));
                 }
+            }
+            if kind == Kind::Pod {
+                reduced_pods.set(i64::try_from(store.reduced_pods()).unwrap_or(i64::MAX));
             }
         }
     }

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Result;
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Either, Full};
 use hyper::{
     Request, Response,
     body::{Body as _, Frame, Incoming, SizeHint},
@@ -72,19 +72,24 @@ impl hyper::body::Body for Body {
 }
 
 /// A response body: when hyper drops it, only the flush is left.
-struct Outgoing {
-    body: Full<Bytes>,
+struct Outgoing<B> {
+    body: Either<B, Full<Bytes>>,
     connection: Arc<Connection>,
 }
 
-impl hyper::body::Body for Outgoing {
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<B> hyper::body::Body for Outgoing<B>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         Pin::new(&mut self.body).poll_frame(cx)
     }
 
@@ -97,17 +102,18 @@ impl hyper::body::Body for Outgoing {
     }
 }
 
-impl Drop for Outgoing {
+impl<B> Drop for Outgoing<B> {
     fn drop(&mut self) {
         self.connection.activity.progress(Phase::Flush);
     }
 }
 
-/// Serves `handle` on `listener` until `stop`; then finishes requests in progress.
+/// Serves `handle` on `listener` until `stop`; then finishes requests in progress. A response
+/// without a known length, such as a stream of events, may take any time.
 ///
 /// # Errors
 /// None so far.
-pub async fn serve<H, F>(
+pub async fn serve<H, F, B>(
     listener: TcpListener,
     tls: Option<ServerTls>,
     handle: H,
@@ -116,7 +122,8 @@ pub async fn serve<H, F>(
 ) -> Result<()>
 where
     H: Fn(Request<Body>) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = HttpResponse> + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
     // None from the stop on: later handshakes are not served.
     let graceful = Arc::new(Mutex::new(Some(GracefulShutdown::new())));
@@ -159,13 +166,19 @@ where
     Ok(())
 }
 
-fn outgoing(answer: HttpResponse, connection: Arc<Connection>) -> Response<Outgoing> {
-    let bytes = answer.body().size_hint().lower();
-    let answer = match connection.charge_answer(usize::try_from(bytes).unwrap_or(usize::MAX)) {
-        Ok(()) => answer,
-        Err(_) => out_of_memory(&connection),
+fn outgoing<B>(answer: Response<B>, connection: Arc<Connection>) -> Response<Outgoing<B>>
+where
+    B: hyper::body::Body<Data = Bytes>,
+{
+    let size = answer.body().size_hint();
+    let bytes = usize::try_from(size.lower()).unwrap_or(usize::MAX);
+    let answer = match connection.charge_answer(bytes) {
+        Ok(()) => answer.map(Either::Left),
+        Err(_) => out_of_memory(&connection).map(Either::Right),
     };
-    connection.enter(Phase::Response);
+    if size.exact().is_some() {
+        connection.enter(Phase::Response);
+    }
     answer.map(|body| Outgoing { body, connection })
 }
 
@@ -175,7 +188,8 @@ pub fn reserve_memory(connection: &Connection, bytes: usize) -> Option<HttpRespo
     charged.is_err().then(|| out_of_memory(connection))
 }
 
-fn out_of_memory(connection: &Connection) -> HttpResponse {
+/// The 503 response while the memory for requests is used up.
+pub fn out_of_memory(connection: &Connection) -> HttpResponse {
     connection.port().metrics().rejected("Memory");
     retry_later(
         "too many bytes of requests at once; send fewer, or raise --request-memory\n".to_owned(),
@@ -250,6 +264,8 @@ async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse
     if !connection.fits(promised) {
         return Err(out_of_memory(&connection));
     }
+    // Without a promise the buffer grows by doubling.
+    let weight = if promised > 0 { 1 } else { 2 };
     let mut whole = BytesMut::new();
     while let Some(frame) = body.incoming.frame().await {
         let frame = frame.map_err(|e| text(400, format!("the body broke off: {e}\n")))?;
@@ -257,7 +273,7 @@ async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse
             if whole.len() + data.len() > most {
                 return Err(too_large());
             }
-            if connection.charge(data.len()).is_err() {
+            if connection.charge(data.len() * weight).is_err() {
                 return Err(out_of_memory(&connection));
             }
             if whole.is_empty() {

@@ -2,6 +2,7 @@
 #![warn(missing_docs)]
 
 pub mod compliance;
+pub mod container;
 pub mod dns;
 pub mod duration;
 pub mod nodes;
@@ -10,4 +11,5 @@ pub mod reference;
 pub mod text;
 
 pub use compliance::Compliance;
+pub use container::ContainerKind;
 pub use reference::Reference;

@@ -41,6 +41,21 @@ pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
+/// A message that may quote a value of any size, without its middle beyond some 400 characters.
+pub fn shorten(text: &str) -> Cow<'_, str> {
+    const KEPT_CHARS: usize = 200;
+    if text.len() <= 2 * KEPT_CHARS || text.chars().nth(2 * KEPT_CHARS).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let from = text.char_indices().rev().nth(KEPT_CHARS - 1);
+    let (first, last) = (
+        clip(text, KEPT_CHARS),
+        from.map_or("", |(at, _)| &text[at..]),
+    );
+    let left_out = text.len() - first.len() - last.len();
+    Cow::Owned(format!("{first}[... {left_out} bytes ...]{last}"))
+}
+
 fn clip(text: &str, max_chars: usize) -> &str {
     // A character has at least one byte.
     if text.len() <= max_chars {
@@ -64,6 +79,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn shorten_keeps_both_ends() {
+        let long = format!("from {} to", "\u{e9}".repeat(1000));
+        let short = shorten(&long);
+        let middle = "\u{e9}[... 1216 bytes ...]\u{e9}";
+        assert!(
+            short.starts_with("from ") && short.ends_with(" to"),
+            "{short}"
+        );
+        assert!(short.contains(middle), "{short}");
+        let whole = "\u{e9}".repeat(400);
+        assert_eq!(shorten(&whole), whole);
+    }
 
     #[test]
     fn sanitize_replaces_escapes_newlines_and_bidi_overrides() {

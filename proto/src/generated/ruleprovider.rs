@@ -155,6 +155,10 @@ pub struct EndpointCostResponse {
     /// cluster. The caller no longer sends them.
     #[prost(string, repeated, tag = "21")]
     pub counted_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
+    /// nodes of at most this cost are within the request. Absent: the provider does not say.
+    #[prost(int64, optional, tag = "22")]
+    pub request_cost: ::core::option::Option<i64>,
 }
 /// What is known of the workload that asks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -181,6 +185,67 @@ pub struct Workload {
     /// Names of the ResourceClaims that the pod's spec and status name, in its namespace.
     #[prost(string, repeated, tag = "5")]
     pub resource_claims: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// What the pod's containers request of extended resources, in the order of its spec, init
+    /// containers first; empty unless at least two of them request some.
+    #[prost(message, repeated, tag = "6")]
+    pub containers: ::prost::alloc::vec::Vec<Container>,
+}
+/// A container that requests extended resources.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Container {
+    #[prost(enumeration = "container::Kind", tag = "1")]
+    pub kind: i32,
+    /// Resource name to quantity ("nvidia.com/gpu": "1").
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub requests: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// Nested message and enum types in `Container`.
+pub mod container {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Kind {
+        /// It runs beside all containers and sidecars.
+        Main = 0,
+        /// It ends before the containers start, beside the sidecars that come before it.
+        Init = 1,
+        /// An init container that runs on beside the containers.
+        Sidecar = 2,
+    }
+    impl Kind {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Main => "Main",
+                Self::Init => "Init",
+                Self::Sidecar => "Sidecar",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "Main" => Some(Self::Main),
+                "Init" => Some(Self::Init),
+                "Sidecar" => Some(Self::Sidecar),
+                _ => None,
+            }
+        }
+    }
 }
 /// An object on the other side of the constraint; a pod only once it is placed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

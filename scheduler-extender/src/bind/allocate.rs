@@ -32,7 +32,7 @@ impl<'a> BindContext<'a> {
                 .is_some();
         let mut needed = AllocationPlan::NotNeeded;
         if !self.constraints.is_empty() {
-            let plan = state.plans.get(&args.uid);
+            let plan = state.plans.get(&args.namespace, &args.uid);
             needed = allocation_plan(plan.as_deref(), &args.node, has_underlay);
             if has_underlay
                 && needed == AllocationPlan::NotNeeded

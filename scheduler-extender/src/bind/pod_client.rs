@@ -60,3 +60,44 @@ impl fmt::Display for PatchError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use kube::{Client, client::Body};
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn errors_are_the_message_of_the_api_server() {
+        let server = tower::service_fn(|_: http::Request<Body>| async {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "message": "pods \"web-0\" is forbidden: no", "reason": "Forbidden",
+                "details": {"name": "web-0", "kind": "pods"}, "code": 403});
+            let answer = http::Response::builder().status(403);
+            Ok::<_, Infallible>(
+                answer
+                    .body(Body::from(status.to_string().into_bytes()))
+                    .unwrap(),
+            )
+        });
+        let pods = Api::namespaced(Client::new(server, "default"), "shop");
+        let args = BindArgs {
+            pod: "web-0".into(),
+            namespace: "shop".into(),
+            ..BindArgs::default()
+        };
+        let client = PodClient {
+            pods: &pods,
+            args: &args,
+            timeout: Duration::from_secs(60),
+        };
+        let message = "pods \"web-0\" is forbidden: no";
+        let expected = format!("pod shop/web-0: {message} (403)");
+        assert_eq!(client.get().await.unwrap_err(), expected);
+        let error = client.patch(json!({})).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}

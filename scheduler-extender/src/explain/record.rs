@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tautline_core::{
     answer::AnswerMode,
+    model::Prefer,
     planning::{NodeVerdict, RuleOutcome},
 };
 
@@ -127,6 +128,41 @@ pub struct RuleRecord {
     /// Costs that differ by at most this are equally good; 0: every difference counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resolution: i64,
+    /// `WithinRequest` or `Nearest`, as in the policy; absent for the default, WithinRequest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<String>,
+    /// The cost up to which a node is within the request; absent if the provider does not say, and
+    /// then the nearest node is preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_cost: Option<i64>,
+}
+
+impl RuleRecord {
+    /// The nodes that the rule prefers, as in the policy.
+    pub fn preference(&self) -> Prefer {
+        match self.prefer.as_deref() {
+            Some(name) if name == Prefer::Nearest.name() => Prefer::Nearest,
+            _ => Prefer::WithinRequest,
+        }
+    }
+
+    /// Returns whether the policy prefers nodes within the request, and the provider does not name them.
+    pub fn prefers_in_vain(&self) -> bool {
+        let wants = self.prefer.as_deref() == Some(Prefer::WithinRequest.name());
+        wants && self.outcome == "OK" && self.request_cost.is_none()
+    }
+
+    /// Returns whether the node of this line is equally good as all others within the request.
+    pub fn is_within_request(&self, line: &CostRecord) -> bool {
+        let up_to = match self.preference() {
+            Prefer::WithinRequest => self.request_cost,
+            Prefer::Nearest => None,
+        };
+        let cost = line.cost.filter(|cost| *cost >= 0);
+        up_to
+            .zip(cost)
+            .is_some_and(|(up_to, cost)| cost.saturating_sub(line.tie_break) <= up_to)
+    }
 }
 
 /// The decision on one node of the request.
@@ -211,9 +247,9 @@ fn answer_record(plan: &PodPlan) -> AnswerRecord {
 /// The record of a round, with or without its nodes.
 pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
     let rules = plan.rules.iter().map(|r| {
-        let (outcome, counted, resolution) = match &r.outcome {
-            RuleOutcome::Costs(costs) => ("OK", true, costs.resolution.max(0)),
-            RuleOutcome::Unavailable { code, reject } => (*code, *reject, 0),
+        let (outcome, counted, resolution, request_cost) = match &r.outcome {
+            RuleOutcome::Costs(costs) => ("OK", true, costs.resolution.max(0), costs.request_cost),
+            RuleOutcome::Unavailable { code, reject } => (*code, *reject, 0, None),
         };
         RuleRecord {
             offer: r.offer.to_string(),
@@ -228,6 +264,8 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
             took_micros: micros(r.took),
             reused: r.reused,
             resolution,
+            prefer: r.rule.prefer.map(|prefer| prefer.name().to_owned()),
+            request_cost,
         }
     });
     let count = if with_nodes {

@@ -47,6 +47,7 @@ impl<'a> RecordedAnswers<'a> {
                 .unwrap_or_default(),
             rule: &rule.rule,
             weight: weight(rule),
+            prefer: rule.preference(),
             outcome,
         };
         rules.iter().zip(&self.outcomes).map(answer).collect()
@@ -62,6 +63,7 @@ fn outcome(record: &Record, nodes: &NodeSet, i: usize, rule: &RuleRecord) -> Rul
     }
     let mut costs = Costs::new(record.nodes.len());
     costs.resolution = rule.resolution;
+    costs.request_cost = rule.request_cost;
     for node in &record.nodes {
         if let Some((line, cost)) = node.costs.get(i).and_then(|c| Some((c, c.cost?))) {
             let detail = CostDetail {

@@ -8,7 +8,7 @@ use std::{
 use tautline_core::{
     Snapshot,
     constraints::PodConstraints,
-    model::{Rule, Service},
+    model::{Prefer, Rule, Service},
     planning::{Plan, RuleAnswer, RuleOutcome},
 };
 use tautline_proto::underlay::Offer;
@@ -149,6 +149,7 @@ impl Discovery<'_> {
             offer: 0,
             rule: "underlay",
             weight: 1,
+            prefer: Prefer::default(),
             outcome: &RuleOutcome::Costs(checked.costs),
         };
         let plan = Plan::new(round.nodes.len(), &[answer]);

@@ -6,6 +6,8 @@ pub enum WireError {
         kind: &'static str,
         error: serde_json::Error,
     },
+    #[error("too many bytes of requests at once")]
+    Memory,
     #[error("{kind}: {field} is missing")]
     Missing {
         kind: &'static str,
@@ -19,6 +21,14 @@ pub enum WireError {
     },
     #[error("{kind}: {count} nodes are more than the limit of {max}; raise --max-nodes")]
     TooManyNodes {
+        kind: &'static str,
+        count: usize,
+        max: usize,
+    },
+    #[error(
+        "{kind}: the pod has {count} bytes; Kubernetes' own limit on its size leaves room for fewer than {max}"
+    )]
+    PodTooLong {
         kind: &'static str,
         count: usize,
         max: usize,

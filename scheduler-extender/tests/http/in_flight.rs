@@ -105,13 +105,13 @@ fn govern(store: &ClusterStore, namespace: &str) {
         namespace: namespace.into(),
         name: "web".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![target("one"), target("other")],
         policies: vec!["apart".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
 }
 

@@ -89,6 +89,7 @@ async fn world(extender: &Traces, provider: &Traces) -> World {
         namespace: "shop".into(),
         name: "web".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,
@@ -98,9 +99,8 @@ async fn world(extender: &Traces, provider: &Traces) -> World {
         policies: vec!["near".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
     let mut config = Config {
         traces: extender.clone(),

@@ -112,6 +112,7 @@ async fn world(mut config: Config) -> World {
             request: "10ms".into(),
             limit: "20ms".into(),
             weight: 1,
+            ..Rule::default()
         }],
     }));
     for name in ["web", "web-again"] {
@@ -119,13 +120,13 @@ async fn world(mut config: Config) -> World {
             namespace: "shop".into(),
             name: name.into(),
             uid: "".into(),
+            created_unix: 0,
             targets: vec![target("a", "web"), target("b", "db")],
             policies: vec!["near".into()],
             period: Duration::from_secs(60),
             grace: Duration::ZERO,
-            violation_policy: Default::default(),
-            terminating: false,
             provider_unavailable: Some(ProviderUnavailable::Reject),
+            ..Offer::default()
         }));
     }
     store.apply(Object::Pod(Pod {

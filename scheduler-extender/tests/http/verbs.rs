@@ -15,7 +15,10 @@ use tautline_core::{
     trust::TrustedNamespaces,
 };
 use tautline_runtime::cluster_store::ClusterStore;
-use tautline_scheduler_extender::Config;
+use tautline_scheduler_extender::{
+    Config,
+    explain::{Record, RecordedAnswers},
+};
 use tautline_sdk::{
     CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
 };
@@ -27,12 +30,14 @@ use crate::served::{Served, http};
 pub struct Sample {
     requests: Arc<Mutex<Vec<CostRequest>>>,
     delay: Duration,
+    request_cost: Option<i64>,
 }
 
 impl RuleProvider for Sample {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         tokio::time::sleep(self.delay).await;
         let mut answer = CostAnswer::default();
+        answer.request_cost = self.request_cost;
         for node in &request.eligible_nodes {
             match node.as_str() {
                 "n1" => answer.usable(node, 5, ""),
@@ -92,6 +97,7 @@ pub async fn world(mut config: Config, provider: Sample) -> World {
         namespace: "shop".into(),
         name: "web".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,
@@ -101,9 +107,8 @@ pub async fn world(mut config: Config, provider: Sample) -> World {
         policies: vec!["near".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: Some(ProviderUnavailable::Reject),
+        ..Offer::default()
     }));
     let served = Served::start(config, store).await;
     World {
@@ -187,6 +192,25 @@ async fn filter_returns_the_nodes_that_tie_for_best_or_one_of_them() {
     let (one, mode, single) = filtered(AnswerMode::Decisive).await;
     assert!(one == json!(["n6"]) || one == json!(["n7"]), "{one}");
     assert_eq!((mode, single), (json!("decisive"), true));
+}
+
+#[tokio::test]
+async fn filter_returns_all_nodes_within_the_request() {
+    let provider = Sample {
+        request_cost: Some(7),
+        ..Sample::default()
+    };
+    let world = world(Config::default(), provider).await;
+    assert_eq!(
+        world.post("/filter", names("web", &ALL)).await,
+        json!({"nodenames": ["n1", "n5"]})
+    );
+    let (_, explained) = http(world.served.admin, "GET", "/explain/shop/web-0", "").await;
+    let rounds: Vec<Record> = serde_json::from_str(&explained).unwrap();
+    assert_eq!(rounds[0].rules[0].request_cost, Some(7));
+    let planned = RecordedAnswers::new(&rounds[0]).plan(|rule| rule.weight);
+    let scores: Vec<u8> = planned.verdicts.iter().map(|v| v.score()).collect();
+    assert_eq!(scores[..3], [10, 10, 0], "n1, n5, n2");
 }
 
 #[tokio::test]

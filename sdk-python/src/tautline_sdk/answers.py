@@ -71,6 +71,10 @@ class Costs:
     at most a minute; 0: for this call only."""
     resolution: int = 0
     """The difference up to which costs are equally good; 0: every difference counts."""
+    request_cost: int | None = None
+    """The cost of a node that just meets the rule's request: nodes of at most this cost are within the
+    request, and equally good unless the policy prefers the nearest. None: the rule has no request, or
+    none that a cost stands for."""
 
 
 class Compliance(IntEnum):
@@ -118,6 +122,10 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
     if not isinstance(costs.valid_for, timedelta):
         raise TypeError(f"valid_for is {costs.valid_for!r}: write a timedelta, such as timedelta(seconds=5)")
     resolution = _index(costs.resolution, f"resolution is {costs.resolution!r}: write an int, in the unit of the costs")
+    request_cost = None
+    if costs.request_cost is not None:
+        text = f"request_cost is {costs.request_cost!r}: write an int, in the unit of the costs, or None"
+        request_cost = _index(costs.request_cost, text)
     if costs.valid_for < timedelta() or resolution < 0:
         raise ValueError(f"valid_for is {costs.valid_for} and resolution {costs.resolution}: neither may be negative")
     no_cost = Unusable("NoCost", "the provider gave no cost")
@@ -125,6 +133,7 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
         nodeAndCost=[_line(node, costs.nodes.get(node, no_cost)) for node in request.eligibleNodes],
         validForMillis=costs.valid_for // timedelta(milliseconds=1),
         resolution=resolution,
+        requestCost=request_cost,
     )
 
 

@@ -5,7 +5,7 @@ use tautline_tests::objects::{Response, post};
 use super::*;
 
 const MODELS: &[&str] = &["tautline-model-registry"];
-const KINDS: [(&str, &str, &str); 4] = [
+const KINDS: [(&str, &str, &str); 5] = [
     ("registry.volcano.sh", "Model", "models"),
     (
         "registry.volcano.sh",
@@ -21,6 +21,11 @@ const KINDS: [(&str, &str, &str); 4] = [
         "workload.serving.volcano.sh",
         "ModelBooster",
         "modelboosters",
+    ),
+    (
+        "workload.serving.volcano.sh",
+        "AutoscalingPolicyBinding",
+        "autoscalingpolicybindings",
     ),
 ];
 
@@ -90,9 +95,7 @@ async fn models_are_validated_and_defaulted() {
         .unwrap();
     let response = create(&world, binding, false).await;
     assert!(
-        response
-            .message()
-            .contains("spec.policyRef.name: Invalid value"),
+        response.message().contains("spec.PolicyRef: Invalid value"),
         "{response:?}"
     );
     for object in &good {
@@ -104,6 +107,10 @@ async fn models_are_validated_and_defaulted() {
             object["kind"],
             response.message()
         );
+        // Only models of the list form have defaults.
+        if object["kind"] == "ModelBooster" {
+            assert_eq!(response.body["spec"], object["spec"]);
+        }
         if object["kind"] == "AutoscalingPolicy" {
             assert_eq!(
                 response.body["spec"]["behavior"]["scaleDown"]["stabilizationWindow"],

@@ -2,7 +2,7 @@
 //! MutatingAdmissionPolicy of the real API server and of our engine. The test compares the
 //! objects before validation, so that no case is lost to it.
 
-mod admitted;
+pub mod admitted;
 mod merge;
 mod source;
 
@@ -31,7 +31,8 @@ const BATCH: usize = 250;
 /// Requests at once.
 const AT_ONCE: usize = 8;
 /// These plugins need other objects, or change the object themselves.
-const PLUGINS: &str = "--disable-admission-plugins=DefaultTolerationSeconds,Priority,RuntimeClass";
+const PLUGINS: &str = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,\
+                       DefaultTolerationSeconds,Priority,RuntimeClass";
 
 const SYSTEM_FIELDS: [&str; 6] = [
     "creationTimestamp",
@@ -69,7 +70,10 @@ async fn generated_merges_match_the_api_server() {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "merging"}});
     objects::apply_one(&sides.with, namespace).await.unwrap();
-    let _seen = admitted::serve(&sides.with, "merging").await.unwrap();
+    let rule = json!({"apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE"],
+        "resources": ["pods", "deployments"]});
+    let seen = admitted::serve(&sides.with, "merging", rule);
+    let _seen = seen.await.unwrap();
     let seed = match std::env::var("TAUTLINE_SEED") {
         Ok(seed) => seed.parse().expect("TAUTLINE_SEED is a number"),
         Err(_) => fastrand::u64(..),
@@ -233,7 +237,7 @@ fn engine(merge: &Merge, before: &Value) -> Option<End> {
 }
 
 /// The object without the fields that the API server removes before admission.
-fn normalized(object: &Value) -> Value {
+pub fn normalized(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(meta) = object["metadata"].as_object_mut() {
         meta.retain(|field, _| !SYSTEM_FIELDS.contains(&&**field));

@@ -1,3 +1,4 @@
 //! Comparisons with Kubernetes' own code, which `tests/oracle` builds into programs.
 
+mod filtering;
 mod merging;

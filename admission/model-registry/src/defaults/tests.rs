@@ -97,13 +97,14 @@ fn of_a_model_with_a_policy() {
 }
 
 #[test]
-fn of_a_single_backend_that_scales() {
-    let ranged = json!({"spec": {"autoscalingPolicy": {}, "backend": {"maxReplicas": 2}}});
-    let filled = filled(Kind::Model, &ranged);
-    assert_eq!(filled["spec"]["backend"]["scaleToZeroGracePeriod"], "30s");
-    assert_eq!(filled["spec"]["costExpansionRatePercent"], 200);
-    let fixed = json!({"spec": {"autoscalingPolicy": {}, "backend": {"replicas": 2}}});
-    assert!(defaults(Kind::Model, &fixed).is_empty());
+fn of_a_single_backend_are_none() {
+    for backend in [
+        json!({"minReplicas": 1, "maxReplicas": 2}),
+        json!({"replicas": 2}),
+    ] {
+        let model = json!({"spec": {"autoscalingPolicy": {}, "backend": backend}});
+        assert!(defaults(Kind::Model, &model).is_empty(), "{model}");
+    }
 }
 
 #[test]

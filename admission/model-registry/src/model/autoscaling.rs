@@ -1,7 +1,5 @@
 //! Autoscaling of the model, of its backends, or off.
 
-use serde_json::Value;
-
 use super::{Backend, has_policy};
 use crate::{FieldError, error::Errors, field_ref::FieldRef};
 
@@ -9,25 +7,56 @@ const COST: &str = "cost";
 const GRACE: &str = "scaleToZeroGracePeriod";
 const RATE: &str = "costExpansionRatePercent";
 
-pub(super) fn review(
-    spec: &FieldRef<'_>,
-    backends: &[Backend<'_>],
-    list: bool,
-    errors: &mut Errors,
-) {
-    for policy in ["autoscalingPolicy", "autoscalingPolicyRef"] {
-        spec.field(policy).object(errors);
+/// Checks a model of the list form.
+pub(super) fn review(spec: &FieldRef<'_>, backends: &[Backend<'_>], errors: &mut Errors) {
+    for at in backends.iter().map(|b| &b.at).chain([spec]) {
+        for policy in ["autoscalingPolicy", "autoscalingPolicyRef"] {
+            at.field(policy).object(errors);
+        }
     }
     let rate = spec.field(RATE);
     rate.int(errors);
-    let of_a_backend = backends.iter().any(|b| b.has_policy);
+    let of_a_backend = backends.iter().any(|b| has_policy(&b.at));
     match (has_policy(spec), of_a_backend) {
         (false, _) => no_model_policy(&rate, backends, of_a_backend, errors),
-        (true, false) => model_policy(&rate, backends, list, errors),
+        (true, false) => model_policy(&rate, backends, errors),
         (true, true) => errors.push(FieldError::forbidden(
             "spec.autoscalingPolicyRef",
             "the model and a backend both have an autoscaling policy; keep it on one level",
         )),
+    }
+}
+
+/// Checks a model of one backend between bounds, whose only policy is the model's.
+pub(super) fn review_single(spec: &FieldRef<'_>, backends: &[Backend<'_>], errors: &mut Errors) {
+    let policy = spec.field("autoscalingPolicy").object(errors);
+    for backend in backends {
+        if policy.is_present() {
+            not_negative(backend, errors);
+        } else {
+            equal_bounds(backend, errors);
+        }
+    }
+}
+
+fn equal_bounds(backend: &Backend<'_>, errors: &mut Errors) {
+    if backend.min != backend.max {
+        let bounds = format!("minReplicas={}, maxReplicas={}", backend.min, backend.max);
+        errors.push(FieldError::invalid(
+            &backend.at.path,
+            &bounds.into(),
+            "minReplicas and maxReplicas must be equal where there is no autoscaling policy",
+        ));
+    }
+}
+
+fn not_negative(backend: &Backend<'_>, errors: &mut Errors) {
+    if backend.min < 0 {
+        errors.push(FieldError::invalid(
+            &backend.at.child_path("minReplicas"),
+            &backend.min.into(),
+            "must be at least 0",
+        ));
     }
 }
 
@@ -42,64 +71,46 @@ fn no_model_policy(
         FieldError::forbidden(path, detail)
     };
     for backend in backends {
-        if backend.cost != 0 {
+        if backend.at.field("scalingCost").int(errors) != 0 {
             errors.push(forbid(&backend.at.child_path(COST), "scalingCost"));
         }
-        if backend.has_grace {
+        if backend.at.field(GRACE).is_present() {
             errors.push(forbid(&backend.at.child_path(GRACE), GRACE));
         }
     }
     if rate.is_present() {
         errors.push(forbid(&rate.path, RATE));
     }
-    for backend in backends.iter().filter(|b| b.has_policy && b.min < 1) {
+    for backend in backends.iter().filter(|b| b.min < 1 && has_policy(&b.at)) {
         errors.push(FieldError::invalid(
             &backend.at.child_path("minReplicas"),
             &backend.min.into(),
             "must be at least 1, as the backend has an autoscaling policy of its own",
         ));
     }
-    for backend in backends {
-        if !of_a_backend && backend.min != backend.max {
-            let bounds = format!("minReplicas={}, maxReplicas={}", backend.min, backend.max);
-            errors.push(FieldError::invalid(
-                &backend.at.path,
-                &bounds.into(),
-                "minReplicas and maxReplicas must be equal where there is no autoscaling policy",
-            ));
-        }
+    if !of_a_backend {
+        backends.iter().for_each(|b| equal_bounds(b, errors));
     }
 }
 
-fn model_policy(rate: &FieldRef<'_>, backends: &[Backend<'_>], list: bool, errors: &mut Errors) {
+fn model_policy(rate: &FieldRef<'_>, backends: &[Backend<'_>], errors: &mut Errors) {
     let require = |path: &str, field: &str| {
         let detail = format!("set {field}, as the model has an autoscaling policy");
         FieldError::required(path, detail)
     };
     for backend in backends {
-        if backend.min < 0 {
-            errors.push(FieldError::invalid(
-                &backend.at.child_path("minReplicas"),
-                &backend.min.into(),
-                "must be at least 0",
-            ));
-        }
-        if backend.cost == 0 {
+        not_negative(backend, errors);
+        if backend.at.field("scalingCost").int(errors) == 0 {
             errors.push(require(&backend.at.child_path(COST), "scalingCost"));
         }
-        if !backend.has_grace {
+        if !backend.at.field(GRACE).is_present() {
             errors.push(require(&backend.at.child_path(GRACE), GRACE));
         }
     }
     let sum = backends.iter().fold(0i64, |s, b| s.saturating_add(b.min));
     if sum < 1 {
-        let path = if list {
-            "spec.backends"
-        } else {
-            "spec.backend"
-        };
         let detail = "minReplicas of all backends must be at least 1 together";
-        errors.push(FieldError::invalid(path, &Value::from(sum), detail));
+        errors.push(FieldError::invalid("spec.backends", &sum.into(), detail));
     }
     if !rate.is_present() {
         errors.push(require(&rate.path, RATE));

@@ -361,16 +361,77 @@ fn a_single_backend() {
             "spec.backend.workers: Invalid value: 2: a vLLM backend must have exactly one worker"
         ])
     );
-    // The former form, with bounds: the rules of a list of one.
-    let bounds = |min: i64, max: i64| {
-        let changes = [
-            ("/spec/backend/minReplicas", json!(min)),
-            ("/spec/backend/maxReplicas", json!(max)),
-        ];
-        but(&single(), &changes)
-    };
-    assert_eq!(bounds(2, 2), "");
-    insta::assert_snapshot!(bounds(3, 2));
+}
+
+/// A model of Kthena v0.2 to v0.4.
+fn ranged(min: i64, max: i64, policy: Value) -> Value {
+    json!({
+        "metadata": {"name": "m"},
+        "spec": {
+            "autoscalingPolicy": policy,
+            "backend": {
+                "name": "a", "type": "vLLM", "minReplicas": min, "maxReplicas": max,
+                "modelURI": "pvc://models/a", "cacheURI": "hostpath:///cache",
+                "workers": [{"type": "server", "image": "vllm/vllm-openai:v0.10",
+                             "config": {"port": "any"}}],
+            },
+        },
+    })
+}
+
+#[test]
+fn a_single_backend_between_bounds() {
+    let policy = json!({"metrics": [{"metricName": "m", "targetValue": 1}]});
+    // Neither the costs of a list nor the claims and ports of later versions.
+    for (min, max, policy) in [
+        (1, 3, &policy),
+        (0, 1, &policy),
+        (0, 1_000_000, &policy),
+        (2, 2, &Value::Null),
+    ] {
+        assert_eq!(errors_of(&ranged(min, max, policy.clone())), "", "{min}");
+    }
+    // Fields that its CRD does not have.
+    let unknown = [
+        ("/spec/backend/scaleToZeroGracePeriod", json!("2h")),
+        ("/spec/backend/loraAdapters", json!([{"name": "m"}])),
+        ("/spec/backend/autoscalingPolicyRef", json!({"name": "p"})),
+    ];
+    assert_eq!(but(&ranged(1, 3, policy.clone()), &unknown), "");
+    let by_name = [("/spec/autoscalingPolicyRef", json!({"name": "p"}))];
+    let messages = [
+        errors_of(&ranged(3, 2, policy.clone())),
+        errors_of(&ranged(-1, 2, policy.clone())),
+        errors_of(&ranged(0, 1_000_001, policy.clone())),
+        errors_of(&ranged(3, 2, Value::Null)),
+        but(&ranged(1, 3, Value::Null), &by_name),
+        but(
+            &ranged(1, 3, policy),
+            &[(
+                "/spec/backend/workers",
+                json!([{"type": "prefill", "image": "a b"}]),
+            )],
+        ),
+        errors_of(&ranged(1, 3, json!("p"))),
+    ];
+    insta::assert_snapshot!(messages.join("\n"), @r#"
+    validation failed:
+      - spec.backend.minReplicas: Invalid value: 3: must not be above maxReplicas, which is 2
+    validation failed:
+      - spec.backend.minReplicas: Invalid value: -1: must be at least 0
+    validation failed:
+      - spec.backend: Invalid value: 1000001: maxReplicas of all backends must not be above 1000000
+    validation failed:
+      - spec.backend.minReplicas: Invalid value: 3: must not be above maxReplicas, which is 2
+      - spec.backend: Invalid value: "minReplicas=3, maxReplicas=2": minReplicas and maxReplicas must be equal where there is no autoscaling policy
+    validation failed:
+      - spec.backend: Invalid value: "minReplicas=1, maxReplicas=3": minReplicas and maxReplicas must be equal where there is no autoscaling policy
+    validation failed:
+      - spec.backend.workers[0].image: Invalid value: "a b": an image must not have whitespace in it
+      - spec.backend.workers[0].type: Invalid value: "prefill": the worker of a vLLM backend must be a server
+    validation failed:
+      - spec.autoscalingPolicy: Invalid value: "p": write an object
+    "#);
 }
 
 #[test]
@@ -519,8 +580,8 @@ fn wrong_types() {
         but(&model(), &[("/spec/backends/0/minReplicas", json!("1"))]),
         but(&model(), &[("/spec/backends/0/workers", json!([true]))]),
         but(
-            &single(),
-            &[("/spec/backend/autoscalingPolicy", json!("p"))],
+            &model(),
+            &[("/spec/backends/0/autoscalingPolicy", json!("p"))],
         ),
     ];
     insta::assert_snapshot!(messages.join("\n"));

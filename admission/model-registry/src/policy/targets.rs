@@ -57,7 +57,8 @@ fn roles(target: &FieldRef<'_>, inherited: &[&str], errors: &mut Errors) {
     for (name, at) in entries {
         if name.is_empty() {
             let detail = "the name of a role must not be empty";
-            errors.push(FieldError::invalid(&at.path, &name.into(), detail));
+            let path = target.child_path("roles");
+            errors.push(FieldError::invalid(&path, &name.into(), detail));
             continue;
         }
         let (min, max) = (
@@ -141,30 +142,38 @@ fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) 
     let (Some(min), Some(max)) = (ratio("minRatio"), ratio("maxRatio")) else {
         return;
     };
-    let mut wrong = |field: &str, detail: &str| {
-        let at = at.field(field);
+    if min > max {
+        let at = at.field("minRatio");
+        let detail = "must not be above maxRatio";
         errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+        return;
+    }
+    let detail = match (above.1, below.1) {
+        _ if max <= 0 => "maxRatio must be above 0",
+        (Some(above), Some(below)) => match unachievable(above, below, [min, max]) {
+            Some(detail) => detail,
+            None => return,
+        },
+        _ => return,
     };
-    if max <= 0 {
-        wrong("maxRatio", "must be above 0");
-    } else if min > max {
-        wrong("minRatio", "must not be above maxRatio");
-    } else if let (Some(above), Some(below)) = (above.1, below.1) {
-        let (lowest, highest) = (i128::from(above.min) * 1000, i128::from(above.max) * 1000);
-        let times = |milli: i64, replicas: i64| i128::from(milli) * i128::from(replicas);
-        if (above.min == 0) != (below.min == 0) {
-            let detail = "both roles must be able to scale to zero, or neither";
-            wrong("numeratorRole", detail);
-        } else if below.max > 0 && lowest > times(max, below.max) {
-            wrong(
-                "maxRatio",
-                "is below the ratio of the roles' replicas at any time: numerator's minReplicas by denominator's maxReplicas",
-            );
-        } else if below.min > 0 && highest < times(min, below.min) {
-            wrong(
-                "minRatio",
-                "is above the ratio of the roles' replicas at any time: numerator's maxReplicas by denominator's minReplicas",
-            );
-        }
+    errors.push(FieldError::invalid(&at.path, &at.value(), detail));
+}
+
+/// Why no replicas of the two roles have a ratio between these thousandths.
+fn unachievable(above: &Role<'_>, below: &Role<'_>, [min, max]: [i64; 2]) -> Option<&'static str> {
+    let (lowest, highest) = (i128::from(above.min) * 1000, i128::from(above.max) * 1000);
+    let times = |milli: i64, replicas: i64| i128::from(milli) * i128::from(replicas);
+    if (above.min == 0) != (below.min == 0) {
+        Some("both roles must be able to scale to zero, or neither")
+    } else if below.max > 0 && lowest > times(max, below.max) {
+        Some(
+            "maxRatio is below the ratio of the roles' replicas at any time: numerator's minReplicas by denominator's maxReplicas",
+        )
+    } else if below.min > 0 && highest < times(min, below.min) {
+        Some(
+            "minRatio is above the ratio of the roles' replicas at any time: numerator's maxReplicas by denominator's minReplicas",
+        )
+    } else {
+        None
     }
 }

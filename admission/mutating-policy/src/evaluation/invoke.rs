@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Abort, Evaluation, Invocation, denial};
+use super::{Evaluation, Invocation};
 use crate::json_patch::{BYTES_A_UNIT, size};
 use crate::model::Reinvocation;
 use crate::mutation::{CompiledMutation, MutationError};
@@ -15,7 +15,7 @@ const OBJECT_BYTES: usize = 4 << 20;
 const POLICY_BUDGET_FACTOR: u64 = 3;
 
 impl Evaluation<'_> {
-    pub(super) fn invoke(&mut self, due: &Invocation<'_>, pass: u8) -> Result<(), Abort> {
+    pub(super) fn invoke(&mut self, due: &Invocation<'_>, pass: u8) {
         let policy = &due.bound.policy;
         let mut invocation = InvocationReport {
             policy: policy.name.clone(),
@@ -36,33 +36,28 @@ impl Evaluation<'_> {
                 if pass == 1 {
                     self.outcome.invocations.push(invocation);
                 }
-                return Ok(());
+                return;
             }
             Err((kind, message)) => {
                 self.fault(due.bound, Some(due.binding), kind, message);
                 invocation.end = InvocationEnd::Failed;
                 self.outcome.invocations.push(invocation);
-                return Ok(());
+                return;
             }
         }
         let key = due.key();
         if pass > 1 && !self.reinvocable.contains(&key) {
-            return Ok(());
+            return;
         }
         if policy.policy.reinvocation == Reinvocation::IfNeeded {
             self.reinvocable.insert(key);
         }
-        let mut stop = Ok(());
         if !self.object.json.is_null() {
             for mutator in &policy.mutations {
-                stop = self.mutate(due, mutator, &mut invocation);
-                if stop.is_err() {
-                    break;
-                }
+                self.mutate(due, mutator, &mut invocation);
             }
         }
         self.outcome.invocations.push(invocation);
-        stop
     }
 
     /// Whether all conditions are true. A false condition has precedence over errors.
@@ -115,7 +110,7 @@ impl Evaluation<'_> {
         due: &Invocation<'_>,
         mutator: &CompiledMutation,
         invocation: &mut InvocationReport,
-    ) -> Result<(), Abort> {
+    ) {
         let mut budget = self.budget(&due.bound.policy.name);
         let scope = PolicyResolver::new(
             &self.context,
@@ -158,21 +153,12 @@ impl Evaluation<'_> {
                     }
                 }
                 invocation.steps.push(step);
-                Ok(())
             }
-            Err(error) => {
-                let (kind, message) = match error {
-                    MutationError::Fault(kind, message) => (kind, message),
-                    MutationError::Abort(message) => (FaultKind::Object, message),
-                };
+            Err(MutationError(kind, message)) => {
                 step.error = Some(message.clone());
                 invocation.steps.push(step);
                 invocation.end = InvocationEnd::Failed;
-                self.fault(due.bound, Some(due.binding), kind, message.clone());
-                if kind == FaultKind::Object {
-                    return Err(Abort(denial(500, "InternalError", vec![message])));
-                }
-                Ok(())
+                self.fault(due.bound, Some(due.binding), kind, message);
             }
         }
     }
@@ -185,14 +171,14 @@ impl Evaluation<'_> {
         let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
         let bytes = match &result {
             Ok(true) => size(self.working_copy.get()),
-            Ok(false) | Err(MutationError::Fault(FaultKind::Patch, _)) => {
+            Ok(false) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
                 return (result, units(size(&self.object.json)));
             }
             Err(_) => return (result, 0),
         };
         if bytes > OBJECT_BYTES && bytes > size(&self.object.json) {
             let message = format!("the object would have more than {OBJECT_BYTES} bytes");
-            let fault = MutationError::Fault(FaultKind::Budget, message);
+            let fault = MutationError(FaultKind::Budget, message);
             return (Err(fault), units(bytes));
         }
         (result, units(bytes))

@@ -29,6 +29,9 @@ pub struct Case {
     pub old: Option<Value>,
     /// What comes of it.
     pub expect: Expect,
+    /// The code with which the API server refuses what we leave to the failurePolicy.
+    #[serde(default)]
+    pub api_server: Option<u16>,
     /// Why a real API server is not asked.
     #[serde(default)]
     pub ours_only: Option<String>,

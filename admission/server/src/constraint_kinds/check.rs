@@ -78,6 +78,7 @@ fn offer(
     let converted = convert::offer(&offer).map_err(|e| e.to_string())?;
     let mut warnings = warnings::offer(&converted, snapshot, trusted);
     warnings.extend(warnings::targets(&offer.spec.targets));
+    warnings.extend(warnings::evictions(&offer.spec));
     Ok(warnings)
 }
 
@@ -156,6 +157,10 @@ mod tests {
                 json!({"rules": [{"name": "r", "weight": -1}]}),
             ),
             ("ConstraintPolicy", json!({"rules": "r"})),
+            (
+                "ConstraintPolicy",
+                json!({"rules": [{"name": "r", "prefer": "Near"}]}),
+            ),
             ("ConstraintPolicyOffer", json!({"targets": pods(is)})),
             ("ConstraintPolicyOffer", json!({"targets": pods(bare)})),
             (
@@ -166,6 +171,10 @@ mod tests {
             (
                 "ConstraintPolicyOffer",
                 json!({"targets": [{"kind": "Podd"}]}),
+            ),
+            (
+                "ConstraintPolicyOffer",
+                json!({"targets": [{"name": "a", "kind": "Pod"}], "evict": ["b"]}),
             ),
             (
                 "ConstraintPolicyBinding",
@@ -218,12 +227,17 @@ mod tests {
         let unprovided = judge("ConstraintPolicyOffer", offer.clone(), &index.snapshot());
         let policy = judge(
             "ConstraintPolicy",
-            json!({"rules": [{"name": "latency"}, {"name": "latency"}]}),
+            json!({"rules": [
+                {"name": "latency"}, {"name": "latency"}, {"name": "latency", "prefer": "Nearest"},
+                {"name": "latency", "prefer": "WithinRequest"},
+                {"name": "latency", "request": "5ms", "prefer": "WithinRequest"},
+                {"name": "gpu-slice", "request": true, "prefer": "WithinRequest"}]}),
             &index.snapshot(),
         );
         let doubtful = judge(
             "ConstraintPolicyOffer",
-            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}]}),
+            json!({"targets": [{"kind": "Cluster"}, {"name": "b", "kind": "Pod"}],
+                   "evict": ["b"], "evictGroups": true}),
             &index.snapshot(),
         );
         let binding = judge(

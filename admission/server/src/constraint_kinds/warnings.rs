@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use tautline_api::constraint::OfferTarget;
+use tautline_api::constraint::{ConstraintPolicyOfferSpec, OfferTarget, ViolationPolicy};
 use tautline_core::{
     Snapshot,
-    model::{Offer, Policy, TargetKind},
+    model::{Offer, Policy, Prefer, Rule, TargetKind},
     providers,
     trust::TrustedNamespaces,
 };
@@ -18,6 +18,11 @@ pub(crate) fn policy(
     let mut warnings = Vec::new();
     let mut names = BTreeSet::new();
     for (i, rule) in policy.rules.iter().enumerate() {
+        warnings.extend(
+            ineffective_preference(rule).map(|why| {
+                format!("spec.rules[{i}].prefer: has no effect: {why}; remove the field")
+            }),
+        );
         if !names.insert(&*rule.name) {
             let name = &rule.name;
             warnings.push(format!(
@@ -31,6 +36,19 @@ pub(crate) fn policy(
             .filter_map(|rule| unprovided(rule, &policy.namespace, snapshot, trusted)),
     );
     warnings
+}
+
+/// The server asks no provider; `tautline plan --strict` does.
+fn ineffective_preference(rule: &Rule) -> Option<&'static str> {
+    match (&*rule.name, rule.prefer) {
+        ("gpu-slice", Some(Prefer::WithinRequest)) => {
+            Some("each usable node has all that a gpu-slice rule requests")
+        }
+        (_, Some(Prefer::WithinRequest)) if rule.request.is_empty() => {
+            Some("the rule has no request")
+        }
+        _ => None,
+    }
 }
 
 pub(crate) fn offer(
@@ -87,6 +105,17 @@ pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
              labelSelector; write {{}} if you mean that"
         )
     })
+}
+
+/// Fields about evictions of an offer that evicts nothing.
+pub(crate) fn evictions(spec: &ConstraintPolicyOfferSpec) -> impl Iterator<Item = String> {
+    let evicts = spec.violation_policy == Some(ViolationPolicy::Evict);
+    let fields = [
+        ("evict", spec.evict.is_some()),
+        ("evictGroups", spec.evict_groups.is_some()),
+    ];
+    let idle = fields.into_iter().filter(move |(_, set)| *set && !evicts);
+    idle.map(|(field, _)| format!("spec.{field}: has no effect without violationPolicy: Evict"))
 }
 
 pub(crate) fn binding(offer: &str, namespace: &str, snapshot: &Snapshot) -> Vec<String> {

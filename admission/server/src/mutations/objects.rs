@@ -18,7 +18,10 @@ use parking_lot::RwLock;
 use serde_json::Value;
 use tautline_api::convert;
 use tautline_core::selector::Selector;
-use tautline_runtime::watch_changes::{Change, Changes, refusal};
+use tautline_runtime::{
+    error_text::error_text,
+    watch_changes::{Change, Changes, refusal},
+};
 
 type Key = (String, String);
 
@@ -80,7 +83,8 @@ impl ObjectCache {
                         self.listed.store(false, Ordering::Release);
                         return message.to_owned();
                     }
-                    tracing::warn!(kind = %types.kind, %error, "watch restarts");
+                    let error = error_text(&error);
+                    tracing::warn!(kind = %types.kind, error, "watch restarts");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }

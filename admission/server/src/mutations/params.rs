@@ -18,6 +18,7 @@ use kube::{
 };
 use parking_lot::RwLock;
 use tautline_mutating_policy::{ResourceScope, model::ParamKind};
+use tautline_runtime::error_text::error_text;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -160,7 +161,7 @@ async fn discover(
             kube::Error::Discovery(error) => matches!(error, DiscoveryError::MissingKind(_)),
             _ => false,
         };
-        (error.to_string(), unserved)
+        (error_text(&error), unserved)
     })?;
     let lies = match capabilities.scope {
         Scope::Namespaced => ResourceScope::Namespaced,

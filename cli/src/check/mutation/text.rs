@@ -42,6 +42,9 @@ impl Object {
             let (code, reason) = (refusal.code, refusal.reason);
             writeln!(out, "  {code} {reason}: {}", lines(&refusal.message))?;
         }
+        for note in &self.notes {
+            writeln!(out, "  note: {}", lines(note))?;
+        }
         operations(out, &self.patch, &self.before, "  ")?;
         for invocation in &self.invocations {
             write_invocation(out, invocation)?;
@@ -55,6 +58,9 @@ impl Object {
                 Mismatch::ObjectSelector => "its objectSelector does not match",
                 Mismatch::Excluded => "one of its excludeResourceRules matches",
                 Mismatch::ResourceRules => "none of its resourceRules matches",
+                Mismatch::NoParams => {
+                    "no parameter matches its paramRef; name the file of the parameter by -f"
+                }
             };
             let name = name(&skipped.policy, skipped.binding.as_deref(), None);
             writeln!(out, "  {name}: not evaluated, {why}")?;

@@ -117,6 +117,7 @@ fn healthy_installation_has_no_finding() {
         checks,
         [
             "AgentsRun",
+            "BindingsEvaluated",
             "CertificateValid",
             "ComponentsReady",
             "CrdsInstalled",

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use tautline_core::{model::Pod, node_filter::NodeFilter};
-use tautline_gpu_placement::SharingMode;
 use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 
 #[derive(Debug, Serialize)]
@@ -97,7 +96,7 @@ fn node_report(
             answer.detail = detail;
             if let (Some(location), Some(node)) = (location, nodes.get(answer.node.as_str())) {
                 answer.cards = cards(node, &location, answer.own);
-                answer.cards_are_guessed = location.shape.mode != SharingMode::Milli;
+                answer.cards_are_guessed = !location.shape.mode.is_recorded();
             }
             let misfit = snapshot.node(&answer.node).and_then(|n| filter.reason(n));
             answer.usable = misfit.is_none();

@@ -38,7 +38,7 @@ fn explains_unrequested_cards_and_finished_pods() {
         "{text}"
     );
     let done = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\n\
-                spec: {nodeName: n, containers: []}\nstatus: {phase: Succeeded}\n";
+                spec: {nodeName: 'n', containers: []}\nstatus: {phase: Succeeded}\n";
     let done = explained(of(done), "ml", "p");
     assert!(done.rules[0].state.is_none());
     assert!(
@@ -51,11 +51,13 @@ const TWO_OFFERS: &str = r#"
 apiVersion: v1
 kind: Node
 metadata: {name: a, annotations: {tautline.io/gpu-cards: "1"}}
+status: {allocatable: {pods: "110"}}
 ---
 apiVersion: v1
 kind: Node
 metadata: {name: b, annotations: {tautline.io/gpu-cards: "1"}}
 spec: {unschedulable: true}
+status: {allocatable: {pods: "110"}}
 ---
 apiVersion: constraint.ciena.com/v1alpha1
 kind: ConstraintPolicy

@@ -55,7 +55,7 @@ fn shared_card_is_not_usable_by_whole_requests() {
 
 #[test]
 fn text_reports_missing_cards_and_requests() {
-    let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
+    let none = report(of("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n"));
     assert_eq!(
         text::text(&none),
         "No pod requests GPUs, so no request is expected.\n"
@@ -82,4 +82,49 @@ fn given_parts_that_are_hardly_used_are_idle() {
         ),
         "{text}"
     );
+}
+
+/// On a node without an agent nothing serves requests for cards of an agent, and the other way
+/// round, as `gpu explain` says.
+#[test]
+fn requests_for_cards_of_agents_run_only_on_their_nodes() {
+    let text = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: label, annotations: {tautline.io/gpu-cards: "4"}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: agent
+  annotations:
+    tautline.io/gpu-inventory: '{"limits": "none", "cards": [{"uuid": "GPU-a", "index": 0}]}'
+status: {allocatable: {tautline.io/gpu-milli: "1000"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waits, namespace: ml}
+spec:
+  containers: [{name: a, image: x, resources: {limits: {tautline.io/gpu-milli: 250}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: has, namespace: ml, annotations: {tautline.io/gpu-devices: "0:500"}}
+spec: {nodeName: label, containers: []}
+"#;
+    let report = report(of(text));
+    let class = |milli| {
+        let of = report.classes.iter().find(|c| c.card_milli == milli);
+        let of = of.unwrap();
+        (of.nodes.runs, of.nodes.other_lane, of.still_fit)
+    };
+    assert_eq!(class(250), (1, 1, 4), "on the node with the agent");
+    assert_eq!(class(500), (1, 1, 7), "on the other one");
+    let mut inspection = inspection(of(text));
+    let pod = std::sync::Arc::clone(inspection.snapshot().pod("ml", "waits").unwrap());
+    let ask = inspection.questions(&pod).rules.remove(0).ask;
+    for (node, fit) in inspection.fits(&ask).unwrap() {
+        let usable = matches!(fit, tautline_gpu_slice::Fit::Usable { .. });
+        assert_eq!(usable, node == "agent", "{node}: {fit:?}");
+    }
 }

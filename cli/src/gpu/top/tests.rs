@@ -77,7 +77,7 @@ fn text_reports_faults_and_warnings() {
 
 #[test]
 fn top_accepts_clusters_without_gpus_or_requests() {
-    let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"));
+    let empty = top(of("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n"));
     assert_eq!(text::text(&empty, ASCII, None), "");
     // Cards without any request: their use is not known.
     let idle = top(slices("2", &[]));

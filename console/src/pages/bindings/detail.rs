@@ -7,9 +7,10 @@ use serde::Serialize;
 use tautline_api::{
     ConstraintPolicyBinding, ConstraintPolicyOffer,
     constraint::{Compliance, ObjectReference},
-    display::{Enforcement, EventSummary, RuleRow, age, reference, rule_rows},
+    display::{Enforcement, EventSummary, RuleRow, age, eviction_wait, reference, rule_rows},
 };
 use tautline_core::index::Snapshot;
+use tautline_runtime::error_text::error_text;
 
 use super::{
     badge::badge,
@@ -44,6 +45,8 @@ pub(super) struct View {
     period: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     grace: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_eviction: Option<String>,
     targets: Vec<Target>,
     rules: Vec<Rule>,
     timeline: Vec<Moment>,
@@ -94,7 +97,7 @@ pub(super) async fn view(
     );
     let mut problems = Vec::new();
     let mut or_problem = |what: &str, error: anyhow::Error| {
-        let problem = format!("{what} cannot be read: {error:#}");
+        let problem = format!("{what} cannot be read: {}", error_text(error.as_ref()));
         problems.push(clean(&problem));
     };
     let events = events.unwrap_or_else(|e| {
@@ -157,6 +160,7 @@ fn of_objects(console: &Console, sources: &Sources<'_>, now: Timestamp) -> View 
         violation_policy: terms.as_ref().map(|t| t.violation_policy.clone()),
         period: terms.as_ref().map(|t| clean(&t.period)),
         grace: terms.as_ref().map(|t| clean(&t.grace)),
+        next_eviction: offer.and_then(|offer| eviction_wait(binding, offer, now)),
         targets,
         rules: rows
             .into_iter()
@@ -254,6 +258,7 @@ pub(super) fn render(view: &View) -> Markup {
             }
             @if let Some(period) = &view.period { dt { "Evaluated every" } dd { (period) } }
             @if let Some(grace) = &view.grace { dt { "Grace" } dd { (grace) } }
+            @if let Some(wait) = &view.next_eviction { dt { "Next eviction" } dd { (wait) } }
         }
         @for problem in &view.problems { p .error role="status" { (problem) } }
         (targets(view))

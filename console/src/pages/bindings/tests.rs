@@ -202,6 +202,27 @@ async fn binding_without_the_controller_shows_the_rest() {
 }
 
 #[tokio::test]
+async fn binding_in_violation_shows_the_next_eviction() {
+    let status = "status: {lastEviction: {pod: web-9, uid: u, node: n1, binding: x, \
+                  time: \"2125-01-02T09:58:00Z\", nextTime: \"2125-01-02T10:00:00Z\"}}";
+    let manifest = format!("{}\n{status}", MANIFEST.trim_end());
+    let console = testing::console(&manifest, FakeSource::default());
+    let bindings = [("b", "Violation"), ("c", "Limit")].map(|(n, c)| binding(n, c, "31ms"));
+    console.bindings.reset(bindings.into());
+    let console = Arc::new(console);
+    let view = testing::json(&console, "/bindings/shop/b").await;
+    let wait = view["nextEviction"].as_str().unwrap();
+    assert!(wait.contains("(2125-01-02T10:00:00Z)"), "{wait}");
+    let first = &view["timeline"][0];
+    assert_eq!(first["title"], "Next eviction");
+    assert_eq!(first["isExpected"], true);
+    let (_, body) = get(&console, "/bindings/shop/b").await;
+    assert!(body.contains("<dt>Next eviction</dt><dd>in "), "{body}");
+    let view = testing::json(&console, "/bindings/shop/c").await;
+    assert_eq!(view["nextEviction"], Value::Null);
+}
+
+#[tokio::test]
 async fn absent_binding_is_a_404() {
     let (status, body) = get(&some(), "/bindings/shop/zzz").await;
     assert_eq!(status, 404);

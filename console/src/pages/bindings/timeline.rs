@@ -4,8 +4,8 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde::Serialize;
 use tautline_api::{
     ConstraintPolicyBinding, ConstraintPolicyOffer,
-    constraint::ConstraintPolicyBindingStatus,
-    display::{Enforcement, EventSummary},
+    constraint::{Compliance, ConstraintPolicyBindingStatus},
+    display::{Enforcement, EventSummary, next_eviction},
 };
 use tautline_core::duration;
 
@@ -45,6 +45,7 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
     if let Some(status) = &binding.status {
         of_status(status, &mut all);
         all.extend(grace_end(sources, status, now));
+        all.extend(cool_down_end(sources, now));
     }
     let eviction = sources
         .offer
@@ -130,6 +131,21 @@ fn grace_end(
             "Grace ends",
             "then it is in violation, unless it is in range",
             "bad",
+        )
+    })
+}
+
+/// The earliest time of an eviction, while the offer of a violated binding cools down.
+fn cool_down_end(sources: &Sources<'_>, now: Timestamp) -> Option<Moment> {
+    let in_violation = sources.binding.compliance() == Compliance::Violation;
+    let next = next_eviction(sources.offer?, now).filter(|_| in_violation)?;
+    Some(Moment {
+        is_expected: true,
+        ..moment(
+            next,
+            "Next eviction",
+            "the offer's cool-down ends: then a pod in violation may be evicted",
+            "near",
         )
     })
 }

@@ -122,10 +122,17 @@ impl Decision<'_> {
         } else {
             &line.detail
         };
+        let rule_record = self.record.rules.get(rule);
+        let is_within = rule_record.is_some_and(|r| r.is_within_request(line));
+        let mut text = clean(text, MAX_DETAIL);
+        if is_within {
+            text.push_str(if text.is_empty() { "" } else { ", " });
+            text.push_str("within the request");
+        }
         Cell {
             state: self.cell_state(at, rule),
             cost: line.cost,
-            text: clean(text, MAX_DETAIL),
+            text,
         }
     }
 

@@ -4,6 +4,7 @@ use axum::{extract::Path, response::Response};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use tautline_core::Snapshot;
+use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::{PodNow, Record};
 use tokio::time::{Duration, timeout};
 
@@ -110,7 +111,7 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
     let state = PodState::new(&read, &snapshot);
     let mut problems = Vec::new();
     let Rounds { records, unknown } = rounds.unwrap_or_else(|error| {
-        problems.push(clean(&format!("{error:#}"), MAX_TEXT));
+        problems.push(clean(&error_text(error.as_ref()), MAX_TEXT));
         Rounds::default()
     });
     let chosen = records.iter().position(|r| Some(r.at_unix_millis) == at);

@@ -7,6 +7,7 @@ use tautline_gpu_slice::{
     inspection::NodeGpus,
     report::{Amounts, Given, NodeTop, Total, Uses},
 };
+use tautline_runtime::error_text::error_text;
 
 use super::{
     bars::{MAX_NAME, NodeBars},
@@ -109,7 +110,7 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
                 Ok(uses) => (uses, None),
                 Err(error) => (
                     Uses::default(),
-                    Some(clean(&format!("{error:#}"), MAX_WARNING)),
+                    Some(clean(&error_text(error.as_ref()), MAX_WARNING)),
                 ),
             }
         }

@@ -10,6 +10,7 @@ use tautline_gpu_slice::{
     inspection::NodeGpus,
     report::{ClassFit, NodeTop, Uses, class_fit, copies_on, format, has_gpus, warnings},
 };
+use tautline_runtime::error_text::error_text;
 
 use super::{
     bars::{self, MAX_NAME, NodeBars, Segment, Used},
@@ -77,7 +78,7 @@ pub(super) async fn view(request: &PageRequest, name: &str) -> Result<View, Page
             Ok(uses) => (uses, None),
             Err(error) => (
                 Uses::default(),
-                Some(clean(&format!("{error:#}"), MAX_WARNING)),
+                Some(clean(&error_text(error.as_ref()), MAX_WARNING)),
             ),
         },
     };

@@ -201,7 +201,7 @@ async fn one_node_has_its_pods_and_what_fits() {
 
 #[tokio::test]
 async fn cluster_without_gpus_says_what_adds_them() {
-    let console = console("{apiVersion: v1, kind: Node, metadata: {name: n}}", None);
+    let console = console("{apiVersion: v1, kind: Node, metadata: {name: 'n'}}", None);
     let (status, page) = get(&console, "/gpu").await;
     assert_eq!(status, 200);
     assert!(page.contains("No node has GPUs, of 1"), "{page}");

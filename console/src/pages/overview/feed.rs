@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use serde::Serialize;
 use tautline_api::ConstraintPolicyBinding;
+use tautline_runtime::error_text::error_text;
 use tautline_scheduler_extender::explain::Summary;
 
 use crate::{
@@ -58,14 +59,20 @@ impl Feed {
         let mut feed = Self::default();
         match summaries {
             Ok(rounds) => feed.entries.extend(rounds.iter().take(ENTRIES).map(round)),
-            Err(error) => feed.problems.push(format!("rounds: {error:#}")),
+            Err(error) => {
+                let problem = format!("rounds: {}", error_text(error.as_ref()));
+                feed.problems.push(problem);
+            }
         }
         match decisions {
             Ok(all) => {
                 let newest = all.iter().take(ENTRIES);
                 feed.entries.extend(newest.filter_map(action));
             }
-            Err(error) => feed.problems.push(format!("decisions: {error:#}")),
+            Err(error) => {
+                let problem = format!("decisions: {}", error_text(error.as_ref()));
+                feed.problems.push(problem);
+            }
         }
         feed.entries
             .extend(newest(bindings).filter_map(|b| changed(b)));

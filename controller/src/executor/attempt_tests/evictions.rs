@@ -1,4 +1,5 @@
 use super::*;
+use crate::eviction::EvictionRow;
 
 #[tokio::test]
 async fn eviction_goes_through_every_check_in_order() {
@@ -18,7 +19,86 @@ async fn eviction_goes_through_every_check_in_order() {
         ]
     );
     assert_eq!(fake.wait(&result), COOL_DOWN);
-    assert_eq!(result.cool_down.until, Some(fake.now.unix + COOL_DOWN));
+    assert_eq!(next(&result), Some(COOL_DOWN));
+}
+
+/// The time to the offer's next eviction.
+fn next(result: &AttemptResult) -> Option<Duration> {
+    let row = result.cool_down.row?;
+    Some(row.next - row.last)
+}
+
+#[tokio::test]
+async fn eviction_waits_shorter_for_the_next_of_many_pods() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.violating = 12;
+    assert_eq!(fake.attempt_once().await, Duration::from_secs(30));
+}
+
+#[tokio::test]
+async fn eviction_waits_the_whole_cool_down_after_a_pod_came_back() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    let now = fake.now.unix;
+    fake.change("web-0", |pod| {
+        pod.metadata.creation_timestamp = Some(to_api_time(now - Duration::from_secs(20)));
+    });
+    let row = EvictionRow::with(None, now - Duration::from_secs(40), 12, COOL_DOWN);
+    let next = Attempt {
+        offer: "shop/o".into(),
+        violations: vec![violation("a", &["web-0"]), violation("b", &["web-1"])],
+        pods: [("t0".into(), 12)].into(),
+        cool_down: CoolDown {
+            loaded: true,
+            row: Some(row),
+        },
+    };
+    let result = attempt(&fake, next).await;
+    assert_eq!(result.cool_down.row.unwrap().next, row.last + COOL_DOWN);
+    let calls = fake.calls();
+    assert!(calls.iter().any(|c| c.starts_with("warning CameBack: ")));
+    assert!(!calls.contains(&"evict web-1".to_owned()), "{calls:?}");
+}
+
+#[tokio::test]
+async fn eviction_of_an_only_replica_comes_after_other_violations() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.index
+        .delete(tautline_core::index::Kind::Pod, "shop/web-1");
+    let mut only = violation("b", &["web-0"]);
+    let result = fake.attempt(vec![only.clone()]).await;
+    assert_eq!(result.outcomes[0].1, AttemptOutcome::LastResort);
+    assert_eq!(fake.calls()[..2], ["reevaluate", "plan web-0"]);
+    assert!(fake.outcome().starts_with("LastResort: "));
+    only.last_resort = true;
+    fake.attempt(vec![only]).await;
+    assert!(fake.calls().contains(&"evict web-0".to_owned()));
+}
+
+#[tokio::test]
+async fn eviction_is_of_targets_that_the_offer_names() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.offer_with(ViolationPolicy::Evict, |offer| {
+        offer.evict = vec!["t1".into()]
+    });
+    fake.attempt(vec![violation("b", &["web-0", "web-1"])])
+        .await;
+    let calls = fake.calls();
+    assert!(calls.contains(&"evict web-1".to_owned()), "{calls:?}");
+    assert!(!calls.contains(&"plan web-0".to_owned()), "{calls:?}");
+}
+
+#[tokio::test]
+async fn eviction_of_a_protected_pod_is_refused() {
+    let mut fake = Fake::new(ViolationPolicy::Evict);
+    fake.settings.protecting_annotations = vec!["example.com/pinned".parse().unwrap()];
+    fake.change("web-0", |pod| {
+        let annotation = ("example.com/pinned".to_owned(), "true".to_owned());
+        pod.metadata.annotations = Some([annotation].into());
+    });
+    fake.attempt_once().await;
+    let text = "warning Protected: target t0: pod shop/web-0 has the annotation \
+                example.com/pinned: \"true\"";
+    assert_eq!(fake.outcome(), text);
 }
 
 #[tokio::test]
@@ -36,7 +116,8 @@ async fn eviction_waits_for_the_cool_down_of_an_earlier_leader() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
     fake.evicted_before(Duration::from_secs(50));
     assert_eq!(fake.attempt_once().await, Duration::from_secs(70));
-    assert!(fake.calls().is_empty());
+    let text = "CoolDown: next eviction in 70 s, at 1970-01-02T03:47:50Z: the offer's cool-down";
+    assert_eq!(fake.calls(), [text]);
 }
 
 #[tokio::test]
@@ -92,7 +173,7 @@ async fn eviction_that_a_budget_refuses_is_not_noted() {
     fake.evictions.lock().unwrap().push(refusal);
     let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
     assert_eq!(fake.wait(&result), Duration::from_secs(5));
-    assert_eq!(result.cool_down.until, None);
+    assert_eq!(next(&result), None);
     assert!(!fake.calls().iter().any(|c| c.starts_with("note")));
 }
 
@@ -118,7 +199,7 @@ async fn eviction_whose_answer_is_lost_counts_as_made() {
         .extend([EvictAnswer::Done, lost]);
     let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
     assert!(fake.outcome().starts_with("warning Unknown: "));
-    assert_eq!(result.cool_down.until, Some(fake.now.unix + COOL_DOWN));
+    assert_eq!(next(&result), Some(COOL_DOWN));
 }
 
 #[tokio::test]
@@ -128,7 +209,7 @@ async fn eviction_check_whose_answer_is_lost_is_a_failure() {
     fake.evictions.lock().unwrap().push(lost);
     let result = fake.attempt(vec![violation("b", &["web-0"])]).await;
     assert!(fake.outcome().starts_with("warning Failed: "));
-    assert_eq!(result.cool_down.until, None);
+    assert_eq!(next(&result), None);
 }
 
 #[tokio::test]
@@ -201,7 +282,7 @@ async fn eviction_without_a_better_node_is_refused() {
     fake.nodes = vec![("n1", None), ("n2", None)];
     fake.attempt_once().await;
     let outcome = fake.outcome();
-    let text = "warning NoBetterNode: target t0: none of the 2 other nodes that fit the pod is within the rules";
+    let text = "warning NoBetterNode: target t0: none of the 1 other nodes that fit the pod is within the rules: 1 latency/OverLimit";
     assert!(outcome.starts_with(text), "{outcome}");
 }
 

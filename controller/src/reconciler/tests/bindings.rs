@@ -9,7 +9,7 @@ use tautline_core::{
     model::{Offer, Pod, TargetKind, WatchedObject},
 };
 
-use super::fixture::{NS, World, offer, pod, settings, target};
+use super::fixture::{NS, World, limits, offer, pod, settings, target};
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, key},
     kind_states::{KindState, KindStates},
@@ -80,7 +80,7 @@ fn compare_creates_one_binding_per_pair() {
 }
 
 #[test]
-fn compare_creates_self_pairs_of_a_pod_in_two_targets() {
+fn compare_creates_each_pair_of_one_selector_once_and_no_self_pairs() {
     let mut world = World::leading();
     world.add_pods(2);
     let targets = vec![target("a", "web"), target("b", "web")];
@@ -90,9 +90,8 @@ fn compare_creates_self_pairs_of_a_pod_in_two_targets() {
     }));
     world.sync();
     world.settle();
-    let names = world.bindings();
-    assert_eq!(names.len(), 4);
-    assert!(names.contains(&name_of("o", &[("a", "web-1"), ("b", "web-1")])));
+    let pair = name_of("o", &[("a", "web-0"), ("b", "web-1")]);
+    assert_eq!(world.bindings(), [pair]);
 }
 
 #[test]
@@ -248,7 +247,7 @@ fn compare_does_not_delete_a_terminating_binding_again() {
 #[test]
 fn compare_creates_up_to_the_cap_and_says_so() {
     let mut world = World::leading_with(Settings {
-        max_bindings: 5,
+        limits: limits(5, 1_000, 10_000),
         ..settings()
     });
     world.add_pods(8);
@@ -256,7 +255,8 @@ fn compare_creates_up_to_the_cap_and_says_so() {
     world.sync();
     world.settle();
     assert_eq!(world.bindings().len(), 5);
-    let text = "CapExceeded: the targets make 8 bindings, the cap is 5: only the first 5 exist";
+    let text = "CapExceeded: the targets make 8 bindings, and only the first 5 exist: an offer \
+                may have 5; select fewer objects, split the offer, or raise --max-bindings";
     assert_eq!(world.warnings[0], text);
     world.advance_secs(2);
     world.settle();
@@ -267,7 +267,7 @@ fn compare_creates_up_to_the_cap_and_says_so() {
 #[test]
 fn compare_runs_once_for_many_creations() {
     let mut world = World::leading_with(Settings {
-        max_bindings: 50,
+        limits: limits(50, 1_000, 10_000),
         ..settings()
     });
     world.add_pods(60);
@@ -541,10 +541,10 @@ fn compare_stops_the_writes_of_a_deleted_offer() {
 fn reconciler_counts_bindings_by_compliance() {
     let mut world = World::with_bindings(3);
     world.advance_secs(1);
-    assert_eq!(world.counts, [0, 3, 0, 0, 0]);
+    assert_eq!(world.counts.bindings, [0, 3, 0, 0, 0]);
     world.delete(Kind::Pod, "web-0");
     world.sync();
     world.settle();
     world.advance_secs(1);
-    assert_eq!(world.counts, [0, 2, 0, 0, 0]);
+    assert_eq!(world.counts.bindings, [0, 2, 0, 0, 0]);
 }

@@ -432,7 +432,7 @@ fn violation_is_cleared_when_its_binding_is_replaced() {
     world.observe(spec, BindingStatus::default());
     assert_eq!(world.violations[1..], [ViolationEvent::Cleared(key)]);
     world.advance_secs(1);
-    assert_eq!(world.counts, [1, 0, 0, 0, 0]);
+    assert_eq!(world.counts.bindings, [1, 0, 0, 0, 0]);
 }
 
 #[test]

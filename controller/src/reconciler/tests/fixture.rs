@@ -10,6 +10,7 @@ use std::{
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
     Compliance, Index, TrustedNamespaces,
+    binding_quota::BindingLimits,
     index::{Kind, Object},
     model::{
         EndpointSlice, Offer, Pod, Policy, Rule, Service, Target, TargetKind, ViolationPolicy,
@@ -23,8 +24,8 @@ use crate::{
     evaluation::{Evaluation, policy_detail, rule_detail},
     kind_states::KindStates,
     reconciler::{
-        Action, BindingEvent, BindingReconciler, ClusterChange, Evaluate, EvaluationResult, Event,
-        Leadership, Settings, Write, WriteResult,
+        Action, BindingEvent, BindingReconciler, ClusterChange, Counts, Evaluate, EvaluationResult,
+        Event, Leadership, Settings, Write, WriteResult,
     },
     violations::ViolationEvent,
     write_error::WriteError,
@@ -46,16 +47,24 @@ pub(super) struct World {
     pub violations: Vec<ViolationEvent>,
     pub notes: Vec<String>,
     pub warnings: Vec<String>,
-    pub counts: [usize; 5],
+    pub counts: Counts,
     uids: usize,
 }
 
 pub(super) fn settings() -> Settings {
     Settings {
-        max_bindings: 100,
+        limits: limits(100, 1_000, 10_000),
         provider_concurrency: 64,
         shortest_period: Duration::from_millis(500),
         trusted: TrustedNamespaces::default(),
+    }
+}
+
+pub(super) fn limits(offer: usize, namespace: usize, total: usize) -> BindingLimits {
+    BindingLimits {
+        offer,
+        namespace,
+        total,
     }
 }
 
@@ -121,6 +130,7 @@ pub(super) fn rule(limit: &str) -> Rule {
         request: "5ms".into(),
         limit: limit.into(),
         weight: 1,
+        ..Rule::default()
     }
 }
 
@@ -154,7 +164,7 @@ impl World {
             violations: Vec::new(),
             notes: Vec::new(),
             warnings: Vec::new(),
-            counts: [0; 5],
+            counts: Counts::default(),
             uids: 0,
         };
         let net = service("tautline-system", "net");
@@ -328,7 +338,7 @@ impl World {
                 let taken = self.api.insert(new.key(), binding.clone());
                 assert!(taken.is_none(), "{} is created once", new.key());
                 WriteResult::Created {
-                    offer: key(NS, &new.offer.name),
+                    offer: key(&new.offer.namespace, &new.offer.name),
                     key: new.key(),
                     existed: false,
                     result: Ok(Box::new(binding)),
@@ -354,7 +364,7 @@ impl World {
                 WriteResult::OfferStatus {
                     key: Arc::clone(&write.key),
                     uid: write.uid.clone(),
-                    result: Ok(write.status.clone()),
+                    result: Ok(Box::new(write.status.clone())),
                 }
             }
         };

@@ -64,7 +64,7 @@ fn standby_follows_the_statuses_of_the_leader() {
     compliant.compliance = tautline_api::constraint::Compliance::Compliant;
     standby.observe(spec, compliant);
     standby.lead(Leadership::Leading);
-    assert_eq!(standby.counts, [0, 1, 0, 0, 0]);
+    assert_eq!(standby.counts.bindings, [0, 1, 0, 0, 0]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn regained_lead_does_not_overwrite_the_status_of_the_leader_in_between() {
     world.observe(spec, other);
     world.lead(Leadership::Leading);
     assert!(world.statuses().is_empty());
-    assert_eq!(world.counts, [0, 1, 0, 0, 0]);
+    assert_eq!(world.counts.bindings, [0, 1, 0, 0, 0]);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn restart_keeps_existing_bindings() {
     world.lead(Leadership::Leading);
     world.advance_secs(2);
     assert!(world.created().is_empty() && world.deleted().is_empty());
-    assert_eq!(world.counts, [0, 5, 0, 0, 0]);
+    assert_eq!(world.counts.bindings, [0, 5, 0, 0, 0]);
 }
 
 #[test]

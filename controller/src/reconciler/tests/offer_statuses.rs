@@ -8,9 +8,12 @@ use tautline_core::{
     model::{Offer, TargetKind},
 };
 
-use super::fixture::{NS, World, offer, policy, rule, target};
+use super::{
+    bindings::{foreign, name_of},
+    fixture::{NS, World, offer, policy, rule, target},
+};
 use crate::{
-    binding_spec::key,
+    binding_spec::{BindingSpec, BindingStatus, key},
     kind_states::{KindState, KindStates},
     reconciler::Write,
     write_error::WriteError,
@@ -58,6 +61,48 @@ fn offer_status_counts_bindings_and_compliant_ones() {
     let selector = "constraint.ciena.io/constraintPolicyOffer=o";
     assert_eq!(status.binding_selector, selector);
     assert_eq!(status.last_eviction, None, "another field manager's");
+}
+
+#[test]
+fn offer_status_counts_by_its_selector() {
+    let mut world = World::with_bindings(2);
+    // Somebody's binding that names the offer, but lacks the label: it is left alone.
+    let unlabelled = BindingSpec {
+        labelled: false,
+        ..foreign("mine", "o", "uid-of-o")
+    };
+    world.observe(unlabelled, BindingStatus::default());
+    flush(&mut world);
+    assert_eq!(world.bindings().len(), 3);
+    assert_eq!(world.offer_statuses[&key(NS, "o")].binding_count, 2);
+    assert_eq!(world.ready(), "True: InStep: ");
+
+    // One that does as well as a binding of the offer is not counted either, and nothing is missing.
+    let made = name_of("o", &[("default", "web-0")]);
+    let (mut spec, status) = world.api[&key(NS, &made)].clone();
+    spec.labelled = false;
+    world.observe(spec, status);
+    flush(&mut world);
+    assert_eq!(world.offer_statuses[&key(NS, "o")].binding_count, 1);
+    assert_eq!(world.ready(), "True: InStep: ");
+    assert_eq!(world.bindings().len(), 3);
+}
+
+#[test]
+fn offer_status_says_that_one_object_has_no_binding_with_itself() {
+    let targets = vec![target("a", "web"), target("b", "web")];
+    let ready = ready_of(
+        Offer {
+            targets,
+            ..offer("o")
+        },
+        1,
+    );
+    assert_eq!(
+        ready,
+        "True: NothingSelected: all targets select one and the same object, which has no binding \
+         with itself"
+    );
 }
 
 #[test]

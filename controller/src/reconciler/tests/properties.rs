@@ -161,7 +161,7 @@ proptest! {
         let snapshot = world.index.snapshot();
         let mut desired = BTreeSet::new();
         for entry in snapshot.offers() {
-            desired.extend(desired_bindings(entry, 100).bindings.into_keys());
+            desired.extend(desired_bindings(entry, 100).into_keys());
         }
         let existing: BTreeSet<String> = world.bindings().into_iter().collect();
         prop_assert_eq!(existing, desired);
@@ -175,8 +175,8 @@ proptest! {
             play(&mut world, step);
         }
         come_to_rest(&mut world);
-        prop_assert_eq!(world.counts.iter().sum::<usize>(), world.api.len());
-        prop_assert_eq!(world.counts[Compliance::Compliant as usize], world.api.len());
+        prop_assert_eq!(world.counts.bindings.iter().sum::<usize>(), world.api.len());
+        prop_assert_eq!(world.counts.bindings[Compliance::Compliant as usize], world.api.len());
     }
 
     /// An object has one write at a time, and writes are limited.

@@ -188,7 +188,7 @@ fn status_from_the_watch_does_not_overrule_an_evaluation() {
     world.settle();
     world.observe(spec, stale);
     world.advance_secs(1);
-    assert_eq!(world.counts, [0, 0, 0, 1, 0]);
+    assert_eq!(world.counts.bindings, [0, 0, 0, 1, 0]);
 }
 
 #[test]

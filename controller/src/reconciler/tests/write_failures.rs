@@ -194,7 +194,7 @@ fn deletion_of_a_binding_that_is_gone_counts_as_done() {
     world.fail_writes(&WriteError::Gone);
     world.advance_secs(60);
     assert!(world.deleted().is_empty() && world.warnings.is_empty());
-    assert_eq!(world.counts, [0; 5]);
+    assert_eq!(world.counts.bindings, [0; 5]);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn creation_that_the_watch_reports_first_counts_once() {
         result: Ok(Box::new((spec, BindingStatus::default()))),
     }));
     world.advance_secs(1);
-    assert_eq!(world.counts[Compliance::Pending as usize], 1);
+    assert_eq!(world.counts.bindings[Compliance::Pending as usize], 1);
     assert_eq!(world.evaluations.len(), 1);
     assert!(world.created().is_empty() && world.deleted().is_empty());
 }

@@ -1,17 +1,18 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    api::core::v1::{self as corev1, Container, NodeSelectorTerm, PodSpec},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use k8s_openapi::api::core::v1::{self as corev1, NodeSelectorTerm, PodSpec};
 use tautline_core::{
-    model::{AffinityTerm, NodeConstraints, Observed, Pod, Resources, Toleration},
+    model::{AffinityTerm, NodeConstraints, Observed, Pod, Toleration, TolerationValue},
     names::DEFAULT_SCHEDULER,
+    node_filter,
     planning::fnv1a_64,
     selector::{Expression, Labels},
 };
 
-use super::{labels_from, milli, name, namespace, pod_affinity, pod_claims};
+use super::{
+    container_requests_of, created_unix, labels_from, name, namespace, pod_affinity, pod_claims,
+    requests,
+};
 
 /// Records of allocations.
 const INDEXED_ANNOTATIONS: [&str; 3] = [
@@ -42,6 +43,7 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
         namespace: namespace(&pod.metadata),
         name: name(&pod.metadata),
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+        created_unix: created_unix(&pod.metadata),
         labels: labels(pod.metadata.labels.as_ref()),
         annotations: pod
             .metadata
@@ -51,18 +53,15 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
             .filter(|(k, _)| is_indexed(k))
             .collect(),
         node: node.map(Into::into),
-        requests: spec.map(requests).unwrap_or_default(),
+        requests: requests(pod),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         ready: condition(pod, "Ready").is_some_and(|c| c.status == "True"),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         owner: owner(pod),
         underlay: underlay(pod),
-        pod_terms: spec
-            .map(|s| pod_affinity::terms(s, pod.metadata.namespace.as_deref().unwrap_or_default()))
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|t| t.anti || node.is_none())
-            .collect(),
+        pod_terms: spec.map_or_else(Default::default, |s| {
+            pod_affinity::terms(s, &namespace(&pod.metadata), node.is_none())
+        }),
         placement: spec.filter(|_| node.is_none()).map(|s| {
             Box::new(NodeConstraints {
                 annotations: relevant_annotations(pod.metadata.annotations.as_ref()).collect(),
@@ -76,10 +75,11 @@ pub fn pod(pod: &corev1::Pod) -> Pod {
                 ..placement(s)
             })
         }),
+        reduced: false,
     }
 }
 
-fn condition<'a>(pod: &'a corev1::Pod, type_: &str) -> Option<&'a corev1::PodCondition> {
+pub(super) fn condition<'a>(pod: &'a corev1::Pod, type_: &str) -> Option<&'a corev1::PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|c| c.type_ == type_)
 }
@@ -130,71 +130,6 @@ pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     labels_from(map)
 }
 
-/// A pod's effective requests, with sidecars and the overhead.
-/// <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
-pub fn requests(spec: &PodSpec) -> Resources {
-    let mut sum: BTreeMap<&str, i64> = BTreeMap::new();
-    let mut peak: BTreeMap<&str, i64> = BTreeMap::new();
-    let mut sidecars: BTreeMap<&str, i64> = BTreeMap::new();
-    for container in &spec.containers {
-        add(&mut sum, container_requests(container));
-    }
-    for container in spec.init_containers.iter().flatten() {
-        if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut sum, container_requests(container));
-            add(&mut sidecars, container_requests(container));
-            for (n, v) in &sidecars {
-                let at = peak.entry(n).or_default();
-                *at = (*at).max(*v);
-            }
-        } else {
-            for (n, v) in container_requests(container) {
-                let with_sidecars = v.saturating_add(sidecars.get(n).copied().unwrap_or(0));
-                let at = peak.entry(n).or_default();
-                *at = (*at).max(with_sidecars);
-            }
-        }
-    }
-    for (n, v) in peak {
-        let at = sum.entry(n).or_default();
-        *at = (*at).max(v);
-    }
-    add(
-        &mut sum,
-        spec.overhead
-            .iter()
-            .flatten()
-            .map(|(n, q)| (n.as_str(), milli(q))),
-    );
-    sum.into_iter().collect()
-}
-
-/// A container's requests; by default its limits, as in the API server.
-fn container_requests(container: &Container) -> impl Iterator<Item = (&str, i64)> {
-    let of = |map: Option<&'_ BTreeMap<String, Quantity>>, n: &str| {
-        map.is_some_and(|m| m.contains_key(n))
-    };
-    let resources = container.resources.as_ref();
-    let requests = resources.and_then(|r| r.requests.as_ref());
-    let limits = resources.and_then(|r| r.limits.as_ref());
-    let only_limited = limits
-        .into_iter()
-        .flatten()
-        .filter(move |(n, _)| !of(requests, n));
-    requests
-        .into_iter()
-        .flatten()
-        .chain(only_limited)
-        .map(|(n, q)| (n.as_str(), milli(q)))
-}
-
-fn add<'a>(sum: &mut BTreeMap<&'a str, i64>, items: impl Iterator<Item = (&'a str, i64)>) {
-    for (name, amount) in items {
-        let at = sum.entry(name).or_default();
-        *at = at.saturating_add(amount);
-    }
-}
-
 fn placement(spec: &PodSpec) -> NodeConstraints {
     let required = spec
         .affinity
@@ -204,14 +139,6 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
             n.required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    let toleration = |t: &corev1::Toleration| Toleration {
-        key: t.key.clone().filter(|k| !k.is_empty()),
-        value: match t.operator.as_deref() {
-            Some("Exists") => None,
-            _ => Some(t.value.clone().unwrap_or_default()),
-        },
-        effect: t.effect.clone().filter(|e| !e.is_empty()),
-    };
     NodeConstraints {
         scheduler: spec
             .scheduler_name
@@ -229,14 +156,42 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
             .into_iter()
             .collect(),
         affinity: required.map_or_else(Vec::new, |r| {
-            r.node_selector_terms.iter().map(affinity_term).collect()
+            match r.node_selector_terms.as_slice() {
+                // Without terms it selects no node.
+                [] => vec![AffinityTerm::default()],
+                terms => terms.iter().map(affinity_term).collect(),
+            }
         }),
-        tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
+        tolerations: spec
+            .tolerations
+            .iter()
+            .flatten()
+            .filter_map(toleration)
+            .collect(),
         annotations: Labels::default(),
         claims: Vec::new(),
+        containers: container_requests_of(spec),
         rejected_by: Vec::new(),
         observed: Observed::default(),
     }
+}
+
+/// A toleration; `None` for one that tolerates nothing, as its operator or bound is malformed.
+fn toleration(t: &corev1::Toleration) -> Option<Toleration> {
+    let value = t.value.as_deref().unwrap_or_default();
+    Some(Toleration {
+        key: t.key.clone().filter(|k| !k.is_empty()),
+        value: match t.operator.as_deref().unwrap_or_default() {
+            "Exists" => TolerationValue::Any,
+            "" | "Equal" => TolerationValue::Equal(value.to_owned()),
+            // Only where the feature TaintTolerationComparisonOperators is on: else the API server
+            // refuses them.
+            "Lt" => TolerationValue::Below(node_filter::integer(value)?),
+            "Gt" => TolerationValue::Above(node_filter::integer(value)?),
+            _ => return None,
+        },
+        effect: t.effect.clone().filter(|e| !e.is_empty()),
+    })
 }
 
 fn observed(pod: &corev1::Pod) -> Observed {
@@ -258,9 +213,11 @@ pub fn affinity_term(term: &NodeSelectorTerm) -> AffinityTerm {
     for e in term.match_expressions.iter().flatten() {
         let values = e.values.clone().unwrap_or_default();
         match e.operator.as_str() {
-            op @ ("Gt" | "Lt") => match values.first().and_then(|v| v.parse().ok()) {
-                Some(bound) => out.compare.push((e.key.clone(), op == "Gt", bound)),
-                None => malformed = true,
+            op @ ("Gt" | "Lt") => match values.as_slice() {
+                [bound] if let Ok(bound) = bound.parse() => {
+                    out.compare.push((e.key.clone(), op == "Gt", bound))
+                }
+                _ => malformed = true,
             },
             op => match Expression::new(&e.key, op, values) {
                 Ok(expression) => out.labels.push(expression),
@@ -269,10 +226,10 @@ pub fn affinity_term(term: &NodeSelectorTerm) -> AffinityTerm {
         }
     }
     for e in term.match_fields.iter().flatten() {
+        let values = e.values.clone().unwrap_or_default();
         match (e.key.as_str(), e.operator.as_str()) {
-            ("metadata.name", op @ ("In" | "NotIn")) => {
-                out.names
-                    .push((op == "In", e.values.clone().unwrap_or_default()));
+            ("metadata.name", op @ ("In" | "NotIn")) if values.len() == 1 => {
+                out.names.push((op == "In", values));
             }
             _ => malformed = true,
         }
@@ -293,22 +250,6 @@ mod tests {
     }
 
     #[test]
-    fn requests_count_init_containers_and_sidecars() {
-        let spec = spec(
-            r#"{"containers":[{"name":"a","resources":{"requests":{"cpu":"1"},"limits":{"nvidia.com/gpu":"2"}}},
-                              {"name":"b","resources":{"requests":{"cpu":"500m"}}}],
-                "initContainers":[{"name":"side","restartPolicy":"Always","resources":{"requests":{"cpu":"1"}}},
-                                  {"name":"big","resources":{"requests":{"cpu":"3","memory":"1Gi"}}}],
-                "overhead":{"cpu":"250m"}}"#,
-        );
-        let requests = requests(&spec);
-        // init: 3 + the sidecar's 1 = 4 against 2.5 together; plus overhead
-        assert_eq!(requests.milli("cpu"), 4_250);
-        assert_eq!(requests.milli("nvidia.com/gpu"), 2_000);
-        assert_eq!(requests.milli("memory"), 1_073_741_824_000);
-    }
-
-    #[test]
     fn rules_in_finds_reason_codes() {
         let message = "0/5 nodes are available: 1 Insufficient cpu, 2 gpu-slice/NoSharedGpu, \
                        1 latency/OverLimit, 1 node(s) had untolerated taint {a/b: x}. \
@@ -318,6 +259,22 @@ mod tests {
             ["a.b/c", "gpu-slice", "latency"].map(Into::into)
         );
         assert!(rules_in("0/1 nodes are available: node.kubernetes.io/not-ready").is_empty());
+    }
+
+    #[test]
+    fn tolerations_compare_integers() {
+        let of = |operator: &str, value: &str| {
+            let json = serde_json::json!({"key": "k", "operator": operator, "value": value});
+            let toleration = toleration(&serde_json::from_value(json).unwrap());
+            toleration.map(|t| t.value)
+        };
+        assert_eq!(of("Exists", ""), Some(TolerationValue::Any));
+        assert_eq!(of("", "a"), Some(TolerationValue::Equal("a".into())));
+        assert_eq!(of("Lt", "100"), Some(TolerationValue::Below(100)));
+        assert_eq!(of("Gt", "-5"), Some(TolerationValue::Above(-5)));
+        for (operator, value) in [("Gt", "x"), ("Lt", "007"), ("Gt", "+5"), ("Near", "1")] {
+            assert_eq!(of(operator, value), None, "{operator} {value}");
+        }
     }
 
     #[test]

@@ -1,46 +1,86 @@
 //! The required inter-pod affinity of a pod.
 
-use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
-use tautline_core::pod_affinity::PodTerm;
+use std::sync::Arc;
 
-/// The terms of a pod in `namespace`. Malformed ones, which the API server refuses, are left out.
-pub(super) fn terms(spec: &PodSpec, namespace: &str) -> Vec<PodTerm> {
-    let Some(affinity) = &spec.affinity else {
-        return Vec::new();
-    };
-    let near = affinity.pod_affinity.as_ref();
-    let near = near.and_then(|a| {
-        a.required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    let away = affinity.pod_anti_affinity.as_ref();
-    let away = away.and_then(|a| {
-        a.required_during_scheduling_ignored_during_execution
-            .as_ref()
-    });
-    let of = |terms: Option<&Vec<PodAffinityTerm>>, anti| -> Vec<PodTerm> {
-        let terms = terms.into_iter().flatten();
-        terms.filter_map(|t| term(t, namespace, anti)).collect()
-    };
-    [of(near, false), of(away, true)].concat()
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
+use tautline_core::{pod_affinity::PodTerm, selector::Selector};
+
+/// Maximum bytes that the terms of one pod may take in the index: real ones take hundreds.
+const MAX_BYTES: usize = 16 << 10;
+
+/// The terms of a pod in `namespace`; of one that waits for a node also those of its affinity.
+/// Terms that are malformed, which the API server refuses, or too many to keep let no node be fit
+/// for the pod itself, and do not count for others.
+pub(super) fn terms(spec: &PodSpec, namespace: &str, waits: bool) -> Arc<[PodTerm]> {
+    let affinity = spec.affinity.as_ref();
+    let near = affinity
+        .filter(|_| waits)
+        .and_then(|a| a.pod_affinity.as_ref())
+        .and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let away = affinity
+        .and_then(|a| a.pod_anti_affinity.as_ref())
+        .and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+    let near = near.into_iter().flatten().map(|t| (false, t));
+    let away = away.into_iter().flatten().map(|t| (true, t));
+    let (mut terms, mut bytes, mut complete) = (Vec::new(), 0, true);
+    for (anti, api) in near.chain(away) {
+        // A term without a selector selects no pod.
+        match (&api.label_selector, term(api, namespace, anti)) {
+            (None, _) if anti => {}
+            (Some(_), Some(term)) if bytes + size(&term) <= MAX_BYTES => {
+                bytes += size(&term);
+                terms.push(term);
+            }
+            _ => complete = false,
+        }
+    }
+    if waits && !complete {
+        terms.push(PodTerm::unsatisfiable());
+    }
+    terms.into()
 }
 
 fn term(term: &PodAffinityTerm, namespace: &str, anti: bool) -> Option<PodTerm> {
-    // Without a selector it selects no pod.
     let selector = super::selector("labelSelector", term.label_selector.as_ref()?).ok()?;
-    let all = term.namespace_selector.as_ref().is_some_and(|s| {
-        let labels = s.match_labels.as_ref().is_none_or(|l| l.is_empty());
-        labels && s.match_expressions.as_ref().is_none_or(|e| e.is_empty())
-    });
+    let of_namespaces = match &term.namespace_selector {
+        Some(s) => Some(super::selector("namespaceSelector", s).ok()?),
+        None => None,
+    };
     let listed = term.namespaces.iter().flatten().map(|n| n.as_str());
-    let own = (term.namespace_selector.is_none() && term.namespaces.iter().flatten().count() == 0)
+    let own = (of_namespaces.is_none() && term.namespaces.iter().flatten().count() == 0)
         .then_some(namespace);
     Some(PodTerm {
         anti,
         selector,
-        namespaces: (!all).then(|| listed.chain(own).map(Into::into).collect()),
+        namespaces: listed.chain(own).map(Into::into).collect(),
+        namespace_selector: of_namespaces,
         topology_key: term.topology_key.as_str().into(),
     })
+}
+
+/// The bytes that a term takes, with the texts on the heap.
+fn size(term: &PodTerm) -> usize {
+    let text = |t: &str| size_of::<String>() + t.len();
+    let selector = |s: &Selector| {
+        let labels = s.match_labels.iter().map(|(k, v)| text(k) + text(v));
+        let expressions = s.match_expressions.iter();
+        let expressions = expressions.map(|e| {
+            let values = e.values.iter().map(|v| text(v));
+            size_of::<[usize; 4]>() + text(&e.key) + values.sum::<usize>()
+        });
+        labels.chain(expressions).sum::<usize>()
+    };
+    size_of::<PodTerm>()
+        + selector(&term.selector)
+        + term.namespace_selector.as_ref().map_or(0, selector)
+        + term.namespaces.iter().map(|n| text(n)).sum::<usize>()
+        + term.topology_key.len()
 }
 
 #[cfg(test)]
@@ -49,37 +89,74 @@ mod tests {
 
     use super::*;
 
-    fn only(term: serde_json::Value) -> Option<PodTerm> {
-        let spec = json!({"containers": [], "affinity": {"podAntiAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+    fn of(kind: &str, required: serde_json::Value, waits: bool) -> Arc<[PodTerm]> {
+        let spec = json!({"containers": [], "affinity": {kind: {
+            "requiredDuringSchedulingIgnoredDuringExecution": required}}});
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
-        terms(&spec, "shop").pop()
+        terms(&spec, "shop", waits)
     }
 
     #[test]
-    fn namespaces_are_the_own_one_the_listed_ones_or_all() {
+    fn namespaces_are_the_own_one_the_listed_ones_or_selected() {
         let of = |extra: serde_json::Value| {
             let mut term = json!({"labelSelector": {}, "topologyKey": "zone"});
             term.as_object_mut()
                 .unwrap()
                 .extend(extra.as_object().unwrap().clone());
-            only(term).unwrap().namespaces
+            let term = of("podAntiAffinity", json!([term]), false)[0].clone();
+            (term.namespaces, term.namespace_selector)
         };
-        let list = |names: &[&str]| Some(names.iter().map(|n| (*n).into()).collect());
-        assert_eq!(of(json!({})), list(&["shop"]));
-        assert_eq!(of(json!({"namespaces": ["a", "b"]})), list(&["a", "b"]));
-        assert_eq!(of(json!({"namespaceSelector": {}})), None);
-        let labels = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
-        assert_eq!(of(labels), list(&[]));
+        let list =
+            |names: &[&str]| -> Box<[Box<str>]> { names.iter().map(|n| (*n).into()).collect() };
+        assert_eq!(of(json!({})), (list(&["shop"]), None));
+        assert_eq!(
+            of(json!({"namespaces": ["a", "b"]})),
+            (list(&["a", "b"]), None)
+        );
+        let all = Some(Selector::default());
+        assert_eq!(of(json!({"namespaceSelector": {}})), (list(&[]), all));
+        let team = Selector {
+            match_labels: vec![("team".into(), "x".into())],
+            match_expressions: Vec::new(),
+        };
+        let labels =
+            json!({"namespaces": ["a"], "namespaceSelector": {"matchLabels": {"team": "x"}}});
+        assert_eq!(of(labels), (list(&["a"]), Some(team)));
     }
 
     #[test]
     fn term_without_a_selector_selects_nothing() {
-        assert_eq!(only(json!({"topologyKey": "zone"})), None);
-        let term = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}});
-        let term = only(term).unwrap();
-        assert!(term.anti);
-        assert_eq!(term.selector.match_labels, [("app".into(), "db".into())]);
-        assert_eq!(&*term.topology_key, "zone");
+        let bare = || json!([{"topologyKey": "zone"}]);
+        assert!(of("podAntiAffinity", bare(), true).is_empty());
+        // No pod can be near.
+        let impossible = [PodTerm::unsatisfiable()];
+        assert_eq!(*of("podAffinity", bare(), true), impossible);
+        assert!(of("podAffinity", bare(), false).is_empty());
+        let malformed = json!([{"topologyKey": "zone", "labelSelector": {"matchExpressions": [
+            {"key": "a", "operator": "Is"}]}}]);
+        assert_eq!(*of("podAntiAffinity", malformed.clone(), true), impossible);
+        assert!(of("podAntiAffinity", malformed, false).is_empty());
+        let db = json!([{"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}}]);
+        let terms = of("podAntiAffinity", db, false);
+        assert!(terms[0].anti);
+        assert_eq!(
+            terms[0].selector.match_labels,
+            [("app".into(), "db".into())]
+        );
+        assert_eq!(&*terms[0].topology_key, "zone");
+    }
+
+    #[test]
+    fn terms_of_a_pod_are_bounded_in_bytes() {
+        let one = json!({"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "db"}}});
+        let many = serde_json::Value::Array(vec![one; 4_000]);
+        let kept = of("podAntiAffinity", many.clone(), false);
+        assert!(!kept.is_empty());
+        assert!(kept.iter().map(size).sum::<usize>() <= MAX_BYTES);
+        let kept = of("podAntiAffinity", many, true);
+        assert_eq!(kept.last(), Some(&PodTerm::unsatisfiable()));
+        let long = json!([{"topologyKey": "zone", "labelSelector": {"matchExpressions": [
+            {"key": "app", "operator": "In", "values": vec!["x".repeat(60); 1_000]}]}}]);
+        assert!(of("podAntiAffinity", long, false).is_empty());
     }
 }

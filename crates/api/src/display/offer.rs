@@ -1,7 +1,10 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
 use kube::core::Selector;
 
-use crate::constraint::{ConstraintPolicyOffer, ObjectReference};
+use super::age;
+use crate::constraint::{
+    Compliance, ConstraintPolicyBinding, ConstraintPolicyOffer, ObjectReference, ViolationPolicy,
+};
 
 /// The enforcement of an offer, with defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,45 @@ impl Enforcement {
             grace: or(&offer.spec.grace, "0s"),
         }
     }
+}
+
+/// Returns the earliest time of the offer's next eviction, while its cool-down lasts.
+pub fn next_eviction(offer: &ConstraintPolicyOffer, now: Timestamp) -> Option<Timestamp> {
+    if offer.spec.violation_policy != Some(ViolationPolicy::Evict) {
+        return None;
+    }
+    let last = offer.status.as_ref()?.last_eviction.as_ref()?;
+    let next = last.next_time.as_ref()?.0;
+    (next > now).then_some(next)
+}
+
+/// Returns what a binding in Violation waits for: "in 73s (TIME), after the cool-down".
+pub fn eviction_wait(
+    binding: &ConstraintPolicyBinding,
+    offer: &ConstraintPolicyOffer,
+    now: Timestamp,
+) -> Option<String> {
+    let in_violation = binding.compliance() == Compliance::Violation;
+    let next = next_eviction(offer, now).filter(|_| in_violation)?;
+    let (wait, time) = (age::since(now, next), age::second(next));
+    Some(format!("in {wait} ({time}), after the offer's cool-down"))
+}
+
+/// Returns the targets whose pods an offer evicts: "client; groups as a whole".
+pub fn evicts(offer: &ConstraintPolicyOffer) -> Option<String> {
+    if offer.spec.violation_policy != Some(ViolationPolicy::Evict) {
+        return None;
+    }
+    let targets = offer.spec.evictable_targets().join(", ");
+    let groups = offer.spec.evict_groups.unwrap_or_default();
+    let targets = match targets.as_str() {
+        "" => "no target, as none is a pod",
+        targets => targets,
+    };
+    Some(match groups {
+        true => format!("{targets}; pods that end together as a whole"),
+        false => targets.to_owned(),
+    })
 }
 
 /// "Pod/client", with namespace and cluster if they differ from the binding's.
@@ -57,7 +99,58 @@ pub fn selector(selector: Option<&LabelSelector>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn offer(policy: &str, more: serde_json::Value) -> ConstraintPolicyOffer {
+        let mut spec = json!({"targets": [{"name": "client", "kind": "Pod"}, {"name": "server",
+                                           "kind": "Pod"}], "violationPolicy": policy});
+        if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
+            spec.extend(more.clone());
+        }
+        let offer = json!({
+            "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyOffer",
+            "metadata": {"name": "o", "namespace": "shop"}, "spec": spec,
+            "status": {"lastEviction": {
+                "pod": "p", "uid": "u", "node": "n", "binding": "b",
+                "time": "2026-01-02T11:59:00Z", "nextTime": "2026-01-02T12:01:13Z"}},
+        });
+        serde_json::from_value(offer).unwrap()
+    }
+
+    #[test]
+    fn eviction_wait_is_of_bindings_in_violation_during_the_cool_down() {
+        let wait = |compliance: &str, policy: &str, now: &str| {
+            let binding = json!({
+                "apiVersion": "constraint.ciena.com/v1alpha1", "kind": "ConstraintPolicyBinding",
+                "metadata": {"name": "b"}, "spec": {"offer": "o", "targets": {}},
+                "status": {"compliance": compliance},
+            });
+            let binding = serde_json::from_value(binding).unwrap();
+            eviction_wait(&binding, &offer(policy, json!({})), now.parse().unwrap())
+        };
+        let noon = "2026-01-02T12:00:00Z";
+        assert_eq!(
+            wait("Violation", "Evict", noon).unwrap(),
+            "in 73s (2026-01-02T12:01:13Z), after the offer's cool-down"
+        );
+        assert_eq!(wait("Limit", "Evict", noon), None);
+        assert_eq!(wait("Violation", "Mediate", noon), None);
+        assert_eq!(wait("Violation", "Evict", "2026-01-02T12:01:13Z"), None);
+    }
+
+    #[test]
+    fn evicts_names_the_targets() {
+        let text = |policy, more| evicts(&offer(policy, more));
+        assert_eq!(text("Ignore", json!({})), None);
+        assert_eq!(text("Evict", json!({})).unwrap(), "client");
+        let both = json!({"evict": ["client", "server"], "evictGroups": true});
+        assert_eq!(
+            text("Evict", both).unwrap(),
+            "client, server; pods that end together as a whole"
+        );
+    }
 
     #[test]
     fn reference_names_other_namespaces_and_clusters() {

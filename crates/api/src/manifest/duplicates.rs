@@ -32,6 +32,7 @@ fn identity(item: &Item) -> Option<(&str, &str, &str)> {
     let (kind, metadata) = match item {
         Item::Pod(o) => ("Pod", &o.metadata),
         Item::Node(o) => return Some(("Node", "", o.metadata.name.as_deref()?)),
+        Item::Namespace(o) => return Some(("Namespace", "", o.metadata.name.as_deref()?)),
         Item::Service(o) => ("Service", &o.metadata),
         Item::EndpointSlice(o) => ("EndpointSlice", &o.metadata),
         Item::ConfigMap(o) => ("ConfigMap", &o.metadata),

@@ -67,11 +67,9 @@ pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)>
         return Some(("kind", what));
     }
     (built_in && !BUILT_IN.contains(&kind)).then(|| {
-        let fix = match kind.ends_with("List") {
-            true => "write List, and apiVersion and kind in each of its items",
-            false => "correct kind or apiVersion",
-        };
-        let what = format!("{kind:?} is not a kind that is read, so it is ignored; {fix}");
+        let what = format!(
+            "{kind:?} is not a kind that is read, so it is ignored; correct kind or apiVersion"
+        );
         ("kind", what)
     })
 }
@@ -127,7 +125,6 @@ mod tests {
                 "ConstraintPolicyOffer",
             ),
             ("v1", "Podd", "kind", "correct kind"),
-            ("v1", "PodList", "kind", "write List"),
             ("apps/v1", "Deploymnet", "kind", "correct kind"),
         ] {
             let (at, what) = check(version, kind).unwrap();

@@ -2,12 +2,9 @@
 
 use std::fmt;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{self, MapAccess, SeqAccess, Visitor},
-};
 use serde_path_to_error::Segment;
-use serde_saphyr::Spanned;
+
+use super::{compose::Node, documents};
 
 /// The path of a field in its object, such as `spec.containers[0].image`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +47,16 @@ impl FieldPath {
         Self(self.0.iter().chain(&below.0).cloned().collect())
     }
 
+    /// The index of a list's item, and the path in it.
+    pub(super) fn of_item(&self) -> Option<(usize, Self)> {
+        match self.0.as_slice() {
+            [Step::Key(items), Step::Index(index), rest @ ..] if items == "items" => {
+                Some((*index, Self(rest.to_vec())))
+            }
+            _ => None,
+        }
+    }
+
     fn then(&self, step: Step) -> Self {
         Self(self.0.iter().cloned().chain([step]).collect())
     }
@@ -72,17 +79,12 @@ impl fmt::Display for FieldPath {
 /// The lines of everything in a manifest text: parsed again, only to locate problems.
 pub struct LineIndex(Vec<Node>);
 
-enum Node {
-    Leaf,
-    List(Vec<(u64, Node)>),
-    Mapping(Vec<(String, u64, Node)>),
-}
-
 impl LineIndex {
     /// Those of a text; of one that is not YAML there are none.
     pub fn new(text: &str) -> Self {
-        let nodes = serde_saphyr::from_multiple_with_options(text, super::options());
-        Self(nodes.unwrap_or_default())
+        let mut nodes = Vec::new();
+        _ = documents::each(text, &mut |composed| nodes.push(composed.root));
+        Self(nodes)
     }
 
     /// The line, from 1 on, of a field, or of the nearest written field around it.
@@ -93,94 +95,20 @@ impl LineIndex {
         let item = place.index.into_iter();
         let item = item.flat_map(|i| [Step::Key("items".to_owned()), Step::Index(i)]);
         for step in item.chain(field.0.iter().cloned()) {
-            let Some((next_line, next)) = node.child(&step) else {
+            let Some((next_line, next)) = child(node, &step) else {
                 break;
             };
-            (line, node) = (Some(next_line), next);
+            (line, node) = (Some(*next_line), next);
         }
         line
     }
 }
 
-impl Node {
-    fn first_line(&self) -> Option<u64> {
-        match self {
-            Self::Leaf => None,
-            Self::List(items) => items.first().map(|(line, _)| *line),
-            Self::Mapping(fields) => fields.first().map(|(_, line, _)| *line),
-        }
-    }
-
-    fn child(&self, step: &Step) -> Option<(u64, &Self)> {
-        match (self, step) {
-            (Self::List(items), Step::Index(i)) => items.get(*i).map(|(line, n)| (*line, n)),
-            (Self::Mapping(fields), Step::Key(key)) => fields
-                .iter()
-                .find(|(name, ..)| name == key)
-                .map(|(_, line, n)| (*line, n)),
-            _ => None,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Node;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("any YAML")
-            }
-            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_i128<E: de::Error>(self, _: i128) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_u64<E: de::Error>(self, _: u64) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_u128<E: de::Error>(self, _: u128) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_f64<E: de::Error>(self, _: f64) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_str<E: de::Error>(self, _: &str) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_bytes<E: de::Error>(self, _: &[u8]) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_unit<E: de::Error>(self) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_none<E: de::Error>(self) -> Result<Node, E> {
-                Ok(Node::Leaf)
-            }
-            fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<Node, D::Error> {
-                Node::deserialize(inner)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Node, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element::<Spanned<Node>>()? {
-                    items.push((item.referenced.line(), item.value));
-                }
-                Ok(Node::List(items))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
-                let mut fields = Vec::new();
-                while let Some((key, value)) = map.next_entry::<Spanned<String>, Node>()? {
-                    fields.push((key.value, key.referenced.line(), value));
-                }
-                Ok(Node::Mapping(fields))
-            }
-        }
-        deserializer.deserialize_any(Any)
+fn child<'a>(node: &'a Node, step: &Step) -> Option<&'a (u64, Node)> {
+    match (node, step) {
+        (Node::List(items), Step::Index(i)) => items.get(*i),
+        (Node::Mapping(fields), Step::Key(key)) => fields.get(key),
+        _ => None,
     }
 }
 

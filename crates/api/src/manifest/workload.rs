@@ -12,7 +12,7 @@ use k8s_openapi::{
 use serde_json::Value;
 use tautline_core::selector::Labels;
 
-use super::{FieldPath, Item, object_name};
+use super::{FieldPath, Item, label_keys, object_name};
 use crate::{Metadata, convert};
 
 /// Maximum number of pods that one workload's template adds.
@@ -25,8 +25,20 @@ pub struct Workload {
     api_version: String,
     namespace: Option<String>,
     name: String,
+    /// The name is its `generateName`.
+    is_unnamed: bool,
     replicas: usize,
+    numbers: Numbers,
     template: PodTemplateSpec,
+}
+
+/// The ordinals of a StatefulSet's pods, or the indexes of a Job's.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    first: usize,
+    /// The first and last of each range that is done, in order.
+    done: Vec<(usize, usize)>,
+    is_indexed: bool,
 }
 
 impl fmt::Display for Workload {
@@ -45,11 +57,20 @@ impl Workload {
             "CronJob" => &value["spec"]["jobTemplate"]["spec"],
             _ => &value["spec"],
         };
+        let metadata = &value["metadata"];
+        let name = text(&metadata["name"]);
+        let is_unnamed = name.is_empty();
+        let name = match is_unnamed {
+            true => text(&metadata["generateName"]),
+            false => name,
+        };
         Self {
             api_version: text(&value["apiVersion"]),
             namespace: value["metadata"]["namespace"].as_str().map(str::to_owned),
-            name: text(&value["metadata"]["name"]),
+            name,
+            is_unnamed,
             replicas: replicas(&kind, value, spec),
+            numbers: Numbers::new(value, spec),
             template: serde_json::from_value(spec["template"].clone()).unwrap_or_default(),
             kind,
         }
@@ -70,14 +91,23 @@ impl Workload {
         &self.name
     }
 
-    /// Number of pods that run at a time. 0 if it is scaled to 0, suspended, complete, owned by
-    /// another workload, or a DaemonSet, whose pods have one node each.
+    /// Gives it a name if it has a `generateName` only.
+    pub(super) fn generate_name(&mut self, name: impl FnOnce(&str) -> String) {
+        if std::mem::take(&mut self.is_unnamed) {
+            self.name = name(&self.name);
+        }
+    }
+
+    /// Number of pods that run at a time. 0 if it is scaled to 0, suspended, finished, owned by
+    /// another workload, a Helm hook that has not run, or a DaemonSet, whose pods have one node each.
     pub fn replicas(&self) -> usize {
         self.replicas
     }
 
-    /// A pod of its template, unscheduled, with the name that a StatefulSet gives: `NAME-0`.
+    /// A pod of its template, unscheduled, with the name that a StatefulSet gives: `NAME-0`. The
+    /// numbers are counted from its first ordinal on, without the indexes that are done.
     pub fn pod(&self, number: usize) -> Pod {
+        let number = self.numbers.nth(number);
         let mut metadata = self.template.metadata.clone().unwrap_or_default();
         let name = format!("{}-{number}", self.name);
         let labels = metadata.labels.get_or_insert_default();
@@ -90,6 +120,12 @@ impl Workload {
             "Job" => {
                 for key in ["batch.kubernetes.io/job-name", "job-name"] {
                     labels.insert(key.to_owned(), self.name.clone());
+                }
+                if self.numbers.is_indexed {
+                    let key = "batch.kubernetes.io/job-completion-index";
+                    labels.insert(key.to_owned(), number.to_string());
+                    let annotations = metadata.annotations.get_or_insert_default();
+                    annotations.insert(key.to_owned(), number.to_string());
                 }
             }
             _ => {}
@@ -104,11 +140,13 @@ impl Workload {
             controller: Some(true),
             ..OwnerReference::default()
         }]);
-        Pod {
+        let mut pod = Pod {
             metadata,
             spec: self.template.spec.clone(),
             status: None,
-        }
+        };
+        label_keys::merge(&mut pod);
+        pod
     }
 
     /// Whether a pod is one of [`Self::pod`].
@@ -149,22 +187,69 @@ impl Workload {
     }
 }
 
+impl Numbers {
+    fn new(value: &Value, spec: &Value) -> Self {
+        let first = spec["ordinals"]["start"].as_u64().unwrap_or(0);
+        let done = value["status"]["completedIndexes"].as_str();
+        let done = done.unwrap_or_default().split(',').filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+        });
+        Self {
+            first: first.try_into().unwrap_or(0),
+            done: done.filter(|(first, last)| first <= last).collect(),
+            is_indexed: spec["completionMode"] == "Indexed",
+        }
+    }
+
+    fn nth(&self, number: usize) -> usize {
+        let mut number = self.first.saturating_add(number);
+        for (first, last) in &self.done {
+            if number >= *first {
+                number = number.saturating_add(last - first + 1);
+            }
+        }
+        number
+    }
+}
+
+/// Returns whether an object is a hook of a Helm chart that was rendered, not read from a cluster. It runs
+/// before or after the others, and is gone when they run.
+pub(super) fn is_hook(object: &Value) -> bool {
+    object["metadata"]["annotations"]["helm.sh/hook"].is_string() && object["status"].is_null()
+}
+
 fn replicas(kind: &str, value: &Value, spec: &Value) -> usize {
     let owners = value["metadata"]["ownerReferences"].as_array();
     let is_owned = owners.is_some_and(|o| o.iter().any(|o| o["controller"] == true));
     let is_suspended = value["spec"]["suspend"] == true || spec["suspend"] == true;
-    if is_owned || is_suspended || !value["status"]["completionTime"].is_null() {
+    if is_owned || is_suspended || is_hook(value) || is_finished(&value["status"]) {
         return 0;
     }
-    let number = |field: &str| spec[field].as_u64().map(|n| n.try_into().unwrap_or(0));
+    let of = |value: &Value| value.as_u64().map(|n| n.try_into().unwrap_or(0));
+    let number = |field: &str| of(&spec[field]);
     match kind {
         "DaemonSet" => 0,
         "Job" | "CronJob" => {
             let parallelism = number("parallelism").unwrap_or(1);
-            number("completions").map_or(parallelism, |all| parallelism.min(all))
+            let succeeded = of(&value["status"]["succeeded"]).unwrap_or(0_usize);
+            match number("completions") {
+                Some(all) => parallelism.min(all.saturating_sub(succeeded)),
+                // Then a success is the end: no new pods.
+                None if succeeded > 0 => 0,
+                None => parallelism,
+            }
         }
         _ => number("replicas").unwrap_or(1),
     }
+}
+
+/// Returns whether a Job is complete or has failed.
+fn is_finished(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let ends =
+        |c: &Value| c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed");
+    !status["completionTime"].is_null() || conditions.any(ends)
 }
 
 /// Adds the pods of each workload that has none among `objects`, after the workload: as many as
@@ -280,9 +365,21 @@ mod tests {
             ("Job", "parallelism: 4, completions: 2, ", 2),
             ("Job", "completions: 9, ", 1),
             ("Job", "suspend: true, ", 0),
+            ("Job", "completions: 0, ", 0),
         ] {
             let text = workload(kind, &format!("{{{fields}{TEMPLATE}}}"));
             assert_eq!(names(&text).len(), expected, "{kind} {fields}");
+        }
+        for (fields, status, expected) in [
+            ("parallelism: 4, completions: 6, ", "succeeded: 3", 3),
+            ("parallelism: 4, completions: 6, ", "succeeded: 6", 0),
+            ("parallelism: 4, ", "succeeded: 1", 0),
+            ("", "conditions: [{type: Failed, status: 'True'}]", 0),
+            ("", "conditions: [{type: Failed, status: 'False'}]", 1),
+            ("", "completionTime: 2026-01-01T00:00:00Z", 0),
+        ] {
+            let spec = format!("{{{fields}{TEMPLATE}}}\nstatus: {{{status}}}");
+            assert_eq!(names(&workload("Job", &spec)).len(), expected, "{status}");
         }
         let job = format!("jobTemplate: {{spec: {{parallelism: 2, {TEMPLATE}}}}}");
         let cron = |suspend| format!("{{schedule: '* * * * *', suspend: {suspend}, {job}}}");
@@ -291,6 +388,41 @@ mod tests {
             ["web-0", "web-1"]
         );
         assert_eq!(names(&workload("CronJob", &cron(true))), [""; 0]);
+    }
+
+    #[test]
+    fn pods_are_numbered_as_their_controllers_do() {
+        let set = format!("{{replicas: 3, ordinals: {{start: 5}}, {TEMPLATE}}}");
+        let text = workload("StatefulSet", &set);
+        assert_eq!(names(&text), ["web-5", "web-6", "web-7"]);
+        let job = format!(
+            "{{parallelism: 4, completions: 8, completionMode: Indexed, {TEMPLATE}}}\n\
+             status: {{succeeded: 4, completedIndexes: '0,2-4'}}"
+        );
+        let text = workload("Job", &job);
+        assert_eq!(names(&text), ["web-1", "web-5", "web-6", "web-7"]);
+        let all = add_template_pods(read(&text).unwrap().objects);
+        let Item::Pod(pod) = &all[2].1 else {
+            panic!("{all:?}")
+        };
+        let key = "batch.kubernetes.io/job-completion-index";
+        for map in [&pod.metadata.labels, &pod.metadata.annotations] {
+            assert_eq!(map.as_ref().unwrap()[key], "5");
+        }
+    }
+
+    #[test]
+    fn helm_hooks_take_no_room() {
+        let hook = "annotations: {helm.sh/hook: test}";
+        let job = workload("Job", &format!("{{{TEMPLATE}}}"));
+        let hooks = job.replace("namespace: shop", &format!("namespace: shop, {hook}"));
+        let pod = format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p, {hook}}}\nspec: {{containers: []}}\n"
+        );
+        assert_eq!(names(&format!("{hooks}{pod}")), [""; 0]);
+        // In a cluster, it runs.
+        let runs = format!("{pod}status: {{phase: Pending}}\n");
+        assert_eq!(names(&runs), ["p"]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The fields of a pod that [`crate::convert::pod`] reads.
+//! The fields of a pod that [`crate::convert`] reads; a test finds those that are missing here.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1 as corev1;
+use k8s_openapi::{api::core::v1 as corev1, apimachinery::pkg::apis::meta::v1 as metav1};
 use prost::Message;
 
 use super::{Amounts, Metadata, amounts, some};
@@ -41,10 +41,14 @@ struct Spec {
     scheduling_gates: Vec<Gate>,
     #[prost(message, repeated, tag = "39")]
     resource_claims: Vec<Claim>,
+    #[prost(message, optional, tag = "40")]
+    resources: Option<Resources>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 struct Container {
+    #[prost(string, tag = "1")]
+    name: String,
     #[prost(message, optional, tag = "8")]
     resources: Option<Resources>,
     #[prost(string, optional, tag = "24")]
@@ -63,6 +67,37 @@ struct Resources {
 struct Affinity {
     #[prost(message, optional, tag = "1")]
     node_affinity: Option<NodeAffinity>,
+    #[prost(message, optional, tag = "2")]
+    pod_affinity: Option<PodTerms>,
+    #[prost(message, optional, tag = "3")]
+    pod_anti_affinity: Option<PodTerms>,
+}
+
+/// A pod's affinity or anti-affinity to others.
+#[derive(Clone, PartialEq, Message)]
+struct PodTerms {
+    #[prost(message, repeated, tag = "1")]
+    required: Vec<PodTerm>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodTerm {
+    #[prost(message, optional, tag = "1")]
+    label_selector: Option<LabelSelector>,
+    #[prost(string, repeated, tag = "2")]
+    namespaces: Vec<String>,
+    #[prost(string, tag = "3")]
+    topology_key: String,
+    #[prost(message, optional, tag = "4")]
+    namespace_selector: Option<LabelSelector>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LabelSelector {
+    #[prost(btree_map = "string, string", tag = "1")]
+    match_labels: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "2")]
+    match_expressions: Vec<Requirement>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -129,10 +164,28 @@ struct Status {
     phase: String,
     #[prost(message, repeated, tag = "2")]
     conditions: Vec<Condition>,
+    #[prost(message, repeated, tag = "8")]
+    container_statuses: Vec<ContainerStatus>,
+    #[prost(message, repeated, tag = "10")]
+    init_container_statuses: Vec<ContainerStatus>,
     #[prost(message, repeated, tag = "15")]
     resource_claim_statuses: Vec<ClaimStatus>,
     #[prost(message, optional, tag = "18")]
     extended_resource_claim_status: Option<ExtendedClaim>,
+    #[prost(btree_map = "string, message", tag = "19")]
+    allocated_resources: Amounts,
+    #[prost(message, optional, tag = "20")]
+    resources: Option<Resources>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ContainerStatus {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(btree_map = "string, message", tag = "10")]
+    allocated_resources: Amounts,
+    #[prost(message, optional, tag = "11")]
+    resources: Option<Resources>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -185,7 +238,14 @@ impl From<Spec> for corev1::PodSpec {
             node_name: some(of.node_name),
             affinity: of.affinity.map(|a| corev1::Affinity {
                 node_affinity: a.node_affinity.map(Into::into),
-                ..corev1::Affinity::default()
+                pod_affinity: a.pod_affinity.map(|a| corev1::PodAffinity {
+                    required_during_scheduling_ignored_during_execution: required(a),
+                    ..corev1::PodAffinity::default()
+                }),
+                pod_anti_affinity: a.pod_anti_affinity.map(|a| corev1::PodAntiAffinity {
+                    required_during_scheduling_ignored_during_execution: required(a),
+                    ..corev1::PodAntiAffinity::default()
+                }),
             }),
             scheduler_name: some(of.scheduler_name),
             init_containers: Some(list(of.init_containers, Into::into)),
@@ -194,6 +254,7 @@ impl From<Spec> for corev1::PodSpec {
             overhead: amounts(of.overhead),
             scheduling_gates: Some(list(of.scheduling_gates, gate)),
             resource_claims: Some(list(of.resource_claims, claim)),
+            resources: of.resources.map(Into::into),
             ..Self::default()
         }
     }
@@ -202,12 +263,55 @@ impl From<Spec> for corev1::PodSpec {
 impl From<Container> for corev1::Container {
     fn from(of: Container) -> Self {
         Self {
+            name: of.name,
             restart_policy: of.restart_policy,
-            resources: of.resources.map(|r| corev1::ResourceRequirements {
-                limits: amounts(r.limits),
-                requests: amounts(r.requests),
-                claims: None,
-            }),
+            resources: of.resources.map(Into::into),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Resources> for corev1::ResourceRequirements {
+    fn from(of: Resources) -> Self {
+        Self {
+            limits: amounts(of.limits),
+            requests: amounts(of.requests),
+            claims: None,
+        }
+    }
+}
+
+fn required(of: PodTerms) -> Option<Vec<corev1::PodAffinityTerm>> {
+    let term = |t: PodTerm| corev1::PodAffinityTerm {
+        label_selector: t.label_selector.map(Into::into),
+        namespaces: Some(t.namespaces),
+        topology_key: t.topology_key,
+        namespace_selector: t.namespace_selector.map(Into::into),
+        ..corev1::PodAffinityTerm::default()
+    };
+    Some(list(of.required, term))
+}
+
+impl From<LabelSelector> for metav1::LabelSelector {
+    fn from(of: LabelSelector) -> Self {
+        let requirement = |r: Requirement| metav1::LabelSelectorRequirement {
+            key: r.key,
+            operator: r.operator,
+            values: Some(r.values),
+        };
+        Self {
+            match_labels: Some(of.match_labels),
+            match_expressions: Some(list(of.match_expressions, requirement)),
+        }
+    }
+}
+
+impl From<ContainerStatus> for corev1::ContainerStatus {
+    fn from(of: ContainerStatus) -> Self {
+        Self {
+            name: of.name,
+            allocated_resources: amounts(of.allocated_resources),
+            resources: of.resources.map(Into::into),
             ..Self::default()
         }
     }
@@ -269,6 +373,10 @@ impl From<Status> for corev1::PodStatus {
             conditions: Some(list(of.conditions, condition)),
             resource_claim_statuses: Some(list(of.resource_claim_statuses, claim)),
             extended_resource_claim_status: of.extended_resource_claim_status.map(extended),
+            container_statuses: Some(list(of.container_statuses, Into::into)),
+            init_container_statuses: Some(list(of.init_container_statuses, Into::into)),
+            allocated_resources: amounts(of.allocated_resources),
+            resources: of.resources.map(Into::into),
             ..Self::default()
         }
     }

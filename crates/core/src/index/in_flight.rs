@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Index;
+use super::{
+    Index,
+    pod_bytes::{ORDINARY_BYTES, POD_BYTES, constraint_bytes, text},
+};
 use crate::model::{Observed, Pod, key};
 
 /// The longest time in flight: kube-scheduler's attempt has ended, or its bind hangs.
@@ -21,6 +24,16 @@ const UNSEEN: Duration = Duration::from_secs(1);
 const UNREPORTED: Duration = Duration::from_secs(2);
 /// The maximum number of pods in flight; further answers are not recorded.
 const CAPACITY: usize = 8192;
+
+/// The maximum size of all large pods of one namespace in flight; further ones are not recorded.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// The heap bytes that the author of a pod fills.
+fn own_bytes(pod: &Pod) -> usize {
+    let requests = pod.requests.iter().map(|(name, _)| text(name));
+    let texts = pod.labels.bytes() + pod.annotations.bytes() + requests.sum::<usize>();
+    texts + constraint_bytes(pod)
+}
 
 /// A pod in flight.
 #[derive(Clone, Debug)]
@@ -101,7 +114,7 @@ impl Index {
         let ended = self.end_flight(&key);
         let shown = self.current.pods.get(&key).cloned();
         let known = shown.as_deref().filter(|p| p.uid == posted.uid);
-        if known.is_some_and(|p| p.node.is_some()) || self.current.in_flight.len() >= CAPACITY {
+        if known.is_some_and(|p| p.node.is_some()) {
             return ended;
         }
         // kube-scheduler's watch may be behind this one.
@@ -109,10 +122,15 @@ impl Index {
         let observed = observed.filter_map(|p| p.placement.as_ref().map(|p| p.observed));
         let observed = observed.max_by_key(|o| o.resource_version);
         let mut pod = posted;
-        self.interner.share(&mut pod);
-        if let Some(node) = node {
-            pod.node = Some(node.into());
-            pod.placement = None;
+        // Its constraints are those that the watch shows.
+        pod.placement = None;
+        match node {
+            Some(node) => pod.node = Some(node.into()),
+            None => pod.pod_terms = Arc::default(),
+        }
+        self.take(&key, &mut pod);
+        if !self.has_room_for(&pod) {
+            return ended;
         }
         let pod = Arc::new(pod);
         let in_flight = InFlight {
@@ -129,6 +147,23 @@ impl Index {
             self.put_pod(&key, Some(pod));
         }
         true
+    }
+
+    /// Returns whether another pod may be in flight. Those of ordinary size are counted only.
+    fn has_room_for(&self, pod: &Pod) -> bool {
+        let flights = &self.current.in_flight;
+        let bytes = own_bytes(pod);
+        let is_large = |bytes: &usize| *bytes > ORDINARY_BYTES;
+        if flights.len() >= CAPACITY || bytes > POD_BYTES {
+            return false;
+        }
+        if !is_large(&bytes) {
+            return true;
+        }
+        let of_namespace = flights.values().map(|flight| &flight.pod);
+        let of_namespace = of_namespace.filter(|other| other.namespace == pod.namespace);
+        let held: usize = of_namespace.map(|p| own_bytes(p)).filter(is_large).sum();
+        held + bytes <= LARGE_BYTES
     }
 
     /// Ends a flight; the pod is as the watch shows it. Returns whether the pod was in flight.

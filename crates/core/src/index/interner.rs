@@ -4,13 +4,14 @@ use std::{hash::Hash, sync::Arc};
 
 use hashbrown::HashSet;
 
-use crate::model::Pod;
+use crate::{model::Pod, pod_affinity::PodTerm};
 
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     names: Pool<str>,
     labels: Pool<str>,
     amounts: Pool<[(Box<str>, i64)]>,
+    pod_terms: Pool<[PodTerm]>,
 }
 
 impl Interner {
@@ -21,6 +22,7 @@ impl Interner {
         }
         self.labels.share(pod.labels.packed_mut());
         self.amounts.share(pod.requests.amounts_mut());
+        self.pod_terms.share(&mut pod.pod_terms);
     }
 }
 

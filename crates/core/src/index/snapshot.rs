@@ -7,7 +7,9 @@ use hashbrown::HashMap;
 use super::{in_flight::InFlight, members::members_of, offers::Offers};
 use crate::{
     cow_map::CowMap,
-    model::{EndpointSlice, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key},
+    model::{
+        EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key,
+    },
     reference::Reference,
     selector::Labels,
 };
@@ -76,6 +78,7 @@ pub struct Snapshot {
     pub(super) with_underlay: CowMap<Arc<Pod>>,
     pub(super) with_anti_affinity: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
+    pub(super) namespaces: CowMap<Arc<Namespace>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
@@ -116,6 +119,11 @@ impl Snapshot {
     /// All nodes, unordered.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.nodes.values()
+    }
+
+    /// The labels of a namespace; `None` if it is unknown.
+    pub fn namespace_labels(&self, name: &str) -> Option<&Labels> {
+        self.namespaces.get(name).map(|n| &n.labels)
     }
 
     /// The number of nodes.

@@ -43,13 +43,13 @@ fn offer(name: &str, apps: &[&str]) -> Object {
         namespace: "ns".into(),
         name: name.into(),
         uid: "".into(),
+        created_unix: 0,
         targets: apps.iter().map(target).collect(),
         policies: vec![],
         period: Duration::ZERO,
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     })
 }
 

@@ -63,6 +63,7 @@ impl CacheEntry {
         }
         if until.iter().all(|until| *until <= then) {
             self.costs.resolution = newer.resolution;
+            self.costs.request_cost = newer.request_cost;
         }
         self.costs.repack();
     }

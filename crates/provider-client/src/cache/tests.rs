@@ -277,7 +277,7 @@ async fn cache_skips_answers_without_validity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_uses_the_latest_resolution() {
+async fn cache_uses_the_latest_resolution_and_request_cost() {
     let (cache, both) = (Cache::default(), ["a", "b"]);
     let answer = |names: &[&str], resolution, version, changed_since| {
         let mut bytes = Vec::new();
@@ -294,6 +294,7 @@ async fn cache_uses_the_latest_resolution() {
             version,
             changed_since,
             resolution,
+            request_cost: Some(resolution),
         };
         put_validity(valid, &mut bytes);
         RawAnswer::new(bytes.into())
@@ -303,8 +304,12 @@ async fn cache_uses_the_latest_resolution() {
         let answer = answer(names, resolution, 0, 0).read(&nodes).unwrap();
         cache.insert(key("ns/p"), &nodes, &answer, &there(), start);
     };
+    let figure = |costs: &Costs| {
+        assert_eq!(costs.request_cost, Some(costs.resolution));
+        costs.resolution
+    };
     let of_both = || match cache.find(&key("ns/p"), &set(&both), false) {
-        Lookup::Hit { costs, .. } => costs.resolution,
+        Lookup::Hit { costs, .. } => figure(&costs),
         other => panic!("{other:?}"),
     };
     let earlier = Instant::now();
@@ -313,7 +318,7 @@ async fn cache_uses_the_latest_resolution() {
     match cache.find(&key("ns/p"), &set(&both), false) {
         Lookup::Partial(part) => {
             let actual = answer(&["b"], 8, 0, 0).read(&part.missing).unwrap();
-            assert_eq!(part.merge(&actual.costs, &set(&both)).resolution, 8);
+            assert_eq!(figure(&part.merge(&actual.costs, &set(&both))), 8);
         }
         other => panic!("{other:?}"),
     }

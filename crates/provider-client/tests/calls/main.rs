@@ -111,6 +111,7 @@ fn cluster_index(addresses: &[(&str, u16)]) -> Index {
         namespace: "ns".into(),
         name: "o".into(),
         uid: "".into(),
+        created_unix: 0,
         targets: vec![Target {
             name: "default".into(),
             kind: TargetKind::Pod,
@@ -120,9 +121,8 @@ fn cluster_index(addresses: &[(&str, u16)]) -> Index {
         policies: vec!["p".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..Offer::default()
     }));
     index
 }

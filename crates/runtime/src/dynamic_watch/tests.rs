@@ -69,13 +69,14 @@ fn offer(namespace: &str, name: &str, groups: &[String]) -> Object {
         namespace: namespace.into(),
         name: name.into(),
         uid: "".into(),
+        created_unix: 0,
         terminating: false,
         targets: groups.iter().map(target).collect(),
         policies: Vec::new(),
         period: Duration::ZERO,
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
         provider_unavailable: None,
+        ..Offer::default()
     })
 }
 
@@ -198,16 +199,63 @@ async fn unavailable_hides_missing_permissions() {
     );
 }
 
+fn gvk(group: &str) -> Gvk {
+    (format!("{group}/v1"), "Cluster".to_owned())
+}
+
 #[test]
 fn select_kinds_serves_every_namespace() {
-    let kind = |i: usize| (format!("a{i:03}/v1"), "Cluster".to_owned());
     let mut named: ByNamespace<'_> = BTreeMap::new();
-    named.insert("evil", (0..100).map(kind).collect());
-    let late = ("zz/v1".to_owned(), "Cluster".to_owned());
-    named.insert("shop", BTreeSet::from([late.clone()]));
-    let (selected, beyond) = select_kinds(&named, |_| false);
+    let evil = groups("a", 100);
+    named.insert("evil", evil.iter().map(|g| (gvk(g), 1)).collect());
+    named.insert("shop", BTreeMap::from([(gvk("zz"), 2)]));
+    let (selected, beyond) = select_kinds(&named);
     assert_eq!((selected.len(), beyond.len()), (MAX_KINDS, 101 - MAX_KINDS));
-    assert!(selected.contains(&late));
-    let (selected, _) = select_kinds(&named, |gvk| *gvk == kind(99));
-    assert!(selected.contains(&kind(99)) && selected.contains(&late));
+    assert!(selected.contains(&gvk("zz")));
+}
+
+#[test]
+fn select_kinds_shares_places_and_prefers_the_oldest_offers() {
+    let mut named: ByNamespace<'_> = BTreeMap::new();
+    // The later a kind in the alphabet, the older its offer.
+    let evil = groups("a", 100);
+    let by_age = evil.iter().zip((0..100).rev());
+    named.insert("evil", by_age.map(|(g, age)| (gvk(g), age)).collect());
+    let shop = groups("z", 10);
+    named.insert("shop", shop.iter().map(|g| (gvk(g), 1_000)).collect());
+    let (selected, _) = select_kinds(&named);
+    let of = |prefix: &str| selected.iter().filter(|k| k.0.starts_with(prefix)).count();
+    assert_eq!((of("a"), of("z")), (MAX_KINDS / 2, MAX_KINDS / 2));
+    let oldest = &evil[100 - MAX_KINDS / 2..];
+    assert!(
+        oldest.iter().all(|g| selected.contains(&gvk(g))),
+        "{selected:?}"
+    );
+
+    // Of seventeen namespaces with a kind each the youngest gets none.
+    let names: Vec<String> = (0..=MAX_KINDS).map(|i| format!("n{i:02}")).collect();
+    let mut named: ByNamespace<'_> = BTreeMap::new();
+    for (i, name) in names.iter().enumerate() {
+        let age = 100 - i as i64;
+        named.insert(name, BTreeMap::from([(gvk(name), age)]));
+    }
+    let (_, beyond) = select_kinds(&named);
+    assert_eq!(beyond, BTreeSet::from([gvk("n00")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dynamic_watch_gives_a_place_to_a_tenant_that_comes_later() {
+    let evil = groups("served-a", 80);
+    let offers = evil.chunks(8).enumerate();
+    let offers = offers.map(|(i, some)| offer("evil", &format!("o{i}"), some));
+    let f = followed(offers.collect());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let listed = evil.iter().filter(|g| f.listed(g)).count();
+    assert_eq!(listed, MAX_KINDS, "nobody else wants one");
+    f.store.apply(offer("shop", "o", &["served".to_owned()]));
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(f.listed("served"));
+    assert_eq!(f.missing("served"), None);
+    let listed = evil.iter().filter(|g| f.listed(g)).count();
+    assert_eq!(listed, MAX_KINDS - 1);
 }

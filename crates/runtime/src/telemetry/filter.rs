@@ -43,11 +43,19 @@ const OWN: &[&str] = &[
     "tautline_types",
 ];
 
+/// The client library logs each failed request as an error. Who made the request says what it means,
+/// and whether it is one.
+const CLIENT_ERRORS: &str = "kube_client::client::builder";
+
 /// Fails on an unknown level or target `tautline...`, too.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
-    let directives: Vec<&str> = text.split(',').map(str::trim).collect();
+    let mut directives: Vec<&str> = text.split(',').map(str::trim).collect();
     for directive in &directives {
         check(directive)?;
+    }
+    let quiet = [CLIENT_ERRORS, "=off"].concat();
+    if !directives.iter().any(|d| d.starts_with("kube")) {
+        directives.push(&quiet);
     }
     EnvFilter::try_new(directives.join(",")).map_err(|e| e.to_string())
 }
@@ -94,6 +102,10 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, sync::Arc};
+
+    use parking_lot::Mutex;
+
     use super::*;
 
     #[test]
@@ -124,6 +136,44 @@ mod tests {
         ] {
             let error = parse(bad).unwrap_err();
             assert!(error.contains(part), "{bad}: {error}");
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn errors_of_the_client_library_are_logged_on_request_alone() {
+        let logged = |filter: &str| {
+            let lines = Lines::default();
+            let writer = lines.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(parse(filter).unwrap())
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::error!(target: "kube_client::client::builder", "raw");
+                tracing::error!(target: "tautline_runtime::watch", "own");
+            });
+            String::from_utf8(lines.0.lock().clone()).unwrap()
+        };
+        for filter in ["info", "debug", "warn,tautline=trace"] {
+            let lines = logged(filter);
+            assert!(!lines.contains("raw") && lines.contains("own"), "{lines}");
+        }
+        for filter in ["info,kube_client=error", "kube=info,kube_client=debug"] {
+            assert!(logged(filter).contains("raw"), "{filter}");
         }
     }
 

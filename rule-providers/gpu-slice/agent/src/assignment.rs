@@ -1,17 +1,14 @@
 //! Which of a pod's cards each of its containers gets. Pure.
 
 use tautline_gpu_placement::{
+    containers::{PartError, parts_of},
     device_annotation::{AnnotationError, CardShare, parse},
     names::DEVICES_ANNOTATION,
     node_inventory::{InventoryCard, MEMORY_RESOURCE, NodeInventory},
-    shape::{CARD, memory_milli},
+    shape::CARD,
 };
 
-use crate::pods::{Asks, ContainerEntry, Kind, PodEntry};
-
-/// Thousandths that are lost where the provider rounds the memory of a whole pod up once, and this
-/// module that of each container.
-const ROUNDING: u32 = 8;
+use crate::pods::{Asks, Kind, PodEntry};
 
 /// Why a container gets no cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +25,14 @@ pub(crate) enum AssignmentError {
     Several { card: String },
     #[error("card {card} is unhealthy: {fault}")]
     Faulty { card: String, fault: String },
-    #[error("it needs {asks} thousandths, and annotation {DEVICES_ANNOTATION} has {left} left")]
-    Short { asks: u32, left: u32 },
-    #[error("it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory")]
+    #[error(
+        "it needs {asks} thousandths, a part of a card on one card, and annotation \
+         {DEVICES_ANNOTATION} has {left} left"
+    )]
+    Short { asks: u32, left: String },
+    #[error(
+        "it requests {gib} {MEMORY_RESOURCE}, and card {card} has less memory, or does not tell it"
+    )]
     TooLarge { gib: u32, card: String },
     #[error("the pod has no such container")]
     NoContainer,
@@ -112,9 +114,6 @@ fn record<'a>(
 }
 
 /// The container's part of the record, by index of the cards; empty if it asks for none.
-///
-/// Sidecars and containers share the record in the order of the spec. An init container has what
-/// the sidecars before it leave.
 pub(crate) fn assign(
     pod: &PodEntry,
     container: &str,
@@ -127,13 +126,19 @@ pub(crate) fn assign(
         return Ok(Vec::new());
     }
     let record = record(pod, inventory)?.into_iter();
-    let mut left: Vec<Part> = record.map(|(c, share)| (c.clone(), share.milli)).collect();
-    let before = &pod.containers[..at];
-    for other in before.iter().filter(|other| lives_beside(other, meant)) {
-        // One that finds too little is refused itself, and takes nothing.
-        _ = take(&mut left, other.asks);
-    }
-    let mut taken = take(&mut left, meant.asks)?;
+    let cards: Vec<Part> = record.map(|(c, share)| (c.clone(), share.milli)).collect();
+    let containers: Vec<(Kind, Asks)> = pod.containers.iter().map(|c| (c.kind, c.asks)).collect();
+    let taken = parts_of(&containers, at, cards, |card| card.memory_bytes);
+    let mut taken = taken.map_err(|error| match error {
+        PartError::Short { asks, left } => AssignmentError::Short {
+            asks,
+            left: list(&left),
+        },
+        PartError::TooLarge(card) => AssignmentError::TooLarge {
+            gib: meant.asks.gib,
+            card: card.uuid,
+        },
+    })?;
     if let Some((card, fault)) = taken.iter().find_map(|(c, _)| Some((c, c.fault.as_ref()?))) {
         return Err(AssignmentError::Faulty {
             card: card.uuid.clone(),
@@ -144,84 +149,13 @@ pub(crate) fn assign(
     Ok(taken)
 }
 
-/// Whether an earlier container still holds its cards when a later one starts.
-fn lives_beside(earlier: &ContainerEntry, later: &ContainerEntry) -> bool {
-    earlier.asks.any()
-        && match earlier.kind {
-            Kind::Init => false,
-            Kind::Sidecar => true,
-            Kind::Main => later.kind == Kind::Main,
-        }
-}
-
-/// Takes from the smallest part that has enough, else from the largest ones.
-fn take(left: &mut Vec<Part>, asks: Asks) -> Result<Vec<Part>, AssignmentError> {
-    let mut fits: Option<(usize, u32)> = None;
-    let mut needs: Option<u32> = None;
-    for (at, (card, milli)) in left.iter().enumerate() {
-        let need = need(asks, card)?;
-        needs = needs.max(Some(need));
-        let enough = u32::from(*milli) + slack(asks, need) >= need;
-        if enough && fits.is_none_or(|(best, _)| *milli < left[best].1) {
-            fits = Some((at, need));
-        }
+/// Thousandths by card, in words.
+fn list(left: &[u16]) -> String {
+    if left.is_empty() {
+        return "none".to_owned();
     }
-    if let Some((at, need)) = fits {
-        return Ok(vec![take_of(left, at, need)]);
-    }
-    let need = needs.unwrap_or(asks.milli);
-    let total: u32 = left.iter().map(|(_, milli)| u32::from(*milli)).sum();
-    // Memory is of one card.
-    if total < need || need > asks.milli {
-        let (asks, left) = (need, total);
-        return Err(AssignmentError::Short { asks, left });
-    }
-    let (mut taken, mut rest) = (Vec::new(), need);
-    while rest > 0 {
-        let Some((largest, _)) = left
-            .iter()
-            .enumerate()
-            .max_by_key(|(at, (_, milli))| (*milli, std::cmp::Reverse(*at)))
-        else {
-            break;
-        };
-        let part = take_of(left, largest, rest);
-        rest -= u32::from(part.1);
-        taken.push(part);
-    }
-    Ok(taken)
-}
-
-fn take_of(left: &mut Vec<Part>, at: usize, need: u32) -> Part {
-    let (card, milli) = &mut left[at];
-    let taken = u16::try_from(need).unwrap_or(u16::MAX).min(*milli);
-    *milli -= taken;
-    let part = (card.clone(), taken);
-    if *milli == 0 {
-        left.remove(at);
-    }
-    part
-}
-
-/// Thousandths on this card.
-fn need(asks: Asks, card: &InventoryCard) -> Result<u32, AssignmentError> {
-    let memory = memory_milli(
-        bytes(asks.gib),
-        i64::try_from(card.memory_bytes).unwrap_or(0),
-    );
-    let memory = memory.ok_or_else(|| AssignmentError::TooLarge {
-        gib: asks.gib,
-        card: card.uuid.clone(),
-    })?;
-    Ok(asks.milli.max(u32::try_from(memory).unwrap_or(0)))
-}
-
-fn slack(asks: Asks, need: u32) -> u32 {
-    if need > asks.milli { ROUNDING } else { 0 }
-}
-
-fn bytes(gib: u32) -> i64 {
-    i64::from(gib) << 30
+    let left: Vec<String> = left.iter().map(u16::to_string).collect();
+    left.join(" and ")
 }
 
 #[cfg(test)]
@@ -231,6 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::pods::ContainerEntry;
 
     fn inventory(cards: u32) -> NodeInventory {
         let cards = (0..cards).map(|index| InventoryCard {
@@ -289,7 +224,10 @@ mod tests {
         assert_eq!(given(&pod, "half").unwrap(), "1:500");
         assert_eq!(given(&pod, "whole").unwrap(), "2:1000");
         let error = given(&pod, "more").unwrap_err();
-        assert!(error.contains("needs 1 thousandths"), "{error}");
+        assert!(
+            error.contains("needs 1 thousandths") && error.contains("has none left"),
+            "{error}"
+        );
         assert!(given(&pod, "x").unwrap_err().contains("no such container"));
     }
 
@@ -305,6 +243,16 @@ mod tests {
         assert_eq!(error.code(), "BadRecord");
         let pod = pod("GPU-2:500@4", &[("a", Kind::Main, 400, 0)]);
         assert_eq!(given(&pod, "a").unwrap(), "2:400");
+    }
+
+    /// As a record that another version wrote, or that names two cards for one.
+    #[test]
+    fn a_share_is_not_put_together_of_two_cards() {
+        let two = [("a", Kind::Main, 600, 0), ("b", Kind::Main, 600, 0)];
+        let pod = pod("0:1000,1:200", &two);
+        assert_eq!(given(&pod, "a").unwrap(), "0:600");
+        let error = given(&pod, "b").unwrap_err();
+        assert!(error.contains("has 400 and 200 left"), "{error}");
     }
 
     #[test]

@@ -94,7 +94,10 @@ pub(crate) fn labels(reading: &Reading) -> BTreeMap<String, String> {
     add("gpu.present", "true".into());
     add("gpu.count", reading.cards.len().to_string());
     add("gpu.product", product(&card.product));
-    add("gpu.memory", (card.memory_bytes >> 20).to_string());
+    // Cards that share the node's memory have none of their own that NVML tells.
+    if card.memory_bytes > 0 {
+        add("gpu.memory", (card.memory_bytes >> 20).to_string());
+    }
     if card.compute.0 > 0 {
         let family = if card.family.is_empty() {
             "undefined"
@@ -247,6 +250,17 @@ mod tests {
         ];
         let expected = expected.map(|(name, value)| (format!("nvidia.com/{name}"), value.into()));
         assert_eq!(labels, BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn memory_that_is_not_known_has_no_label() {
+        let unified = Card {
+            memory_bytes: 0,
+            ..card(0, "NVIDIA GB10")
+        };
+        let labels = labels(&reading(vec![unified]));
+        assert!(labels.contains_key("nvidia.com/gpu.product"));
+        assert!(!labels.contains_key("nvidia.com/gpu.memory"), "{labels:?}");
     }
 
     #[test]

@@ -179,10 +179,12 @@ pub fn checked_edits(
     Ok(edits)
 }
 
-/// Memory of a part of a card in MiB, at least 1.
-fn memory_mib(memory_bytes: u64, milli: u16) -> u64 {
+/// Memory of a part of a card in MiB, at least 1; `None`: that of the card is not known, as where
+/// it is the node's own, and nothing can be limited by it.
+fn memory_mib(memory_bytes: u64, milli: u16) -> Option<u64> {
     let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(WHOLE);
-    u64::try_from(bytes >> 20).unwrap_or(u64::MAX).max(1)
+    let mib = u64::try_from(bytes >> 20).unwrap_or(u64::MAX).max(1);
+    (memory_bytes > 0).then_some(mib)
 }
 
 /// Processors of a part of a card in percent, at least 1.

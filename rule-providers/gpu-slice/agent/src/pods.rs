@@ -12,11 +12,13 @@ use kube_runtime::{
     watcher::{self, Event, watcher},
 };
 use parking_lot::RwLock;
-use tautline_runtime::backoff::WatchBackoff;
+use tautline_runtime::{backoff::WatchBackoff, error_text::error_text};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::{Asks, ContainerEntry, Kind, PodEntry, has_nvidia_cards};
+#[cfg(test)]
+pub(crate) use entry::ContainerEntry;
+pub(crate) use entry::{Asks, Kind, PodEntry, has_nvidia_cards};
 
 use crate::device_plugin::PodRef;
 
@@ -60,7 +62,10 @@ impl Pods {
             };
             match event {
                 Some(Ok(event)) => self.see(event),
-                Some(Err(error)) => tracing::warn!(%error, "the watch of pods restarts"),
+                Some(Err(error)) => {
+                    let error = error_text(&error);
+                    tracing::warn!(error, "the watch of pods restarts");
+                }
                 None => return,
             }
         }

@@ -24,35 +24,49 @@ pub struct AnnotationError {
     part: String,
 }
 
-/// A card without thousandths gets `milli`.
+/// Reads the cards of a record. A card without thousandths gets `milli`.
 pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
+    parts(text).map(|part| parse_part(part, milli)).collect()
+}
+
+/// Reads as [`parse`] does, and takes a part that cannot be read for a whole card.
+pub(crate) fn parse_leniently(text: &str, milli: u16) -> Vec<CardShare> {
+    let whole = |part: &str| CardShare {
+        card: part.split(':').next().unwrap_or_default().trim().into(),
+        milli: CARD,
+        start: None,
+    };
+    let share = |part| parse_part(part, milli).unwrap_or_else(|_| whole(part));
+    parts(text).map(share).collect()
+}
+
+fn parts(text: &str) -> impl Iterator<Item = &str> {
     let dashed =
         !text.contains([',', ':']) && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-    let parts = text.split(if dashed { '-' } else { ',' });
-    parts
-        .map(|part| {
-            let error = || AnnotationError {
-                part: part.to_owned(),
+    text.split(if dashed { '-' } else { ',' })
+}
+
+fn parse_part(part: &str, milli: u16) -> Result<CardShare, AnnotationError> {
+    let error = || AnnotationError {
+        part: part.to_owned(),
+    };
+    let part = part.trim();
+    let (card, milli, start) = match part.rsplit_once(':') {
+        Some((card, rest)) => {
+            let (milli, start) = match rest.split_once('@') {
+                Some((milli, start)) => (milli, Some(start)),
+                None => (rest, None),
             };
-            let part = part.trim();
-            let (card, milli, start) = match part.rsplit_once(':') {
-                Some((card, rest)) => {
-                    let (milli, start) = match rest.split_once('@') {
-                        Some((milli, start)) => (milli, Some(start)),
-                        None => (rest, None),
-                    };
-                    let start = start.map(str::parse).transpose().map_err(|_| error())?;
-                    (card, milli.parse().map_err(|_| error())?, start)
-                }
-                None => (part, milli, None),
-            };
-            if card.is_empty() || milli == 0 || milli > CARD {
-                return Err(error());
-            }
-            let card = card.into();
-            Ok(CardShare { card, milli, start })
-        })
-        .collect()
+            let start = start.map(str::parse).transpose().map_err(|_| error())?;
+            (card, milli.parse().map_err(|_| error())?, start)
+        }
+        None => (part, milli, None),
+    };
+    if card.is_empty() || milli == 0 || milli > CARD {
+        return Err(error());
+    }
+    let card = card.into();
+    Ok(CardShare { card, milli, start })
 }
 
 /// The text that [`parse`] reads: `0:250,1:1000`.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 pub use agent::AgentRequest;
 use assign::recorded_cards;
-pub use assign::{annotated_request, assigned_cards};
+pub use assign::{annotated_request, assigned_cards, seniority};
 pub use read::{PodReservation, read};
 use tautline_core::model::Pod;
 
@@ -17,13 +17,14 @@ use crate::{
     mig::{MigLayout, MigPlace, Occupied},
     names::Names,
     node_capacity::NodeCapacity,
-    node_inventory::MILLI_RESOURCE,
-    shape::{CARD, CardKind},
+    shape::{CARD, CardKind, SharingMode},
     topology::{CardLinks, Topology},
 };
 
 /// The fault of a card that is listed as unhealthy without a reason.
 pub const UNHEALTHY: &str = "unhealthy";
+/// Pods that a reason names.
+const MAX_NAMES: usize = 3;
 
 /// The GPUs and the free CPU and memory of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +73,8 @@ pub struct Card {
     pub links: CardLinks,
     /// MIG is on, and shares are instances.
     pub mig: Option<Arc<MigLayout>>,
-    /// Parts that pods have; a pod may have several.
+    /// Parts that pods have; a pod may have several. Where they are more than the card, those who
+    /// keep theirs come first ([`seniority`]).
     pub holders: Vec<Holder>,
 }
 
@@ -97,6 +99,8 @@ pub struct CountedResource {
     pub resource: Arc<str>,
     /// Product name from the node's labels; empty: unknown.
     pub product: Arc<str>,
+    /// A unit is a MIG instance, or a share of one.
+    pub is_instance: bool,
     /// Units that the node has (allocatable).
     pub total: i64,
     /// Units that the node's pods request.
@@ -170,22 +174,80 @@ impl Card {
         holders.map(|h| mig.place_of(h.milli, h.start?))
     }
 
-    /// Whether instances of two holders share memory slices.
-    fn overlaps(&self) -> bool {
+    /// Returns whether holders have more than the card, or the same of it.
+    fn is_over_committed(&self) -> bool {
+        let overlaps = || (0..self.holders.len()).any(|at| self.overlaps_before(at));
+        self.held_milli() > u32::from(CARD) || overlaps()
+    }
+
+    /// Returns whether the instance of a holder has memory slices that one before it has.
+    fn overlaps_before(&self, at: usize) -> bool {
         let Some(mig) = &self.mig else { return false };
         let mut taken = Occupied::default();
-        self.places(mig).flatten().any(|place| {
-            let overlaps = !taken.is_free(place);
+        for place in self.places(mig).take(at).flatten() {
             taken.add(place);
-            overlaps
-        })
+        }
+        let own = self.places(mig).nth(at).flatten();
+        own.is_some_and(|own| !taken.is_free(own))
     }
+
+    /// Thousandths that those hold who keep theirs before the pod. `pod`: `namespace/name`.
+    pub fn held_before(&self, pod: &str) -> u32 {
+        let before = self.before(pod).iter().filter(|h| *h.pod != *pod);
+        before.map(|h| u32::from(h.milli)).sum()
+    }
+
+    /// The holders up to the pod's last part, without parts; empty if it has none.
+    fn before(&self, pod: &str) -> &[Holder] {
+        let last = self.holders.iter().rposition(|h| *h.pod == *pod);
+        last.map_or(&[], |last| &self.holders[..=last])
+    }
+
+    /// Returns why the pod cannot have its part of the card beside those that came before it, if so.
+    fn conflict(&self, pod: &str) -> Option<String> {
+        let before = self.before(pod);
+        let mut own = (0..before.len()).filter(|at| *before[*at].pod == *pod);
+        let held: u32 = before.iter().map(|h| u32::from(h.milli)).sum();
+        let mut text = if held > u32::from(CARD) {
+            let all = self.held_milli();
+            format!("is over-committed: {all}m of 1000m held")
+        } else if own.any(|at| self.overlaps_before(at)) {
+            "has memory slices that two pods hold".to_owned()
+        } else {
+            return None;
+        };
+        let mut others: Vec<&str> = before.iter().map(|h| &*h.pod).collect();
+        others.retain(|name| *name != pod);
+        others.dedup();
+        if !others.is_empty() {
+            text += "; before it came ";
+            text += &list_pods(others);
+        }
+        Some(text)
+    }
+}
+
+/// The first of the pods' names, and how many more there are.
+pub fn list_pods<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let mut text = String::new();
+    let mut more = 0;
+    for (at, name) in names.into_iter().enumerate() {
+        match at {
+            0 => text.push_str(name.as_ref()),
+            1..MAX_NAMES => text.extend([", ", name.as_ref()]),
+            _ => more += 1,
+        }
+    }
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
 }
 
 impl CardPool {
     /// Whether an agent on the node gives out the cards: containers must request them.
     pub fn has_agent(&self) -> bool {
-        self.resource.as_deref() == Some(MILLI_RESOURCE)
+        self.kind.mode == SharingMode::Agent
     }
 
     /// Rounds a share up to the next size; `None`: the cards are given whole only.
@@ -230,30 +292,39 @@ impl Inventory {
             .find_map(|p| Some((p, p.cards.iter().find(|c| c.is(name))?)))
     }
 
-    /// The first fault of a pod's cards: gone, unhealthy or over-committed.
-    pub fn fault(&self, parts: &[CardShare]) -> Option<String> {
-        for part in parts {
+    /// Returns the first fault of a pod's cards: one is gone, one is unhealthy, or more is held than
+    /// there is and others keep theirs. `pod`: `namespace/name`.
+    pub fn fault(&self, pod: &str, parts: &[CardShare]) -> Option<String> {
+        // Faults of cards come first: what the pod had of a card that is gone counts as held on
+        // another one.
+        let of_card = parts.iter().find_map(|part| {
             let name = &part.card;
-            match self.card(name) {
-                None => return Some(format!("card {name} is gone")),
-                Some((_, Card { fault: Some(f), .. })) if **f == *UNHEALTHY => {
-                    return Some(format!("card {name} is unhealthy"));
-                }
-                Some((_, Card { fault: Some(f), .. })) => {
-                    return Some(format!("card {name} is unhealthy: {f}"));
-                }
-                Some((_, card)) if card.overlaps() => {
-                    return Some(format!("card {name} has memory slices that two pods hold"));
-                }
-                Some((_, card)) if card.held_milli() > u32::from(CARD) => {
-                    let held = card.held_milli();
-                    return Some(format!(
-                        "card {name} is over-committed: {held}m of 1000m held"
-                    ));
-                }
-                Some(_) => {}
+            let Some((_, card)) = self.card(name) else {
+                return Some(format!("card {name} is gone"));
+            };
+            match card.fault.as_deref()? {
+                UNHEALTHY => Some(format!("card {name} is unhealthy")),
+                fault => Some(format!("card {name} is unhealthy: {fault}")),
             }
-        }
-        None
+        });
+        of_card.or_else(|| {
+            parts.iter().find_map(|part| {
+                let conflict = self.card(&part.card)?.1.conflict(pod)?;
+                Some(format!("card {} {conflict}", part.card))
+            })
+        })
+    }
+
+    /// The first card of which the pod has what others had before it, by what is known or guessed
+    /// of its cards. `pod`: `namespace/name`.
+    pub fn conflict(&self, pod: &str) -> Option<(&CardPool, &Card, String)> {
+        self.pools.iter().find_map(|pool| {
+            let mut cards = pool.cards.iter();
+            cards.find_map(|card| {
+                let conflict = card.conflict(pod)?;
+                let text = format!("card {} {conflict}", card.record_name());
+                Some((pool, card, text))
+            })
+        })
     }
 }

@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+pub mod containers;
 pub mod cost_cache;
 pub mod device_annotation;
 pub mod dra;

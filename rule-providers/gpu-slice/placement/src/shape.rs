@@ -11,6 +11,8 @@ pub enum SharingMode {
     /// In thousandths, assigned when a pod is bound; whole cards and shares of the same cards.
     #[default]
     Milli,
+    /// The node gives thousandths of cards, which an agent gives to containers that request them.
+    Agent,
     /// Whole cards only, which a device plugin assigns.
     Whole,
     /// Units of equal size, which a device plugin with time-slicing or MPS assigns.
@@ -25,8 +27,13 @@ impl SharingMode {
     pub fn unit_milli(self) -> Option<u16> {
         match self {
             Self::Shared { unit_milli } => Some(unit_milli),
-            Self::Milli | Self::Whole => None,
+            Self::Milli | Self::Agent | Self::Whole => None,
         }
+    }
+
+    /// Returns whether the provider chooses the cards when a pod is bound, and its record names them.
+    pub fn is_recorded(self) -> bool {
+        matches!(self, Self::Milli | Self::Agent)
     }
 
     /// Rounds thousandths up to full units; without units, `milli` itself.
@@ -117,6 +124,12 @@ pub fn is_model(product: &str, model: &str) -> bool {
     product.match_indices(model).any(|(at, _)| {
         edge(product[..at].chars().next_back()) && edge(product[at + model.len()..].chars().next())
     })
+}
+
+/// Returns whether GPU feature discovery names MIG instances by the product, as it does with the strategy
+/// single: `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
+pub fn is_mig_product(product: &str) -> bool {
+    product.contains("-MIG-")
 }
 
 #[cfg(test)]

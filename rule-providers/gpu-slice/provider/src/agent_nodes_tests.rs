@@ -9,7 +9,8 @@ use tautline_gpu_placement::node_inventory::{
 };
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    Compliance, CostRequest, EvaluationRequest, Reference, Rule, RuleProvider, Workload,
+    Compliance, Container, ContainerKind, CostRequest, EvaluationRequest, Reference, Rule,
+    RuleProvider, Workload,
 };
 
 use super::*;
@@ -133,6 +134,74 @@ fn memory_is_that_of_one_card_and_the_larger_request_counts() {
     assert_eq!(record("c", &both).unwrap(), "GPU-a:300");
     let refused = record("d", &[(MEMORY_RESOURCE, 81)]).unwrap_err();
     assert!(refused.contains("CardTooSmall"), "{refused}");
+}
+
+/// Each container's share must lie on one card, or the agent could not give it.
+#[tokio::test]
+async fn pods_whose_containers_do_not_fit_the_cards_are_refused_when_planned() {
+    let (_, provider) = with(&[card("GPU-a", 0), card("GPU-b", 1)]);
+    let unfit = async |containers: &[(ContainerKind, &str, i64)], own: &[(&str, i64)]| {
+        let containers = containers.iter().map(|(kind, resource, units)| Container {
+            kind: *kind,
+            requests: [((*resource).to_owned(), units.to_string())].into(),
+        });
+        let question = CostRequest {
+            rule: rule("true"),
+            eligible_nodes: vec!["n".into()],
+            workload: Some(Workload {
+                containers: containers.collect(),
+                ..workload(own)
+            }),
+            ..CostRequest::default()
+        };
+        let answer = provider.endpoint_cost(question).await.unwrap();
+        let line = answer.nodes().remove(0);
+        format!(
+            "{}{}",
+            line.code,
+            if line.cost < 0 { line.detail } else { "" }
+        )
+    };
+    use ContainerKind::{Init, Main, Sidecar};
+    let main = |amounts: &[i64]| {
+        let all = amounts.iter().map(|milli| (Main, MILLI_RESOURCE, *milli));
+        all.collect::<Vec<_>>()
+    };
+    let two = unfit(&main(&[600, 600]), &[(MILLI_RESOURCE, 1200)]).await;
+    assert!(
+        two.starts_with("ContainerSplita container needs 600m") && two.contains("400m and 200m"),
+        "{two}"
+    );
+    for fits in [
+        &[600, 400][..],
+        &[500, 500, 200],
+        &[200, 500, 500],
+        &[1000, 200],
+    ] {
+        let sum = fits.iter().sum();
+        assert_eq!(
+            unfit(&main(fits), &[(MILLI_RESOURCE, sum)]).await,
+            "",
+            "{fits:?}"
+        );
+    }
+    // One container alone: whole cards and a share.
+    assert_eq!(unfit(&[], &[(MILLI_RESOURCE, 1200)]).await, "");
+    let early = [(Init, MILLI_RESOURCE, 600), (Main, MILLI_RESOURCE, 600)];
+    assert_eq!(unfit(&early, &[(MILLI_RESOURCE, 600)]).await, "");
+    let beside = [(Sidecar, MILLI_RESOURCE, 600), (Main, MILLI_RESOURCE, 600)];
+    let beside = unfit(&beside, &[(MILLI_RESOURCE, 1200)]).await;
+    assert!(beside.starts_with("ContainerSplit"), "{beside}");
+    // Thousandths and memory: the larger sum is planned, and the containers need both.
+    let mixed = [(Main, MILLI_RESOURCE, 600), (Main, MEMORY_RESOURCE, 40)];
+    let own = [(MILLI_RESOURCE, 600), (MEMORY_RESOURCE, 40)];
+    let mixed = unfit(&mixed, &own).await;
+    assert!(
+        mixed.starts_with("ContainerSplita container needs 500m"),
+        "{mixed}"
+    );
+    let memory = [(Main, MEMORY_RESOURCE, 79), (Main, MEMORY_RESOURCE, 1)];
+    assert_eq!(unfit(&memory, &[(MEMORY_RESOURCE, 80)]).await, "");
 }
 
 #[test]

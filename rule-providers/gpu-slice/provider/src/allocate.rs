@@ -4,7 +4,7 @@ use std::{
 };
 
 use tautline_gpu_placement::{
-    Inventory, SharingMode,
+    Inventory,
     device_annotation::{self, CardShare},
     inventory::Card,
     names::DEVICES_ANNOTATION,
@@ -16,6 +16,7 @@ use tautline_sdk::{
 use crate::{
     cluster_inventory::{AnswerParts, NodeEntry},
     cost::{self, PreparedRequest},
+    dra::ExtendedResources,
     fit::{Fit, Location},
     gpu_request::GpuRequest,
     grant::Grant,
@@ -54,6 +55,13 @@ impl GpuSlice {
         )
         .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.store, now);
+        // kube-scheduler has allocated what drivers serve.
+        let by_driver = request.details.as_ref().and_then(|workload| {
+            let (devices, names) = (&state.devices, &state.inventory.names);
+            let extended = ExtendedResources::new(devices, names, &gpu_request, workload, None)?;
+            Some(extended.are_for(snapshot.node(&request.node)?))
+        });
+        let by_driver = by_driver.unwrap_or_default();
         // The pod's own grant by another rule is no obstacle.
         let holdings = PodHoldings::reserved(&state, &request.uid, now);
         let without_pod = holdings.node_without_pod(&mut state, &snapshot, &request.node, now);
@@ -86,6 +94,7 @@ impl GpuSlice {
             };
             let mut prepared = PreparedRequest::new(&gpu_request);
             let location = match cost::fit(names, costs, node, &mut prepared, capacities) {
+                _ if by_driver => None,
                 Fit::Usable { location, .. } => location,
                 Fit::Unusable(u) => return Err(exhausted(format!("{}: {}", u.code, u.detail))),
             };
@@ -155,7 +164,7 @@ impl GpuSlice {
 /// Empty where a device plugin or the scheduler picks the device.
 fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
     let pool = node.inventory.pools.get(location.pool);
-    let Some(pool) = pool.filter(|p| p.kind.mode == SharingMode::Milli) else {
+    let Some(pool) = pool.filter(|p| p.kind.mode.is_recorded()) else {
         return Ok(Vec::new());
     };
     let mut capacity = node.inventory.capacity(pool, 0);

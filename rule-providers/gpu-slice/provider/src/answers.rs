@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tautline_core::{Snapshot, model::Pod};
+use tautline_core::{
+    Snapshot,
+    model::{Node, Pod},
+};
 use tautline_gpu_placement::dra;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
@@ -16,6 +19,7 @@ use crate::{
     cluster_inventory::AnswerParts,
     compliance,
     cost::{self, PreparedRequest},
+    dra::ExtendedResources,
     fit::{self, Fit},
     gpu_request::{Amount, GpuRequest},
     in_flight::InFlight,
@@ -106,6 +110,7 @@ pub(crate) fn fits(
 struct Question {
     request: GpuRequest,
     devices: Option<dra::PendingRequests>,
+    extended: Option<ExtendedResources>,
     /// The pod names claims. An unknown one may come at any time.
     names_claims: bool,
     holdings: PodHoldings,
@@ -126,6 +131,10 @@ impl Question {
             Amount::Nothing => state.devices.requested_by(cost_request),
             _ => None,
         };
+        let extended = workload.and_then(|workload| {
+            let (known, names) = (&state.devices, &state.inventory.names);
+            ExtendedResources::new(known, names, &request, workload, devices.as_ref())
+        });
         let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         // A pod's own requests were counted when the watch brought it.
         if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
@@ -134,6 +143,7 @@ impl Question {
         Ok(Self {
             request,
             devices,
+            extended,
             names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
             holdings: PodHoldings::of_pod(state, snapshot, cost_request, uid, now),
         })
@@ -152,11 +162,15 @@ impl Question {
     }
 
     fn is_pod_specific(&self, node: &str) -> bool {
-        self.devices.is_some() || self.holdings.is_on(node)
+        // Claims of others change what drivers have.
+        self.devices.is_some() || self.extended.is_some() || self.holdings.is_on(node)
     }
 
     fn may_be_pod_specific(&self) -> bool {
-        self.names_claims || self.devices.is_some() || !self.holdings.is_empty()
+        self.names_claims
+            || self.devices.is_some()
+            || self.extended.is_some()
+            || !self.holdings.is_empty()
     }
 
     fn fit(
@@ -167,8 +181,18 @@ impl Question {
         prepared: &mut PreparedRequest<'_>,
         now: Instant,
     ) -> Fit {
-        if let Some(devices) = &self.devices {
-            return state.devices.fit(&state.inventory, snapshot, name, devices);
+        let State {
+            devices, inventory, ..
+        } = state;
+        let models = &self.request.models;
+        if let Some((extended, node)) = self.extended_on(snapshot, name) {
+            return match extended.pending(devices, self.devices.as_ref(), node) {
+                Ok(pending) => devices.fit(inventory, snapshot, name, &pending, models),
+                Err(unfit) => Fit::Unusable(unfit),
+            };
+        }
+        if let Some(claims) = &self.devices {
+            return devices.fit(inventory, snapshot, name, claims, &[]);
         }
         let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
         let AnswerParts {
@@ -186,6 +210,16 @@ impl Question {
         }
     }
 
+    /// The devices that drivers serve on this node.
+    fn extended_on<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        name: &str,
+    ) -> Option<(&'a ExtendedResources, &'a Node)> {
+        let (extended, node) = (self.extended.as_ref()?, snapshot.node(name)?);
+        extended.are_for(node).then_some((extended, node))
+    }
+
     /// The fit once `pods` are on the node too. `None` if they do not change it: the node is
     /// unknown, or DRA allocates.
     fn fit_beside(
@@ -197,7 +231,7 @@ impl Question {
         prepared: &mut PreparedRequest<'_>,
         now: Instant,
     ) -> Option<Fit> {
-        if self.devices.is_some() {
+        if self.devices.is_some() || self.extended_on(snapshot, name).is_some() {
             return None;
         }
         let (node, capacities) = self.holdings.node_with(state, snapshot, name, pods, now)?;
@@ -240,7 +274,9 @@ pub(crate) fn evaluation(
             Some(pod) => {
                 let node = pod.node.as_deref();
                 parts.extend(node.and_then(|node| devices.evaluate(node, pod)));
-                parts.push(compliance::of_pod(inventory, snapshot, pod, &request));
+                parts.push(compliance::of_pod(
+                    inventory, devices, snapshot, pod, &request,
+                ));
                 parts.extend(use_compliance::of_pod(inventory, uses, pod, now));
             }
         }

@@ -228,5 +228,6 @@ fn pod_shape(
         let all = || nodes.values().map(|e| &e.inventory.pools);
         memory(pools).or_else(|| all().filter_map(|p| memory(p)).min())
     };
-    gpu_request::pod_shape_with(names, pod, unit_milli, card_memory_bytes)
+    let by_agent = pools.iter().any(CardPool::has_agent);
+    gpu_request::pod_shape_with(names, pod, unit_milli, by_agent, card_memory_bytes)
 }

@@ -1,8 +1,14 @@
-use tautline_core::{Snapshot, model::Pod, quantity};
+use std::sync::Arc;
+
+use tautline_core::{
+    Snapshot,
+    model::{Pod, key},
+    quantity,
+};
 use tautline_gpu_placement::{
-    CARD, Inventory, SharingMode,
+    CARD, Inventory,
     device_annotation::CardShare,
-    inventory::{AgentRequest, CardPool},
+    inventory::{AgentRequest, CardPool, list_pods, seniority},
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape::is_model,
 };
@@ -10,11 +16,13 @@ use tautline_sdk::{Compliance, Evaluation};
 
 use crate::{
     cluster_inventory::ClusterInventory,
+    dra::Devices,
     gpu_request::{Amount, GpuRequest, units_milli},
 };
 
 pub(crate) fn of_pod(
     cluster: &ClusterInventory,
+    devices: &Devices,
     snapshot: &Snapshot,
     pod: &Pod,
     request: &GpuRequest,
@@ -35,8 +43,13 @@ pub(crate) fn of_pod(
         let wanted = request.models.join("|");
         return Evaluation::violation(format!("node {node}: {product:?} is not one of {wanted}"));
     }
+    if let Some(resource) = instances_for_cards(inventory, pod, request) {
+        let reason = format!("node {node}: its {resource} are MIG instances, cards are wanted");
+        return Evaluation::violation(reason);
+    }
+    let name = key(&pod.namespace, &pod.name);
     match assigned {
-        Some(Ok(parts)) => of_assigned_cards(inventory, node, &parts, request),
+        Some(Ok(parts)) => of_assigned_cards(inventory, node, &name, &parts, request),
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
             format!(
@@ -45,6 +58,14 @@ pub(crate) fn of_pod(
             ),
         ),
         None if lacks_annotation(inventory, pod, request) => {
+            if let Some((pool, card, conflict)) = inventory.conflict(&name) {
+                let reason = format!(
+                    "node {node}: {conflict}; pod {} has no device annotation",
+                    pod.name
+                );
+                let left = u32::from(CARD).saturating_sub(card.held_before(&name));
+                return apply_limit(request, Some(pool), &[left.into()], reason);
+            }
             let of = match request.by_rule {
                 true => "the rule gives it",
                 false => "it requests",
@@ -58,7 +79,7 @@ pub(crate) fn of_pod(
                 ),
             )
         }
-        None => of_resources(cluster, snapshot, inventory, pod, node, request),
+        None => of_resources(cluster, devices, snapshot, inventory, pod, node, request),
     }
 }
 
@@ -84,9 +105,24 @@ fn unwanted_product<'a>(
     (!products.any(|p| wanted(&p))).then_some(first)
 }
 
+/// The resource by which the pod has MIG instances, though the rule is for cards.
+fn instances_for_cards<'a>(
+    inventory: &'a Inventory,
+    pod: &Pod,
+    request: &GpuRequest,
+) -> Option<&'a str> {
+    let for_cards = matches!(
+        request.amount,
+        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
+    );
+    let mut counted = inventory.counted.iter();
+    let has = counted.find(|c| c.is_instance && pod.requests.milli(&c.resource) > 0);
+    Some(&*has.filter(|_| request.by_rule && for_cards)?.resource)
+}
+
 /// Whether the annotation is missing by which cards of a rule, or of an agent, are counted.
 fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> bool {
-    let handed_out = |p: &CardPool| p.kind.mode == SharingMode::Milli && p.offered;
+    let handed_out = |p: &CardPool| p.kind.mode.is_recorded() && p.offered;
     let of_cards = matches!(
         request.amount,
         Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
@@ -99,10 +135,11 @@ fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> b
 fn of_assigned_cards(
     inventory: &Inventory,
     node: &str,
+    pod: &str,
     parts: &[CardShare],
     request: &GpuRequest,
 ) -> Evaluation {
-    let Some(fault) = inventory.fault(parts) else {
+    let Some(fault) = inventory.fault(pod, parts) else {
         let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
         let cards = cards.join(", ");
         return Evaluation::compliant(format!("node {node}: card {cards} has what it holds"));
@@ -114,9 +151,8 @@ fn of_assigned_cards(
             let (_, card) = inventory
                 .card(&part.card)
                 .filter(|(_, c)| c.fault.is_none())?;
-            let others = card.held_milli().saturating_sub(u32::from(part.milli));
             let left = u32::from(CARD)
-                .saturating_sub(others)
+                .saturating_sub(card.held_before(pod))
                 .min(u32::from(part.milli));
             Some(i64::from(left))
         })
@@ -133,6 +169,7 @@ fn of_assigned_cards(
 
 fn of_resources(
     cluster: &ClusterInventory,
+    devices: &Devices,
     snapshot: &Snapshot,
     inventory: &Inventory,
     pod: &Pod,
@@ -147,14 +184,28 @@ fn of_resources(
         let has = snapshot
             .node(node)
             .map_or(0, |n| n.allocatable.milli(resource));
-        let pods = snapshot.pods_on(node);
-        let used = pods.iter().fold(0_i64, |sum, p| {
-            sum.saturating_add(p.requests.milli(resource))
-        });
-        if used > has {
+        // Its devices are in the pod's claim.
+        if has == 0 && devices.serves(resource) {
+            continue;
+        }
+        let pods = snapshot.pods_on(node).iter();
+        let holders = pods.filter(|p| p.requests.milli(resource) > 0);
+        let sum = |sum: i64, p: &Arc<Pod>| sum.saturating_add(p.requests.milli(resource));
+        let own = seniority(pod);
+        let mut before: Vec<&Arc<Pod>> = holders.clone().filter(|p| seniority(p) < own).collect();
+        let others = before.iter().fold(0, |total, p| sum(total, p));
+        if others.saturating_add(wanted) > has {
+            let used = holders.fold(0, sum);
             let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
-            let reason = format!("node {node} offers {resource} {offers} and its pods hold {hold}");
-            let remaining = (has - (used - wanted)).clamp(0, wanted);
+            let mut reason =
+                format!("node {node} offers {resource} {offers} and its pods hold {hold}");
+            if !before.is_empty() {
+                before.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
+                let names = before.iter().map(|p| key(&p.namespace, &p.name));
+                reason += "; before it came ";
+                reason += &list_pods(names);
+            }
+            let remaining = (has - others).clamp(0, wanted);
             let pool = inventory
                 .pools
                 .iter()

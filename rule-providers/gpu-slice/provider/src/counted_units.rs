@@ -19,6 +19,11 @@ pub(crate) fn cost(
     let resource = &counted.resource;
     let units = match &request.amount {
         Amount::Units { resource, units } if **resource == *counted.resource => *units,
+        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
+            if counted.is_instance && !names.is_instance(resource) =>
+        {
+            return Err(Unfit::instances_only(resource));
+        }
         Amount::Share(_) | Amount::Memory(_) if names.is_shared(resource) => {
             let detail = format!("the label {} is missing", names.replicas);
             return Err(Unfit::new(3, "NoReplicasLabel", detail));

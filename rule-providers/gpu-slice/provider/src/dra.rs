@@ -2,7 +2,9 @@
 
 mod convert;
 mod devices;
+mod extended;
 
 pub use convert::{device_class, resource_claim, resource_slice};
 
 pub(crate) use devices::Devices;
+pub(crate) use extended::ExtendedResources;

@@ -9,9 +9,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use tautline_core::{model::Pod, quantity};
 use tautline_gpu_placement::{
     CARD, Names, Shape, SharingMode,
+    containers::Asks,
     inventory::{self, AgentRequest},
+    node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
 };
-use tautline_sdk::{ProviderError, Rule, Workload};
+use tautline_sdk::{Container, ContainerKind, ProviderError, Rule, Workload};
 
 pub(crate) use tautline_gpu_placement::shape::units_milli;
 
@@ -28,6 +30,8 @@ pub(crate) struct GpuRequest {
     pub(crate) memory_bytes: i64,
     /// The pod's own requests, by resource in whole units; `None`: not known.
     resources: Option<BTreeMap<String, i64>>,
+    /// What its containers request of an agent, if several request extended resources.
+    pub(crate) containers: Vec<(ContainerKind, Asks)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +73,7 @@ impl GpuRequest {
             cpu_milli: request("cpu"),
             memory_bytes: request("memory") / 1000,
             resources,
+            containers: workload.map_or_else(Vec::new, containers),
         })
     }
 
@@ -94,9 +99,14 @@ impl GpuRequest {
             all.any(|(r, units)| *units > 0 && of(names, r))
         };
         let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
+        // Only agents give what a pod requests of them, and nothing else.
+        if requests(|_, resource| Names::is_of_agent(resource)) {
+            return SharingMode::Agent;
+        }
         let cards = matches!(self.amount, Amount::Cards(_));
         let serves = |mode: &SharingMode| match mode {
             SharingMode::Milli => !whole && !shared,
+            SharingMode::Agent => self.resources.is_none(),
             SharingMode::Whole => cards && !shared,
             SharingMode::Shared { .. } => !cards && !whole,
         };
@@ -111,6 +121,22 @@ impl GpuRequest {
             ..Shape::from_milli(mode, milli)
         }
     }
+}
+
+fn containers(workload: &Workload) -> Vec<(ContainerKind, Asks)> {
+    let asks = |container: &Container| {
+        let units = |resource| {
+            let text = container.requests.get(resource);
+            let milli = text.and_then(|text| quantity::parse_milli(text).ok());
+            u32::try_from(milli.unwrap_or(0) / 1000).unwrap_or(u32::MAX)
+        };
+        let asks = Asks {
+            milli: units(MILLI_RESOURCE),
+            gib: units(MEMORY_RESOURCE),
+        };
+        asks.any().then_some((container.kind, asks))
+    };
+    workload.containers.iter().filter_map(asks).collect()
 }
 
 type Models = Arc<[Arc<str>]>;
@@ -195,14 +221,16 @@ impl Amount {
 
 /// The shape of a pod in the distribution; `None`: no cards, or units of unknown size.
 pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
-    pod_shape_with(names, pod, unit_milli, || None)
+    pod_shape_with(names, pod, unit_milli, false, || None)
 }
 
-/// `card_memory_bytes`: the memory of a card, for pods that request memory only.
+/// `by_agent`: an agent gives out the cards of the pod's node; `card_memory_bytes`: the memory of a
+/// card, for pods that request memory only.
 pub(crate) fn pod_shape_with(
     names: &Names,
     pod: &Pod,
     unit_milli: Option<u16>,
+    by_agent: bool,
     card_memory_bytes: impl FnOnce() -> Option<i64>,
 ) -> Option<Shape> {
     let shape = |mode, milli: i64| Shape {
@@ -210,15 +238,19 @@ pub(crate) fn pod_shape_with(
         memory_bytes: pod.requests.milli("memory") / 1000,
         ..Shape::from_milli(mode, milli)
     };
+    let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
     if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
         let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
-        return Some(shape(SharingMode::Milli, milli));
+        let mode = match by_agent || !of_agent.is_empty() {
+            true => SharingMode::Agent,
+            false => SharingMode::Milli,
+        };
+        return Some(shape(mode, milli));
     }
-    let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
     if !of_agent.is_empty() {
         let card = (of_agent.memory_gib > 0).then(card_memory_bytes).flatten();
         let milli = of_agent.milli_on(card).unwrap_or(of_agent.milli);
-        return (milli > 0).then(|| shape(SharingMode::Milli, milli));
+        return (milli > 0).then(|| shape(SharingMode::Agent, milli));
     }
     let annotation = |key: &str| {
         let placement = pod.placement.as_ref().map(|p| &p.annotations);

@@ -2,7 +2,11 @@
 
 mod request_summary;
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Instant,
+};
 
 use tautline_core::{
     Snapshot,
@@ -15,7 +19,7 @@ use tautline_gpu_placement::{
     policy::PolicyName,
 };
 use tautline_sdk::{
-    CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
+    Container, CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
 
 pub use request_summary::RequestSummary;
@@ -288,7 +292,8 @@ fn sdk_rule(rule: &model::Rule) -> Rule {
 }
 
 fn workload(pod: &Pod) -> Workload {
-    let annotations = pod.placement.as_ref().map(|p| &p.annotations);
+    let placement = pod.placement.as_ref();
+    let annotations = placement.map(|p| &p.annotations);
     let texts = |labels: &tautline_core::selector::Labels| {
         let pairs = labels.iter();
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
@@ -297,13 +302,26 @@ fn workload(pod: &Pod) -> Workload {
         uid: pod.uid.to_string(),
         labels: texts(&pod.labels),
         annotations: texts(annotations.unwrap_or(&pod.annotations)),
-        requests: pod
-            .requests
-            .iter()
-            .map(|(name, milli)| (name.to_owned(), quantity::format_milli(milli)))
-            .collect(),
+        requests: amounts(&pod.requests),
         resource_claims: pod.claims().map(str::to_owned).collect(),
+        containers: placement
+            .iter()
+            .flat_map(|p| &p.containers)
+            .map(container)
+            .collect(),
     }
+}
+
+fn container(of: &model::ContainerRequests) -> Container {
+    Container {
+        kind: of.kind,
+        requests: amounts(&of.requests),
+    }
+}
+
+fn amounts(requests: &model::Resources) -> BTreeMap<String, String> {
+    let text = |(name, milli): (&str, i64)| (name.to_owned(), quantity::format_milli(milli));
+    requests.iter().map(text).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use tautline_core::{
+    model::Prefer,
     nodes::NodeSet,
     planning::{CostDetail, Costs, NodeVerdict, Plan, RuleAnswer, RuleOutcome},
 };
@@ -38,6 +39,7 @@ async fn planned(
         offer: 0,
         rule,
         weight,
+        prefer: Prefer::default(),
         outcome,
     };
     let answers = [

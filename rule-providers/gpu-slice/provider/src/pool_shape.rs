@@ -1,5 +1,7 @@
+use tautline_core::model::MAX_CONTAINERS;
 use tautline_gpu_placement::{
     CARD, Shape, SharingMode,
+    containers::{PartError, parts_of},
     inventory::CardPool,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
     shape,
@@ -10,6 +12,9 @@ use crate::{
     unfit::Unfit,
 };
 
+/// More whole cards than any node has.
+const MAX_WHOLE: u16 = 1_024;
+
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
     if pool.has_agent() {
@@ -18,11 +23,12 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
         if milli > 0 && !pool.offered {
             return Err(Unfit::not_offered());
         }
-        return Ok(request.shape(mode, milli));
+        let shape = request.shape(mode, milli);
+        return check_containers(request, pool, &shape).map(|()| shape);
     }
     let milli = match (&request.amount, mode) {
         (Amount::Nothing, _) => 0,
-        (Amount::Cards(cards), SharingMode::Whole | SharingMode::Milli) => {
+        (Amount::Cards(cards), SharingMode::Whole | SharingMode::Milli | SharingMode::Agent) => {
             let milli = cards.saturating_mul(i64::from(CARD));
             return check_requested(request, pool, *cards).map(|()| request.shape(mode, milli));
         }
@@ -101,6 +107,29 @@ fn agent_milli(request: &GpuRequest, pool: &CardPool) -> Result<i64, Unfit> {
             _ => Unfit::not_requested(rule, MILLI_RESOURCE),
         }),
     }
+}
+
+/// Returns whether each container finds its part on the pod's cards, as the agent will give it.
+fn check_containers(request: &GpuRequest, pool: &CardPool, shape: &Shape) -> Result<(), Unfit> {
+    if request.containers.len() > MAX_CONTAINERS {
+        return Err(Unfit::many_containers());
+    }
+    // No node has as many.
+    if shape.whole > MAX_WHOLE {
+        return Ok(());
+    }
+    let memory = pool.card_memory_bytes.unwrap_or_default();
+    let memory = u64::try_from(memory).unwrap_or_default();
+    let whole = (0..shape.whole).map(|_| CARD);
+    let parts = whole.chain(Some(shape.share).filter(|share| *share > 0));
+    let cards: Vec<((), u16)> = parts.map(|milli| ((), milli)).collect();
+    for at in 0..request.containers.len() {
+        let part = parts_of(&request.containers, at, cards.clone(), |()| memory);
+        if let Err(PartError::Short { asks, left }) = part {
+            return Err(Unfit::container_split(asks, &left));
+        }
+    }
+    Ok(())
 }
 
 /// Rounded up.

@@ -57,7 +57,10 @@ impl GpuSlice {
     }
 
     pub(crate) fn set_classes(&self, list: Vec<Class>) {
-        self.state.lock().devices.set_classes(list);
+        let mut state = self.state.lock();
+        state.devices.set_classes(list);
+        // A class decides which nodes serve a resource.
+        state.inventory.parts().answers.clear();
     }
 
     async fn wait_for_claims(&self, request: &CostRequest) {

@@ -137,6 +137,171 @@ async fn endpoint_cost_accepts_shares_by_resource_rule_and_memory() {
     );
 }
 
+/// GPU feature discovery's labels with the MIG strategies, and without MIG.
+#[tokio::test]
+async fn mig_instances_under_the_name_of_cards_are_no_cards() {
+    let labels = |product| [(PRODUCT, product), ("nvidia.com/mig.strategy", "single")];
+    let store = ClusterStore::default();
+    for (name, resource, product) in [
+        ("single", WHOLE, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"),
+        (
+            "shared",
+            SHARED[1],
+            "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb-SHARED",
+        ),
+        ("off", WHOLE, "NVIDIA-A100-SXM4-80GB"),
+    ] {
+        let labels = labels(product);
+        let labels = [labels[0], labels[1], (REPLICAS, "4"), (MEMORY, "9728")];
+        store.apply(node(name, resource, 8, &labels));
+    }
+    store.apply(pod("there", "single", WHOLE, 1));
+    let provider = GpuSlice::new(store, Config::default());
+    let answer = async |request: &str, resource: &str, units: &str| {
+        let question = CostRequest {
+            rule: Rule {
+                name: "gpu-slice".into(),
+                request: request.into(),
+                ..Rule::default()
+            },
+            eligible_nodes: ["single", "shared", "off"].map(str::to_owned).to_vec(),
+            workload: Some(Workload {
+                requests: [(resource.to_owned(), units.to_owned())].into(),
+                ..Workload::default()
+            }),
+            ..CostRequest::default()
+        };
+        let answer = provider.endpoint_cost(question).await.unwrap();
+        let usable = |n: NodeCost<'_>| match n.cost >= 0 {
+            true => "usable".to_owned(),
+            false => n.code.to_owned(),
+        };
+        answer.nodes().into_iter().map(usable).collect::<Vec<_>>()
+    };
+    let cards = ["NoSuchGpu", "NoSuchGpu", "usable"];
+    assert_eq!(answer("1,model=A100", WHOLE, "1").await, cards);
+    assert_eq!(answer("1", WHOLE, "1").await, cards);
+    // What the pod itself asks for is what the plugin gives.
+    let units = ["usable", "NoSuchGpu", "usable"];
+    assert_eq!(answer("true", WHOLE, "1").await, units);
+    let shares = ["NoSuchGpu", "usable", "NoSuchGpu"];
+    assert_eq!(answer("true", SHARED[1], "1").await, shares);
+    let parts = answer("250m", SHARED[1], "1").await;
+    assert!(
+        parts[..2].iter().all(|code| code == "NoSuchGpu"),
+        "{parts:?}"
+    );
+
+    let check = async |request: &str| {
+        let targets = [("default".to_owned(), Reference::pod("ml", "there"))].into();
+        let request = EvaluationRequest {
+            targets,
+            rule: Rule {
+                name: "gpu-slice".into(),
+                request: request.into(),
+                ..Rule::default()
+            },
+            ..EvaluationRequest::default()
+        };
+        provider.evaluate(request).await.unwrap()
+    };
+    assert_eq!(check("true").await.compliance, Compliance::Compliant);
+    let found = check("1").await;
+    assert_eq!(found.compliance, Compliance::Violation);
+    assert_eq!(
+        found.reason,
+        "node single: its nvidia.com/gpu are MIG instances, cards are wanted"
+    );
+}
+
+/// A pod that comes later, by `spec.nodeName`, does not end what others have.
+#[tokio::test]
+async fn who_comes_later_violates_itself_and_not_the_holders() {
+    let milli = "tautline.io/gpu-milli";
+    let devices = "tautline.io/gpu-devices";
+    let aged = |name: &str, created_unix: i64, resource: &str, units: i64, annotation| {
+        let annotations: Option<(&str, &str)> = annotation;
+        Object::Pod(model::Pod {
+            namespace: if name == "holder" { "ml" } else { "attack" }.into(),
+            name: name.into(),
+            uid: name.into(),
+            node: Some("n".into()),
+            created_unix,
+            requests: [(resource, units * 1000)].into_iter().collect(),
+            annotations: annotations.into_iter().collect(),
+            ..model::Pod::default()
+        })
+    };
+    let inventory = r#"{"cards": [{"uuid": "GPU-a", "index": 0}]}"#;
+    let agent = ("tautline.io/gpu-inventory", inventory);
+    let label = ("tautline.io/gpu-cards", "1");
+    let index = Some(("alibabacloud.com/gpu-index", "0"));
+    let recorded = |card| Some((devices, card));
+    for (annotation, allocatable, holder, intruder, reason) in [
+        // A younger record is before an older pod without one.
+        (
+            label,
+            ("cpu", 8),
+            aged("holder", 9, "cpu", 1, recorded("0:1000")),
+            aged("intruder", 5, "cpu", 1, index),
+            "node n: card 0 is over-committed: 2000m of 1000m held; before it came ml/holder",
+        ),
+        (
+            agent,
+            (milli, 1000),
+            aged("holder", 9, milli, 1000, recorded("GPU-a:1000")),
+            aged("intruder", 5, milli, 500, None),
+            "node n: card GPU-a is over-committed: 1500m of 1000m held; before it came ml/holder; \
+             pod intruder has no device annotation",
+        ),
+        // Without records the older is first: cards, shares and instances of device plugins.
+        (
+            ("x", "y"),
+            (WHOLE, 1),
+            aged("holder", 5, WHOLE, 1, None),
+            aged("intruder", 9, WHOLE, 1, None),
+            "node n offers nvidia.com/gpu 1 and its pods hold 2; before it came ml/holder",
+        ),
+        (
+            ("x", "y"),
+            ("nvidia.com/mig-1g.10gb", 2),
+            aged("holder", 5, "nvidia.com/mig-1g.10gb", 2, None),
+            aged("intruder", 9, "nvidia.com/mig-1g.10gb", 1, None),
+            "node n offers nvidia.com/mig-1g.10gb 2 and its pods hold 3; before it came ml/holder",
+        ),
+    ] {
+        let store = ClusterStore::default();
+        store.apply(Object::Node(model::Node {
+            name: "n".into(),
+            annotations: [annotation].into_iter().collect(),
+            allocatable: [(allocatable.0, allocatable.1 * 1000)]
+                .into_iter()
+                .collect(),
+            ..model::Node::default()
+        }));
+        store.apply(intruder);
+        store.apply(holder);
+        let provider = GpuSlice::new(store, Config::default());
+        let check = async |namespace: &str, name: &str| {
+            let targets = [("default".to_owned(), Reference::pod(namespace, name))].into();
+            let request = EvaluationRequest {
+                targets,
+                rule: Rule {
+                    name: "gpu-slice".into(),
+                    ..Rule::default()
+                },
+                ..EvaluationRequest::default()
+            };
+            provider.evaluate(request).await.unwrap()
+        };
+        let holder = check("ml", "holder").await;
+        assert_eq!(holder.compliance, Compliance::Compliant, "{holder:?}");
+        let intruder = check("attack", "intruder").await;
+        assert_eq!(intruder.compliance, Compliance::Violation, "{intruder:?}");
+        assert_eq!(intruder.reason, reason);
+    }
+}
+
 #[tokio::test]
 async fn endpoint_cost_accepts_all_nodes_without_gpus() {
     assert_eq!(usable(&node_costs("true", &[("cpu", "1")]).await).len(), 5);

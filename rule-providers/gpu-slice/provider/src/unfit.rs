@@ -1,4 +1,4 @@
-use tautline_core::quantity;
+use tautline_core::{model::MAX_CONTAINERS, quantity};
 use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
 /// The reason why a node cannot take a pod.
@@ -51,8 +51,32 @@ impl Unfit {
         Self::new(8, "GpuNotOffered", detail)
     }
 
+    /// `left`: thousandths of the pod's cards that its containers before it leave.
+    pub(crate) fn container_split(asks: u32, left: &[u16]) -> Self {
+        let left: Vec<String> = left.iter().map(|milli| format!("{milli}m")).collect();
+        let left = match left.is_empty() {
+            true => "none".to_owned(),
+            false => left.join(" and "),
+        };
+        let detail = format!(
+            "a container needs {asks}m, with a part of a card on one card, and the pod's other \
+             containers leave it {left}: request whole cards, or amounts that fill cards together"
+        );
+        Self::new(8, "ContainerSplit", detail)
+    }
+
+    pub(crate) fn many_containers() -> Self {
+        let detail = format!("more than {MAX_CONTAINERS} containers of the pod request cards");
+        Self::new(8, "ContainerSplit", detail)
+    }
+
     pub(crate) fn no_shared_gpu() -> Self {
         Self::new(1, "NoSharedGpu", "no card of it is shared")
+    }
+
+    pub(crate) fn instances_only(resource: &str) -> Self {
+        let detail = format!("its {resource} are MIG instances (strategy single), no cards");
+        Self::new(2, "NoSuchGpu", detail)
     }
 
     pub(crate) fn whole_only() -> Self {

@@ -12,7 +12,7 @@ use tautline_sdk::{Compliance, Evaluation};
 
 use crate::{
     cluster_inventory::ClusterInventory,
-    use_store::{NodeUse, UseStore},
+    use_store::{NodeUse, SeenUse, UseStore},
 };
 
 /// Of the memory that a part of a card has: so much is near its limit.
@@ -20,8 +20,8 @@ const NEAR_PERCENT: u64 = 95;
 /// What monitoring, or a process outside of pods such as a display server, may use of any card.
 const STRAY_BYTES: u64 = 64 << 20;
 
-/// The worst of the cards that the pod's record names; `None`: nothing is wrong, or nothing is
-/// known.
+/// The worst of the cards that the pod's record names, and of those that it uses without having
+/// them; `None`: nothing is wrong, or nothing is known.
 pub(crate) fn of_pod(
     cluster: &ClusterInventory,
     uses: &UseStore,
@@ -31,7 +31,8 @@ pub(crate) fn of_pod(
     let node = pod.node.as_deref()?;
     let used = uses.fresh(node, now)?;
     let inventory = &cluster.node(node)?.inventory;
-    let parts = inventory.assigned_cards(&cluster.names, pod)?.ok()?;
+    let assigned = inventory.assigned_cards(&cluster.names, pod);
+    let parts = assigned.and_then(Result::ok).unwrap_or_default();
     let mut held: Vec<(&CardPool, &Card, u64)> = Vec::new();
     for part in &parts {
         let Some((pool, card)) = inventory.card(&part.card) else {
@@ -49,7 +50,16 @@ pub(crate) fn of_pod(
             on_card.stray(),
         ]
     });
-    let mut found: Vec<Evaluation> = of_cards.flatten().collect();
+    let is_own = |seen: &&SeenUse| !pod.uid.is_empty() && *seen.of.pod_uid == *pod.uid;
+    let mut own = used.containers.iter().filter(is_own);
+    let own_stray = own.find_map(|seen| {
+        if !seen.is_stray() {
+            return None;
+        }
+        let (_, card) = inventory.card(&seen.of.card)?;
+        Some(Evaluation::violation(stray_use(&seen.of, card, node)))
+    });
+    let mut found: Vec<Evaluation> = own_stray.into_iter().chain(of_cards.flatten()).collect();
     let worst = Compliance::aggregate(found.iter().map(|e| e.compliance));
     let at = found.iter().position(|e| e.compliance == worst)?;
     Some(found.swap_remove(at))
@@ -128,27 +138,36 @@ impl OnCard<'_> {
         })
     }
 
+    /// A pod that uses the card without having it violates itself: its use is no more than Limit
+    /// for those who have the card, else any pod could have them evicted.
     fn stray(&self) -> Option<Evaluation> {
         let mut seen = self.used.containers.iter().filter(|seen| seen.is_stray());
         let of = &seen.find(|seen| self.card.is(&seen.of.card))?.of;
-        let who = match (&*of.pod_uid, &*of.pod) {
-            ("", _) => format!("process {} outside of pods", of.container),
-            (uid, "") => format!("a container of pod {uid}, which is gone or not known,"),
-            (_, pod) if of.container.is_empty() => format!("pod {}/{pod}", of.namespace),
-            (_, pod) => format!("container {} of pod {}/{pod}", of.container, of.namespace),
-        };
-        let (used, _) = amounts(of.memory_bytes, 0);
-        Some(Evaluation::violation(format!(
-            "{who} uses {used} of card {} of node {} without having it",
-            self.card.record_name(),
-            self.node
-        )))
+        let reason = stray_use(of, self.card, self.node);
+        Some(match of.pod_uid.is_empty() {
+            true => Evaluation::violation(reason),
+            false => Evaluation::new(Compliance::Limit, reason),
+        })
     }
 
     fn containers(&self) -> impl Iterator<Item = &ContainerUse> {
         let all = self.used.containers.iter().map(|seen| &seen.of);
         all.filter(|of| self.card.is(&of.card))
     }
+}
+
+fn stray_use(of: &ContainerUse, card: &Card, node: &str) -> String {
+    let who = match (&*of.pod_uid, &*of.pod) {
+        ("", _) => format!("process {} outside of pods", of.container),
+        (uid, "") => format!("a container of pod {uid}, which is gone or not known,"),
+        (_, pod) if of.container.is_empty() => format!("pod {}/{pod}", of.namespace),
+        (_, pod) => format!("container {} of pod {}/{pod}", of.container, of.namespace),
+    };
+    let (used, _) = amounts(of.memory_bytes, 0);
+    format!(
+        "{who} uses {used} of card {} of node {node} without having it",
+        card.record_name()
+    )
 }
 
 /// Both in GiB, or in MiB where GiB would show less than one or no difference.

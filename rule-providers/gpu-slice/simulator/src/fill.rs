@@ -167,7 +167,7 @@ impl OwnCluster {
                         SharingMode::Shared { unit_milli } => {
                             shape.milli() / i64::from(unit_milli.max(1))
                         }
-                        SharingMode::Milli | SharingMode::Whole => 1,
+                        SharingMode::Milli | SharingMode::Agent | SharingMode::Whole => 1,
                     };
                     let whole = if is_shared(shape.mode) {
                         0

@@ -92,7 +92,7 @@ class NodeCost(_message.Message):
     def __init__(self, node: _Optional[str] = ..., cost: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., freeable: _Optional[bool] = ..., tieBreak: _Optional[int] = ...) -> None: ...
 
 class EndpointCostResponse(_message.Message):
-    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids")
+    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids", "requestCost")
     NODEANDCOST_FIELD_NUMBER: _ClassVar[int]
     VALIDFORMILLIS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class EndpointCostResponse(_message.Message):
     RESOLUTION_FIELD_NUMBER: _ClassVar[int]
     INFLIGHTNODES_FIELD_NUMBER: _ClassVar[int]
     COUNTEDUIDS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTCOST_FIELD_NUMBER: _ClassVar[int]
     nodeAndCost: _containers.RepeatedCompositeFieldContainer[NodeCost]
     validForMillis: int
     version: int
@@ -107,10 +108,11 @@ class EndpointCostResponse(_message.Message):
     resolution: int
     inFlightNodes: _containers.RepeatedCompositeFieldContainer[NodeCost]
     countedUids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ...) -> None: ...
+    requestCost: int
+    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ..., requestCost: _Optional[int] = ...) -> None: ...
 
 class Workload(_message.Message):
-    __slots__ = ("labels", "annotations", "requests", "uid", "resourceClaims")
+    __slots__ = ("labels", "annotations", "requests", "uid", "resourceClaims", "containers")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -137,12 +139,37 @@ class Workload(_message.Message):
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     RESOURCECLAIMS_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     labels: _containers.ScalarMap[str, str]
     annotations: _containers.ScalarMap[str, str]
     requests: _containers.ScalarMap[str, str]
     uid: str
     resourceClaims: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., requests: _Optional[_Mapping[str, str]] = ..., uid: _Optional[str] = ..., resourceClaims: _Optional[_Iterable[str]] = ...) -> None: ...
+    containers: _containers.RepeatedCompositeFieldContainer[Container]
+    def __init__(self, labels: _Optional[_Mapping[str, str]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., requests: _Optional[_Mapping[str, str]] = ..., uid: _Optional[str] = ..., resourceClaims: _Optional[_Iterable[str]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...) -> None: ...
+
+class Container(_message.Message):
+    __slots__ = ("kind", "requests")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        Main: _ClassVar[Container.Kind]
+        Init: _ClassVar[Container.Kind]
+        Sidecar: _ClassVar[Container.Kind]
+    Main: Container.Kind
+    Init: Container.Kind
+    Sidecar: Container.Kind
+    class RequestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    kind: Container.Kind
+    requests: _containers.ScalarMap[str, str]
+    def __init__(self, kind: _Optional[_Union[Container.Kind, str]] = ..., requests: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("role", "target", "node")

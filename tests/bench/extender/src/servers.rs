@@ -137,9 +137,8 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         policies: vec!["p".into()],
         period: Duration::from_secs(60),
         grace: Duration::ZERO,
-        violation_policy: Default::default(),
-        terminating: false,
         provider_unavailable: None,
+        ..model::Offer::default()
     }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
     let config = Config {

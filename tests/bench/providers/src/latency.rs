@@ -141,6 +141,7 @@ fn cluster(at: SocketAddr, rule: Rule) -> Snapshot {
             request: rule.request,
             limit: rule.limit,
             weight: 1,
+            ..model::Rule::default()
         }],
     }));
     let target = |app: &str| model::Target {

@@ -17,8 +17,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// The code of its refusals, which nothing else has.
 pub const CODE: u16 = 418;
 
-/// Serves pods and Deployments of `namespace` until the returned value is dropped.
-pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
+/// Serves the objects of a rule, those in namespaces only of `namespace`, until the returned value
+/// is dropped.
+pub async fn serve(client: &Client, namespace: &str, rule: Value) -> Result<DropGuard> {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
     let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let alpn = &["http/1.1"];
@@ -44,8 +45,6 @@ pub async fn serve(client: &Client, namespace: &str) -> Result<DropGuard> {
     let limits = http::Limits::default();
     let port = http::Port::new(limits, 32 << 20, http::PortMetrics::default());
     tokio::spawn(http::serve(listener, Some(tls), handle, port, stop.clone()));
-    let rule = json!({"apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE"],
-        "resources": ["pods", "deployments"]});
     let webhook = json!({"name": "seen.tautline.io", "admissionReviewVersions": ["v1"],
         "clientConfig": {"url": url, "caBundle": ByteString(cert.as_bytes().to_vec())},
         "rules": [rule], "sideEffects": "None", "failurePolicy": "Fail",

@@ -44,6 +44,25 @@ fn offers() {
 }
 
 #[test]
+fn bindings() {
+    finds(
+        (
+            Problem,
+            "BindingsInError",
+            "ConstraintPolicyOffer shop/web",
+            "1 of 1 binding cannot be evaluated; web-a: ProviderTimeout: no answer",
+            "tautline describe binding web-a -n shop",
+        ),
+        |c| {
+            edit(&mut c.bindings, "web-a", |b| {
+                b["status"]["compliance"] = json!("Error");
+                b["status"]["firstReason"] = json!("ProviderTimeout: no answer");
+            });
+        },
+    );
+}
+
+#[test]
 fn providers() {
     let object = "rule latency, namespace shop";
     let label = "label service NAME constraint.ciena.com/constraint-latency=enabled";

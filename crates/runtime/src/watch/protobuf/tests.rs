@@ -23,6 +23,8 @@ enum Play {
     /// Events, and then the end of the watch.
     Ends(Vec<Vec<u8>>),
     Page(&'static str, Vec<Vec<u8>>),
+    /// A page of more bytes than a watch takes at once.
+    HugePage,
     /// Events, and then none for ever.
     Watch(Vec<Vec<u8>>),
 }
@@ -66,7 +68,10 @@ async fn record_of(plays: Vec<Play>, enough: &str) -> Vec<String> {
             .find_map(|p| p.strip_prefix("resourceVersion="));
         requests.lock().push(match query.contains("watch=true") {
             true => format!("watch from {}", version.unwrap_or_default()),
-            false => "list".to_owned(),
+            false => match query.split('&').find_map(|p| p.strip_prefix("limit=")) {
+                Some("500") | None => "list".to_owned(),
+                Some(limit) => format!("list of {limit}"),
+            },
         });
         let play = plays.lock().pop_front().unwrap_or(Play::Never);
         async move {
@@ -80,6 +85,7 @@ async fn record_of(plays: Vec<Play>, enough: &str) -> Vec<String> {
                     let page = field(1, field(2, version)).into_iter().chain(items);
                     (200, vec![object(page.collect())], false)
                 }
+                Play::HugePage => (200, vec![vec![0; 1 << 20]; 17], true),
                 Play::Watch(events) => (200, events, true),
             };
             let frame = |bytes| Ok::<_, Infallible>(Frame::data(Bytes::from(bytes)));
@@ -206,6 +212,30 @@ async fn lost_changes_are_listed_again() {
             "watch from 9",
             "watches",
             "brings b n3",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_large_objects_are_read_in_parts() {
+    let plays = vec![
+        Play::HugePage,
+        Play::HugePage,
+        Play::Page("5", vec![pod("a", "a", "3", "n1")]),
+        Play::Watch(vec![event("ADDED", pod("b", "b", "6", ""))]),
+    ];
+    assert_eq!(
+        record_of(plays, "brings b ").await,
+        [
+            "begins",
+            "list",
+            "list of 62",
+            "list of 7",
+            "has a n1",
+            "is complete",
+            "watch from 5",
+            "watches",
+            "brings b ",
         ]
     );
 }

@@ -30,11 +30,10 @@ pub(super) fn edits(
     cards.sort_by_key(|(card, _)| card.index);
     for (ordinal, (card, milli)) in cards.into_iter().enumerate() {
         if *milli < WHOLE {
-            let memory = memory_mib(card.memory_bytes, *milli);
-            set(
-                &format!("CUDA_DEVICE_MEMORY_LIMIT_{ordinal}"),
-                format!("{memory}m"),
-            );
+            if let Some(mib) = memory_mib(card.memory_bytes, *milli) {
+                let name = format!("CUDA_DEVICE_MEMORY_LIMIT_{ordinal}");
+                set(&name, format!("{mib}m"));
+            }
             set(
                 &format!("CUDA_DEVICE_SM_LIMIT_{ordinal}"),
                 percent(*milli).to_string(),

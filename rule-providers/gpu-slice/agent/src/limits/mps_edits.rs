@@ -20,16 +20,17 @@ pub(super) fn edits(
     let pipe = mps::pipe_dir(&settings.run_dir, &card.uuid);
     let path = pipe.to_string_lossy().into_owned();
     let memory = memory_mib(card.memory_bytes, *milli);
+    let memory = memory.map(|mib| ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M")));
     let env = [
         ("CUDA_MPS_PIPE_DIRECTORY", path.clone()),
         (
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
             percent(*milli).to_string(),
         ),
-        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={memory}M")),
     ];
+    let env = env.into_iter().chain(memory);
     Ok(LimitEdits {
-        env: env.map(|(k, v)| (k.to_owned(), v)).into(),
+        env: env.map(|(k, v)| (k.to_owned(), v)).collect(),
         mounts: vec![bind(pipe, &path, false)],
     })
 }

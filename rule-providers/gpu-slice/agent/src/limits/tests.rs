@@ -93,6 +93,17 @@ fn hami_core_limits_each_share_by_ordinal() {
     ");
 }
 
+/// As NVML tells nothing of memory that is the node's own.
+#[test]
+fn memory_that_is_not_known_limits_nothing() {
+    for mode in [Mode::Mps, Mode::HamiCore] {
+        let edits = edits(mode, &with_library(), &[(card(0, 0), 250)]).unwrap();
+        let names: Vec<&str> = edits.env.keys().map(String::as_str).collect();
+        assert!(!names.iter().any(|n| n.contains("MEM")), "{names:?}");
+        assert!(edits.env.values().any(|v| v == "25"), "{edits:?}");
+    }
+}
+
 #[test]
 fn hami_core_needs_its_library() {
     let error = edits(Mode::HamiCore, &Settings::default(), &[(card(0, 80), 1)]).unwrap_err();
@@ -137,15 +148,15 @@ proptest! {
             }
             fits
         });
-        let memory: u64 = shares.iter().map(|m| memory_mib(bytes, *m)).sum();
+        let memory: u64 = shares.iter().filter_map(|m| memory_mib(bytes, *m)).sum();
         prop_assert!(memory <= bytes >> 20);
         let percents: u16 = shares.iter().map(|m| percent(*m)).sum();
         prop_assert!(percents <= 100);
     }
 
     #[test]
-    fn share_is_never_without_limit(bytes: u64, milli in 1u16..1000) {
-        prop_assert!(memory_mib(bytes, milli) >= 1);
+    fn share_is_never_without_limit(bytes in 1u64.., milli in 1u16..1000) {
+        prop_assert!(memory_mib(bytes, milli).is_some_and(|mib| mib >= 1));
         prop_assert!((1..=99).contains(&percent(milli)));
     }
 }

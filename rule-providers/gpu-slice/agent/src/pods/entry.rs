@@ -6,7 +6,9 @@ use k8s_openapi::{
     api::core::v1::{Container, ContainerStatus, Pod},
     apimachinery::pkg::api::resource::Quantity,
 };
+pub(crate) use tautline_core::ContainerKind as Kind;
 use tautline_core::quantity::parse_milli;
+pub(crate) use tautline_gpu_placement::containers::Asks;
 use tautline_gpu_placement::{
     names::DEVICES_ANNOTATION,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
@@ -45,32 +47,6 @@ pub(crate) struct ContainerEntry {
     /// Id that the runtime gave the last start, without the runtime's name.
     pub id: Option<Arc<str>>,
     pub running: bool,
-}
-
-/// When a container runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Alone before the containers, beside the sidecars that come before it.
-    Init,
-    /// An init container that runs on beside the containers.
-    Sidecar,
-    #[default]
-    Main,
-}
-
-/// The cards that a container's limits ask for; the larger of both counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asks {
-    /// Thousandths of cards.
-    pub milli: u32,
-    /// Memory of one card.
-    pub gib: u32,
-}
-
-impl Asks {
-    pub fn any(self) -> bool {
-        self.milli > 0 || self.gib > 0
-    }
 }
 
 impl PodEntry {

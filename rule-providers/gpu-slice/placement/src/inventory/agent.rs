@@ -104,7 +104,7 @@ pub(super) fn pools(
             pools.push(CardPool {
                 kind: CardKind {
                     product: Arc::clone(&product),
-                    mode: SharingMode::Milli,
+                    mode: SharingMode::Agent,
                 },
                 resource: Some(Arc::clone(&resource)),
                 card_memory_bytes: memory,

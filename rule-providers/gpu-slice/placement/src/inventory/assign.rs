@@ -1,6 +1,8 @@
 //! The cards that pods have: by their records, else as a guess by the tightest packing.
 
-use tautline_core::model::Pod;
+use std::{cmp::Reverse, collections::HashMap};
+
+use tautline_core::model::{Pod, key};
 
 use super::{AgentRequest, Card, CardPool, Holder, PodReservation, read::MAX_CARDS};
 use crate::{
@@ -31,8 +33,19 @@ pub(super) fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, Annotat
     Some(device_annotation::parse(text, CARD))
 }
 
-/// The largest requests first, each on the fullest card with enough, else on whole cards.
-pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) {
+/// The order in which pods keep what is given twice: those with Tautline's record, then the older
+/// ones. A pod that comes later can then not take what others have, whatever it says of itself.
+pub fn seniority(pod: &Pod) -> impl Ord + '_ {
+    let recorded = matches!(recorded_cards(pod), Some(Ok(_)));
+    // Objects of files have no UIDs.
+    let id = [&*pod.uid, &*pod.namespace, &*pod.name];
+    (!recorded, pod.created_unix, id)
+}
+
+/// The largest requests first, each on the fullest card with enough, else on whole cards. Returns
+/// whether all have room.
+pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) -> bool {
+    let mut all_fit = true;
     let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
     for (pod, mut left) in asks {
@@ -43,6 +56,7 @@ pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, 
                 .filter(|c| c.left_milli() >= part)
                 .min_by_key(|c| c.left_milli());
             let Some(card) = fullest else {
+                all_fit = false;
                 if let Some(first) = cards.first_mut() {
                     first.holders.push(holder(pod, part, None));
                 }
@@ -56,6 +70,7 @@ pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, 
             left -= i64::from(part);
         }
     }
+    all_fit
 }
 
 /// A pod without a usable record, or with one that names an unknown card.
@@ -83,7 +98,7 @@ impl Unrecorded<'_> {
 pub(super) fn assign<'a>(
     names: &Names,
     pools: &mut [CardPool],
-    pods: impl Iterator<Item = &'a Pod>,
+    pods: impl Iterator<Item = &'a Pod> + Clone,
     held: &[PodReservation],
     warnings: &mut Vec<String>,
 ) {
@@ -101,33 +116,37 @@ pub(super) fn assign<'a>(
     }
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
-    for pod in pods {
+    for pod in pods.clone() {
         let assigned = match has_agent {
             true => recorded_cards(pod),
             false => assigned_cards(names, pod),
         };
-        match assigned {
-            Some(Ok(parts)) => {
-                for part in parts {
-                    let is_index = part.card.bytes().all(|b| b.is_ascii_digit());
-                    match find(pools, &part.card) {
-                        Some(card) => card.holders.push(holder(pod, part.milli, Some(&part))),
-                        // Evaluate reports cards that have gone.
-                        None if is_index || has_agent => {}
-                        // A UUID: the index of the card is unknown.
-                        None => unrecorded.push(Unrecorded {
-                            pod,
-                            amount: Amount::Milli(part.milli.into()),
-                        }),
-                    }
-                }
-                continue;
+        let parts = match assigned {
+            Some(Ok(parts)) => Some(parts),
+            Some(Err(error)) => {
+                warnings.push(format!(
+                    "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
+                    pod.namespace, pod.name
+                ));
+                // Nothing else tells what it has.
+                (!has_agent).then(|| possible_cards(names, pod))
             }
-            Some(Err(error)) => warnings.push(format!(
-                "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
-                pod.namespace, pod.name
-            )),
-            None => {}
+            None => None,
+        };
+        for part in parts.iter().flatten() {
+            match find(pools, &part.card) {
+                Some(card) => card.holders.push(holder(pod, part.milli, Some(part))),
+                // Evaluate reports cards that have gone.
+                None if has_agent => {}
+                // It is one of the node's, and nothing tells which.
+                None => unrecorded.push(Unrecorded {
+                    pod,
+                    amount: Amount::Milli(part.milli.into()),
+                }),
+            }
+        }
+        if parts.is_some() {
+            continue;
         }
         let amount = match has_agent {
             true => {
@@ -139,21 +158,61 @@ pub(super) fn assign<'a>(
         };
         unrecorded.extend(amount.map(|amount| Unrecorded { pod, amount }));
     }
+    guess(pools, unrecorded);
+    order_holders(pools, pods);
+}
+
+/// Packs pods tightly: whole cards first, then the larger shares. Where they do not fit, the older
+/// keep room.
+fn guess(pools: &mut [CardPool], mut unrecorded: Vec<Unrecorded<'_>>) {
     let Some(first) = pools.first() else { return };
-    // Whole cards first, then the larger shares.
     unrecorded.sort_by_cached_key(|u| {
         let milli = u.milli_on(first).unwrap_or(i64::from(CARD));
-        (
-            std::cmp::Reverse(milli.min(i64::from(CARD))),
-            u.pod.uid.clone(),
-        )
+        (Reverse(milli.min(i64::from(CARD))), u.pod.uid.clone())
     });
-    for guess in &unrecorded {
+    if !pack_all(pools, &unrecorded) {
+        for card in pools.iter_mut().flat_map(|p| &mut p.cards) {
+            card.holders.retain(|h| h.annotated);
+        }
+        unrecorded.sort_by_key(|u| u.pod.created_unix);
+        pack_all(pools, &unrecorded);
+    }
+}
+
+fn pack_all(pools: &mut [CardPool], unrecorded: &[Unrecorded<'_>]) -> bool {
+    let mut all_fit = true;
+    for guess in unrecorded {
         let fits = |p: &CardPool| guess.milli_on(p).is_some_and(|milli| has_room(p, milli));
         let at = pools.iter().position(fits).unwrap_or(0);
         let milli = guess.milli_on(&pools[at]).unwrap_or(i64::from(CARD));
-        pack(&mut pools[at].cards, std::iter::once((guess.pod, milli)));
+        all_fit &= pack(&mut pools[at].cards, std::iter::once((guess.pod, milli)));
     }
+    all_fit
+}
+
+/// Puts those first who keep their parts of an over-committed card; reservations have theirs.
+fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>) {
+    let cards = pools.iter_mut().flat_map(|p| &mut p.cards);
+    let mut over = cards.filter(|c| c.is_over_committed()).peekable();
+    if over.peek().is_none() {
+        return;
+    }
+    let mut all: Vec<&Pod> = pods.collect();
+    all.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
+    let ranks = all.iter().enumerate();
+    let ranks: HashMap<String, usize> = ranks
+        .map(|(rank, pod)| (key(&pod.namespace, &pod.name), rank))
+        .collect();
+    for card in over {
+        card.holders.sort_by_key(|h| ranks.get(&*h.pod));
+    }
+}
+
+/// Returns what an unreadable record may mean: a card without readable thousandths counts as whole.
+fn possible_cards(names: &Names, pod: &Pod) -> Vec<CardShare> {
+    let texts = names.pod_devices.iter();
+    let text = texts.filter_map(|name| pod.annotations.get(name)).next();
+    device_annotation::parse_leniently(text.unwrap_or_default(), CARD)
 }
 
 fn find<'a>(pools: &'a mut [CardPool], card: &str) -> Option<&'a mut Card> {

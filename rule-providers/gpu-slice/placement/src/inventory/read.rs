@@ -9,7 +9,7 @@ use super::{
 use crate::{
     device_annotation::CardShare,
     names::Names,
-    shape::{CARD, CardKind, SharingMode, units_milli},
+    shape::{CARD, CardKind, SharingMode, is_mig_product, units_milli},
 };
 
 /// More cards than any node has: a mistake in a label.
@@ -40,6 +40,8 @@ pub fn read<'a>(
     let product = names.product.iter().find_map(|l| node.labels.get(l));
     let product: Arc<str> = product.unwrap_or_default().into();
     let memory: Option<i64> = node.labels.get(&names.memory).and_then(|m| m.parse().ok());
+    // Labels of cards whose memory is not known may have a 0.
+    let memory = memory.filter(|mib| *mib > 0);
     let pool = |mode, resource: Option<&Arc<str>>, cards: Vec<Card>| CardPool {
         kind: CardKind {
             product: Arc::clone(&product),
@@ -51,11 +53,19 @@ pub fn read<'a>(
         offered: true,
         cards,
     };
+    // With the MIG strategy single a unit of the same resource is an instance of the product.
+    let is_instance = is_mig_product(&product);
     let mut plugin = false;
     for resource in &names.whole {
         let count = node.allocatable.milli(resource) / 1000;
-        if count > 0 {
-            plugin = true;
+        if count <= 0 {
+            continue;
+        }
+        plugin = true;
+        if is_instance {
+            all.counted
+                .push(counted(resource, &product, count, true, pods.clone()));
+        } else {
             let mut cards = numbered_cards(count, &mut all.warnings, resource);
             let whole =
                 |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD));
@@ -74,13 +84,18 @@ pub fn read<'a>(
             .labels
             .get(&names.replicas)
             .and_then(|r| r.parse().ok());
+        if is_instance {
+            all.counted
+                .push(counted(resource, &product, units, true, pods.clone()));
+            continue;
+        }
         let Some(replicas) = replicas.filter(|r| (1..=1000).contains(r)) else {
             let label = &names.replicas;
             all.warnings.push(format!(
                 "{resource} is counted only: the label {label} (1 to 1000) is missing"
             ));
             all.counted
-                .push(counted(resource, &product, units, pods.clone()));
+                .push(counted(resource, &product, units, false, pods.clone()));
             continue;
         };
         let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD);
@@ -100,6 +115,7 @@ pub fn read<'a>(
                 &resource.into(),
                 &product,
                 milli / 1000,
+                true,
                 pods.clone(),
             ));
         }
@@ -166,12 +182,14 @@ fn counted<'a>(
     resource: &Arc<str>,
     product: &Arc<str>,
     has: i64,
+    is_instance: bool,
     pods: impl Iterator<Item = &'a Pod>,
 ) -> CountedResource {
     let used = pods.map(|p| p.requests.milli(resource) / 1000);
     CountedResource {
         resource: Arc::clone(resource),
         product: Arc::clone(product),
+        is_instance,
         total: has,
         used: used.fold(0, i64::saturating_add),
     }

@@ -126,9 +126,21 @@ fn read_follows_annotations_and_health() {
             start: None,
         }]
     };
-    assert_eq!(all.fault(&part("1")), None);
-    assert_eq!(all.fault(&part("3")).unwrap(), "card 3 is unhealthy");
-    assert_eq!(all.fault(&part("4")).unwrap(), "card 4 is gone");
+    assert_eq!(all.fault("ml/a", &part("1")), None);
+    assert_eq!(
+        all.fault("ml/a", &part("3")).unwrap(),
+        "card 3 is unhealthy"
+    );
+    assert_eq!(all.fault("ml/a", &part("4")).unwrap(), "card 4 is gone");
+}
+
+#[test]
+fn fault_names_the_card_that_is_gone_before_what_counts_in_its_place() {
+    let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
+    let pods = [pod("a", &[], &[(DEVICES_ANNOTATION, "0:1000,1:1000")])];
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let gone = all.fault("ml/a", &[share("0", 1000), share("1", 1000)]);
+    assert_eq!(gone.unwrap(), "card 1 is gone");
 }
 
 #[test]
@@ -139,14 +151,12 @@ fn fault_names_an_over_committed_card() {
         pod("b", &[], &[(DEVICES_ANNOTATION, "0:600")]),
     ];
     let all = read(&Names::default(), &node, pods.iter(), &[]);
-    let fault = all
-        .fault(&[CardShare {
-            card: "0".into(),
-            milli: 600,
-            start: None,
-        }])
-        .unwrap();
-    assert_eq!(fault, "card 0 is over-committed: 1200m of 1000m held");
+    let held = [share("0", 600)];
+    assert_eq!(all.fault("ml/a", &held), None);
+    assert_eq!(
+        all.fault("ml/b", &held).unwrap(),
+        "card 0 is over-committed: 1200m of 1000m held; before it came ml/a"
+    );
     assert_eq!(left(&all.pools[0]), [0]);
 }
 
@@ -203,10 +213,12 @@ fn read_takes_the_cards_of_an_agent_by_product() {
     assert_eq!((&*a100.kind.product, &*t4.kind.product), ("A100", "T4"));
     assert_eq!(t4.card_memory_bytes, Some(16 << 30));
     assert!(a100.has_agent() && t4.has_agent());
-    let fault = all.fault(&[share("GPU-a", 250), share("1", 250)]).unwrap();
+    let fault = all
+        .fault("ml/index", &[share("GPU-a", 250), share("1", 250)])
+        .unwrap();
     assert_eq!(fault, "card 1 is unhealthy: Xid79");
     assert_eq!(
-        all.fault(&[share("GPU-x", 1)]).unwrap(),
+        all.fault("ml/gone", &[share("GPU-x", 1)]).unwrap(),
         "card GPU-x is gone"
     );
     assert_eq!(all.card("GPU-t").unwrap().1.record_name(), "GPU-t");
@@ -277,7 +289,7 @@ fn an_agent_that_offers_nothing_leaves_pods_their_cards_and_gives_no_more() {
         assert!(all.pools.iter().all(|p| p.has_agent() && !p.offered));
         assert_eq!(all.capacity(&all.pools[0], 0).cards(), [0, 0]);
         assert_eq!(all.pools[0].cards[0].held_milli(), 250);
-        assert_eq!(all.fault(&[share("GPU-a", 250)]), None);
+        assert_eq!(all.fault("ml/a", &[share("GPU-a", 250)]), None);
     }
     let node = agent_node(INVENTORY, &[("tautline.io/gpu-milli", 3000)]);
     let all = read(&Names::default(), &node, pods.iter(), &[]);
@@ -297,7 +309,7 @@ fn a_device_plugin_has_precedence_over_an_agent_and_an_agent_over_labels() {
     let agent = agent_node(INVENTORY, &[("nvidia.com/gpu", 0)]);
     assert_eq!(
         count(&agent).0,
-        [(SharingMode::Milli, 2), (SharingMode::Milli, 1)]
+        [(SharingMode::Agent, 2), (SharingMode::Agent, 1)]
     );
     let (none, warnings) = count(&agent_node("{", &[]));
     assert!(none.is_empty());
@@ -309,7 +321,7 @@ fn a_device_plugin_has_precedence_over_an_agent_and_an_agent_over_labels() {
     let twice = r#"{"cards": [{"uuid": "GPU-a", "index": 0}, {"uuid": "GPU-a", "index": 1},
         {"index": 2}]}"#;
     let (pools, warnings) = count(&agent_node(twice, &[]));
-    assert_eq!(pools, [(SharingMode::Milli, 2)]);
+    assert_eq!(pools, [(SharingMode::Agent, 2)]);
     assert!(warnings[0].contains("card 1 GPU-a is listed twice"));
     assert!(warnings[1].contains("card 2 has no UUID"));
 }
@@ -327,4 +339,110 @@ fn cards_of_an_agent_are_taken_out_by_hand_too() {
     let faults = all.pools.iter().flat_map(|p| &p.cards);
     let faults: Vec<_> = faults.map(|c| c.fault.as_deref().unwrap()).collect();
     assert_eq!(faults, [UNHEALTHY, "Xid79", UNHEALTHY]);
+}
+
+/// Whatever a pod says of itself, those who had the cards before keep them.
+#[test]
+fn who_comes_later_and_without_a_record_takes_no_card_of_others() {
+    let index = ("alibabacloud.com/gpu-index", "0");
+    let aged = |created_unix, pod: Pod| Pod {
+        created_unix,
+        ..pod
+    };
+    let pods = [
+        aged(1, pod("older", &[], &[index])),
+        aged(9, pod("holder", &[], &[(DEVICES_ANNOTATION, "0:1000")])),
+        aged(5, pod("middle", &[], &[index])),
+    ];
+    let all = read(
+        &Names::default(),
+        &node(&[("tautline.io/gpu-cards", 2)], &[]),
+        pods.iter(),
+        &[],
+    );
+    let held = [share("0", 1000)];
+    assert_eq!(all.fault("ml/holder", &held), None);
+    assert_eq!(
+        all.fault("ml/older", &held).unwrap(),
+        "card 0 is over-committed: 3000m of 1000m held; before it came ml/holder"
+    );
+    let middle = all.fault("ml/middle", &held).unwrap();
+    assert!(
+        middle.ends_with("before it came ml/holder, ml/older"),
+        "{middle}"
+    );
+    assert_eq!(all.pools[0].cards[0].held_before("ml/middle"), 2000);
+    assert_eq!(left(&all.pools[0]), [0, 1000]);
+}
+
+#[test]
+fn a_guess_without_room_is_at_the_expense_of_the_youngest() {
+    let milli = "tautline.io/gpu-milli";
+    let aged = |created_unix, name: &str, amount| Pod {
+        created_unix,
+        ..pod(name, &[(milli, amount)], &[])
+    };
+    let pods = [
+        aged(1, "old", 250),
+        aged(2, "young", 1000),
+        Pod {
+            created_unix: 3,
+            ..pod(
+                "holder",
+                &[(milli, 900)],
+                &[(DEVICES_ANNOTATION, "GPU-a:900")],
+            )
+        },
+    ];
+    let node = agent_node(
+        r#"{"cards": [{"uuid": "GPU-a", "index": 0}, {"uuid": "GPU-b", "index": 1}]}"#,
+        &[(milli, 2000)],
+    );
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    assert!(all.conflict("ml/old").is_none() && all.conflict("ml/holder").is_none());
+    let (_, card, text) = all.conflict("ml/young").unwrap();
+    assert_eq!(
+        text,
+        "card GPU-a is over-committed: 1900m of 1000m held; before it came ml/holder"
+    );
+    assert_eq!(card.held_before("ml/young"), 900);
+}
+
+#[test]
+fn without_an_agent_records_that_name_no_known_card_count_as_taken() {
+    let node = node(&[("tautline.io/gpu-cards", 4)], &[]);
+    let left_with = |record: &str| {
+        let pods = [pod("a", &[], &[(DEVICES_ANNOTATION, record)])];
+        let all = read(&Names::default(), &node, pods.iter(), &[]);
+        left(&all.pools[0])
+    };
+    // Thousandths that cannot be read may be all of the named card.
+    assert_eq!(left_with("1:x"), [1000, 0, 1000, 1000]);
+    assert_eq!(left_with("1:250,2:1001"), [1000, 750, 0, 1000]);
+    // The card is not known: one of the node's.
+    assert_eq!(left_with("x:"), [0, 1000, 1000, 1000]);
+    assert_eq!(left_with(""), [0, 1000, 1000, 1000]);
+    assert_eq!(left_with("9:250"), [750, 1000, 1000, 1000]);
+    assert_eq!(left_with("GPU-x:250,3:500"), [1000, 1000, 1000, 250]);
+}
+
+#[test]
+fn only_the_later_of_two_instances_in_one_place_is_at_fault() {
+    let mig = r#""mig": {"taken": [], "profiles": [
+        {"name": "3g.40gb", "milli": 500, "size": 4, "compute": 3, "starts": [0, 4]}]}"#;
+    let inventory =
+        format!(r#"{{"limits": "mig", "cards": [{{"uuid": "GPU-a", "index": 0, {mig}}}]}}"#);
+    let node = agent_node(&inventory, &[("tautline.io/gpu-milli", 1000)]);
+    let aged = |created_unix, name: &str| Pod {
+        created_unix,
+        ..pod(name, &[], &[(DEVICES_ANNOTATION, "GPU-a:500@4")])
+    };
+    let pods = [aged(2, "later"), aged(1, "first")];
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let held = [share("GPU-a", 500)];
+    assert_eq!(all.fault("ml/first", &held), None);
+    assert_eq!(
+        all.fault("ml/later", &held).unwrap(),
+        "card GPU-a has memory slices that two pods hold; before it came ml/first"
+    );
 }

@@ -9,6 +9,7 @@ use tautline_gpu_placement::{
         Allocation, Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest,
         PendingRequests, Slice, pending_requests,
     },
+    shape::is_model,
 };
 use tautline_sdk::{CostRequest, Evaluation};
 
@@ -64,6 +65,15 @@ impl Devices {
         (!claims.is_empty()).then(|| pending_requests(&self.pools, claims))
     }
 
+    /// Returns whether a class serves the resource on nodes that do not have it.
+    pub(crate) fn serves(&self, resource: &str) -> bool {
+        self.pools.class_of_resource(resource).is_some()
+    }
+
+    pub(super) fn add_resource(&self, pending: &mut PendingRequests, resource: &str, units: u32) {
+        pending.add_resource(&self.pools, resource, units);
+    }
+
     pub(crate) fn knows_claims_of(&self, request: &CostRequest) -> bool {
         let namespace = &request.source.namespace;
         let mut named = request.workload.iter().flat_map(|w| &w.resource_claims);
@@ -76,6 +86,7 @@ impl Devices {
         snapshot: &Snapshot,
         name: &str,
         pending: &PendingRequests,
+        models: &[Arc<str>],
     ) -> Fit {
         let (Some(node), Some(entry)) = (snapshot.node(name), inventory.node(name)) else {
             return Fit::Unusable(Unfit::unknown_node());
@@ -83,6 +94,9 @@ impl Devices {
         let pools = &self.pools;
         let devices = self.nodes.entry(Arc::clone(&node.name));
         let before = devices.or_insert_with(|| pools.node_devices(node));
+        if let Some(unfit) = wrong_model(before, models) {
+            return Fit::Unusable(unfit);
+        }
         let mut after = before.clone();
         if after.take_likely(pending).is_none() {
             // Certain is only a request without alternatives that finds too few free devices.
@@ -129,6 +143,20 @@ impl Devices {
             "node {node}: it has {devices}"
         )))
     }
+}
+
+/// `None`: a card is of a wanted model, or of one that is not known.
+fn wrong_model(node: &NodeDevices, models: &[Arc<str>]) -> Option<Unfit> {
+    if models.is_empty() {
+        return None;
+    }
+    let cards = node.cards();
+    let wanted = |card: &DeviceCard| {
+        let product = card.product.as_deref();
+        product.is_none_or(|product| models.iter().any(|m| is_model(product, m)))
+    };
+    let first = cards.first()?.product.as_deref().unwrap_or_default();
+    (!cards.iter().any(wanted)).then(|| Unfit::wrong_model(first, models))
 }
 
 /// The loss on the node's cards: with MIG the instances that would no longer fit, without it

@@ -5,7 +5,10 @@ use tautline_gpu_placement::dra::{
     Access, Claim, ClaimRequest, Class, Device, ExactRequest, PoolId, Slice,
 };
 use tautline_runtime::cluster_store::ClusterStore;
-use tautline_sdk::{CostAnswer, CostRequest, Reference, RuleProvider, Workload};
+use tautline_sdk::{
+    Allocator, Compliance, CostAnswer, CostRequest, EvaluationRequest, Reference,
+    ReservationRequest, Rule, RuleProvider, Workload,
+};
 
 use crate::{Config, GpuSlice};
 
@@ -130,4 +133,134 @@ async fn answer_waits_briefly_for_a_late_claim() {
     let answer = provider.endpoint_cost(nearly_over).await.unwrap();
     assert_eq!(names(&answer), ["has", "none"]);
     assert!(before.elapsed().as_millis() <= 1);
+}
+
+const GPU: &str = "nvidia.com/gpu";
+
+fn requests(resource: &str, units: &str, rule: &str) -> CostRequest {
+    CostRequest {
+        rule: Rule {
+            name: "gpu-slice".into(),
+            request: rule.into(),
+            ..Rule::default()
+        },
+        workload: Some(Workload {
+            uid: "u".into(),
+            requests: [(resource.to_owned(), units.to_owned())].into(),
+            ..Workload::default()
+        }),
+        eligible_nodes: ["has", "none", "plugin"].map(str::to_owned).to_vec(),
+        ..question(&[])
+    }
+}
+
+/// A class serves the resource where no device plugin does.
+fn serving(resource: Option<&str>) -> GpuSlice {
+    let provider = provider();
+    let plugin = |count: i64| {
+        Object::Node(model::Node {
+            name: "plugin".into(),
+            allocatable: [(GPU, count * 1000)].into_iter().collect(),
+            ..model::Node::default()
+        })
+    };
+    provider.store.apply(plugin(1));
+    provider.set_classes(vec![Class {
+        name: "gpu".into(),
+        selectors: vec!["device.driver == 'gpu.example.com'".into()],
+        extended_resource: resource.map(Into::into),
+        ..Class::default()
+    }]);
+    provider
+}
+
+/// As kube-scheduler 1.36 places them (KEP-5004).
+#[tokio::test]
+async fn drivers_serve_extended_resources_of_their_classes() {
+    let provider = serving(Some(GPU));
+    let usable = async |request: CostRequest| {
+        let answer = provider.endpoint_cost(request).await.unwrap();
+        // Claims of others change what is free.
+        assert_eq!((answer.version, answer.valid_for), (0, Duration::ZERO));
+        names(&answer)
+    };
+    for rule in ["true", "1"] {
+        assert_eq!(usable(requests(GPU, "1", rule)).await, ["has", "plugin"]);
+    }
+    assert_eq!(usable(requests(GPU, "2", "true")).await, [""; 0]);
+    let answer = provider.endpoint_cost(requests(GPU, "1", "2")).await;
+    let answer = answer.unwrap();
+    let codes: Vec<_> = answer.nodes().iter().map(|n| n.code.to_owned()).collect();
+    assert_eq!(codes, ["NotRequested"; 3]);
+    let implicit = "deviceclass.resource.kubernetes.io/gpu";
+    assert_eq!(usable(requests(implicit, "1", "true")).await, ["has"]);
+    // A pod has the device.
+    let mut held = claim("held", Some("other"));
+    held.allocated = Some(vec![tautline_gpu_placement::dra::Allocation {
+        request: "gpu".into(),
+        device: tautline_gpu_placement::dra::DeviceId {
+            pool: PoolId {
+                driver: "gpu.example.com".into(),
+                pool: "has".into(),
+            },
+            device: "gpu-0".into(),
+        },
+        admin: false,
+        share: None,
+        consumed: Default::default(),
+        tolerations: Vec::new(),
+    }]);
+    provider.set_claims(vec![held]);
+    assert_eq!(usable(requests(GPU, "1", "true")).await, ["plugin"]);
+}
+
+#[tokio::test]
+async fn without_a_class_only_device_plugins_serve_a_resource() {
+    let provider = serving(None);
+    let answer = provider.endpoint_cost(requests(GPU, "1", "true")).await;
+    assert_eq!(names(&answer.unwrap()), ["plugin"]);
+    provider.set_classes(Vec::new());
+    let answer = provider.endpoint_cost(requests(GPU, "1", "true")).await;
+    let answer = answer.unwrap();
+    assert!(answer.version > 0);
+    assert_eq!(names(&answer), ["plugin"]);
+}
+
+#[tokio::test]
+async fn pods_with_devices_of_drivers_bind_and_are_compliant() {
+    let provider = serving(Some(GPU));
+    let reserved = provider
+        .reserve(ReservationRequest {
+            workload: Reference::pod("ml", "new"),
+            uid: "u".into(),
+            node: "has".into(),
+            rule: requests(GPU, "1", "true").rule,
+            hold: Duration::from_secs(10),
+            details: requests(GPU, "1", "true").workload,
+            ..ReservationRequest::default()
+        })
+        .await
+        .unwrap();
+    assert!(reserved.annotations.is_empty());
+    provider.store.apply(Object::Pod(model::Pod {
+        namespace: "ml".into(),
+        name: "new".into(),
+        uid: "u".into(),
+        node: Some("has".into()),
+        requests: [(GPU, 1000)].into_iter().collect(),
+        ..model::Pod::default()
+    }));
+    let evaluation = provider
+        .evaluate(EvaluationRequest {
+            targets: [("default".to_owned(), Reference::pod("ml", "new"))].into(),
+            rule: requests(GPU, "1", "true").rule,
+            ..EvaluationRequest::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        evaluation.compliance,
+        Compliance::Compliant,
+        "{evaluation:?}"
+    );
 }

@@ -6,7 +6,7 @@ use tautline_gpu_placement::{CARD, RequestClass, SharingMode};
 /// `milli`, `whole`, or `shared/4` for cards of four units.
 pub fn sharing_mode(lane: SharingMode) -> String {
     match lane {
-        SharingMode::Milli => "milli".into(),
+        SharingMode::Milli | SharingMode::Agent => "milli".into(),
         SharingMode::Whole => "whole".into(),
         SharingMode::Shared { unit_milli } => format!("shared/{}", CARD / unit_milli.max(1)),
     }
@@ -15,7 +15,7 @@ pub fn sharing_mode(lane: SharingMode) -> String {
 /// `milli`, `whole` or `shared`.
 pub fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
-        SharingMode::Milli => "milli",
+        SharingMode::Milli | SharingMode::Agent => "milli",
         SharingMode::Whole => "whole",
         SharingMode::Shared { .. } => "shared",
     }

@@ -10,7 +10,7 @@ use std::{
 
 use tautline_core::model::{Pod, key};
 use tautline_gpu_placement::{
-    CARD, NodeCapacity, PlannedClasses, RequestClass, SharingMode, inventory::CardPool,
+    CARD, NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool,
     planned_classes::PlannedClass,
 };
 
@@ -150,16 +150,17 @@ impl NodeCounts {
 }
 
 fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Product> {
-    let mut all: BTreeMap<(&str, SharingMode), Vec<&NodeCapacity>> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, String), Vec<&NodeCapacity>> = BTreeMap::new();
     for node in nodes {
         for (pool, room) in node.inventory.pools.iter().zip(&node.capacities) {
-            let of = all.entry((&pool.kind.product, pool.kind.mode));
+            let lane = format::sharing_mode(pool.kind.mode);
+            let of = all.entry((&pool.kind.product, lane));
             of.or_default().push(room);
         }
     }
     let product = |((product, lane), rooms): (_, Vec<&NodeCapacity>)| Product {
         product: format::product(product).to_owned(),
-        lane: format::sharing_mode(lane),
+        lane,
         nodes: rooms.len(),
         cards: rooms.iter().map(|r| r.cards().len()).sum(),
         idle_milli: rooms.iter().map(|r| r.idle_milli()).sum(),

@@ -74,6 +74,29 @@ async fn the_worst_peer_decides_and_nodes_beat_zones() {
     assert_eq!(cost(&[], "20ms").await, vec![usable(0); 4]);
 }
 
+/// Kilobits are those that are missing: 0 of a node with enough.
+#[tokio::test]
+async fn answers_state_the_cost_of_the_request() {
+    for (name, request, expected) in [
+        ("latency", "5ms", Some(5_000)),
+        ("latency", "", None),
+        ("jitter", "1ms", Some(1_000)),
+        ("jitter", "", None),
+        ("bandwidth", "1G", Some(0)),
+        ("bandwidth", "", None),
+    ] {
+        let cost_request = CostRequest {
+            rule: Rule {
+                name: name.into(),
+                ..rule(request, "")
+            },
+            ..CostRequest::default()
+        };
+        let answer = provider().endpoint_cost(cost_request).await.unwrap();
+        assert_eq!(answer.request_cost, expected, "{name} {request}");
+    }
+}
+
 #[tokio::test]
 async fn a_rule_that_is_no_duration_is_refused_with_the_fix() {
     let cost_request = CostRequest {
@@ -123,6 +146,18 @@ async fn compliance() {
         Compliance::Pending
     );
     assert_eq!(check(&["client"], "5ms", "").await, Compliance::Compliant);
+}
+
+#[test]
+fn tables_may_begin_with_a_byte_order_mark() {
+    let of = |text: &str| {
+        let mut table = Table::default();
+        table.add(text).unwrap();
+        table
+    };
+    let text = "from,to,rtt\na,b,1ms\n";
+    assert_eq!(of(&format!("\u{feff}{text}")), of(text));
+    assert_eq!(of("\u{feff}a,b,1ms\n"), of(text));
 }
 
 #[test]

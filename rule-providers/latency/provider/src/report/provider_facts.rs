@@ -1,6 +1,8 @@
 use std::{sync::Arc, time::Instant};
 
-use tautline_sdk::Compliance;
+use hashbrown::{HashMap, HashSet};
+use tautline_core::Snapshot;
+use tautline_sdk::{Compliance, Rule};
 
 use super::{
     facts::{NodeZone, ReportSource, RuleOnPair},
@@ -13,8 +15,9 @@ use crate::{
     network::pair_store::Instance,
     provider::Latency,
     rules::{
+        hysteresis::Bounds,
         pair_rtt::{Basis as RuleBasis, PairRtt, PeerRtts},
-        pair_state::ActivePair,
+        pair_state::{ActivePair, Quantity},
     },
 };
 
@@ -120,7 +123,13 @@ impl ReportSource for Latency {
     }
 
     fn active_rules(&self) -> Vec<RuleOnPair> {
-        let active = self.states.active(Instant::now());
+        let snapshot = self.store.snapshot();
+        let rules = rules_of_offers(&snapshot);
+        let has_rule = |namespace: &str, quantity: Quantity, bounds| {
+            let of_namespace = rules.get(namespace);
+            of_namespace.is_some_and(|r| r.contains(&(quantity.rule(), bounds)))
+        };
+        let active = self.states.active(Instant::now(), has_rule);
         let mut demands: Vec<RuleOnPair> = active.into_iter().map(demand).collect();
         demands.sort_unstable();
         demands
@@ -147,6 +156,26 @@ fn effective(rtt: PairRtt) -> EffectiveRtt {
     }
 }
 
+/// The names and the bounds of the rules that offers of each namespace have.
+fn rules_of_offers(snapshot: &Snapshot) -> HashMap<&str, HashSet<(&str, Bounds)>> {
+    let mut rules: HashMap<&str, HashSet<(&str, Bounds)>> = HashMap::new();
+    for entry in snapshot.offers() {
+        let namespace = &entry.offer.namespace;
+        let policies = entry.offer.policies.iter();
+        let policies = policies.filter_map(|name| snapshot.policy(namespace, name));
+        let bounds = policies.flat_map(|p| &p.rules).filter_map(|rule| {
+            let bounds = Bounds::of_rule(&Rule {
+                name: rule.name.to_string(),
+                request: rule.request.clone(),
+                limit: rule.limit.clone(),
+            });
+            Some((&*rule.name, bounds.ok()?))
+        });
+        rules.entry(namespace).or_default().extend(bounds);
+    }
+    rules
+}
+
 fn demand(active: ActivePair) -> RuleOnPair {
     RuleOnPair {
         from: active.a,
@@ -163,7 +192,7 @@ mod tests {
     use tautline_core::{index::Object, model};
     use tautline_proto::latency::{self, Hello, Pair};
     use tautline_runtime::cluster_store::ClusterStore;
-    use tautline_sdk::{EvaluationRequest, Reference, Rule, RuleProvider};
+    use tautline_sdk::{EvaluationRequest, Reference, RuleProvider};
 
     use super::*;
     use crate::{

@@ -71,14 +71,15 @@ pub(crate) async fn evaluate(
     };
     // A tenant's tables, and names that a tenant gives to objects other than pods, must not
     // affect the state that all namespaces share.
-    let requester = context.requester(namespace_of_all(&request));
+    let namespace = namespace_of_all(&request);
+    let requester = context.requester(namespace);
     let of_pods = context.nodes_of_pods(&request);
     let counts = |node: &str| requester.trusted || of_pods.contains(node);
     for pair in pairs
         .iter()
         .filter(|p| !p.own_table && counts(p.a) && counts(p.b))
     {
-        let keep = states.evaluated(rule(pair.a, pair.b), now);
+        let keep = states.evaluated(rule(pair.a, pair.b), namespace, now);
         if pair.configured.is_none() {
             context.network.demand(requester, pair.a, pair.b, keep);
         }

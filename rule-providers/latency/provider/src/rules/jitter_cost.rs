@@ -8,7 +8,7 @@ use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 use super::{
     context::RuleContext,
     hysteresis::Bounds,
-    limits::{VALID_FOR, check_size},
+    limits::{VALID_FOR, check_size, request_cost},
 };
 use crate::{
     format::{micros, push_micros},
@@ -110,7 +110,10 @@ pub(crate) fn cost(
     context: RuleContext<'_>,
     request: CostRequest,
 ) -> Result<CostAnswer, ProviderError> {
-    let limit = Bounds::of_rule(&request.rule)?.limit;
+    let Bounds {
+        request: wanted,
+        limit,
+    } = Bounds::of_rule(&request.rule)?;
     check_size(&request)?;
     let requester = context.requester(&request.source.namespace);
     let may_demand = may_demand(&request, requester.trusted);
@@ -151,6 +154,7 @@ pub(crate) fn cost(
     context.metrics.answered("jitter", bases);
     let nodes = eligible_nodes.len();
     let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+    answer.request_cost = request_cost(wanted);
     let mut detail = String::new();
     for (node, candidate) in eligible_nodes.iter().zip(&candidates) {
         detail.clear();

@@ -5,22 +5,22 @@ use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 use super::{
     context::RuleContext,
     cost_matrix::CostMatrix,
-    limits::{VALID_FOR, check_size},
+    hysteresis::Bounds,
+    limits::{VALID_FOR, check_size, request_cost},
     pair_rtt::PeerRtts,
     verify::Verifier,
 };
-use crate::{
-    format::micros,
-    location::{Location, location},
-};
+use crate::location::{Location, location};
 
 pub(crate) async fn cost(
     context: RuleContext<'_>,
     verifier: &Verifier,
     request: CostRequest,
 ) -> Result<CostAnswer, ProviderError> {
-    request.rule.request_duration()?;
-    let limit = request.rule.limit_duration()?.map(micros);
+    let Bounds {
+        request: wanted,
+        limit,
+    } = Bounds::of_rule(&request.rule)?;
     check_size(&request)?;
     let namespace = &request.source.namespace;
     let mut matrix = matrix(
@@ -31,7 +31,9 @@ pub(crate) async fn cost(
     );
     verifier.verify(&mut matrix, limit, request.deadline).await;
     context.metrics.answered("latency", matrix.bases(limit));
-    Ok(matrix.into_answer(limit, VALID_FOR))
+    let mut answer = matrix.into_answer(limit, VALID_FOR);
+    answer.request_cost = request_cost(wanted);
+    Ok(answer)
 }
 
 fn matrix(

@@ -7,6 +7,11 @@ pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 /// Some 100 MB while a question is answered.
 const MAX_PAIRS: usize = 4_000_000;
 
+/// The cost of a node that just meets a request of so many microseconds.
+pub(crate) fn request_cost(micros: Option<u64>) -> Option<i64> {
+    micros.map(|micros| i64::try_from(micros).unwrap_or(i64::MAX))
+}
+
 pub(crate) fn check_size(request: &CostRequest) -> Result<(), ProviderError> {
     let (nodes, peers) = (request.eligible_nodes.len(), request.peer_nodes.len());
     if nodes.saturating_mul(peers) <= MAX_PAIRS {

@@ -91,7 +91,9 @@ pub(crate) struct Row<'a> {
 /// The rows of a CSV text up to the first malformed line, which is the last item.
 pub(crate) fn rows<U: Unit>(csv: &str) -> impl Iterator<Item = Result<Row<'_>, TableError>> {
     let mut failed = false;
-    let lines = csv.lines().enumerate().map(|(i, line)| (i, line.trim()));
+    // Spreadsheets begin a file with a byte order mark.
+    let lines = csv.lines().enumerate();
+    let lines = lines.map(|(i, line)| (i, line.trim_start_matches('\u{feff}').trim()));
     let rows = lines.filter(|(_, line)| {
         !(line.is_empty() || line.starts_with('#') || line.eq_ignore_ascii_case(U::HEADER))
     });

@@ -247,8 +247,7 @@ impl Daemon {
     }
 
     fn largest_memory_mib(&self) -> Option<u64> {
-        let bytes = self.card.memory_bytes?;
-        Some(memory_mib(bytes, self.largest_share))
+        memory_mib(self.card.memory_bytes?, self.largest_share)
     }
 
     async fn set_exclusive(&self, exclusive: bool) {

@@ -7,7 +7,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::api::resource::Quantity,
 };
-use tautline_core::model::Toleration;
+use tautline_core::model::{Toleration, TolerationValue};
 use tautline_gpu_placement::dra::{
     Allocation, Amounts, Claim, ClaimRequest, Count, DeviceId, ExactRequest,
 };
@@ -137,8 +137,8 @@ fn tolerations(list: Option<&[DeviceToleration]>) -> Vec<Toleration> {
     let one = |t: &DeviceToleration| Toleration {
         key: t.key.clone().filter(|k| !k.is_empty()),
         value: match t.operator.as_deref() {
-            Some("Exists") => None,
-            _ => Some(t.value.clone().unwrap_or_default()),
+            Some("Exists") => TolerationValue::Any,
+            _ => TolerationValue::Equal(t.value.clone().unwrap_or_default()),
         },
         effect: t.effect.clone().filter(|e| !e.is_empty()),
     };

@@ -167,7 +167,7 @@ fn claims_with_requests_and_allocations() {
     );
     assert_eq!(
         (one.tolerations[0].key.as_deref(), &one.tolerations[0].value),
-        (Some("sick"), &None)
+        (Some("sick"), &tautline_core::model::TolerationValue::Any)
     );
     let classes: Vec<&str> = got.requests[1]
         .alternatives

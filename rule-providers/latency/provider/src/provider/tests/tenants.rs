@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tautline_core::TrustedNamespaces;
+use tautline_core::{TrustedNamespaces, index::Kind};
 
 use super::*;
 use crate::{
@@ -80,6 +80,27 @@ async fn costs(provider: &Latency, namespace: &str, name: &str) -> Vec<String> {
     let answer = provider.endpoint_cost(cost_request).await.unwrap();
     let text = |n: tautline_sdk::NodeCost<'_>| format!("{} {} {}", n.cost, n.code, n.detail);
     answer.nodes().into_iter().map(text).collect()
+}
+
+/// Makes an offer `o` in a namespace, whose policy has `rule("latency")`.
+fn offer_with_rule(provider: &Latency, namespace: &str) {
+    let latency = rule("latency");
+    provider.store.apply(Object::Policy(model::Policy {
+        namespace: namespace.into(),
+        name: "near".into(),
+        rules: vec![model::Rule {
+            name: latency.name.into(),
+            request: latency.request,
+            limit: latency.limit,
+            ..model::Rule::default()
+        }],
+    }));
+    provider.store.apply(Object::Offer(model::Offer {
+        namespace: namespace.into(),
+        name: "o".into(),
+        policies: vec!["near".into()],
+        ..model::Offer::default()
+    }));
 }
 
 /// Judges the binding of `web` and `db` in these namespaces.
@@ -181,6 +202,7 @@ async fn tenant_table_does_not_stop_measurements_for_others() {
     judged(&provider, ["evil"; 2], "latency").await;
     assert_eq!(provider.network.demand.lock().pairs(0).count(), 0);
     assert_eq!(TopReport::of(&provider, 9), TopReport::default());
+    offer_with_rule(&provider, "bank");
     let (_, reason) = judged(&provider, ["bank"; 2], "latency").await;
     assert!(
         reason.starts_with("7ms between a1 and b1, measured"),
@@ -189,6 +211,10 @@ async fn tenant_table_does_not_stop_measurements_for_others() {
     assert_eq!(provider.network.demand.lock().pairs(0).count(), 1);
     let top = TopReport::of(&provider, 9);
     assert_eq!(top.pairs[0].effective.rtt_micros, Some(7_000));
+
+    // The namespace is deleted, and its objects with it.
+    provider.store.delete(Kind::Offer, "bank/o");
+    assert_eq!(TopReport::of(&provider, 9), TopReport::default());
 }
 
 #[tokio::test]

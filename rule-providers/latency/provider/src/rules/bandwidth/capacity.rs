@@ -54,6 +54,8 @@ pub(super) fn left(
 
 pub(super) struct OthersReservations<'a> {
     reserved: &'a ReservedView,
+    /// The index of the own reservation, before which others count; `None`: all count.
+    before: Option<usize>,
     own_nodes: HashMap<&'a str, u64>,
     own_rows: HashMap<RowKey<'a>, u64>,
 }
@@ -61,12 +63,23 @@ pub(super) struct OthersReservations<'a> {
 impl<'a> OthersReservations<'a> {
     pub fn of_node(&self, node: &str) -> u64 {
         let own = self.own_nodes.get(node).copied().unwrap_or(0);
-        self.reserved.of_node(node).saturating_sub(own)
+        let all = self.reserved.of_node(node, self.before);
+        all.saturating_sub(own)
     }
 
     pub fn of_row(&self, row: RowKey<'a>) -> u64 {
         let own = self.own_rows.get(&row).copied().unwrap_or(0);
-        self.reserved.of_row(row).saturating_sub(own)
+        self.reserved.of_row(row, self.before).saturating_sub(own)
+    }
+
+    /// Those that came before the reservation of this index; `None`: all.
+    pub fn before(reserved: &'a ReservedView, own: Option<usize>) -> Self {
+        Self {
+            reserved,
+            before: own,
+            own_nodes: HashMap::new(),
+            own_rows: HashMap::new(),
+        }
     }
 }
 
@@ -94,11 +107,7 @@ pub(super) fn others_reservations<'a>(
     own: impl Iterator<Item = &'a Reservation>,
     row_of: impl Fn(&'a str, &'a str) -> Option<Row<'a>>,
 ) -> OthersReservations<'a> {
-    let mut others = OthersReservations {
-        reserved,
-        own_nodes: HashMap::new(),
-        own_rows: HashMap::new(),
-    };
+    let mut others = OthersReservations::before(reserved, None);
     for reservation in own {
         for (a, b) in &reservation.pairs {
             let add = |sum: &mut u64| *sum = sum.saturating_add(reservation.bits);

@@ -1,14 +1,22 @@
 //! Bindings reserve the request of their rule `bandwidth` between every two nodes of their objects.
 //! For untrusted namespaces only pods on nodes of the cluster count: a tenant reserves nothing by
-//! the name of a Service, or by a made-up node name.
+//! the name of a Service, or by a made-up node name. Where more is reserved than there is, those who
+//! came first keep theirs: a tenant takes nothing from others by a later binding.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tautline_core::{
-    Snapshot, TrustedNamespaces, binding::desired_bindings, constraints, index::OfferEntry,
-    model::key,
+    Snapshot, TrustedNamespaces,
+    binding::{binding_count, desired_bindings},
+    binding_quota::BindingQuota,
+    constraints,
+    index::OfferEntry,
+    model::{Offer, key},
 };
 use tautline_sdk::Reference;
 
@@ -21,15 +29,35 @@ use crate::{
     },
 };
 
-/// Bindings of an offer that count: as many as the controller makes.
-const MAX_BINDINGS: usize = 10_000;
 const MAX_VIEWS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Reservation {
+    since: Since,
+    offer: Arc<Offer>,
     targets: Vec<Reference>,
     pub bits: u64,
     pub pairs: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// When a reservation came, in Unix seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Since {
+    /// When this process saw it come, grow or move; 0 if it was there from the start.
+    seen: i64,
+    /// When the last of its offer and its pods was created.
+    created: i64,
+}
+
+impl Reservation {
+    fn seniority(&self) -> impl Ord + '_ {
+        (self.since, &self.offer.uid, &self.targets)
+    }
+
+    /// Returns whether it is no more than `other`, which is of the same objects.
+    fn is_within(&self, other: &Self) -> bool {
+        self.bits <= other.bits && self.pairs.iter().all(|p| other.pairs.contains(p))
+    }
 }
 
 pub(crate) type RowKey<'a> = (&'a str, &'a str);
@@ -43,13 +71,35 @@ pub(crate) fn row_key<'a>(row: &Row<'a>) -> RowKey<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct ReservedView {
     totals: Arc<ReservationTotals>,
-    by_row: HashMap<String, HashMap<String, u64>>,
+    by_row: HashMap<String, HashMap<String, RunningSum>>,
+}
+
+/// The sum of reservations, up to each by its index, in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct RunningSum(Vec<(usize, u64)>);
+
+impl RunningSum {
+    fn add(&mut self, at: usize, bits: u64) {
+        let sum = self.0.last().map_or(0, |(_, sum)| *sum);
+        self.0.push((at, sum.saturating_add(bits)));
+    }
+
+    /// Of the reservations below the index; `None`: of all.
+    fn before(&self, index: Option<usize>) -> u64 {
+        let count = match index {
+            Some(index) => self.0.partition_point(|(at, _)| *at < index),
+            None => self.0.len(),
+        };
+        let last = count.checked_sub(1).and_then(|at| self.0.get(at));
+        last.map_or(0, |(_, sum)| *sum)
+    }
 }
 
 #[derive(Debug, Default)]
 struct ReservationTotals {
+    /// In the order in which they came.
     all: Vec<Arc<Reservation>>,
-    by_node: HashMap<String, u64>,
+    by_node: HashMap<String, RunningSum>,
     by_object: HashMap<String, Vec<usize>>,
 }
 
@@ -59,6 +109,7 @@ impl ReservationTotals {
             all: all.collect(),
             ..Self::default()
         };
+        totals.all.sort_by(|a, b| a.seniority().cmp(&b.seniority()));
         for (i, reservation) in totals.all.iter().enumerate() {
             for target in &reservation.targets {
                 let objects = &mut totals.by_object;
@@ -67,7 +118,7 @@ impl ReservationTotals {
             }
             for node in reservation.pairs.iter().flat_map(|(a, b)| [a, b]) {
                 let sum = totals.by_node.entry_ref(&**node).or_default();
-                *sum = sum.saturating_add(reservation.bits);
+                sum.add(i, reservation.bits);
             }
         }
         totals
@@ -80,26 +131,48 @@ impl ReservedView {
         snapshot: &Snapshot,
         tables: NamespaceTables<'_>,
     ) -> Self {
-        let mut by_row: HashMap<String, HashMap<String, u64>> = HashMap::new();
-        let all = totals.all.iter();
-        for (a, b, bits) in all.flat_map(|r| r.pairs.iter().map(|(a, b)| (a, b, r.bits))) {
-            let rows = tables.rows_to(location(snapshot, b));
-            if let Some(row) = rows.from(location(snapshot, a)) {
-                let (x, y) = row_key(&row);
-                let sum = by_row.entry_ref(x).or_default().entry_ref(y).or_default();
-                *sum = sum.saturating_add(bits);
+        let mut by_row: HashMap<String, HashMap<String, RunningSum>> = HashMap::new();
+        for (i, reservation) in totals.all.iter().enumerate() {
+            for (a, b) in &reservation.pairs {
+                let rows = tables.rows_to(location(snapshot, b));
+                if let Some(row) = rows.from(location(snapshot, a)) {
+                    let (x, y) = row_key(&row);
+                    let sum = by_row.entry_ref(x).or_default().entry_ref(y).or_default();
+                    sum.add(i, reservation.bits);
+                }
             }
         }
         Self { totals, by_row }
     }
 
-    pub(crate) fn of_node(&self, node: &str) -> u64 {
-        self.totals.by_node.get(node).copied().unwrap_or(0)
+    /// Those that came before the reservation of this index; `None`: all.
+    pub(crate) fn of_node(&self, node: &str, before: Option<usize>) -> u64 {
+        let sum = self.totals.by_node.get(node);
+        sum.map_or(0, |sum| sum.before(before))
     }
 
-    pub(crate) fn of_row(&self, row: RowKey<'_>) -> u64 {
-        let from_x = self.by_row.get(row.0);
-        from_x.and_then(|f| f.get(row.1)).copied().unwrap_or(0)
+    /// Those that came before the reservation of this index; `None`: all.
+    pub(crate) fn of_row(&self, row: RowKey<'_>, before: Option<usize>) -> u64 {
+        let sum = self.by_row.get(row.0).and_then(|f| f.get(row.1));
+        sum.map_or(0, |sum| sum.before(before))
+    }
+
+    /// The first offers with reservations on the node that came before the one of this index.
+    pub(crate) fn first_offers(&self, node: &str, before: usize, most: usize) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        let sum = self.totals.by_node.get(node);
+        let indexes = sum.iter().flat_map(|sum| &sum.0).map(|(at, _)| *at);
+        let earlier = indexes.take_while(|at| *at < before);
+        for reservation in earlier.filter_map(|at| self.totals.all.get(at)) {
+            let name = key(&reservation.offer.namespace, &reservation.offer.name);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+            if names.len() == most {
+                break;
+            }
+        }
+        names
     }
 
     pub(crate) fn by_object(
@@ -115,13 +188,19 @@ impl ReservedView {
         reservations.map(Arc::as_ref)
     }
 
-    pub(crate) fn of_binding(&self, targets: &[&Reference], bits: u64) -> Option<&Reservation> {
+    /// The index of a binding's reservation, in the order in which they came.
+    pub(crate) fn of_binding(&self, targets: &[&Reference], bits: u64) -> Option<usize> {
         let same = |a: &Reference, b: &Reference| {
             a.kind == b.kind && a.namespace == b.namespace && a.name == b.name
         };
         let first = targets.first()?;
-        self.by_object(&first.namespace, &first.name)
-            .find(|reservation| {
+        let known = self
+            .totals
+            .by_object
+            .get(&key(&first.namespace, &first.name));
+        let mut indexes = known.into_iter().flatten().copied();
+        indexes.find(|at| {
+            self.totals.all.get(*at).is_some_and(|reservation| {
                 reservation.bits == bits
                     && reservation.targets.len() == targets.len()
                     && reservation
@@ -130,6 +209,7 @@ impl ReservedView {
                         .zip(targets)
                         .all(|(a, b)| same(a, b))
             })
+        })
     }
 }
 
@@ -142,6 +222,8 @@ struct State {
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
     offers: HashMap<String, OfferReservations>,
+    /// As many bindings count as the controller makes by default.
+    quota: BindingQuota,
     totals: Arc<ReservationTotals>,
     /// By the namespace whose own table is in the view; "" is the shared tables alone.
     views: HashMap<String, Arc<ReservedView>>,
@@ -175,9 +257,8 @@ fn on_known_nodes(snapshot: &Snapshot, reservation: &Arc<Reservation>) -> Option
     let pairs: Vec<_> = pairs.cloned().collect();
     (!pairs.is_empty()).then(|| {
         Arc::new(Reservation {
-            targets: reservation.targets.clone(),
-            bits: reservation.bits,
             pairs,
+            ..Reservation::clone(reservation)
         })
     })
 }
@@ -221,29 +302,54 @@ impl Reservations {
 
 impl State {
     fn follow(&mut self, snapshot: &Arc<Snapshot>) {
-        let mut offers = std::mem::take(&mut self.offers);
+        let mut known = std::mem::take(&mut self.offers);
+        let mut changed = HashSet::new();
         for (old, new) in snapshot.changed_offers(&self.seen) {
             if let Some(entry) = old.or(new) {
-                offers.remove(&offer_key(entry));
+                let name = offer_key(entry);
+                if new.is_none() {
+                    self.quota.forget(&name);
+                }
+                changed.insert(name);
             }
         }
+        // What is there from the start came when its objects were created.
+        let now = match known.is_empty() {
+            true => 0,
+            false => unix_now(),
+        };
+        let mut wanted_of = Vec::new();
         for entry in snapshot.offers() {
-            let wanted = wanted(snapshot, entry);
-            let name = offer_key(entry);
+            let (name, wanted) = (offer_key(entry), wanted(snapshot, entry));
+            let is_new = known.get(&name).is_none_or(|o| o.wanted != wanted);
             if wanted == 0 {
-                offers.remove(&name);
-            } else if offers.get(&name).is_none_or(|o| o.wanted != wanted) {
-                let trusted = self.trusted.contains(&entry.offer.namespace);
-                let all = reservations(snapshot, entry, wanted, trusted);
-                offers.insert(
-                    name,
+                self.quota.forget(&name);
+            } else if is_new || changed.contains(&name) {
+                let (created, count) = (entry.offer.created_unix, binding_count(entry));
+                self.quota.call_for(&name, created, count, 0);
+            }
+            wanted_of.push((name, wanted, entry));
+        }
+        changed.extend(self.quota.share_out().iter().map(|name| name.to_string()));
+        let mut offers = HashMap::with_capacity(wanted_of.len());
+        for (name, wanted, entry) in wanted_of {
+            let old = known.remove(&name);
+            let kept = |o: &OfferReservations| o.wanted == wanted && !changed.contains(&name);
+            let of_offer = match old {
+                Some(old) if kept(&old) => old,
+                old => {
+                    let trusted = self.trusted.contains(&entry.offer.namespace);
+                    let old = old.map(|o| o.all).unwrap_or_default();
+                    let most = self.quota.grant(&name).count;
+                    let all = reservations(snapshot, entry, wanted, trusted, &old, now, most);
                     OfferReservations {
                         wanted,
                         trusted,
                         all,
-                    },
-                );
-            }
+                    }
+                }
+            };
+            offers.insert(name, of_offer);
         }
         let all = offers.values().flat_map(|o| o.counted(snapshot));
         self.totals = Arc::new(ReservationTotals::new(all));
@@ -268,17 +374,27 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
         .unwrap_or(0)
 }
 
+/// The reservations of an offer, at most `most`. `old`: those that it had; `now`: when new ones
+/// come.
 fn reservations(
     snapshot: &Snapshot,
     entry: &OfferEntry,
     bits: u64,
     trusted: bool,
+    old: &[Arc<Reservation>],
+    now: i64,
+    most: usize,
 ) -> Vec<Arc<Reservation>> {
+    if bits == 0 {
+        return Vec::new();
+    }
     let node_of = match trusted {
         true => node_of,
         false => node_of_pod,
     };
-    let tuples = desired_bindings(entry, MAX_BINDINGS).bindings.into_values();
+    let old: HashMap<&[Reference], &Arc<Reservation>> =
+        old.iter().map(|r| (&r.targets[..], r)).collect();
+    let tuples = desired_bindings(entry, most).into_values();
     let reservation = |targets: Vec<Reference>| {
         let mut nodes: Vec<String> = targets
             .iter()
@@ -295,17 +411,38 @@ fn reservations(
                     .map(|b| (Arc::clone(a), Arc::clone(b))),
             );
         }
-        (!pairs.is_empty()).then(|| {
-            Arc::new(Reservation {
-                targets,
-                bits,
-                pairs,
-            })
-        })
+        if pairs.is_empty() {
+            return None;
+        }
+        let pods = targets
+            .iter()
+            .filter_map(|t| snapshot.pod(&t.namespace, &t.name));
+        let created = pods.map(|pod| pod.created_unix).max().unwrap_or_default();
+        let mut reservation = Reservation {
+            since: Since {
+                seen: now,
+                created: created.max(entry.offer.created_unix),
+            },
+            offer: Arc::clone(&entry.offer),
+            targets,
+            bits,
+            pairs,
+        };
+        if let Some(old) = old.get(&reservation.targets[..])
+            && reservation.is_within(old)
+        {
+            reservation.since = old.since;
+        }
+        Some(Arc::new(reservation))
     };
     tuples
         .filter_map(|t| reservation(t.into_values().collect()))
         .collect()
+}
+
+fn unix_now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

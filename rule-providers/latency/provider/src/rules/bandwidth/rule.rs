@@ -10,7 +10,7 @@ use tautline_sdk::{
 };
 
 use super::{
-    capacity::{Bottleneck, Link, left, others_reservations, push_left},
+    capacity::{Bottleneck, Link, OthersReservations, left, others_reservations, push_left},
     quantity::{RULE, push_bits, requested_rates},
     reservations::{Reservations, RowKey, row_key},
     transfers::Transfers,
@@ -23,6 +23,9 @@ use crate::{
         table::{Bandwidth as BandwidthUnit, Row},
     },
 };
+
+/// Offers that a reason names.
+const MAX_OFFERS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bandwidth {
@@ -108,6 +111,8 @@ impl Bandwidth {
         // Not valid for other questions: reservations change with each pod, and each pod's own
         // reservations are free to it.
         let mut answer = CostAnswer::with_capacity(nodes);
+        // A cost is what is missing to the request.
+        answer.request_cost = (!request.rule.request.is_empty()).then_some(0);
         let mut detail = String::new();
         let mut bases = Vec::with_capacity(request.eligible_nodes.len());
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
@@ -207,7 +212,8 @@ impl Bandwidth {
         };
         let targets: Vec<_> = request.targets.values().collect();
         let own = reserved.of_binding(&targets, rates.wanted);
-        let others = others_reservations(&reserved, own.into_iter(), row_of);
+        // Who came later takes nothing from those who have theirs.
+        let others = OthersReservations::before(&reserved, own);
         let each = nodes.len() as u64 - 1;
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
         let mut between = Vec::new();
@@ -261,12 +267,18 @@ impl Bandwidth {
         };
         let mut reason = String::new();
         push_bits(&mut reason, left);
-        let by = match by {
-            Bottleneck::NodeNic => format!("the NIC of {a}"),
-            Bottleneck::PeerNic => format!("the NIC of {b}"),
-            Bottleneck::Table => "the table".to_owned(),
+        let (by, node) = match by {
+            Bottleneck::NodeNic => (format!("the NIC of {a}"), Some(a)),
+            Bottleneck::PeerNic => (format!("the NIC of {b}"), Some(b)),
+            Bottleneck::Table => ("the table".to_owned(), None),
         };
         _ = write!(reason, " for it between {a} and {b}, by {by}");
+        if let (true, Some(node), Some(own)) = (left < rates.wanted, node, own) {
+            let offers = reserved.first_offers(node, own, MAX_OFFERS);
+            if !offers.is_empty() {
+                _ = write!(reason, "; before it came offer {}", offers.join(", "));
+            }
+        }
         // A transfer competes with the binding's own traffic, so it gives no Violation.
         if let Some((bits, a, b)) = carried.filter(|c| c.0 < rates.wanted && left >= rates.wanted) {
             let mut reason = "a transfer carried ".to_owned();

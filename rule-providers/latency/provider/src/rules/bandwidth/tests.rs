@@ -163,16 +163,77 @@ fn reservations_of_others_count_and_its_own_do_not() {
     );
     // A second server of the same offer, then one that asks for more than there is.
     apply(&provider, [pod("web-1", "web", Some("a1"))]);
-    let two = check(&provider, &pair, own());
+    let two = check(&provider, &["web-1", "db-0"], own());
     assert_eq!(two.0, Compliance::Compliant);
     assert!(two.1.starts_with("6 Gbit/s for it"), "{two:?}");
     apply(&provider, [pod("web-2", "web", Some("a1"))]);
-    assert_eq!(check(&provider, &pair, own()).0, Compliance::Violation);
+    let third = ["web-2", "db-0"];
+    let violation = check(&provider, &third, own());
+    assert_eq!(violation.0, Compliance::Violation);
     assert_eq!(
-        check(&provider, &pair, rule("4G", "1G")).0,
-        Compliance::Limit
+        violation.1,
+        "2 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
     );
-    assert_eq!(check(&provider, &pair, rule("4G", "")).0, Compliance::Limit);
+    for limit in ["1G", ""] {
+        let limit = check(&provider, &third, rule("4G", limit));
+        assert_eq!(limit.0, Compliance::Limit);
+    }
+    assert_eq!(check(&provider, &pair, own()).0, Compliance::Compliant);
+}
+
+/// Whatever others reserve later on the same nodes.
+#[test]
+fn later_reservations_of_others_take_nothing_from_a_holder() {
+    let provider = provider();
+    let of = |namespace: &str, created_unix: i64, object: Object| match object {
+        Object::Pod(pod) => Object::Pod(tautline_core::model::Pod {
+            namespace: namespace.into(),
+            created_unix,
+            ..pod
+        }),
+        Object::Offer(offer) => Object::Offer(tautline_core::model::Offer {
+            namespace: namespace.into(),
+            created_unix,
+            ..offer
+        }),
+        Object::Policy(policy) => Object::Policy(tautline_core::model::Policy {
+            namespace: namespace.into(),
+            ..policy
+        }),
+        other => other,
+    };
+    // Created in the wrong order, as after a restart of the provider.
+    for (namespace, created_unix, rate) in [("attack", 100, "9G"), ("shop", 10, "4G")] {
+        let objects = [
+            policy("fast", rate),
+            offer("fast", ["web", "db"]),
+            pod("web-0", "web", Some("a1")),
+            pod("db-0", "db", Some("b1")),
+        ];
+        let objects = objects.map(|object| of(namespace, created_unix, object));
+        apply(&provider, objects);
+    }
+    let holder = check(&provider, &["web-0", "db-0"], rule("4G", "4G"));
+    assert_eq!(
+        holder,
+        (
+            Compliance::Compliant,
+            "10 Gbit/s for it between a1 and b1, by the NIC of a1".to_owned()
+        )
+    );
+    let targets = ["web-0", "db-0"].map(|t| (t.to_owned(), Reference::pod("attack", t)));
+    let request = EvaluationRequest {
+        targets: targets.into(),
+        rule: rule("9G", "9G"),
+        ..EvaluationRequest::default()
+    };
+    let bandwidth = &provider.bandwidth;
+    let intruder = bandwidth.evaluate(provider.context(), request).unwrap();
+    assert_eq!(intruder.compliance, Compliance::Violation);
+    assert_eq!(
+        intruder.reason,
+        "6 Gbit/s for it between a1 and b1, by the NIC of a1; before it came offer shop/fast"
+    );
 }
 
 #[tokio::test]

@@ -83,14 +83,14 @@ fn bindings_reserve_on_nics_and_on_the_way() {
     store.apply(pod("web-0", "web", Some("a2")));
     store.apply(pod("web-1", "web", Some("a1")));
     store.apply(pod("db-0", "db", Some("b1")));
-    assert_eq!(now().of_node("b1"), 0, "no policy yet");
+    assert_eq!(now().of_node("b1", None), 0, "no policy yet");
     store.apply(policy("fast", "1G"));
     let reserved = now();
-    assert_eq!(reserved.of_node("b1"), 2_000_000_000);
-    assert_eq!(reserved.of_node("a1"), 1_000_000_000);
-    assert_eq!(reserved.of_row(ZONES), 1_000_000_000);
+    assert_eq!(reserved.of_node("b1", None), 2_000_000_000);
+    assert_eq!(reserved.of_node("a1", None), 1_000_000_000);
+    assert_eq!(reserved.of_row(ZONES, None), 1_000_000_000);
     assert_eq!(
-        reserved.of_row(("a1", "zb")),
+        reserved.of_row(("a1", "zb"), None),
         1_000_000_000,
         "the more specific row"
     );
@@ -101,25 +101,28 @@ fn bindings_reserve_on_nics_and_on_the_way() {
     ];
     let targets: Vec<&Reference> = targets.iter().collect();
     let found = reserved.of_binding(&targets, 1_000_000_000).unwrap();
-    assert_eq!(found.pairs, [("a1".into(), "b1".into())]);
+    assert_eq!(
+        reserved.totals.all[found].pairs,
+        [("a1".into(), "b1".into())]
+    );
     assert_eq!(reserved.of_binding(&targets, 1), None);
     assert!(Arc::ptr_eq(&now(), &reserved), "nothing changed");
 
     store.apply(pod("web-0", "web", Some("b1")));
     assert_eq!(
-        now().of_row(ZONES),
+        now().of_row(ZONES, None),
         0,
         "on the same node nothing is reserved"
     );
     store.apply(policy("fast", "2G"));
-    assert_eq!(now().of_node("b1"), 2_000_000_000);
+    assert_eq!(now().of_node("b1", None), 2_000_000_000);
     store.apply(policy("fast", "lots"));
-    assert_eq!(now().of_node("b1"), 0, "no number, nothing reserved");
+    assert_eq!(now().of_node("b1", None), 0, "no number, nothing reserved");
     store.apply(policy("fast", "3G"));
     store.delete(Kind::Pod, "shop/web-1");
-    assert_eq!(now().of_node("a1"), 0);
+    assert_eq!(now().of_node("a1", None), 0);
     store.delete(Kind::Offer, "shop/fast");
-    assert_eq!(now().of_node("b1"), 0);
+    assert_eq!(now().of_node("b1", None), 0);
 }
 
 /// What may happen to the cluster.
@@ -159,11 +162,74 @@ proptest! {
             }
             let snapshot = store.snapshot();
             let (old, fresh) = (reservations.at(&snapshot, &caps, None), Reservations::default().at(&snapshot, &caps, None));
-            prop_assert_eq!(&old.totals.by_node, &fresh.totals.by_node);
-            prop_assert_eq!(&old.by_row, &fresh.by_row);
+            // Their order differs: the fresh ones were all there from the start.
+            let nodes = |of: &ReservedView| nodes.map(|node| of.of_node(node, None));
+            prop_assert_eq!(nodes(&old), nodes(&fresh));
+            let rows = [ZONES, ("a1", "zb")];
+            let rows = |of: &ReservedView| rows.map(|row| of.of_row(row, None));
+            prop_assert_eq!(rows(&old), rows(&fresh));
             // Each pair counts at both of its ends.
             let found: u64 = old.totals.all.iter().map(|h| h.bits * h.pairs.len() as u64).sum();
-            prop_assert_eq!(old.totals.by_node.values().sum::<u64>(), 2 * found);
+            let sums = old.totals.by_node.values().map(|sum| sum.before(None));
+            prop_assert_eq!(sums.sum::<u64>(), 2 * found);
+            // What comes before the last and the last are all.
+            for (node, sum) in &old.totals.by_node {
+                let last = sum.0.last().unwrap().0;
+                let own = &old.totals.all[last];
+                let pairs = own.pairs.iter().filter(|(a, b)| **a == **node || **b == **node);
+                let before = old.of_node(node, Some(last));
+                prop_assert_eq!(before + own.bits * pairs.count() as u64, old.of_node(node, None));
+            }
         }
     }
+}
+
+#[test]
+fn who_came_first_is_before_those_who_grew_or_moved_later() {
+    let (store, reservations, caps) = (ClusterStore::default(), Reservations::default(), caps());
+    for (name, zone) in [("a1", "za"), ("a2", "za"), ("b1", "zb")] {
+        store.apply(node(name, zone));
+    }
+    let tenant = |name: &str, created_unix: i64, app: &str, on: &str| {
+        let Object::Pod(of) = pod(name, app, Some(on)) else {
+            unreachable!()
+        };
+        Object::Pod(model::Pod { created_unix, ..of })
+    };
+    // The offer and the pods of the second are older, and ask for little at first.
+    for (name, apps) in [("first", ["web", "db"]), ("second", ["x", "y"])] {
+        store.apply(offer(name, apps));
+    }
+    store.apply(tenant("web-0", 9, "web", "a1"));
+    store.apply(tenant("db-0", 9, "db", "b1"));
+    store.apply(tenant("x-0", 1, "x", "a1"));
+    store.apply(tenant("y-0", 1, "y", "b1"));
+    store.apply(policy("first", "4G"));
+    store.apply(policy("second", "1M"));
+    let before_first = || {
+        let reserved = reservations.at(&store.snapshot(), &caps, None);
+        let targets = [
+            Reference::pod("shop", "db-0"),
+            Reference::pod("shop", "web-0"),
+        ];
+        let targets: Vec<&Reference> = targets.iter().collect();
+        let own = reserved.of_binding(&targets, 4_000_000_000).unwrap();
+        reserved.of_node("a1", Some(own))
+    };
+    assert_eq!(before_first(), 1_000_000, "it is older");
+    store.apply(policy("second", "10G"));
+    assert_eq!(before_first(), 0, "it has grown");
+    store.apply(policy("second", "1M"));
+    assert_eq!(before_first(), 0);
+    // Another process sees only what is there.
+    let fresh = Reservations::default().at(&store.snapshot(), &caps, None);
+    assert_eq!(fresh.of_node("a1", Some(1)), 1_000_000);
+    // The first moves, and comes after those that were there.
+    store.apply(tenant("web-0", 9, "web", "a2"));
+    assert_eq!(
+        reservations
+            .at(&store.snapshot(), &caps, None)
+            .of_node("b1", Some(1)),
+        1_000_000
+    );
 }

@@ -1,0 +1,130 @@
+//! Admission by the API server's own plugins, for objects that no API server has admitted: those
+//! that are on by default and change an object, in the order in which Kubernetes 1.36.3 runs them
+//! (pkg/kubeapiserver/options/plugins.go) before policies and, after a change, between the passes.
+
+mod limit_ranges;
+mod priority;
+mod runtime_class;
+mod service_account;
+mod tolerations;
+
+use serde_json::{Map, Value, json};
+
+use crate::defaults;
+use crate::request::Request;
+use crate::static_cluster::StaticCluster;
+
+/// Changes the object as the plugins do, by the classes, accounts and ranges that are given.
+/// Returns what is left out because it is not given; the error is the API server's refusal.
+pub(crate) fn admit(
+    request: &Request,
+    object: &mut Value,
+    given: &StaticCluster,
+) -> Result<Vec<String>, String> {
+    let mut notes = Vec::new();
+    let creates = request.operation == "CREATE";
+    if !request.sub_resource.is_empty() || !(creates || request.operation == "UPDATE") {
+        return Ok(notes);
+    }
+    let resource = &request.resource;
+    match (resource.group.as_str(), resource.resource.as_str()) {
+        ("", "pods") => {
+            let admitted = pod(request, object, given, &mut notes);
+            admitted.map_err(|why| {
+                let name = name(object);
+                format!("pods {name:?} is forbidden: {why}")
+            })?;
+        }
+        ("", "nodes") if creates => node_taint(object),
+        ("", "persistentvolumes") if creates => finalizer(object, "kubernetes.io/pv-protection"),
+        ("", "persistentvolumeclaims") if creates => {
+            finalizer(object, "kubernetes.io/pvc-protection");
+        }
+        _ => {}
+    }
+    Ok(notes)
+}
+
+fn pod(
+    request: &Request,
+    pod: &mut Value,
+    given: &StaticCluster,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    let creates = request.operation == "CREATE";
+    if creates {
+        limit_ranges::admit(pod, &request.namespace, given);
+    }
+    // The kubelet removes a mirror pod that differs from its file.
+    let is_mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror");
+    let is_mirror = is_mirror.is_some();
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    defaults::alias_service_account(spec);
+    if creates && !is_mirror {
+        service_account::admit(spec, &request.namespace, given, notes);
+        defaults::alias_service_account(spec);
+    }
+    if creates {
+        priority::admit(spec, given, notes)?;
+    } else {
+        priority::keep(spec, &request.old_object["spec"]);
+    }
+    tolerations::admit(spec);
+    if creates {
+        runtime_class::admit(spec, given, notes)?;
+    }
+    Ok(())
+}
+
+/// `TaintNodesByCondition`: a node is not ready until its controller says so.
+fn node_taint(node: &mut Value) {
+    let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
+    let Some(node) = node.as_object_mut() else {
+        return;
+    };
+    let spec = node.entry("spec").or_insert_with(|| Map::new().into());
+    let is_same = |other: &Value| ["key", "effect"].iter().all(|f| other[f] == taint[f]);
+    if let Some(spec) = spec.as_object_mut()
+        && !list(spec, "taints").iter().any(is_same)
+    {
+        push(spec, "taints", taint.clone());
+    }
+}
+
+/// `StorageObjectInUseProtection`
+fn finalizer(object: &mut Value, name: &str) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+        && !list(metadata, "finalizers").iter().any(|f| f == name)
+    {
+        push(metadata, "finalizers", name.into());
+    }
+}
+
+fn name(object: &Value) -> &str {
+    let text = |field| object["metadata"][field].as_str();
+    text("name").or(text("generateName")).unwrap_or_default()
+}
+
+/// The text of a field; empty if it is absent.
+fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a str {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The elements of a field; none if it is absent.
+fn list<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a [Value] {
+    let list = fields.get(name).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Appends to the list of a field, which need not be there.
+fn push(fields: &mut Map<String, Value>, name: &str, value: Value) {
+    let list = fields.entry(name).or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut() {
+        list.push(value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! The node that a pod would have after its eviction.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use tautline_core::{
+    nodes::NodeSet,
+    planning::{NodeVerdict, Plan},
+};
+
+use super::refusal::Refusal;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Move {
+    pub node: String,
+    /// Says whether the present node breaks a rule, and how much better the other one is.
+    pub gain: (bool, u64),
+    /// The problem of the present node.
+    pub why: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodePlan {
+    /// The violated offer has a rule of an allocator: the replacement gets another allocation, such as
+    /// another card, even on the same node.
+    pub allocates: bool,
+    pub nodes: Arc<NodeSet>,
+    pub plan: Plan,
+    /// The first rule without an answer.
+    pub unanswered: Option<String>,
+}
+
+pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> {
+    if let Some(rule) = &plan.unanswered {
+        return Err(Refusal::new("PlanIncomplete", rule));
+    }
+    let (nodes, verdicts) = (&plan.nodes, &plan.plan.verdicts);
+    let rank = |at: usize| verdicts[at].is_usable().then(|| verdicts[at].rank());
+    let here = nodes.position(node);
+    let best = plan
+        .plan
+        .usable()
+        .filter(|at| Some(*at) != here)
+        .filter_map(|at| Some((rank(at)?, nodes.name(at))))
+        .min();
+    let now = here.and_then(rank).map(|(cost, _)| cost);
+    match (best, now) {
+        (Some(((there, _), name)), None) => {
+            let why = match here.map(|at| &verdicts[at]) {
+                Some(NodeVerdict::Unusable { reason, .. }) => reason.to_string(),
+                _ => "its node would not take it any more".to_owned(),
+            };
+            Ok(Move {
+                node: name.to_owned(),
+                gain: (true, u64::MAX - there),
+                why,
+            })
+        }
+        // No pod is moved to break a tie.
+        (Some(((there, _), name)), Some(now)) if there < now => Ok(Move {
+            node: name.to_owned(),
+            gain: (false, now - there),
+            why: "its node costs more".to_owned(),
+        }),
+        (_, Some(now)) if plan.allocates => Ok(Move {
+            node: node.to_owned(),
+            gain: (true, u64::MAX - now),
+            why: "its node would give it another allocation".to_owned(),
+        }),
+        (Some(_), Some(_)) => {
+            let text =
+                format!("by the plan {node} keeps to every rule, and no other node costs less");
+            Err(Refusal::new("NoBetterNode", text))
+        }
+        (None, _) => Err(Refusal::new("NoBetterNode", no_usable_node(plan, here))),
+    }
+}
+
+/// Returns the number of the other nodes, and the rules that refuse them. `here`: the pod's node.
+fn no_usable_node(plan: &NodePlan, here: Option<usize>) -> String {
+    let mut others = 0;
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for (at, verdict) in plan.plan.verdicts.iter().enumerate() {
+        if Some(at) == here {
+            continue;
+        }
+        others += 1;
+        if let NodeVerdict::Unusable { reason, .. } = verdict {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+    let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
+    match others {
+        0 => "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, cordon"
+            .to_owned(),
+        _ => format!(
+            "none of the {others} other nodes that fit the pod is within the rules: {}",
+            reasons.join(", ")
+        ),
+    }
+}

@@ -1,0 +1,292 @@
+//! Composes the documents of a YAML text as kubectl's parser does: of equal keys the last one counts,
+//! and merge keys are taken where they stand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map::Entry};
+
+use granit_parser::{Event, Parser, ScalarStyle, ScanError};
+use serde_json::{Map, Value};
+
+use super::{path::FieldPath, scalar};
+
+/// Maximum depth of a document with its aliases in place: what follows a tree recurses.
+const MAX_DEPTH: usize = 512;
+/// Maximum size of all that aliases and anchors copy in one text.
+const MAX_COPIED_BYTES: usize = 128 << 20;
+/// Size of a node beside its text.
+const NODE_BYTES: usize = 64;
+
+/// A value with the lines of its parts.
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Scalar(Value),
+    List(Vec<(u64, Node)>),
+    Mapping(BTreeMap<String, (u64, Node)>),
+}
+
+/// A document that is not empty.
+pub(super) struct Composed {
+    pub root: Node,
+    /// The keys that were there before in their mapping.
+    pub duplicates: Vec<FieldPath>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ComposeError {
+    pub line: u64,
+    pub column: usize,
+    pub what: String,
+}
+
+/// Calls `each` with the documents of a text whose first line has this number.
+pub(super) fn compose(
+    text: &str,
+    first_line: u64,
+    each: &mut dyn FnMut(Composed),
+) -> Result<(), ComposeError> {
+    let options = granit_parser::options! { emit_comments: false };
+    let mut composer = Composer::default();
+    let line = |at: usize| first_line - 1 + at as u64;
+    for next in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = next.map_err(|e: ScanError| ComposeError {
+            line: line(e.marker().line()),
+            column: e.marker().col() + 1,
+            what: e.info(),
+        })?;
+        let (start, column) = (line(span.start.line()), span.start.col() + 1);
+        let composed = composer.take(event, start);
+        let composed = composed.map_err(|what| ComposeError {
+            line: start,
+            column,
+            what,
+        })?;
+        if let Some(document) = composed {
+            each(document);
+        }
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Composer {
+    open: Vec<Frame>,
+    anchors: HashMap<usize, Node>,
+    copied_bytes: usize,
+    root: Option<Node>,
+    duplicates: Vec<FieldPath>,
+}
+
+/// A collection whose end has not been read.
+struct Frame {
+    line: u64,
+    anchor: usize,
+    content: Content,
+}
+
+enum Content {
+    List(Vec<(u64, Node)>),
+    Mapping(Fields),
+}
+
+#[derive(Default)]
+struct Fields {
+    fields: BTreeMap<String, (u64, Node)>,
+    /// The keys that a merge key gave, which may be there again.
+    merged: BTreeSet<String>,
+    /// The key of the value that follows.
+    key: Option<Key>,
+}
+
+enum Key {
+    Name(String, u64),
+    /// `<<`, whose value is merged.
+    Merge,
+}
+
+impl Composer {
+    fn take(&mut self, event: Event<'_>, line: u64) -> Result<Option<Composed>, String> {
+        match event {
+            Event::DocumentStart(..) => self.anchors.clear(),
+            Event::DocumentEnd => {
+                let duplicates = std::mem::take(&mut self.duplicates);
+                let root = self.root.take();
+                let root = root.filter(|root| !matches!(root, Node::Scalar(Value::Null)));
+                return Ok(root.map(|root| Composed { root, duplicates }));
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                let plain = style == ScalarStyle::Plain;
+                let value = scalar::resolve(&text, plain, tag.as_deref())?;
+                let merges = plain && text == "<<" && tag.is_none();
+                self.add(line, anchor, Node::Scalar(value), merges)?;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.begin(line, anchor, Content::List(Vec::new()))?;
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.begin(line, anchor, Content::Mapping(Fields::default()))?;
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                if let Some(frame) = self.open.pop() {
+                    let node = match frame.content {
+                        Content::List(items) => Node::List(items),
+                        Content::Mapping(mapping) => Node::Mapping(mapping.fields),
+                    };
+                    self.add(frame.line, frame.anchor, node, false)?;
+                }
+            }
+            Event::Alias(anchor) => {
+                let node = self.anchors.get(&anchor).cloned();
+                let node = node.ok_or("an alias is inside of the node that its anchor names")?;
+                self.copy(&node)?;
+                self.add(line, 0, node, false)?;
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self, line: u64, anchor: usize, content: Content) -> Result<(), String> {
+        if let Some(Content::Mapping(mapping)) = self.open.last().map(|frame| &frame.content)
+            && mapping.key.is_none()
+        {
+            return Err(scalar::NO_KEY.to_owned());
+        }
+        self.open.push(Frame {
+            line,
+            anchor,
+            content,
+        });
+        Ok(())
+    }
+
+    fn add(&mut self, line: u64, anchor: usize, node: Node, merges: bool) -> Result<(), String> {
+        if anchor != 0 {
+            self.copy(&node)?;
+            self.anchors.insert(anchor, node.clone());
+        }
+        let Some(frame) = self.open.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        let again = match &mut frame.content {
+            Content::List(items) => {
+                items.push((line, node));
+                None
+            }
+            Content::Mapping(mapping) => mapping.add(line, node, merges)?,
+        };
+        if let Some(key) = again {
+            let path = self.path().key(&key);
+            self.duplicates.push(path);
+        }
+        Ok(())
+    }
+
+    /// Counts a copy of a node that is put here, or kept for aliases.
+    fn copy(&mut self, node: &Node) -> Result<(), String> {
+        let (depth, bytes) = node.measure();
+        self.copied_bytes += bytes;
+        if self.open.len() + depth > MAX_DEPTH {
+            return Err(format!("with its aliases, it is deeper than {MAX_DEPTH}"));
+        }
+        if self.copied_bytes > MAX_COPIED_BYTES {
+            let mega = MAX_COPIED_BYTES >> 20;
+            return Err(format!("its aliases copy more than {mega} MiB"));
+        }
+        Ok(())
+    }
+
+    /// The path of the innermost open collection.
+    fn path(&self) -> FieldPath {
+        let root = FieldPath::default();
+        let step = |path: FieldPath, frame: &Frame| match &frame.content {
+            Content::List(items) => path.index(items.len()),
+            Content::Mapping(mapping) => match &mapping.key {
+                Some(Key::Name(name, _)) => path.key(name),
+                _ => path,
+            },
+        };
+        self.open.iter().fold(root, step)
+    }
+}
+
+impl Fields {
+    /// Adds a key or the value of the last one; returns a key that was there before.
+    fn add(&mut self, line: u64, node: Node, merges: bool) -> Result<Option<String>, String> {
+        match (self.key.take(), node) {
+            (None, _) if merges => self.key = Some(Key::Merge),
+            (None, Node::Scalar(value)) => self.key = Some(Key::Name(scalar::key(value)?, line)),
+            (None, _) => return Err(scalar::NO_KEY.to_owned()),
+            (Some(Key::Merge), Node::Mapping(fields)) => self.merge(fields),
+            // The first one counts.
+            (Some(Key::Merge), Node::List(items)) => {
+                for (_, item) in items.into_iter().rev() {
+                    match item {
+                        Node::Mapping(fields) => self.merge(fields),
+                        _ => return Err(NO_MAPPING.to_owned()),
+                    }
+                }
+            }
+            (Some(Key::Merge), Node::Scalar(_)) => return Err(NO_MAPPING.to_owned()),
+            (Some(Key::Name(name, line)), node) => match self.fields.entry(name) {
+                Entry::Vacant(free) => _ = free.insert((line, node)),
+                Entry::Occupied(mut taken) => {
+                    taken.insert((line, node));
+                    let again = !self.merged.remove(taken.key());
+                    return Ok(again.then(|| taken.key().clone()));
+                }
+            },
+        }
+        Ok(None)
+    }
+
+    fn merge(&mut self, fields: BTreeMap<String, (u64, Node)>) {
+        self.merged.extend(fields.keys().cloned());
+        self.fields.extend(fields);
+    }
+}
+
+const NO_MAPPING: &str = "the value of << is not a mapping; name an anchor of one";
+
+impl Node {
+    /// Returns its depth and its size in memory.
+    fn measure(&self) -> (usize, usize) {
+        let sum = |(depth, bytes): (usize, usize), (below, more): (usize, usize)| {
+            (depth.max(below + 1), bytes + more)
+        };
+        match self {
+            Self::Scalar(Value::String(text)) => (1, NODE_BYTES + text.len()),
+            Self::Scalar(_) => (1, NODE_BYTES),
+            Self::List(items) => {
+                let items = items.iter().map(|(_, item)| item.measure());
+                items.fold((1, NODE_BYTES), sum)
+            }
+            Self::Mapping(fields) => {
+                let fields = fields.iter().map(|(key, (_, node))| {
+                    let (depth, bytes) = node.measure();
+                    (depth, bytes + key.len())
+                });
+                fields.fold((1, NODE_BYTES), sum)
+            }
+        }
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        match self {
+            Self::Scalar(value) => value,
+            Self::List(items) => items.into_iter().map(|(_, n)| n.into_value()).collect(),
+            Self::Mapping(fields) => {
+                let fields = fields.into_iter().map(|(k, (_, n))| (k, n.into_value()));
+                Value::Object(fields.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// The first line of its parts.
+    pub(super) fn first_line(&self) -> Option<u64> {
+        match self {
+            Self::Scalar(_) => None,
+            Self::List(items) => items.first().map(|(line, _)| *line),
+            Self::Mapping(fields) => fields.values().map(|(line, _)| *line).min(),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The encodings of manifest files: UTF-8, and UTF-16 with a byte order mark.
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+const MARK: char = '\u{feff}';
+
+/// Decodes the bytes of a file.
+///
+/// # Errors
+/// The first byte that is in no encoding, with the fix.
+pub fn decode(bytes: Vec<u8>) -> Result<String, String> {
+    let from: fn([u8; 2]) -> u16 = match bytes.as_slice() {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => {
+            return String::from_utf8(bytes).map_err(|e| {
+                let at = e.utf8_error().valid_up_to();
+                format!("byte {at} is not UTF-8; save the file as UTF-8")
+            });
+        }
+    };
+    let (pairs, rest) = bytes.as_chunks::<2>();
+    let units = pairs.iter().map(|pair| from(*pair));
+    match char::decode_utf16(units).collect::<Result<String, _>>() {
+        Ok(text) if rest.is_empty() => Ok(text),
+        _ => Err("its UTF-16 is malformed; save the file as UTF-8".to_owned()),
+    }
+}
+
+/// Returns a text without the byte order marks at the starts of its lines: files that were joined
+/// have some inside.
+pub(super) fn without_marks(text: &str) -> Cow<'_, str> {
+    let text = text.strip_prefix(MARK).unwrap_or(text);
+    match text.contains("\n\u{feff}") {
+        true => Cow::Owned(text.replace("\n\u{feff}", "\n")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Returns the parts of a text, each with the number of its first line: several JSON values, as
+/// `kubectl` reads them without a separator, else the whole text.
+pub(super) fn parts(text: &str) -> Vec<(u64, &str)> {
+    let whole = vec![(1, text)];
+    if !text.trim_start().starts_with('{') {
+        return whole;
+    }
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
+    let (mut parts, mut line, mut end) = (Vec::new(), 1, 0);
+    while let Some(value) = values.next() {
+        // Not JSON, so perhaps YAML.
+        let Ok(value) = value else { return whole };
+        let start = values.byte_offset() - value.get().len();
+        line += lines(&text[end..start]);
+        parts.push((line, value.get()));
+        end = values.byte_offset();
+        line += lines(value.get());
+    }
+    parts
+}
+
+fn lines(text: &str) -> u64 {
+    text.bytes().filter(|b| *b == b'\n').count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decode_reads_utf_16_of_both_orders() {
+        let text = "\u{feff}a: \u{e9}\u{1f600}\n";
+        let of = |bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect();
+        for bytes in [of(u16::to_le_bytes), of(u16::to_be_bytes), text.into()] {
+            assert_eq!(decode(bytes).as_deref(), Ok(text));
+        }
+        let cut = decode(vec![0xff, 0xfe, 0x61, 0, 0x62]).unwrap_err();
+        assert!(cut.contains("save the file as UTF-8"), "{cut}");
+        let latin = decode(b"a: \xe9".to_vec()).unwrap_err();
+        assert_eq!(latin, "byte 3 is not UTF-8; save the file as UTF-8");
+    }
+
+    #[test]
+    fn parts_are_json_values_with_their_lines() {
+        let text = "\n{\"a\":\n1}{\"b\": 2}\n\n {}\n";
+        let expected = [(2, "{\"a\":\n1}"), (3, "{\"b\": 2}"), (5, "{}")];
+        assert_eq!(parts(text), expected);
+        for yaml in ["{a: 1}", "{\"a\": 1}\n---\n{\"b\": 1}", "a: 1", ""] {
+            assert_eq!(parts(yaml), [(1, yaml)]);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The part of its pod's cards that each container gets: whole cards, and a share on one card.
+
+use tautline_core::ContainerKind;
+
+use crate::shape::{CARD, memory_milli};
+
+/// Thousandths that are lost where the memory of a whole pod is rounded up once, and here that of
+/// each container.
+const ROUNDING: u32 = 8;
+
+/// The cards that a container's limits ask for; the larger of both counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Asks {
+    /// Thousandths of cards: a share of one card, or whole cards and a share of another.
+    pub milli: u32,
+    /// Memory of one card.
+    pub gib: u32,
+}
+
+/// Why a container finds too little on its pod's cards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PartError<C> {
+    /// Too little is left on one card.
+    Short {
+        /// Thousandths that it needs.
+        asks: u32,
+        /// Thousandths that are left of the pod's cards, by card.
+        left: Vec<u16>,
+    },
+    /// The card has less memory than it asks for, or its memory is not known.
+    TooLarge(C),
+}
+
+impl Asks {
+    /// Returns whether it asks for any card.
+    pub fn any(self) -> bool {
+        self.milli > 0 || self.gib > 0
+    }
+
+    /// Thousandths of a card with this memory; `None`: it has less, or its memory is not known.
+    fn on(self, memory_bytes: u64) -> Option<u32> {
+        let memory = match self.gib {
+            0 => 0,
+            gib => memory_milli(i64::from(gib) << 30, i64::try_from(memory_bytes).ok()?)?,
+        };
+        Some(self.milli.max(u32::try_from(memory).ok()?))
+    }
+
+    fn slack(self, need: u32) -> u32 {
+        if need > self.milli { ROUNDING } else { 0 }
+    }
+}
+
+/// The parts that the container of this index gets of its pod's cards; empty if it asks for none.
+/// `cards`: the pod's, with thousandths; `memory_bytes`: of a card, 0 if it is not known.
+///
+/// Sidecars and containers share the cards in the order of the spec. An init container has what the
+/// sidecars before it leave.
+///
+/// # Errors
+/// No card, or too few whole ones, have as much left.
+pub fn parts_of<C: Clone>(
+    containers: &[(ContainerKind, Asks)],
+    at: usize,
+    cards: Vec<(C, u16)>,
+    memory_bytes: impl Fn(&C) -> u64,
+) -> Result<Vec<(C, u16)>, PartError<C>> {
+    let Some((kind, meant)) = containers.get(at).filter(|(_, asks)| asks.any()) else {
+        return Ok(Vec::new());
+    };
+    let needs = cards.iter().filter_map(|(c, _)| meant.on(memory_bytes(c)));
+    let need = needs.max().unwrap_or_default();
+    let mut left = cards;
+    for (earlier, asks) in containers.iter().take(at) {
+        if asks.any() && lives_beside(*earlier, *kind) {
+            // One that finds too little is refused itself, and takes nothing.
+            _ = take(&mut left, *asks, &memory_bytes);
+        }
+    }
+    take(&mut left, *meant, &memory_bytes).map_err(|error| match error {
+        // Where no card is left, only those that were there tell what its memory means.
+        PartError::Short { asks, left } => PartError::Short {
+            asks: asks.max(need),
+            left,
+        },
+        too_large @ PartError::TooLarge(_) => too_large,
+    })
+}
+
+/// Returns whether an earlier container still holds its cards when a later one starts.
+fn lives_beside(earlier: ContainerKind, later: ContainerKind) -> bool {
+    match earlier {
+        ContainerKind::Init => false,
+        ContainerKind::Sidecar => true,
+        ContainerKind::Main => later == ContainerKind::Main,
+    }
+}
+
+/// Takes whole cards first, then the share from the smallest part that has enough.
+fn take<C: Clone>(
+    left: &mut Vec<(C, u16)>,
+    asks: Asks,
+    memory_bytes: impl Fn(&C) -> u64,
+) -> Result<Vec<(C, u16)>, PartError<C>> {
+    let mut needs: Vec<u32> = Vec::with_capacity(left.len());
+    for (card, _) in left.iter() {
+        let need = asks.on(memory_bytes(card));
+        needs.push(need.ok_or_else(|| PartError::TooLarge(card.clone()))?);
+    }
+    let most = needs.iter().copied().max().unwrap_or(asks.milli);
+    let short = |left: &[(C, u16)]| PartError::Short {
+        asks: most,
+        left: left.iter().map(|(_, milli)| *milli).collect(),
+    };
+    let card = u32::from(CARD);
+    // Memory is of one card, so that only thousandths are more than one.
+    let (whole, share) = match most <= card {
+        true => (0, None),
+        false => (most / card, Some(most % card).filter(|share| *share > 0)),
+    };
+    let mut rest = left.clone();
+    let mut taken = Vec::new();
+    for _ in 0..whole {
+        let full = rest.iter().position(|(_, milli)| *milli == CARD);
+        taken.push(rest.remove(full.ok_or_else(|| short(left))?));
+    }
+    if whole == 0 || share.is_some() {
+        let need = |at: usize| share.or_else(|| needs.get(at).copied()).unwrap_or(most);
+        let enough = |at: &usize| u32::from(rest[*at].1) + asks.slack(need(*at)) >= need(*at);
+        let fits = (0..rest.len()).filter(enough).min_by_key(|at| rest[*at].1);
+        let at = fits.ok_or_else(|| short(left))?;
+        let need = need(at);
+        let (card, milli) = &mut rest[at];
+        let part = u16::try_from(need).unwrap_or(CARD).min(*milli);
+        *milli -= part;
+        taken.push((card.clone(), part));
+        rest.retain(|(_, milli)| *milli > 0);
+    }
+    *left = rest;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// The cards of 80 GiB by index, and what each container gets.
+    fn given(cards: &[u16], asks: &[(ContainerKind, u32, u32)]) -> Vec<Option<Vec<(usize, u16)>>> {
+        let asks = asks.iter().map(|(k, milli, gib)| {
+            let (milli, gib) = (*milli, *gib);
+            (*k, Asks { milli, gib })
+        });
+        let asks: Vec<(ContainerKind, Asks)> = asks.collect();
+        let cards: Vec<(usize, u16)> = cards.iter().copied().enumerate().collect();
+        let part = |at| parts_of(&asks, at, cards.clone(), |_| 80 * GIB).ok();
+        (0..asks.len()).map(part).collect()
+    }
+
+    #[test]
+    fn a_share_lies_on_one_card() {
+        use ContainerKind::Main;
+        let two = [(Main, 600, 0), (Main, 600, 0)];
+        assert_eq!(given(&[1000, 200], &two), [Some(vec![(0, 600)]), None]);
+        let both = given(&[600, 1000], &two);
+        assert_eq!(both, [Some(vec![(0, 600)]), Some(vec![(1, 600)])]);
+        let halves = [(Main, 200, 0), (Main, 500, 0), (Main, 500, 0)];
+        let halves = given(&[1000, 200], &halves);
+        let expected = [vec![(1, 200)], vec![(0, 500)], vec![(0, 500)]];
+        assert_eq!(halves, expected.map(Some));
+    }
+
+    #[test]
+    fn more_than_a_card_is_whole_cards_and_a_share() {
+        use ContainerKind::Main;
+        let one = [(Main, 1200, 0)];
+        assert_eq!(given(&[200, 1000], &one), [Some(vec![(1, 1000), (0, 200)])]);
+        assert_eq!(given(&[600, 600], &one), [None]);
+        assert_eq!(given(&[1000, 100, 100], &one), [None]);
+    }
+
+    #[test]
+    fn unknown_memory_serves_no_request_of_memory() {
+        let asks = |gib| [(ContainerKind::Main, Asks { milli: 1, gib })];
+        let part = |gib| parts_of(&asks(gib), 0, vec![((), 500)], |()| 0);
+        assert_eq!(part(0), Ok(vec![((), 1)]));
+        assert_eq!(part(1), Err(PartError::TooLarge(())));
+    }
+}

@@ -1,0 +1,185 @@
+// Command filter answers which nodes pass kube-scheduler's own filter plugins.
+// One JSON line in, one out, in order:
+//
+//	{"nodes": [...], "pods": [...], "namespaces": [...], "pod": {...}}
+//	{"nodes": {"n1": "", "n2": "Insufficient cpu"}} or {"error": "..."}
+//
+// A node with an empty text can host the pod. Pods are defaulted, prepared and
+// validated as the API server does at creation; their status stays as given.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/apis/core"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	podregistry "k8s.io/kubernetes/pkg/registry/core/pod"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"tautline.io/oracle/internal/lines"
+)
+
+// The plugins whose rules Tautline's own node filter has, and the two without
+// which a framework is not built.
+var enabled = []string{
+	names.NodeUnschedulable, names.TaintToleration, names.NodeAffinity,
+	names.NodeResourcesFit, names.InterPodAffinity,
+	names.PrioritySort, names.DefaultBinder,
+}
+
+type request struct {
+	Nodes      []*corev1.Node      `json:"nodes"`
+	Pods       []*corev1.Pod       `json:"pods"`
+	Namespaces []*corev1.Namespace `json:"namespaces"`
+	Pod        *corev1.Pod         `json:"pod"`
+}
+
+type answer map[string]any
+
+func main() {
+	metrics.Register()
+	profile, err := profile()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "filter:", err)
+		os.Exit(1)
+	}
+	// Its address is never dialled: the informers are filled by hand.
+	client := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"})
+	lines.Each(func(r request) any {
+		nodes, err := filter(client, profile, r)
+		if err != nil {
+			return answer{"error": err.Error()}
+		}
+		return answer{"nodes": nodes}
+	})
+}
+
+// The default profile with the enabled plugins alone.
+func profile() (*config.KubeSchedulerProfile, error) {
+	defaults, err := latest.Default()
+	if err != nil {
+		return nil, err
+	}
+	profile := defaults.Profiles[0].DeepCopy()
+	profile.Plugins = &config.Plugins{}
+	for _, name := range enabled {
+		plugin := config.Plugin{Name: name, Weight: 1}
+		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, plugin)
+	}
+	return profile, nil
+}
+
+func filter(client kubernetes.Interface, profile *config.KubeSchedulerProfile, r request) (map[string]string, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i, pod := range append(r.Pods, r.Pod) {
+		created, err := created(ctx, pod)
+		if err != nil {
+			return nil, err
+		}
+		if i < len(r.Pods) {
+			r.Pods[i] = created
+		} else {
+			r.Pod = created
+		}
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
+	namespaces := factory.Core().V1().Namespaces().Informer().GetIndexer()
+	for _, namespace := range r.Namespaces {
+		if err := namespaces.Add(namespace); err != nil {
+			return nil, err
+		}
+	}
+	// kube-scheduler's snapshot leaves out pods that have ended, and nodes that
+	// are gone with their pods.
+	exists := sets.New[string]()
+	for _, node := range r.Nodes {
+		exists.Insert(node.Name)
+	}
+	var running []*corev1.Pod
+	for _, pod := range r.Pods {
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if !ended && exists.Has(pod.Spec.NodeName) {
+			running = append(running, pod)
+		}
+	}
+	snapshot := cache.NewSnapshot(running, r.Nodes)
+	scheduler, err := runtime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
+		runtime.WithInformerFactory(factory),
+		runtime.WithClientSet(client),
+		runtime.WithSnapshotSharedLister(snapshot))
+	if err != nil {
+		return nil, err
+	}
+	state := framework.NewCycleState()
+	only, status, _ := scheduler.RunPreFilterPlugins(ctx, state, r.Pod)
+	found := make(map[string]string, len(r.Nodes))
+	for _, node := range r.Nodes {
+		switch {
+		case !status.IsSuccess():
+			found[node.Name] = text(status)
+		case !only.AllNodes() && !only.NodeNames.Has(node.Name):
+			found[node.Name] = "excluded before the filters"
+		default:
+			info, err := snapshot.Get(node.Name)
+			if err != nil {
+				return nil, err
+			}
+			found[node.Name] = text(scheduler.RunFilterPlugins(ctx, state, r.Pod, info))
+		}
+	}
+	return found, nil
+}
+
+func text(status *fwk.Status) string {
+	if status.IsSuccess() {
+		return ""
+	}
+	if message := strings.Join(status.Reasons(), ", "); message != "" {
+		return message
+	}
+	return status.Code().String()
+}
+
+// The pod as the API server stores it, with its own status.
+func created(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	legacyscheme.Scheme.Default(pod)
+	// What admission sets when it is absent.
+	if pod.Spec.Priority == nil {
+		pod.Spec.Priority = new(int32)
+	}
+	var internal core.Pod
+	if err := legacyscheme.Scheme.Convert(pod, &internal, nil); err != nil {
+		return nil, err
+	}
+	podregistry.Strategy.PrepareForCreate(ctx, &internal)
+	if errs := podregistry.Strategy.Validate(ctx, &internal); len(errs) > 0 {
+		return nil, fmt.Errorf("pod %s: %w", pod.Name, errs.ToAggregate())
+	}
+	var stored corev1.Pod
+	if err := legacyscheme.Scheme.Convert(&internal, &stored, nil); err != nil {
+		return nil, err
+	}
+	stored.Status = pod.Status
+	stored.UID = types.UID(pod.Namespace + "/" + pod.Name)
+	stored.CreationTimestamp = metav1.Time{}
+	return &stored, nil
+}
