@@ -3,6 +3,7 @@
 // The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
+// The other tests use more of it.
 #[allow(dead_code)]
 #[path = "http/served.rs"]
 mod served;

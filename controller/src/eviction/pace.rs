@@ -7,7 +7,7 @@ use tautline_core::compliance_state::UnixTime;
 
 use crate::binding_status::from_api_time;
 
-/// A row ends so many cool-downs after its last eviction.
+/// The number of cool-downs after the last eviction at which a row ends.
 const ROW_COOL_DOWNS: u32 = 10;
 /// Cool-downs in which all pods in violation have their turn.
 const COOL_DOWNS_FOR_ALL: u32 = 3;

@@ -33,7 +33,7 @@ pub(super) struct Turn {
 pub(super) enum Evicted {
     /// The eviction was done; the row of evictions includes it.
     Now(EvictionRow),
-    /// Only a pod of last resort would be evicted: other violations come first.
+    /// The eviction would be of a pod of last resort: other violations come first.
     AsLastResort,
 }
 

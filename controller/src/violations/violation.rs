@@ -31,7 +31,7 @@ pub(crate) struct Violation {
     pub mitigations: u32,
     pub tried_at: Option<Instant>,
     pub not_before: Option<Instant>,
-    /// Only an eviction of last resort would end it: other violations come first.
+    /// The violation would end only by an eviction of last resort: other violations come first.
     pub last_resort: bool,
 }
 
@@ -62,6 +62,6 @@ pub(crate) struct AttemptResult {
 pub(crate) enum AttemptOutcome {
     NotBefore(Instant),
     Mitigated(UnixTime),
-    /// Only an eviction of last resort would end the violation.
+    /// The violation would end only by an eviction of last resort.
     LastResort,
 }

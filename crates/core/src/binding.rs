@@ -18,7 +18,7 @@ pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 /// Targets and references of a binding by its name.
 pub type BindingTargets = BTreeMap<String, BTreeMap<Arc<str>, Reference>>;
 
-/// The number of bindings that the targets of `entry` make. It costs no time for each of them.
+/// The number of bindings that the targets of `entry` make, computed without making them.
 pub fn binding_count(entry: &OfferEntry) -> u128 {
     let roles = roles(entry);
     // Of objects that targets with one selector select, each multiset counts once.

@@ -13,7 +13,7 @@ use crate::{
     selector::{Expression, Selector},
 };
 
-/// Constraints of so many bytes are kept in any number of pods.
+/// The size in bytes up to which the constraints of a pod do not count against a bound.
 pub(super) const ORDINARY_BYTES: usize = 4 << 10;
 /// The maximum size of one pod's constraints.
 pub(super) const POD_BYTES: usize = 64 << 10;
