@@ -1,6 +1,6 @@
 //! Cards of bound pods that disappear: the pod's binding names the card within a period.
 
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
@@ -103,6 +103,7 @@ async fn stands(world: &GovernedCluster, app: &str, pod: &str, compliance: &str,
 async fn intruded(world: &GovernedCluster) {
     let client = world.client();
     let before = holders(world).await;
+    next_second().await;
     offer(world, "intruder", json!({"request": "true"})).await;
     for (name, node, requests, annotations, reason) in [
         (
@@ -137,8 +138,16 @@ async fn intruded(world: &GovernedCluster) {
     }
 }
 
-/// The compliance of those who have their cards, and when it last changed.
-async fn holders(world: &GovernedCluster) -> Vec<(String, Option<Time>)> {
+/// Waits until new pods are younger than those there are: creation times are whole seconds.
+async fn next_second() {
+    let second = || UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let start = second();
+    let check = async || (second() > start).then_some(());
+    eventually("the second ends", PATIENCE, check, async || "").await;
+}
+
+/// The compliance of those who have their cards, its reason, and when it last changed.
+async fn holders(world: &GovernedCluster) -> Vec<(String, String, Option<Time>)> {
     let mut all = Vec::new();
     for (app, pod) in [
         ("one", "one-0"),
@@ -148,9 +157,9 @@ async fn holders(world: &GovernedCluster) -> Vec<(String, Option<Time>)> {
     ] {
         let binding = workloads::binding(world.client(), "default", app, pod).await;
         let binding = binding.unwrap();
-        let changed = binding.status.as_ref();
-        let changed = changed.and_then(|s| s.last_compliance_change_timestamp.clone());
-        all.push((compliance_of(&binding), changed));
+        let status = binding.status.clone().unwrap_or_default();
+        let changed = status.last_compliance_change_timestamp;
+        all.push((compliance_of(&binding), status.first_reason, changed));
     }
     all
 }

@@ -36,10 +36,13 @@ pub(super) fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, Annotat
 /// The order in which pods keep what is given twice: those with Tautline's record, then the older
 /// ones. A pod that comes later can then not take what others have, whatever it says of itself.
 pub fn seniority(pod: &Pod) -> impl Ord + '_ {
-    let recorded = matches!(recorded_cards(pod), Some(Ok(_)));
     // Objects of files have no UIDs.
     let id = [&*pod.uid, &*pod.namespace, &*pod.name];
-    (!recorded, pod.created_unix, id)
+    (!is_recorded(pod), pod.created_unix, id)
+}
+
+fn is_recorded(pod: &Pod) -> bool {
+    matches!(recorded_cards(pod), Some(Ok(_)))
 }
 
 /// The largest requests first, each on the fullest card with enough, else on whole cards. Returns
@@ -200,11 +203,15 @@ fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>
     let mut all: Vec<&Pod> = pods.collect();
     all.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
     let ranks = all.iter().enumerate();
-    let ranks: HashMap<String, usize> = ranks
-        .map(|(rank, pod)| (key(&pod.namespace, &pod.name), rank))
+    let ranks: HashMap<String, (bool, usize)> = ranks
+        .map(|(rank, pod)| (key(&pod.namespace, &pod.name), (is_recorded(pod), rank)))
         .collect();
     for card in over {
-        card.holders.sort_by_key(|h| ranks.get(&*h.pod));
+        card.holders.sort_by_key(|h| {
+            let (recorded, rank) = ranks.get(&*h.pod)?;
+            // The record of a pod whose card is gone names no other card.
+            Some((!(h.annotated && *recorded), *rank))
+        });
     }
 }
 

@@ -143,6 +143,18 @@ fn fault_names_the_card_that_is_gone_before_what_counts_in_its_place() {
     assert_eq!(gone.unwrap(), "card 1 is gone");
 }
 
+/// The pod whose card is gone takes no other from those whose records name it, whoever is older.
+#[test]
+fn a_pod_whose_card_is_gone_takes_no_card_of_others() {
+    let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
+    let held = |name: &str, card| pod(name, &[], &[(DEVICES_ANNOTATION, card)]);
+    let pods = [held("a", "1:1000"), held("b", "0:1000")];
+    let all = read(&Names::default(), &node, pods.iter(), &[]);
+    let fault = |name: &str, card| all.fault(name, &[share(card, 1000)]);
+    assert_eq!(fault("ml/a", "1").unwrap(), "card 1 is gone");
+    assert_eq!(fault("ml/b", "0"), None);
+}
+
 #[test]
 fn fault_names_an_over_committed_card() {
     let node = node(&[("tautline.io/gpu-cards", 1)], &[]);
