@@ -53,6 +53,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 /// A label that the pods of one ReplicaSet share: fewer pods to list.
 const REVISION: &str = "pod-template-hash";
+const PODS_PER_PAGE: u32 = 50;
 
 #[derive(Clone)]
 pub(super) struct ClusterCalls {
@@ -94,6 +95,32 @@ impl ClusterCalls {
                 Ok(desired_replicas(set.spec.and_then(|s| s.replicas)))
             }
             OwnerRef::Other => Ok(None),
+        }
+    }
+
+    /// Lists pods in pages, and keeps of each what decides about evictions: whoever creates pods
+    /// decides how large they are.
+    async fn pods(
+        &self,
+        namespace: &str,
+        label_selector: Option<String>,
+        keep: impl Fn(&Pod) -> bool,
+    ) -> Result<Vec<Pod>, Refusal> {
+        let pods = self.api::<Pod>(namespace);
+        let mut kept = Vec::new();
+        let mut params = ListParams {
+            label_selector,
+            limit: Some(PODS_PER_PAGE),
+            ..ListParams::default()
+        };
+        loop {
+            let page = within(pods.list(&params)).await?;
+            let items = page.items.into_iter().filter(|pod| keep(pod));
+            kept.extend(items.map(without_containers));
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(kept);
+            }
         }
     }
 }
@@ -281,15 +308,8 @@ impl Calls for ClusterCalls {
     }
 
     async fn group_pods(&self, namespace: &str, group: &Group) -> Result<Vec<Pod>, Refusal> {
-        let params = ListParams {
-            label_selector: group.selector(),
-            ..ListParams::default()
-        };
-        let mut pods = within(self.api::<Pod>(namespace).list(&params))
-            .await?
-            .items;
-        pods.retain(|pod| group.has(pod) && !is_finished(pod));
-        Ok(pods)
+        let keep = |pod: &Pod| group.has(pod) && !is_finished(pod);
+        self.pods(namespace, group.selector(), keep).await
     }
 
     async fn budgets(&self, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Refusal> {
@@ -306,12 +326,10 @@ impl Calls for ClusterCalls {
         let namespace = meta.namespace.as_deref().unwrap_or_default();
         let desired = self.desired(namespace, owner).await?;
         let label = meta.labels.as_ref().and_then(|l| l.get(REVISION));
-        let params = ListParams {
-            label_selector: label.map(|value| format!("{REVISION}={value}")),
-            ..ListParams::default()
-        };
-        let pods = within(self.api::<Pod>(namespace).list(&params)).await?;
-        check_ready(pod, owner, desired, &pods.items)
+        let selector = label.map(|value| format!("{REVISION}={value}"));
+        let keep = |p: &Pod| controller_of(&p.metadata).is_some_and(|o| o.uid == owner.uid);
+        let pods = self.pods(namespace, selector, keep).await?;
+        check_ready(pod, owner, desired, &pods)
     }
 
     async fn eviction_turn(&self) -> Option<SemaphorePermit<'_>> {
@@ -364,6 +382,15 @@ pub(super) fn reference_to_binding(binding: &BindingSpec) -> ObjectReference {
 pub(super) fn reference_to_offer(offer: &Offer) -> ObjectReference {
     let o = offer;
     reference_to_own("ConstraintPolicyOffer", &o.namespace, &o.name, &o.uid)
+}
+
+fn without_containers(mut pod: Pod) -> Pod {
+    pod.metadata.managed_fields = None;
+    if let Some(spec) = &mut pod.spec {
+        spec.containers.clear();
+        spec.init_containers = None;
+    }
+    pod
 }
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, Refusal> {

@@ -15,7 +15,7 @@ use kube::{
     core::{GroupVersionKind, PartialObjectMeta, TypeMeta},
     discovery::pinned_kind,
 };
-use kube_runtime::watcher::{self, watcher};
+use kube_runtime::watcher::watcher;
 use tautline_api::convert;
 use tautline_core::{
     index::{Kind, Object},
@@ -31,6 +31,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     cluster_store::ClusterStore,
     error_text::error_text,
+    watch::in_pages,
     watch_changes::{Change, Changes, refusal},
 };
 
@@ -413,7 +414,7 @@ async fn watch(
         labels: convert::labels(o.metadata.labels.as_ref()),
     };
     let mut changes = Changes::default();
-    let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+    let mut events = std::pin::pin!(watcher(api, in_pages()));
     while let Some(event) = events.next().await {
         match event.map(|event| changes.next(event, |o| object(&o))) {
             Ok(None) => {}

@@ -383,6 +383,11 @@ fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {
     }
 }
 
+/// Lists in pages of objects: their authors decide how large they are, up to 1.5 MB each.
+pub fn in_pages() -> watcher::Config {
+    watcher::Config::default().page_size(100)
+}
+
 /// Watches a kind with few objects: `reset` gets all of them after each change.
 pub fn watch_list<K>(
     api: Api<DeserializeGuard<K>>,
@@ -394,7 +399,7 @@ pub fn watch_list<K>(
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let mut name = K::plural(&()).into_owned();
-    let mut config = watcher::Config::default();
+    let mut config = in_pages();
     if let Some(selector) = selector {
         name += &format!(" ({selector})");
         config = config.labels(selector);
