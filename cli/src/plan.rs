@@ -4,6 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Namespace, Node, Pod, Service},
     discovery::v1::EndpointSlice,
+    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
 };
 use kube::{Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
@@ -175,7 +176,14 @@ async fn read_cluster(client: Client) -> Result<Vec<Item>> {
         let tables = all().labels(&format!("{label}=enabled"));
         items.extend(list::<ConfigMap>(c, tables, Item::ConfigMap).await?);
     }
-    // The scripts' kinds are optional in a cluster.
+    // DRA is optional in a cluster, as are the kinds of scripts.
+    for devices in [
+        list::<DeviceClass>(c, all(), Item::DeviceClass).await,
+        list::<ResourceSlice>(c, all(), Item::ResourceSlice).await,
+        list::<ResourceClaim>(c, all(), Item::ResourceClaim).await,
+    ] {
+        items.extend(devices.unwrap_or_default());
+    }
     items.extend(
         list::<CostProvider>(c, all(), Item::CostProvider)
             .await

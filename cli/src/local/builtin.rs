@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
-use k8s_openapi::api::core::v1::{ConfigMap, Service as ApiService};
+use anyhow::{Context as _, Result};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Service as ApiService},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use tautline_api::manifest::Item;
 use tautline_core::{
     model::{Service, ServicePort},
     trust::TrustedNamespaces,
 };
-use tautline_gpu_slice::{Config as GpuConfig, GpuSlice};
+use tautline_gpu_slice::{Config as GpuConfig, GpuSlice, dra};
 use tautline_latency::{
     BANDWIDTH_TABLE_LABEL, Bandwidth, Latency, RoundTrip, TABLE_LABEL, tables_of,
 };
@@ -29,6 +32,32 @@ pub(super) struct Builtins {
     scripted: u16,
     fixed: u16,
     fixed_costs: FixedCosts,
+}
+
+/// Gives the provider of GPUs what DRA drivers and kube-scheduler would write.
+fn give_devices(gpu: &GpuSlice, items: &[Item]) -> Result<()> {
+    let (mut classes, mut slices, mut claims) = (Vec::new(), Vec::new(), Vec::new());
+    let named = |kind: &str, meta: &ObjectMeta| {
+        format!("{kind} {}", meta.name.as_deref().unwrap_or_default())
+    };
+    for item in items {
+        match item {
+            Item::DeviceClass(o) => classes.push(dra::device_class(o)),
+            Item::ResourceSlice(o) => {
+                let slice = dra::resource_slice(o);
+                slices.push(slice.with_context(|| named("ResourceSlice", &o.metadata))?);
+            }
+            Item::ResourceClaim(o) => {
+                let claim = dra::resource_claim(o);
+                claims.push(claim.with_context(|| named("ResourceClaim", &o.metadata))?);
+            }
+            _ => {}
+        }
+    }
+    gpu.set_classes(classes);
+    gpu.set_slices(slices);
+    gpu.set_claims(claims);
+    Ok(())
 }
 
 impl Builtins {
@@ -54,6 +83,7 @@ impl Builtins {
         latency.set_bandwidth_table(tables_of::<Bandwidth>(trusted.clone(), bandwidths));
         let fixed_costs = FixedCosts::default();
         let gpu = GpuSlice::new(store.clone(), GpuConfig::default());
+        give_devices(&gpu, items)?;
         Ok(Self {
             gpu_slice: serve(gpu.clone(), tasks).await?,
             latency: serve(latency.clone(), tasks).await?,

@@ -99,15 +99,64 @@ spec: {targets: [{kind: Pod, labelSelector: {matchLabels: {app: web}}}], policie
 {apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: vision, labels: {app: web}}, spec: {containers: []}}
 "#;
 
-    #[tokio::test]
-    async fn placed_pods_hold_their_parts_of_cards() {
-        let items = manifest::parse(CLUSTER).unwrap();
+    /// A driver's device, and two pods that request it by an extended resource.
+    const DEVICES: &str = r#"
+{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: "32", pods: "110"}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n2}, status: {allocatable: {cpu: "32", pods: "110"}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: gpu-slice, namespace: vision, labels: {constraint.ciena.com/constraint-gpu-slice: enabled}}, spec: {}}
+---
+apiVersion: constraint.ciena.com/v1alpha1
+kind: ConstraintPolicy
+metadata: {name: own, namespace: vision}
+spec: {rules: [{name: gpu-slice, request: "true"}]}
+---
+apiVersion: constraint.ciena.com/v1alpha1
+kind: ConstraintPolicyOffer
+metadata: {name: web, namespace: vision}
+spec: {targets: [{kind: Pod, labelSelector: {matchLabels: {app: web}}}], policies: [own]}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {extendedResourceName: nvidia.com/gpu, selectors: [{cel: {expression: device.driver == "gpu.example.com"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n1-gpu}
+spec:
+  driver: gpu.example.com
+  nodeName: n1
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web-0, namespace: vision, labels: {app: web}}, spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: vision, labels: {app: web}}, spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: "1"}}}]}}
+"#;
+
+    async fn placed(cluster: &str) -> (LocalScheduler, Vec<Option<String>>) {
+        let items = manifest::parse(cluster).unwrap();
         let trusted = TrustedNamespaces::default();
         let local = LocalScheduler::start(items, trusted).await.unwrap();
         let mut nodes = Vec::new();
         for pod in local.pending.clone() {
             nodes.push(local.place(&pod).await.unwrap().node);
         }
+        (local, nodes)
+    }
+
+    #[tokio::test]
+    async fn placed_pods_hold_devices_that_a_class_serves() {
+        let (local, nodes) = placed(DEVICES).await;
+        assert_eq!(nodes, [Some("n1".to_owned()), None]);
+        local.stop().await;
+    }
+
+    #[tokio::test]
+    async fn placed_pods_hold_their_parts_of_cards() {
+        let (local, nodes) = placed(CLUSTER).await;
         assert_eq!(nodes, [Some("n1".to_owned()), None]);
         let snapshot = local.store.snapshot();
         let placed = snapshot.pod("vision", "web-0").unwrap();

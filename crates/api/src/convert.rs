@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
-    api::{core::v1 as corev1, discovery::v1::EndpointSlice as ApiSlice},
+    api::{
+        core::v1 as corev1, discovery::v1::EndpointSlice as ApiSlice, resource::v1::DeviceClass,
+    },
     apimachinery::pkg::{
         api::resource::Quantity,
         apis::meta::v1::{LabelSelector, ObjectMeta},
@@ -12,8 +14,8 @@ use k8s_openapi::{
 use tautline_core::{
     duration,
     model::{
-        EndpointSlice, Namespace, Node, Offer, Policy, Prefer, ProviderUnavailable, Rule, Service,
-        ServicePort, Taint, Target, TargetKind, ViolationPolicy,
+        self, EndpointSlice, Namespace, Node, Offer, Policy, Prefer, ProviderUnavailable, Rule,
+        Service, ServicePort, Taint, Target, TargetKind, ViolationPolicy,
     },
     providers, quantity, reference,
     selector::{Expression, Labels, Selector},
@@ -98,6 +100,15 @@ pub fn namespace_labels(metadata: &ObjectMeta) -> Namespace {
     Namespace {
         labels: others.chain(own).collect(),
         name,
+    }
+}
+
+/// A DeviceClass.
+pub fn device_class(class: &DeviceClass) -> model::DeviceClass {
+    let resource = class.spec.extended_resource_name.as_deref();
+    model::DeviceClass {
+        name: name(&class.metadata),
+        extended_resource: resource.map(Into::into),
     }
 }
 

@@ -21,6 +21,7 @@ use k8s_openapi::api::{
     batch::v1::{CronJob, Job},
     core::v1::{ConfigMap, Namespace, Node, Pod, ReplicationController, Service},
     discovery::v1::EndpointSlice,
+    resource::v1::{DeviceClass, ResourceClaim, ResourceSlice},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -43,6 +44,9 @@ pub enum Item {
     Pod(Box<Pod>),
     Node(Box<Node>),
     Namespace(Box<Namespace>),
+    DeviceClass(Box<DeviceClass>),
+    ResourceSlice(Box<ResourceSlice>),
+    ResourceClaim(Box<ResourceClaim>),
     Service(Box<Service>),
     EndpointSlice(Box<EndpointSlice>),
     ConfigMap(Box<ConfigMap>),
@@ -253,6 +257,9 @@ fn item_of(
             Item::Node(node)
         }
         ("v1", "Namespace") => Item::Namespace(decoder.decode()?),
+        ("resource.k8s.io/v1", "DeviceClass") => Item::DeviceClass(decoder.decode()?),
+        ("resource.k8s.io/v1", "ResourceSlice") => Item::ResourceSlice(decoder.decode()?),
+        ("resource.k8s.io/v1", "ResourceClaim") => Item::ResourceClaim(decoder.decode()?),
         ("v1", "Service") => Item::Service(decoder.decode()?),
         ("v1", "ConfigMap") => Item::ConfigMap(decoder.decode()?),
         ("discovery.k8s.io/v1", "EndpointSlice") => Item::EndpointSlice(decoder.decode()?),

@@ -15,8 +15,8 @@ use hashbrown::{HashMap, HashSet};
 use crate::{
     cow_map::CowMap,
     model::{
-        EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target, TargetKind,
-        WatchedObject, key,
+        DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target,
+        TargetKind, WatchedObject, key,
     },
 };
 
@@ -43,6 +43,8 @@ pub enum Object {
     Dynamic(WatchedObject),
     /// A namespace.
     Namespace(Namespace),
+    /// A DeviceClass.
+    DeviceClass(DeviceClass),
 }
 
 /// The kinds of [`Object`].
@@ -64,6 +66,13 @@ pub enum Kind {
     Dynamic,
     /// Namespaces.
     Namespace,
+    /// DeviceClasses.
+    DeviceClass,
+}
+
+impl Kind {
+    /// The number of kinds.
+    pub const COUNT: usize = Self::DeviceClass as usize + 1;
 }
 
 impl Object {
@@ -78,10 +87,12 @@ impl Object {
             Self::Offer(_) => Kind::Offer,
             Self::Dynamic(_) => Kind::Dynamic,
             Self::Namespace(_) => Kind::Namespace,
+            Self::DeviceClass(_) => Kind::DeviceClass,
         }
     }
 
-    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or the name of a node or namespace.
+    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or the name of an
+    /// object without a namespace.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -92,6 +103,7 @@ impl Object {
             Self::Offer(o) => key(&o.namespace, &o.name),
             Self::Dynamic(o) => dynamic_key(o),
             Self::Namespace(o) => o.name.to_string(),
+            Self::DeviceClass(o) => o.name.to_string(),
         }
     }
 }
@@ -155,6 +167,9 @@ impl Index {
             Object::Namespace(new) => {
                 put(&mut self.current.namespaces, &key, Some(Arc::new(new))).is_some()
             }
+            Object::DeviceClass(new) => {
+                put(&mut self.current.device_classes, &key, Some(Arc::new(new))).is_some()
+            }
         }
     }
 
@@ -175,6 +190,7 @@ impl Index {
             Kind::Offer => self.delete_offer(key),
             Kind::Dynamic => self.put_dynamic(key, None),
             Kind::Namespace => put(&mut self.current.namespaces, key, None).is_some(),
+            Kind::DeviceClass => put(&mut self.current.device_classes, key, None).is_some(),
         }
     }
 
@@ -226,6 +242,7 @@ impl Index {
             Kind::Policy => of(&self.current.policies),
             Kind::Dynamic => of(&self.current.dynamic_objects),
             Kind::Namespace => of(&self.current.namespaces),
+            Kind::DeviceClass => of(&self.current.device_classes),
             Kind::Offer => {
                 let offers = self.current.offers();
                 Box::new(offers.map(|e| key(&e.offer.namespace, &e.offer.name).into()))

@@ -223,6 +223,15 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
+/// A DeviceClass of Dynamic Resource Allocation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeviceClass {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The resource by which pods request its devices without a claim.
+    pub extended_resource: Option<Arc<str>>,
+}
+
 /// A node's taint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taint {

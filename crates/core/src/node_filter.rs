@@ -116,10 +116,14 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         .iter()
         .filter(|(resource, requested)| *requested > 0 && *resource != GATE_RESOURCE)
         .find_map(|(resource, requested)| {
+            let offered = node.allocatable.milli(resource);
+            if offered == 0 && snapshot.is_served_by_devices(resource) {
+                return None;
+            }
             let used: i64 = others
                 .iter()
                 .fold(0, |sum, p| sum.saturating_add(p.requests.milli(resource)));
-            (used.saturating_add(requested) > node.allocatable.milli(resource))
+            (used.saturating_add(requested) > offered)
                 .then(|| UnschedulableReason::Insufficient(resource.to_owned()))
         })
 }
@@ -168,7 +172,7 @@ mod tests {
     use super::*;
     use crate::{
         index::{Index, Object},
-        model::Resources,
+        model::{DeviceClass, Resources},
         selector::Expression,
     };
 
@@ -199,6 +203,27 @@ mod tests {
         };
         index.apply(Object::Pod(used));
         unschedulable_reason(&index.snapshot(), pod, node).map(|m| m.to_string())
+    }
+
+    #[test]
+    fn devices_of_a_class_serve_what_a_node_does_not_offer() {
+        let pod = Pod {
+            requests: [("nvidia.com/gpu", 1000)].into_iter().collect(),
+            ..Pod::default()
+        };
+        let mut index = Index::default();
+        let reason = |index: &Index, node: &Node| {
+            unschedulable_reason(&index.snapshot(), &pod, node).map(|m| m.to_string())
+        };
+        assert_eq!(
+            reason(&index, &node()).unwrap(),
+            "insufficient nvidia.com/gpu"
+        );
+        index.apply(Object::DeviceClass(DeviceClass {
+            name: "gpu.nvidia.com".into(),
+            extended_resource: Some("nvidia.com/gpu".into()),
+        }));
+        assert_eq!(reason(&index, &node()), None);
     }
 
     #[test]

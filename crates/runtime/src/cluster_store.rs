@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, HashSet},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 /// The number of changes of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Versions([u64; 8]);
+pub struct Versions([u64; Kind::COUNT]);
 
 impl Versions {
     /// Whether any of `kinds` has changed since `earlier`.
@@ -47,7 +47,7 @@ struct Inner {
     /// Pods change thousands of times as often as other kinds.
     versions_except_pods: watch::Sender<Versions>,
     /// A bit for each kind with a complete list.
-    listed: AtomicU8,
+    listed: AtomicU16,
     pods_watch: Mutex<PodsWatch>,
     pods_wanted: Condvar,
     rejected: Mutex<BTreeMap<(Kind, String), String>>,
@@ -69,7 +69,7 @@ impl Default for ClusterStore {
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
             versions_except_pods: watch::Sender::new(Versions::default()),
-            listed: AtomicU8::new(0),
+            listed: AtomicU16::new(0),
             pods_watch: Mutex::default(),
             pods_wanted: Condvar::new(),
             rejected: Mutex::default(),
@@ -110,7 +110,7 @@ impl ClusterStore {
 
     /// Whether a list of this kind is complete: until then there may be more objects.
     pub fn listed(&self, kind: Kind) -> bool {
-        self.0.listed.load(Ordering::Acquire) & (1 << kind as u8) != 0
+        self.0.listed.load(Ordering::Acquire) & (1 << kind as u16) != 0
     }
 
     /// The end of the pause in which no pod changes here; a later snapshot has its pods.
@@ -249,7 +249,7 @@ impl ClusterStore {
 
     /// Replaces all objects of `kind`.
     pub fn reset(&self, kind: Kind, objects: Vec<Object>) {
-        self.0.listed.fetch_or(1 << kind as u8, Ordering::AcqRel);
+        self.0.listed.fetch_or(1 << kind as u16, Ordering::AcqRel);
         self.write(kind, |index| index.reset(kind, objects));
     }
 
@@ -327,7 +327,7 @@ impl Relist {
             }
             self.store.0.stale.store(true, Ordering::Release);
         }
-        let bit = 1 << self.kind as u8;
+        let bit = 1 << self.kind as u16;
         self.store.0.listed.fetch_or(bit, Ordering::AcqRel);
         self.store.changed(self.kind);
     }

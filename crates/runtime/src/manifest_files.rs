@@ -260,6 +260,7 @@ pub fn object(item: &Item) -> Result<Option<Object>, String> {
         Item::Pod(o) => Object::Pod(convert::pod(o)),
         Item::Node(o) => Object::Node(convert::node(o)),
         Item::Namespace(o) => Object::Namespace(convert::namespace_labels(&o.metadata)),
+        Item::DeviceClass(o) => Object::DeviceClass(convert::device_class(o)),
         Item::Service(o) => Object::Service(convert::service(o)),
         Item::EndpointSlice(o) => Object::EndpointSlice(convert::endpoint_slice(o)),
         Item::Policy(o) => Object::Policy(
@@ -271,6 +272,8 @@ pub fn object(item: &Item) -> Result<Option<Object>, String> {
                 .map_err(|e| format!("{}: {e}", named("ConstraintPolicyOffer", &o.metadata)))?,
         ),
         Item::ConfigMap(_)
+        | Item::ResourceSlice(_)
+        | Item::ResourceClaim(_)
         | Item::CostProvider(_)
         | Item::RuleProvider(_)
         | Item::Workload(_)

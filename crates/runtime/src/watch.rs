@@ -10,6 +10,7 @@ use k8s_openapi::{
     api::{
         core::v1::{Namespace, Node, Pod, Service},
         discovery::v1::EndpointSlice,
+        resource::v1::DeviceClass,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -119,6 +120,7 @@ impl Watch<'_> {
         self.infrastructure(tasks);
         self.rules(tasks);
         self.namespaces(tasks);
+        self.device_classes(tasks);
     }
 
     /// Nodes, and the Services and EndpointSlices of providers.
@@ -163,6 +165,16 @@ impl Watch<'_> {
                     &o.metadata,
                 ))))
             },
+            tasks,
+        );
+    }
+
+    /// DeviceClasses. Clusters before Kubernetes 1.34 have none, and users of the console may be
+    /// denied them: readiness does not wait then.
+    pub fn device_classes(&self, tasks: &mut Tasks) {
+        self.json::<DeviceClass>(
+            Kind::DeviceClass,
+            |o| Ok(Some(Object::DeviceClass(convert::device_class(o)))),
             tasks,
         );
     }
@@ -218,10 +230,16 @@ impl Watch<'_> {
     {
         let mut on_event = self.event_handler(kind, convert);
         let (api, stop) = (Api::all(self.cluster.client().clone()), tasks.stop_token());
+        let readiness = self.readiness.clone();
         tasks.spawn(&format!("watch {}", K::plural(&())), async move {
-            let events = watcher(api, watcher::Config::default()).backoff(WatchBackoff::default());
+            let events = watcher(api, in_pages()).backoff(WatchBackoff::default());
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
+                if kind == Kind::DeviceClass && event.as_ref().is_err_and(is_absent_or_denied) {
+                    readiness.done(&K::plural(&()));
+                    stop.cancelled().await;
+                    return Ok(());
+                }
                 on_event(event.map(guarded).map_err(Into::into));
             }
             Ok(())
@@ -365,6 +383,14 @@ fn key<K: Resource>(decoded: &Decoded<K>) -> String {
         Some(namespace) => [namespace, "/", name].concat(),
         None => name.to_owned(),
     }
+}
+
+/// Whether the first list says that the cluster has no such kind, or that the caller may not see it.
+fn is_absent_or_denied(error: &watcher::Error) -> bool {
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else {
+        return false;
+    };
+    matches!(status.code, 403 | 404)
 }
 
 fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {

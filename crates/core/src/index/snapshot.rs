@@ -8,7 +8,8 @@ use super::{in_flight::InFlight, members::members_of, offers::Offers};
 use crate::{
     cow_map::CowMap,
     model::{
-        EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target, WatchedObject, key,
+        DeviceClass, EndpointSlice, Namespace, Node, Offer, Pod, Policy, Service, Target,
+        WatchedObject, key,
     },
     reference::Reference,
     selector::Labels,
@@ -79,6 +80,7 @@ pub struct Snapshot {
     pub(super) with_anti_affinity: CowMap<Arc<Pod>>,
     pub(super) nodes: CowMap<Arc<Node>>,
     pub(super) namespaces: CowMap<Arc<Namespace>>,
+    pub(super) device_classes: CowMap<Arc<DeviceClass>>,
     pub(super) services: CowMap<Arc<Service>>,
     pub(super) slices: CowMap<Arc<EndpointSlice>>,
     pub(super) slices_by_service: CowMap<Arc<Vec<Arc<EndpointSlice>>>>,
@@ -124,6 +126,16 @@ impl Snapshot {
     /// The labels of a namespace; `None` if it is unknown.
     pub fn namespace_labels(&self, name: &str) -> Option<&Labels> {
         self.namespaces.get(name).map(|n| &n.labels)
+    }
+
+    /// Whether devices of a DeviceClass serve this resource on nodes that do not offer it
+    /// themselves.
+    pub fn is_served_by_devices(&self, resource: &str) -> bool {
+        let mut classes = self.device_classes.values();
+        match resource.strip_prefix("deviceclass.resource.kubernetes.io/") {
+            Some(class) => self.device_classes.get(class).is_some(),
+            None => classes.any(|c| c.extended_resource.as_deref() == Some(resource)),
+        }
     }
 
     /// The number of nodes.

@@ -47,16 +47,19 @@ impl GpuSlice {
         }
     }
 
-    pub(crate) fn set_slices(&self, list: Vec<Slice>) {
+    /// Replaces the ResourceSlices of DRA drivers.
+    pub fn set_slices(&self, list: Vec<Slice>) {
         self.state.lock().devices.set_slices(list);
     }
 
-    pub(crate) fn set_claims(&self, list: Vec<Claim>) {
+    /// Replaces the ResourceClaims.
+    pub fn set_claims(&self, list: Vec<Claim>) {
         self.state.lock().devices.set_claims(list);
         self.claims.send_replace(());
     }
 
-    pub(crate) fn set_classes(&self, list: Vec<Class>) {
+    /// Replaces the DeviceClasses.
+    pub fn set_classes(&self, list: Vec<Class>) {
         let mut state = self.state.lock();
         state.devices.set_classes(list);
         // A class decides which nodes serve a resource.

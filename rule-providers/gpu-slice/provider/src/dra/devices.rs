@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use tautline_core::{Snapshot, model::Pod};
+use tautline_core::{
+    Snapshot,
+    model::{Node, Pod},
+};
 use tautline_gpu_placement::{
     CARD,
     dra::{
@@ -93,7 +96,7 @@ impl Devices {
         };
         let pools = &self.pools;
         let devices = self.nodes.entry(Arc::clone(&node.name));
-        let before = devices.or_insert_with(|| pools.node_devices(node));
+        let before = devices.or_insert_with(|| free_devices(pools, node, snapshot.pods_on(name)));
         if let Some(unfit) = wrong_model(before, models) {
             return Fit::Unusable(unfit);
         }
@@ -143,6 +146,29 @@ impl Devices {
             "node {node}: it has {devices}"
         )))
     }
+}
+
+/// The node's devices without those of claims, and of pods whose extended resources have no claim
+/// yet: a plan places many pods before kube-scheduler writes any.
+fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevices {
+    let mut devices = pools.node_devices(node);
+    for pod in pods {
+        let mut pending = PendingRequests::default();
+        for (resource, milli) in pod.requests.iter() {
+            let units = u32::try_from(milli / 1000).unwrap_or(0);
+            if units > 0
+                && node.allocatable.milli(resource) == 0
+                && pools.class_of_resource(resource).is_some()
+            {
+                pending.add_resource(pools, resource, units);
+            }
+        }
+        if !pending.requests.is_empty() && pools.claims_of(&pod.uid, &pod.namespace, []).is_empty()
+        {
+            devices.take_likely(&pending);
+        }
+    }
+    devices
 }
 
 /// `None`: a card is of a wanted model, or of one that is not known.
