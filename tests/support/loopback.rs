@@ -1,6 +1,6 @@
 //! Plain HTTP calls to servers on loopback, over TLS without verifying it.
 
-use std::time::Duration;
+use std::{net::Ipv4Addr, time::Duration};
 
 use anyhow::{Result, bail};
 
@@ -85,7 +85,17 @@ impl KeepAlive {
 pub async fn insecure_connect(
     host: &str,
 ) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
-    let stream = tokio::net::TcpStream::connect(host).await?;
+    insecure_connect_from(Ipv4Addr::LOCALHOST, host).await
+}
+
+/// The same from an address of the machine.
+async fn insecure_connect_from(
+    source: Ipv4Addr,
+    host: &str,
+) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>> {
+    let socket = tokio::net::TcpSocket::new_v4()?;
+    socket.bind((source, 0).into())?;
+    let stream = socket.connect(host.parse()?).await?;
     let connector = tokio_rustls::TlsConnector::from(std::sync::Arc::new(insecure::config()?));
     let name = rustls::pki_types::ServerName::try_from("localhost")?;
     Ok(connector.connect(name, stream).await?)
@@ -94,10 +104,15 @@ pub async fn insecure_connect(
 /// Posts over TLS without verifying the server; an answer other than 200 is an
 /// error that names the status.
 pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
+    insecure_post_from(Ipv4Addr::LOCALHOST, url, body).await
+}
+
+/// The same from an address of the machine.
+pub async fn insecure_post_from(source: Ipv4Addr, url: &str, body: &[u8]) -> Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let rest = url.strip_prefix("https://").unwrap_or(url);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let stream = insecure_connect(host).await?;
+    let stream = insecure_connect_from(source, host).await?;
     let (mut read, mut write) = tokio::io::split(stream);
     let head = format!(
         "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

@@ -43,6 +43,9 @@ impl Process {
         let child = command
             .args(args)
             .env("HOME", dir)
+            // As deployed.
+            .env("MALLOC_ARENA_MAX", "1")
+            .env("MALLOC_MMAP_THRESHOLD_", "1048576")
             .env_remove("KUBECONFIG")
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)

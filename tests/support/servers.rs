@@ -18,7 +18,7 @@ use crate::{
 /// Time for a server to read a large cluster; if the server ends, the test fails at once.
 const READY: Duration = Duration::from_secs(180);
 
-pub use crate::loopback::{KeepAlive, get, insecure_connect, insecure_post};
+pub use crate::loopback::{KeepAlive, get, insecure_connect, insecure_post, insecure_post_from};
 
 /// The binary, which `cargo test --workspace` builds next to the tests.
 pub fn binary() -> Result<PathBuf> {

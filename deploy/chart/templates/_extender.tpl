@@ -23,6 +23,8 @@ tautline-extender-generated-tls
 env:
 # Watches have their own threads: one glibc heap per thread wastes memory.
 - {name: MALLOC_ARENA_MAX, value: "1"}
+# The memory of large requests goes back to the system at once.
+- {name: MALLOC_MMAP_THRESHOLD_, value: "1048576"}
 - name: POD_NAMESPACE
   valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 {{- include "tautline.tracingEnv" . | nindent 0 }}
