@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tautline_api::convert;
 use tautline_core::{answer::AnswerMode, planning::NodeVerdict};
 use tokio::time::Instant;
 
@@ -18,27 +19,35 @@ use crate::{
 const KIND: &str = "ExtenderArgs";
 
 pub(crate) async fn filter(
-    state: &State,
+    state: &Arc<State>,
     json: &str,
     client: &Client<'_>,
     deadline: Instant,
 ) -> Result<Vec<u8>, WireError> {
     let args = wire::args(KIND, json)?;
-    let pod = pod::identity(KIND, args.pod)?;
+    let head = pod::head(KIND, args.pod)?;
+    let pod = &head.identity;
     let is_exempt = state.is_exempt(&pod.namespace);
-    let attempt = Attempt::read(state, &pod);
+    let attempt = Attempt::read(state, pod);
     if attempt.constraints.is_empty() {
         let outcome = if is_exempt { "exempt" } else { "ungoverned" };
         state.metrics.pod(outcome);
         return Ok(pass_through(&args.nodes));
     }
     let span = state.config.traces.span("filter", client.caller);
-    spans::pod(&span, &pod);
+    spans::pod(&span, pod);
     let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
     // The pod itself is dropped here: while the providers are called, what is used of it is enough.
-    let (question, in_flight) = {
-        let posted = pod::parse(KIND, args.pod)?;
-        (pod::question(&posted, pod, nodes), pod::in_flight(&posted))
+    let (question, in_flight) = match head.known(&attempt.snapshot).cloned() {
+        Some(known) => (
+            pod::known_question(&known, head.identity, nodes),
+            pod::in_flight((*known).clone()),
+        ),
+        None => {
+            let posted = pod::parse(KIND, args.pod)?;
+            let in_flight = pod::in_flight(convert::pod(&posted));
+            (pod::question(&posted, head.identity, nodes), in_flight)
+        }
     };
     client.charge(json, &question)?;
     let for_bind = state.config.bind.then(|| question.without_nodes());
@@ -51,7 +60,11 @@ pub(crate) async fn filter(
         } = &attempt;
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
         in_flight::record(state, in_flight, &plan);
-        state.record(snapshot, &plan, for_bind);
+        state.cache(&plan, for_bind);
+        // After the answer: kube-scheduler waits for what is above only.
+        let (recorder, recorded) = (Arc::clone(state), Arc::clone(&plan));
+        let snapshot = Arc::clone(snapshot);
+        tokio::spawn(async move { recorder.record(&snapshot, &recorded) });
         Ok::<_, Unsettled>(plan)
     };
     match span.scope(Box::pin(plan)).await {
@@ -69,7 +82,7 @@ pub(crate) async fn filter(
 
 fn pass_through(nodes: &Nodes<'_>) -> Vec<u8> {
     let (key, raw) = match nodes {
-        Nodes::Names(names) => ("nodenames", *names),
+        Nodes::Names(names) | Nodes::PlainNames(names) => ("nodenames", *names),
         Nodes::Objects(list) => ("nodes", list.get()),
         Nodes::None => ("nodenames", "[]"),
     };

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tautline_api::{convert, posted};
-use tautline_core::{constraints::PodIdentity, model, nodes::NodeSet};
+use tautline_core::{Snapshot, constraints::PodIdentity, model, nodes::NodeSet};
 use tautline_provider_client::{PlanningQuestion, texts};
 
 use crate::wire::WireError;
@@ -50,24 +50,51 @@ struct Metadata<'a> {
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     uid: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "resourceVersion")]
+    version: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     labels: Option<BTreeMap<Cow<'a, str>, Cow<'a, str>>>,
 }
 
 /// The part of a pod that offers select by, without its spec.
+pub(crate) struct Head {
+    pub identity: PodIdentity,
+    /// `metadata.resourceVersion`; 0 if unknown.
+    version: u64,
+}
+
+impl Head {
+    /// The pod as the watch shows it, if kube-scheduler has posted the same version.
+    pub fn known<'a>(&self, snapshot: &'a Snapshot) -> Option<&'a Arc<model::Pod>> {
+        let pod = snapshot.pod(&self.identity.namespace, &self.identity.name)?;
+        let shown = pod.placement.as_ref()?.observed.resource_version;
+        let is_same = shown == self.version && *pod.uid == *self.identity.uid;
+        (shown != 0 && is_same && !pod.reduced).then_some(pod)
+    }
+}
+
 pub(crate) fn identity(kind: &'static str, pod: &RawValue) -> Result<PodIdentity, WireError> {
+    Ok(head(kind, pod)?.identity)
+}
+
+pub(crate) fn head(kind: &'static str, pod: &RawValue) -> Result<Head, WireError> {
     check_size(kind, pod.get())?;
     let head: PodHead<'_> =
         serde_json::from_str(pod.get()).map_err(|error| WireError::Json { kind, error })?;
     let metadata = head.metadata;
     let text = |t: Option<Cow<'_, str>>| t.map(Cow::into_owned).unwrap_or_default();
-    Ok(PodIdentity {
+    let version = metadata.version.and_then(|version| version.parse().ok());
+    let identity = PodIdentity {
         name: text(metadata.name),
         namespace: metadata
             .namespace
             .map_or_else(|| "default".to_owned(), Cow::into_owned),
         uid: text(metadata.uid),
         labels: metadata.labels.into_iter().flatten().collect(),
+    };
+    Ok(Head {
+        identity,
+        version: version.unwrap_or_default(),
     })
 }
 
@@ -85,8 +112,7 @@ pub(crate) fn parse(kind: &'static str, pod: &RawValue) -> Result<Pod, WireError
 }
 
 /// The pod as the index has it while it is in flight: without its constraints on a node.
-pub(crate) fn in_flight(posted: &Pod) -> model::Pod {
-    let mut pod = convert::pod(posted);
+pub(crate) fn in_flight(mut pod: model::Pod) -> model::Pod {
     if let Some(placement) = &mut pod.placement {
         **placement = model::NodeConstraints {
             observed: placement.observed,
@@ -94,6 +120,19 @@ pub(crate) fn in_flight(posted: &Pod) -> model::Pod {
         };
     }
     pod
+}
+
+/// [`question`] about a pod that the watch shows.
+pub(crate) fn known_question(
+    pod: &model::Pod,
+    subject: PodIdentity,
+    nodes: NodeSet,
+) -> PlanningQuestion {
+    PlanningQuestion {
+        subject,
+        scheduler_waits: true,
+        ..PlanningQuestion::for_pod(pod, nodes)
+    }
 }
 
 pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> PlanningQuestion {
@@ -116,7 +155,46 @@ pub(crate) fn question(pod: &Pod, subject: PodIdentity, nodes: NodeSet) -> Plann
 
 #[cfg(test)]
 mod tests {
+    use tautline_core::index::{Index, Object};
+
     use super::*;
+
+    /// A pod that the watch shows is asked about as the posted one, without parsing it.
+    #[test]
+    fn known_pods_are_those_that_the_watch_shows_in_the_same_version() {
+        let posted = |uid: &str, version: &str| {
+            let text = format!(
+                r#"{{"metadata": {{"name": "web-0", "namespace": "shop", "uid": "{uid}",
+                "resourceVersion": "{version}", "labels": {{"app": "web"}},
+                "annotations": {{"team": "shop"}}}},
+                "spec": {{"containers": [
+                {{"name": "a", "resources": {{"requests": {{"cpu": "100m", "x.io/gpu": "1"}}}}}},
+                {{"name": "b", "resources": {{"requests": {{"x.io/gpu": "2"}}}}}}],
+                "resourceClaims": [{{"name": "c", "resourceClaimName": "claim-of-it"}}],
+                "nodeSelector": {{"zone": "a"}}}}}}"#
+            );
+            RawValue::from_string(text).unwrap()
+        };
+        let text = posted("u", "7");
+        let pod = parse("Args", &text).unwrap();
+        let mut index = Index::default();
+        index.apply(Object::Pod(convert::pod(&pod)));
+        let snapshot = index.snapshot();
+        for (uid, version) in [("u", "8"), ("v", "7"), ("u", ""), ("u", "x")] {
+            let head = head("Args", &posted(uid, version)).unwrap();
+            assert!(head.known(&snapshot).is_none(), "{uid} {version}");
+        }
+        let head = head("Args", &text).unwrap();
+        let known = head.known(&snapshot).unwrap();
+        let of_known = known_question(known, head.identity.clone(), NodeSet::default());
+        let of_posted = question(&pod, head.identity.clone(), NodeSet::default());
+        assert_eq!(format!("{of_known:?}"), format!("{of_posted:?}"));
+        assert!(of_known.requests.len() > 1 && !of_known.resource_claims.is_empty());
+        assert_eq!(
+            (of_known.annotations.len(), of_known.containers.len()),
+            (1, 2)
+        );
+    }
 
     #[test]
     fn identity_refuses_a_pod_of_too_many_values() {

@@ -45,15 +45,14 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
-    /// Shares a plan of filter with prioritize, bind and explain, and publishes its events.
-    pub fn record(
-        &self,
-        snapshot: &Snapshot,
-        plan: &Arc<PodPlan>,
-        question: Option<PlanningQuestion>,
-    ) {
+    /// Shares a plan of filter with prioritize and bind.
+    pub fn cache(&self, plan: &Arc<PodPlan>, question: Option<PlanningQuestion>) {
         let displaced = self.plans.insert(plan, question);
         self.metrics.displaced_plans.inc_by(displaced);
+    }
+
+    /// Shares a plan of filter with explain, and publishes its events.
+    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>) {
         self.history.push(plan);
         self.events.publish_rules(snapshot, &self.providers, plan);
         self.events.publish_underlay(snapshot, plan);

@@ -23,6 +23,8 @@ const MAX_QUOTE: usize = 80;
 pub enum Nodes<'a> {
     /// `NodeNames` (`nodeCacheCapable: true`): the raw JSON list.
     Names(&'a str),
+    /// The same, of one or more names without escapes, quotes and commas.
+    PlainNames(&'a str),
     /// `Nodes`: whole objects.
     Objects(&'a RawValue),
     None,
@@ -61,7 +63,7 @@ pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError
     if let Some((pod, names)) = fast_path::args(json) {
         return Ok(Args {
             pod,
-            nodes: Nodes::Names(names),
+            nodes: Nodes::PlainNames(names),
         });
     }
     let Fields([pod, nodes, names]) = fields(kind, json, ["Pod", "Nodes", "NodeNames"])?;
@@ -167,25 +169,31 @@ impl Nodes<'_> {
     /// At most `max` names, without duplicates.
     pub fn names(&self, kind: &'static str, max: usize) -> Result<NodeSet, WireError> {
         let json = |error| WireError::Json { kind, error };
-        let set = match self {
-            Nodes::None => NodeSet::default(),
-            Nodes::Names(text) => {
-                // Most names take 16 bytes or more with their quotes and comma.
-                let seed = NodeSet::with_capacity((text.len() / 16).min(max), text.len());
-                let mut deserializer = serde_json::Deserializer::from_str(text);
-                deserializer
-                    .deserialize_seq(NodeNames { set: seed, max })
-                    .map_err(json)?
-            }
-            Nodes::Objects(raw) => {
-                let items = items(kind, raw, max)?;
-                let mut set = NodeSet::with_capacity(items.len(), 0);
-                for item in &items {
-                    set.insert(&node_name(kind, item)?);
+        let set =
+            match self {
+                Nodes::None => NodeSet::default(),
+                Nodes::PlainNames(text) => {
+                    let names = &text[2..text.len() - 2];
+                    NodeSet::split(names, "\",\"", max)
+                        .map_err(|count| WireError::TooManyNodes { kind, count, max })?
                 }
-                set
-            }
-        };
+                Nodes::Names(text) => {
+                    // Most names take 16 bytes or more with their quotes and comma.
+                    let seed = NodeSet::with_capacity((text.len() / 16).min(max), text.len());
+                    let mut deserializer = serde_json::Deserializer::from_str(text);
+                    deserializer
+                        .deserialize_seq(NodeNames { set: seed, max })
+                        .map_err(json)?
+                }
+                Nodes::Objects(raw) => {
+                    let items = items(kind, raw, max)?;
+                    let mut set = NodeSet::with_capacity(items.len(), 0);
+                    for item in &items {
+                        set.insert(&node_name(kind, item)?);
+                    }
+                    set
+                }
+            };
         if set.len() > max {
             return Err(WireError::TooManyNodes {
                 kind,

@@ -48,30 +48,29 @@ impl Answer {
         let rank = |at: &usize| plan.verdicts[*at].rank();
         // Hashed for ties only: this runs for every pod.
         let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
-        let mut usable: Vec<usize> = plan.usable().collect();
-        let best = usable.iter().map(rank).min();
-        let is_best = |at: &usize| Some(rank(at)) == best;
-        let tied = usable.iter().filter(|at| is_best(at)).count();
-        let most = match mode {
-            AnswerMode::Ties => MAX_TIES.min(tied),
-            AnswerMode::Decisive => {
-                let ties = usable.iter().copied().filter(is_best);
-                let one = ties.min_by_key(|at| (Reverse(free(nodes.name(*at))), turn(at)));
-                let nodes = one.into_iter().collect();
-                return Self { nodes, tied };
-            }
-            AnswerMode::Shortlist(0) => usable.len(),
-            AnswerMode::Shortlist(most) => most.min(usable.len()),
+        let Some(best) = plan.usable().map(|at| rank(&at)).min() else {
+            return Self::default();
         };
-        if most < usable.len() && most > 0 {
-            usable.select_nth_unstable_by(most - 1, |a, b| {
+        let ties = || plan.usable().filter(|at| rank(at) == best);
+        let tied = ties().count();
+        let (mut chosen, most): (Vec<usize>, usize) = match mode {
+            AnswerMode::Ties => (ties().collect(), MAX_TIES),
+            AnswerMode::Decisive => {
+                let one = ties().min_by_key(|at| (Reverse(free(nodes.name(*at))), turn(at)));
+                (one.into_iter().collect(), 1)
+            }
+            AnswerMode::Shortlist(0) => (plan.usable().collect(), usize::MAX),
+            AnswerMode::Shortlist(most) => (plan.usable().collect(), most),
+        };
+        if most < chosen.len() {
+            chosen.select_nth_unstable_by(most - 1, |a, b| {
                 rank(a).cmp(&rank(b)).then_with(|| turn(a).cmp(&turn(b)))
             });
-            usable.truncate(most);
-            usable.sort_unstable();
+            chosen.truncate(most);
+            chosen.sort_unstable();
         }
         Self {
-            nodes: usable,
+            nodes: chosen,
             tied,
         }
     }

@@ -1,6 +1,9 @@
 //! The nodes of one request, by name and by position.
 
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    hash::{BuildHasher, Hasher},
+    sync::OnceLock,
+};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
@@ -8,9 +11,27 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 #[derive(Clone, Debug, Default)]
 pub struct NodeSet {
     text: String,
+    /// The ends of the names in the text.
     ends: Vec<u32>,
+    /// The number of bytes between two names.
+    gap: usize,
+    /// Made for the first lookup: lists mostly keep their order, so that many need none.
+    index: OnceLock<Index>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Index {
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
+}
+
+impl Index {
+    fn with_capacity(names: usize) -> Self {
+        Self {
+            table: HashTable::with_capacity(names),
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
 }
 
 impl NodeSet {
@@ -19,37 +40,75 @@ impl NodeSet {
         Self {
             text: String::with_capacity(bytes),
             ends: Vec::with_capacity(names),
-            table: HashTable::with_capacity(names),
-            hasher: DefaultHashBuilder::default(),
+            index: OnceLock::from(Index::with_capacity(names)),
+            ..Self::default()
+        }
+    }
+
+    /// The names between separators, at most `max`. A name that is there twice keeps both
+    /// positions, and is found at the first.
+    ///
+    /// # Errors
+    /// The number of names, if it is larger than `max`.
+    pub fn split(text: &str, separator: &str, max: usize) -> Result<Self, usize> {
+        let mut set = Self {
+            text: text.to_owned(),
+            gap: separator.len(),
+            ..Self::default()
+        };
+        // Most names take 16 bytes or more with their separator.
+        set.ends.reserve((text.len() / 16).min(max) + 1);
+        let ends = text.match_indices(separator).map(|(at, _)| at);
+        // Bodies are bounded far below 4 GiB, so offsets fit.
+        let ends = ends.chain([text.len()]);
+        set.ends.extend(
+            ends.take(max + 1)
+                .map(|at| u32::try_from(at).unwrap_or(u32::MAX)),
+        );
+        match set.ends.len() > max {
+            true => Err(text.matches(separator).count() + 1),
+            false => Ok(set),
         }
     }
 
     /// Adds a name, unless it is present; returns its position.
     pub fn insert(&mut self, name: &str) -> usize {
-        let hash = self.hash(name);
-        if let Some(i) = self.find(hash, name) {
-            return i;
+        if let Some(at) = self.position(name) {
+            return at;
         }
         let at = self.ends.len();
+        if at > 0 {
+            self.text.extend(std::iter::repeat_n(' ', self.gap));
+        }
         self.text.push_str(name);
-        // Bodies are bounded far below 4 GiB, so positions and offsets fit.
         self.ends
             .push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
-        let Self {
-            text,
-            ends,
-            table,
-            hasher,
-        } = self;
-        table.insert_unique(hash, u32::try_from(at).unwrap_or(u32::MAX), |i| {
-            hash_of(hasher, slice(text, ends, *i as usize))
-        });
+        let mut index = self.index.take().unwrap_or_default();
+        self.add(&mut index, at);
+        self.index = OnceLock::from(index);
         at
     }
 
     /// The position of `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.find(self.hash(name), name)
+        let Index { table, hasher } = self.index.get_or_init(|| {
+            let mut index = Index::with_capacity(self.len());
+            (0..self.len()).for_each(|at| self.add(&mut index, at));
+            index
+        });
+        let found = table.find(hash_of(hasher, name), |at| self.name(*at as usize) == name);
+        found.map(|at| *at as usize)
+    }
+
+    fn add(&self, Index { table, hasher }: &mut Index, at: usize) {
+        let name = self.name(at);
+        let of = |at: &u32| self.name(*at as usize);
+        let entry = table.entry(
+            hash_of(hasher, name),
+            |other| of(other) == name,
+            |other| hash_of(hasher, of(other)),
+        );
+        entry.or_insert(u32::try_from(at).unwrap_or(u32::MAX));
     }
 
     /// The position of `name`, without a lookup if it is `next`: lists mostly keep their order.
@@ -62,7 +121,11 @@ impl NodeSet {
 
     /// The name at a position.
     pub fn name(&self, position: usize) -> &str {
-        slice(&self.text, &self.ends, position)
+        let start = match position {
+            0 => 0,
+            _ => self.ends[position - 1] as usize + self.gap,
+        };
+        &self.text[start..self.ends[position] as usize]
     }
 
     /// The number of names.
@@ -84,16 +147,6 @@ impl NodeSet {
     pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.ends.len() * 10
     }
-
-    fn find(&self, hash: u64, name: &str) -> Option<usize> {
-        self.table
-            .find(hash, |i| self.name(*i as usize) == name)
-            .map(|i| *i as usize)
-    }
-
-    fn hash(&self, name: &str) -> u64 {
-        hash_of(&self.hasher, name)
-    }
 }
 
 impl<'a> FromIterator<&'a str> for NodeSet {
@@ -106,11 +159,6 @@ impl<'a> FromIterator<&'a str> for NodeSet {
     }
 }
 
-fn slice<'a>(text: &'a str, ends: &[u32], i: usize) -> &'a str {
-    let start = if i == 0 { 0 } else { ends[i - 1] as usize };
-    &text[start..ends[i] as usize]
-}
-
 fn hash_of(hasher: &DefaultHashBuilder, name: &str) -> u64 {
     let mut h = hasher.build_hasher();
     h.write(name.as_bytes());
@@ -121,6 +169,19 @@ fn hash_of(hasher: &DefaultHashBuilder, name: &str) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn split_names_are_found_at_their_first_positions() {
+        let mut set = NodeSet::split("a\",\"b\",\"a\",\"\",\"c", "\",\"", 5).unwrap();
+        assert_eq!(set.iter().collect::<Vec<_>>(), ["a", "b", "a", "", "c"]);
+        assert_eq!(
+            ["a", "b", "", "c", "d"].map(|n| set.position(n)),
+            [Some(0), Some(1), Some(3), Some(4), None]
+        );
+        assert_eq!((set.insert("b"), set.insert("d")), (1, 5));
+        assert_eq!((set.name(5), set.position("d")), ("d", Some(5)));
+        assert_eq!(NodeSet::split("a,b,c", ",", 2).unwrap_err(), 3);
+    }
 
     proptest! {
         #[test]

@@ -25,7 +25,7 @@ const CYCLES: usize = 1000;
 struct Line<'a> {
     server: &'a Role,
     pod: &'static str,
-    /// The pod's label `app`; an offer selects `governed`.
+    /// The pod's label `app`; offers select `governed` and `cached`.
     app: &'static str,
     /// Verbs of one cycle, in sequence.
     verbs: &'static [&'static str],
@@ -79,6 +79,8 @@ pub async fn run() -> Result<()> {
         line(&extender, "governed, 2 rules", "governed", both);
         line(&extender, "governed, 2 rules", "governed", &["filter"]);
         line(&extender, "governed, 2 rules", "governed", &["prioritize"]);
+        let cached = "governed, answers of 2 rules cached";
+        line(&extender, cached, "cached", &["filter"]);
     }
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");

@@ -61,17 +61,22 @@ pub async fn noop(shortlist: usize, providers: Option<Providers>) -> Result<()> 
     }
 }
 
-/// A provider that generates a cost for each node.
+/// A provider that generates a cost for each node. Answers about rules named `cached-` are valid for
+/// a minute.
 pub struct GeneratedCosts;
 
 impl RuleProvider for GeneratedCosts {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
-        Ok(request
+        let mut answer: CostAnswer = request
             .eligible_nodes
             .into_iter()
             .enumerate()
             .map(|(i, n)| (n, i as i64 * 7 % 1000))
-            .collect::<CostAnswer>())
+            .collect();
+        if request.rule.name.starts_with("cached-") {
+            answer.valid_for = Duration::from_secs(60);
+        }
+        Ok(answer)
     }
 
     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
@@ -96,13 +101,13 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         })
     });
     store.reset(tautline_core::index::Kind::Node, nodes.collect());
-    let mut rules = Vec::new();
     for (i, port) in ports.iter().enumerate() {
-        let rule = format!("rule-{i}");
         store.apply(Object::Service(model::Service {
             namespace: "default".into(),
-            name: rule.as_str().into(),
-            rules: vec![rule.as_str().into()],
+            name: format!("provider-{i}").as_str().into(),
+            rules: ["rule", "cached"]
+                .map(|kind| format!("{kind}-{i}").into())
+                .into(),
             external_name: Some("127.0.0.1".into()),
             ports: vec![model::ServicePort {
                 name: "ruleprovider".into(),
@@ -110,36 +115,9 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
             }],
             ..model::Service::default()
         }));
-        rules.push(model::Rule {
-            name: rule.as_str().into(),
-            weight: 1,
-            ..model::Rule::default()
-        });
     }
-    store.apply(Object::Policy(model::Policy {
-        namespace: "default".into(),
-        name: "p".into(),
-        rules,
-    }));
-    store.apply(Object::Offer(model::Offer {
-        namespace: "default".into(),
-        name: "o".into(),
-        uid: "".into(),
-        targets: vec![model::Target {
-            name: "default".into(),
-            kind: model::TargetKind::Pod,
-            api_version: "v1".into(),
-            selector: Selector {
-                match_labels: vec![("app".into(), "governed".into())],
-                ..Selector::default()
-            },
-        }],
-        policies: vec!["p".into()],
-        period: Duration::from_secs(60),
-        grace: Duration::ZERO,
-        provider_unavailable: None,
-        ..model::Offer::default()
-    }));
+    govern(&store, "governed", "rule");
+    govern(&store, "cached", "cached");
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
     let config = Config {
         listen: loopback,
@@ -152,6 +130,36 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let mut tasks = Tasks::default();
     app.spawn(&mut tasks);
     tasks.run(parent_gone()).await
+}
+
+/// An offer of two rules for the pods labelled with this app.
+fn govern(store: &ClusterStore, app: &str, rules: &str) {
+    let rule = |i| model::Rule {
+        name: format!("{rules}-{i}").as_str().into(),
+        weight: 1,
+        ..model::Rule::default()
+    };
+    store.apply(Object::Policy(model::Policy {
+        namespace: "default".into(),
+        name: app.into(),
+        rules: [0, 1].map(rule).into(),
+    }));
+    store.apply(Object::Offer(model::Offer {
+        namespace: "default".into(),
+        name: app.into(),
+        targets: vec![model::Target {
+            name: "default".into(),
+            kind: model::TargetKind::Pod,
+            api_version: "v1".into(),
+            selector: Selector {
+                match_labels: vec![("app".into(), app.into())],
+                ..Selector::default()
+            },
+        }],
+        policies: vec![app.into()],
+        period: Duration::from_secs(60),
+        ..model::Offer::default()
+    }));
 }
 
 /// Prints the memory of an index of 150,000 pods on 5,000 nodes.
