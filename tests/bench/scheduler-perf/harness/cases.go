@@ -24,6 +24,8 @@ type Case struct {
 	Tautline bool
 	// Governed: an offer selects the pods.
 	Governed bool
+	// Policies that the offer names; by default near-server and shared-card.
+	Policies []string
 	// Asked: the scheduler calls the extender.
 	Asked bool
 	// Decides: the extender may answer with one node, which the scheduler takes without
@@ -47,6 +49,8 @@ var Cases = []Case{
 	{Name: "floor-asking", Asked: true, Counts: extenderURL, server: rustNoop("64", "18901", "18911"), providers: knowNothing},
 	{Name: "noop-watched", Asked: true, Counts: extenderURL, server: rustNoop("0"), providers: watchers},
 	{Name: "governed", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender(), providers: rules},
+	{Name: "governed-ties", Tautline: true, Governed: true, Asked: true, Decides: true, Policies: []string{"within-request", "shared-card"}, Counts: adminURL, server: extender(), providers: rules},
+	{Name: "governed-cached", Tautline: true, Governed: true, Asked: true, Decides: true, Policies: []string{"near-server"}, Counts: adminURL, server: extender("--answer", "decisive"), providers: rules},
 	{Name: "governed-decisive", Tautline: true, Governed: true, Asked: true, Decides: true, Counts: adminURL, server: extender("--answer", "decisive"), providers: rules},
 	{Name: "governed-shortlist", Tautline: true, Governed: true, Asked: true, Counts: adminURL, server: extender("--answer", "shortlist"), providers: rules},
 	{Name: "governed-bind", Tautline: true, Governed: true, Asked: true, Decides: true, Binds: true, Counts: adminURL, server: extender("--bind"), providers: rules},
@@ -54,6 +58,22 @@ var Cases = []Case{
 	{Name: "gated-noop", Counts: extenderURL, server: goNoop},
 	{Name: "gated-watched", Tautline: true, Counts: extenderURL, server: goNoop, providers: watchers},
 	{Name: "gated", Tautline: true, Counts: adminURL, server: extender(), providers: rules},
+}
+
+// policies that the offer of a case names.
+func (c Case) policies() []string {
+	if c.Policies == nil {
+		return []string{"near-server", "shared-card"}
+	}
+	return c.Policies
+}
+
+// rule returns the rule of a policy of cluster/policies.yaml.
+func rule(policy string) string {
+	if policy == "shared-card" {
+		return "gpu-slice"
+	}
+	return "latency"
 }
 
 // Find returns the case with a name.

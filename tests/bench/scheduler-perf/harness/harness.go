@@ -31,6 +31,8 @@ type Result struct {
 	// PaceMicros is the mean processor time of the pace process's constant work during
 	// the run.
 	PaceMicros float64 `json:"paceMicros"`
+	// FilterMicros is the mean time in which Tautline answered filter, as it measures it.
+	FilterMicros float64 `json:"filterMicros,omitempty"`
 	// Requests to the extender for all pods, by verb.
 	Requests map[string]int `json:"requests,omitempty"`
 	// Outcomes of the extender for all pods.
@@ -76,7 +78,7 @@ func (h *Harness) NodesMade(tCtx ktesting.TContext, _ *scheduler.Scheduler, w *p
 		return err
 	}
 	if c.Tautline {
-		if err := install(tCtx, h.Root, nodes, c.Governed); err != nil {
+		if err := install(tCtx, h.Root, nodes, c); err != nil {
 			return err
 		}
 	}

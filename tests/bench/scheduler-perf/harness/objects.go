@@ -44,7 +44,7 @@ type cluster struct {
 
 // install creates Tautline's CRDs, the providers' Services, the table of round-trip
 // times, policies, offers, and the servers that pods must be near.
-func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed bool) error {
+func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, of Case) error {
 	cached := memory.NewMemCacheClient(tCtx.Client().Discovery())
 	c := cluster{tCtx, tCtx.Dynamic(), restmapper.NewDeferredDiscoveryRESTMapper(cached)}
 	for _, kind := range kinds {
@@ -59,13 +59,13 @@ func install(tCtx ktesting.TContext, root string, nodes *v1.NodeList, governed b
 		if err := c.file("cluster/policies.yaml", namespace); err != nil {
 			return err
 		}
-		if err := c.create(offer("clients", governing(governed), "server"), namespace); err != nil {
+		if err := c.create(offer("clients", governing(of.Governed), "server", of.policies()), namespace); err != nil {
 			return err
 		}
 	}
 	for i := range offers - 2 {
 		name := fmt.Sprintf("service-%d", i)
-		if err := c.create(offer(name, name, name+"-db"), measured); err != nil {
+		if err := c.create(offer(name, name, name+"-db", of.policies()), measured); err != nil {
 			return err
 		}
 	}
@@ -93,9 +93,12 @@ func governing(governed bool) string {
 	return "nobody"
 }
 
-// offer requires pods of one application to be near another's, on nodes with a shared
-// card.
-func offer(name, app, peer string) *unstructured.Unstructured {
+// offer requires pods of one application to be near another's by these policies.
+func offer(name, app, peer string, policies []string) *unstructured.Unstructured {
+	named := make([]any, len(policies))
+	for i, policy := range policies {
+		named[i] = policy
+	}
 	target := func(role, app string) any {
 		return map[string]any{
 			"name":          role,
@@ -109,7 +112,7 @@ func offer(name, app, peer string) *unstructured.Unstructured {
 		"metadata":   map[string]any{"name": name},
 		"spec": map[string]any{
 			"targets":             []any{target("client", app), target("server", peer)},
-			"policies":            []any{"near-server", "shared-card"},
+			"policies":            named,
 			"providerUnavailable": "Reject",
 		},
 	}}

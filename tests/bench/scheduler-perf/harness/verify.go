@@ -21,7 +21,14 @@ var (
 func (r *Result) count(page string, c Case, pods int) error {
 	r.Requests, r.Outcomes, r.Binds = map[string]int{}, map[string]int{}, map[string]int{}
 	r.RejectedNodes, r.ProviderCalls = map[string]int{}, map[string]int{}
+	var seconds, answers float64
 	for line := range strings.SplitSeq(page, "\n") {
+		for name, value := range map[string]*float64{"sum": &seconds, "count": &answers} {
+			text, found := strings.CutPrefix(line, "tautline_extender_request_seconds_"+name+`{verb="filter"} `)
+			if number, err := strconv.ParseFloat(text, 64); found && err == nil {
+				*value = number
+			}
+		}
 		parts := sample.FindStringSubmatch(line)
 		if parts == nil {
 			continue
@@ -46,6 +53,9 @@ func (r *Result) count(page string, c Case, pods int) error {
 		case "tautline_provider_calls_total":
 			r.ProviderCalls[labels["rule"]+" "+labels["outcome"]] += value
 		}
+	}
+	if answers > 0 {
+		r.FilterMicros = seconds / answers * 1e6
 	}
 	return r.fits(c, pods)
 }
@@ -86,8 +96,8 @@ func (r *Result) fits(c Case, pods int) error {
 	if r.RejectedNodes["latency/OverLimit"] == 0 {
 		return fmt.Errorf("no node was too far: %v", r.RejectedNodes)
 	}
-	for _, rule := range []string{"gpu-slice", "latency"} {
-		if r.ProviderCalls[rule+" OK"] == 0 {
+	for _, policy := range c.policies() {
+		if rule := rule(policy); r.ProviderCalls[rule+" OK"] == 0 {
 			return fmt.Errorf("no provider answered for the rule %s: %v", rule, r.ProviderCalls)
 		}
 	}

@@ -19,6 +19,7 @@ type Result struct {
 	SamplesPerSecond float64            `json:"samplesPerSecond"`
 	MicrosPerPod     map[string]float64 `json:"cpuMicrosPerPod"`
 	PaceMicros       float64            `json:"paceMicros"`
+	FilterMicros     float64            `json:"filterMicros,omitempty"`
 	Requests         map[string]int     `json:"requests,omitempty"`
 	Outcomes         map[string]int     `json:"outcomes,omitempty"`
 	Binds            map[string]int     `json:"binds,omitempty"`

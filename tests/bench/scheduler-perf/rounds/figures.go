@@ -28,7 +28,9 @@ var cases = []struct{ name, title string }{
 	{"floor-one", "a no-op in Rust, one name back"},
 	{"floor-asking", "the floor, two providers asked"},
 	{"governed", "Tautline, pods governed by 2 rules"},
-	{"governed-decisive", "the same, one node back"},
+	{"governed-ties", "the same, nodes within the request tie"},
+	{"governed-cached", "Tautline, governed by latency alone, one node back"},
+	{"governed-decisive", "Tautline, governed by 2 rules, one node back"},
 	{"governed-shortlist", "the same, 64 nodes back"},
 	{"governed-bind", "Tautline, governed pods, Tautline binds"},
 	{"ungoverned", "Tautline, pods not governed"},
@@ -132,15 +134,17 @@ func machine() map[string]string {
 	}
 }
 
-// versions of what was measured.
-func versions(root, kubernetes string) map[string]string {
+// Versions are those of what is measured that the machine itself does not tell.
+type Versions struct{ Kubernetes, Rust, Tautline string }
+
+func (v Versions) all() map[string]string {
 	etcd, _, _ := strings.Cut(output("etcd", "--version"), "\n")
 	return map[string]string{
-		"kubernetes": kubernetes,
+		"kubernetes": v.Kubernetes,
 		"etcd":       strings.TrimPrefix(etcd, "etcd Version: "),
 		"go":         runtime.Version(),
-		"rust":       output("rustc", "--version"),
-		"tautline":   output("git", "-C", root, "describe", "--always", "--dirty", "--exclude", "*"),
+		"rust":       v.Rust,
+		"tautline":   v.Tautline,
 	}
 }
 

@@ -24,7 +24,10 @@ func main() {
 
 func run() error {
 	root := flag.String("root", "", "the repository; set by the script")
-	kubernetes := flag.String("kubernetes", "", "its version; set by the script")
+	var built Versions
+	flag.StringVar(&built.Kubernetes, "kubernetes", "unknown", "its version; set by the script")
+	flag.StringVar(&built.Rust, "rust", "unknown", "its version; set by the script")
+	flag.StringVar(&built.Tautline, "tautline", "unknown", "its commit; set by the script")
 	rounds := flag.Int("rounds", 9, "how many rounds there are in the end")
 	nodes := flag.String("nodes", "500,5000", "sizes of the cluster")
 	chosen := flag.String("cases", strings.Join(names(), ","), "cases to run")
@@ -44,7 +47,7 @@ func run() error {
 	}
 	b := bench{root: *root, out: filepath.Join(*root, "target/scheduler-perf")}
 	kept := filepath.Join(b.out, "results.json")
-	figures := Figures{Machine: machine(), Versions: versions(*root, *kubernetes)}
+	figures := Figures{Machine: machine(), Versions: built.all()}
 	if *resume {
 		if err := figures.read(kept); err != nil {
 			return err

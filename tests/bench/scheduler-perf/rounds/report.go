@@ -26,6 +26,7 @@ var goals = []Goal{
 	{"the floor, two providers asked, of the floor", "floor-asking", always("floor"), nil},
 	{"governed, of the no-op in Go", "governed", always("go-noop"), map[int]float64{500: 1, 5000: 1}},
 	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
+	{"nodes within the request tie, of no extender", "governed-ties", always("bare"), nil},
 	{"decisive, of no extender", "governed-decisive", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
 	{"the floor with one name, of no extender", "floor-one", always("bare"), nil},
 	{"not governed, of the faster no-op", "ungoverned", func(f *Figures, nodes int) string { return f.faster("go-noop", "rust-noop", nodes) }, map[int]float64{500: 0.95, 5000: 0.95}},
@@ -79,6 +80,7 @@ func (f *Figures) report() string {
 		fmt.Fprintf(&text, "\n%s", even.table("throughput at one pace", sizes))
 	}
 
+	fmt.Fprintf(&text, "\n%s", f.filterTime(sizes))
 	for _, nodes := range sizes {
 		fmt.Fprintf(&text, "\n%s", f.processorTime(nodes))
 	}
@@ -145,6 +147,28 @@ func (f *Figures) against(g Goal, sizes []int) string {
 		row += " |"
 	}
 	return row
+}
+
+// filterTime is a table of the mean time of a filter call by case.
+func (f *Figures) filterTime(sizes []int) string {
+	head, rule := "| filter, mean us |", "|---|"
+	for _, nodes := range sizes {
+		head += fmt.Sprintf(" %d nodes |", nodes)
+		rule += "---|"
+	}
+	text := head + "\n" + rule + "\n"
+	for _, c := range cases {
+		row, seen := "| "+c.title+" |", false
+		for _, nodes := range sizes {
+			micros := f.of(c.name, nodes, func(r Result) float64 { return r.FilterMicros })
+			seen = seen || median(micros) > 0
+			row += cells(micros, "%.0f")
+		}
+		if seen {
+			text += row + "\n"
+		}
+	}
+	return text
 }
 
 // processorTime is a table of processor time by process and case.
