@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::{
-    index::Snapshot,
+    index::{RANKED, Snapshot},
     model::Resources,
     nodes::NodeSet,
     planning::{Plan, fnv1a_64},
@@ -87,11 +87,11 @@ pub fn least_allocated(snapshot: &Snapshot, node: &str, requests: &Resources) ->
     let Some(found) = snapshot.node(node) else {
         return 0;
     };
-    let pods = snapshot.pods_on(node);
-    let free = ["cpu", "memory"].map(|resource| {
+    let mut requested = snapshot.requested_on(node).into_iter();
+    let free = RANKED.map(|resource| {
         let capacity = i128::from(found.allocatable.milli(resource));
-        let used = pods.iter().map(|pod| &pod.requests).chain([requests]);
-        let used: i128 = used.map(|r| i128::from(r.milli(resource))).sum();
+        let others = requested.next().unwrap_or_default();
+        let used = others + i128::from(requests.milli(resource));
         match capacity > 0 {
             true => (capacity - used).clamp(0, capacity) * 10_000 / capacity,
             false => 0,

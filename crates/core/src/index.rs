@@ -22,7 +22,7 @@ use crate::{
 
 pub use in_flight::InFlight;
 use members::{members_of, selects_pod};
-pub use snapshot::{Member, OfferEntry, Snapshot};
+pub use snapshot::{Member, OfferEntry, RANKED, Snapshot};
 
 /// An object of the index.
 #[derive(Clone, Debug, PartialEq)]
@@ -267,15 +267,20 @@ impl Index {
                 .filter(|p| !p.finished)
                 .and_then(|p| p.node.clone())
         };
-        if let (Some(node), Some(old)) = (holds(&old), &old) {
-            edit(&mut self.current.pods_by_node, &node, |list| {
-                list.retain(|p| p.name != old.name || p.namespace != old.namespace)
-            });
+        let by_node = &mut self.current.pods_by_node;
+        if let (Some(node), Some(old)) = (holds(&old), &old)
+            && let Some(on) = by_node.get_mut(&node)
+            && Arc::make_mut(on).remove(old)
+        {
+            by_node.remove(&node);
         }
         if let (Some(node), Some(new)) = (holds(&new), &new) {
-            edit(&mut self.current.pods_by_node, &node, |list| {
-                list.push(Arc::clone(new))
-            });
+            if by_node.get(&node).is_none() {
+                by_node.insert(&node, Arc::default());
+            }
+            if let Some(on) = by_node.get_mut(&node) {
+                Arc::make_mut(on).add(new);
+            }
         }
         if let Some(old) = old.as_ref().filter(|old| old.node.is_some())
             && new.as_ref().is_none_or(|new| new.uid != old.uid)

@@ -70,11 +70,44 @@ impl Member {
     }
 }
 
+/// The pods bound to one node that have not finished.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodePods {
+    pods: Vec<Arc<Pod>>,
+    /// The sums of [`RANKED`].
+    requested: [i128; 2],
+}
+
+/// The resources of which a node's sum is kept: kube-scheduler ranks nodes by them.
+pub const RANKED: [&str; 2] = ["cpu", "memory"];
+
+impl NodePods {
+    pub(super) fn add(&mut self, pod: &Arc<Pod>) {
+        self.count(pod, 1);
+        self.pods.push(Arc::clone(pod));
+    }
+
+    /// Returns whether no pod is left.
+    pub(super) fn remove(&mut self, pod: &Pod) -> bool {
+        let is_it = |p: &Arc<Pod>| p.name == pod.name && p.namespace == pod.namespace;
+        for gone in self.pods.extract_if(.., |p| is_it(p)).collect::<Vec<_>>() {
+            self.count(&gone, -1);
+        }
+        self.pods.is_empty()
+    }
+
+    fn count(&mut self, pod: &Pod, times: i128) {
+        for (sum, resource) in self.requested.iter_mut().zip(RANKED) {
+            *sum += times * i128::from(pod.requests.milli(resource));
+        }
+    }
+}
+
 /// An immutable view of the cluster. A clone costs a few reference counts.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub(super) pods: CowMap<Arc<Pod>>,
-    pub(super) pods_by_node: CowMap<Arc<Vec<Arc<Pod>>>>,
+    pub(super) pods_by_node: CowMap<Arc<NodePods>>,
     pub(super) rejected: CowMap<Arc<Pod>>,
     pub(super) with_underlay: CowMap<Arc<Pod>>,
     pub(super) with_anti_affinity: CowMap<Arc<Pod>>,
@@ -105,7 +138,14 @@ impl Snapshot {
 
     /// Pods bound to `node` that have not finished.
     pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
-        self.pods_by_node.get(node).map_or(&[], |v| v)
+        self.pods_by_node.get(node).map_or(&[], |on| &on.pods)
+    }
+
+    /// The CPU and memory that these pods request, in thousandths of a core and of a byte.
+    pub fn requested_on(&self, node: &str) -> [i128; 2] {
+        self.pods_by_node
+            .get(node)
+            .map_or([0; 2], |on| on.requested)
     }
 
     /// Pods whose answer by filter the watch, or a provider that counts them, does not show yet.
