@@ -23,7 +23,7 @@ const MAX_QUOTE: usize = 80;
 pub enum Nodes<'a> {
     /// `NodeNames` (`nodeCacheCapable: true`): the raw JSON list.
     Names(&'a str),
-    /// The same, of one or more names without escapes, quotes and commas.
+    /// The list has one or more names, without escapes, quotes and commas in them.
     PlainNames(&'a str),
     /// `Nodes`: whole objects.
     Objects(&'a RawValue),

@@ -226,7 +226,7 @@ pub struct Namespace {
 /// A DeviceClass of Dynamic Resource Allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceClass {
-    /// Its name.
+    /// The name of the class.
     pub name: Arc<str>,
     /// The resource by which pods request its devices without a claim.
     pub extended_resource: Option<Arc<str>>,

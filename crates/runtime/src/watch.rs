@@ -385,7 +385,7 @@ fn key<K: Resource>(decoded: &Decoded<K>) -> String {
     }
 }
 
-/// Whether the first list says that the cluster has no such kind, or that the caller may not see it.
+/// Returns whether the first list says that the cluster has no such kind, or that the caller may not see it.
 fn is_absent_or_denied(error: &watcher::Error) -> bool {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else {
         return false;

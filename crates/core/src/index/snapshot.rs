@@ -168,7 +168,7 @@ impl Snapshot {
         self.namespaces.get(name).map(|n| &n.labels)
     }
 
-    /// Whether devices of a DeviceClass serve this resource on nodes that do not offer it
+    /// Returns whether devices of a DeviceClass serve this resource on nodes that do not offer it
     /// themselves.
     pub fn is_served_by_devices(&self, resource: &str) -> bool {
         let mut classes = self.device_classes.values();

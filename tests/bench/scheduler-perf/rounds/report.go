@@ -26,7 +26,7 @@ var goals = []Goal{
 	{"the floor, two providers asked, of the floor", "floor-asking", always("floor"), nil},
 	{"governed, of the no-op in Go", "governed", always("go-noop"), map[int]float64{500: 1, 5000: 1}},
 	{"governed, of no extender", "governed", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
-	{"nodes within the request tie, of no extender", "governed-ties", always("bare"), nil},
+	{"nodes within the request tie, of one node back", "governed-ties", always("governed-cached"), nil},
 	{"decisive, of no extender", "governed-decisive", always("bare"), map[int]float64{500: 0.85, 5000: 0.95}},
 	{"the floor with one name, of no extender", "floor-one", always("bare"), nil},
 	{"not governed, of the faster no-op", "ungoverned", func(f *Figures, nodes int) string { return f.faster("go-noop", "rust-noop", nodes) }, map[int]float64{500: 0.95, 5000: 0.95}},
