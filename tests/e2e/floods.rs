@@ -185,6 +185,6 @@ async fn extender_schedules_and_answers_probes_during_floods() {
     eventually(what, PATIENCE, check, async || format!("{refused:?}")).await;
     let grown = (world.extender.process.peak_bytes() - before) >> 20;
     // TLS and HTTP buffers of forty connections are the rest.
-    assert!(grown < 256 + 64, "{grown} MiB more, with 256 allowed");
+    assert!(grown < 256 + 128, "{grown} MiB more, with 256 allowed");
     assert!(!world.extender.process.log().contains("panicked"));
 }
