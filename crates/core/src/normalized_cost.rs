@@ -54,12 +54,9 @@ impl<'a> Scale<'a> {
             span: 0,
             significant: 0,
         };
-        let in_use = (0..usable.len()).filter(|at| usable[*at]);
-        let mut costs = in_use.map(|at| scale.cost(at));
-        let first = costs.next()?;
-        let (low, high) = costs.fold((first, first), |(low, high), cost| {
-            (low.min(cost), high.max(cost))
-        });
+        let in_use = || (0..usable.len()).filter(|at| usable[*at]);
+        let costs = || in_use().map(|at| scale.cost(at));
+        let (low, high) = (costs().min()?, costs().max()?);
         (scale.low, scale.span) = (low, high.abs_diff(low));
         scale.significant = scale.span.saturating_sub(resolution);
         Some(scale)
@@ -87,20 +84,14 @@ impl<'a> Scale<'a> {
         self.significant > 0 && self.weight > 0
     }
 
-    fn scaled(&self, at: usize) -> u64 {
-        self.fraction(self.cost(at).abs_diff(self.low))
-    }
-
-    /// `above`: the cost above the lowest.
-    fn fraction(&self, above: u64) -> u64 {
+    fn scaled(&self, at: usize) -> u128 {
+        let above = u128::from(self.cost(at).abs_diff(self.low));
         let (span, significant) = (u128::from(self.span), u128::from(self.significant));
-        let scaled = u128::from(above) * u128::from(ONE) / span;
-        let scaled = match significant == span {
+        let scaled = above * u128::from(ONE) / span;
+        match significant == span {
             true => scaled,
             false => scaled * significant / span,
-        };
-        // The shown cost of an excluded node may be above the highest.
-        u64::try_from(scaled).unwrap_or(ONE)
+        }
     }
 
     fn is_exact(&self) -> bool {
@@ -113,7 +104,7 @@ impl<'a> Scale<'a> {
         if self.cost(at) <= self.low || self.span == 0 {
             return Some(0);
         }
-        Some(self.scaled(at).min(ONE))
+        Some(u64::try_from(self.scaled(at)).unwrap_or(ONE).min(ONE))
     }
 
     fn rule_scale(&self, usable: &[bool]) -> RuleScale {
@@ -216,33 +207,23 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
         if !scale.decides() {
             continue;
         }
-        // Neighbours often cost the same, and a division takes longer than all else here.
-        let mut last = (0, 0);
-        for (at, sum) in sums.iter_mut().enumerate().filter(|(at, _)| usable[*at]) {
-            let above = scale.cost(at).abs_diff(scale.low);
-            if above != last.0 {
-                last = (above, scale.fraction(above));
+        for (at, sum) in sums.iter_mut().enumerate() {
+            if usable[at] {
+                *sum += scale.weight * scale.scaled(at);
             }
-            *sum += scale.weight * u128::from(last.1);
         }
     }
     // An offer of weight 0 only excludes nodes.
     offers.retain(|(_, weights, _)| *weights > 0);
     let count = offers.len().max(1) as u128;
     let mean = |at: usize| -> u64 {
-        let of_offer = |(_, weights, sums): &(usize, u128, Vec<u128>)| quotient(sums[at], *weights);
-        let total: u128 = offers.iter().map(of_offer).sum();
-        u64::try_from(quotient(total, count)).unwrap_or(ONE)
+        let total: u128 = offers
+            .iter()
+            .map(|(_, weights, sums)| sums[at] / *weights)
+            .sum();
+        u64::try_from(total / count).unwrap_or(ONE)
     };
     (0..usable.len())
         .map(|at| if usable[at] { mean(at) } else { ONE })
         .collect()
-}
-
-/// A division of 64 bits where the numbers allow it: several times faster.
-fn quotient(number: u128, by: u128) -> u128 {
-    match (u64::try_from(number), u64::try_from(by)) {
-        (Ok(number), Ok(by)) => u128::from(number / by),
-        _ => number / by,
-    }
 }

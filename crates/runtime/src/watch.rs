@@ -170,7 +170,7 @@ impl Watch<'_> {
     }
 
     /// DeviceClasses. Clusters before Kubernetes 1.34 have none, and users of the console may be
-    /// denied them: readiness does not wait then.
+    /// denied them: readiness does not wait then, and no error is counted.
     pub fn device_classes(&self, tasks: &mut Tasks) {
         self.json::<DeviceClass>(
             Kind::DeviceClass,
@@ -236,9 +236,9 @@ impl Watch<'_> {
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
                 if kind == Kind::DeviceClass && event.as_ref().is_err_and(is_absent_or_denied) {
+                    // Tried again: an API server that starts answers so for a moment.
                     readiness.done(&K::plural(&()));
-                    stop.cancelled().await;
-                    return Ok(());
+                    continue;
                 }
                 on_event(event.map(guarded).map_err(Into::into));
             }

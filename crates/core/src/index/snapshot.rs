@@ -90,7 +90,8 @@ impl NodePods {
     /// Returns whether no pod is left.
     pub(super) fn remove(&mut self, pod: &Pod) -> bool {
         let is_it = |p: &Arc<Pod>| p.name == pod.name && p.namespace == pod.namespace;
-        for gone in self.pods.extract_if(.., |p| is_it(p)).collect::<Vec<_>>() {
+        if let Some(at) = self.pods.iter().position(is_it) {
+            let gone = self.pods.remove(at);
             self.count(&gone, -1);
         }
         self.pods.is_empty()
