@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"time"
 
 	"tautline.io/sdk-go/ruleprovider"
 )
@@ -15,9 +14,6 @@ type NodeCost = ruleprovider.NodeCost
 // Costs has the cost of each node, in any unit that all nodes share; lower is better. The server
 // sends the eligible nodes only, and those without a cost as unusable.
 type Costs struct {
-	// ValidFor is how long the lines also answer for other pods with the same labels,
-	// annotations and requests, at most a minute. 0: for this call only.
-	ValidFor time.Duration
 	// Resolution is the difference up to which costs are equally good. 0: every difference counts.
 	Resolution int64
 	// RequestCost is the cost of a node that just meets the rule's request: nodes of at most this
@@ -53,7 +49,7 @@ const negative = "negative cost"
 var validCode = regexp.MustCompile(`^[A-Z][A-Za-z]{0,39}$`)
 
 // response has exactly the eligible nodes, in their order, or an error for the provider's author.
-func (c *Costs) response(request *CostRequest) (*ruleprovider.EndpointCostResponse, error) {
+func (c *Costs) response(eligible []string) (*ruleprovider.EndpointCostResponse, error) {
 	byNode := make(map[string]*NodeCost, len(c.lines))
 	for _, line := range c.lines {
 		if err := checkLine(line); err != nil {
@@ -65,11 +61,11 @@ func (c *Costs) response(request *CostRequest) (*ruleprovider.EndpointCostRespon
 		line.Reason, line.Detail = strings.ToValidUTF8(line.Reason, "\uFFFD"), strings.ToValidUTF8(line.Detail, "\uFFFD")
 		byNode[line.Node] = line
 	}
-	if c.ValidFor < 0 || c.Resolution < 0 {
-		return nil, fmt.Errorf("ValidFor is %v and Resolution %d: neither may be negative", c.ValidFor, c.Resolution)
+	if c.Resolution < 0 {
+		return nil, fmt.Errorf("Resolution is %d: it may not be negative", c.Resolution)
 	}
-	lines := make([]*NodeCost, 0, len(request.EligibleNodes))
-	for _, node := range request.EligibleNodes {
+	lines := make([]*NodeCost, 0, len(eligible))
+	for _, node := range eligible {
 		line := byNode[node]
 		if line == nil {
 			line = &NodeCost{Node: node, Cost: -1, Reason: "NoCost", Detail: "the provider gave no cost"}
@@ -77,10 +73,9 @@ func (c *Costs) response(request *CostRequest) (*ruleprovider.EndpointCostRespon
 		lines = append(lines, line)
 	}
 	return &ruleprovider.EndpointCostResponse{
-		NodeAndCost:    lines,
-		ValidForMillis: c.ValidFor.Milliseconds(),
-		Resolution:     c.Resolution,
-		RequestCost:    c.RequestCost,
+		NodeAndCost: lines,
+		Resolution:  c.Resolution,
+		RequestCost: c.RequestCost,
 	}, nil
 }
 

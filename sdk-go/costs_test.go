@@ -4,20 +4,19 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"tautline.io/sdk-go/ruleprovider"
 )
 
 func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	var costs Costs
-	costs.ValidFor, costs.Resolution, costs.RequestCost = 1500*time.Millisecond, 7, new(int64)
+	costs.Resolution, costs.RequestCost = 7, new(int64)
 	costs.Usable("elsewhere", 1, "")
 	costs.Unusable("b", "OverLimit", "9ms > 5ms")
 	costs.Usable("a", math.MaxInt64, "far\xff")
 	costs.Add(&NodeCost{Node: "d", Cost: 5, TieBreak: 5})
 	costs.Add(&NodeCost{Node: "e", Cost: math.MinInt64, Reason: "Taken", Freeable: true})
-	response, err := costs.response(&CostRequest{EligibleNodes: []string{"a", "b", "c", "d", "e"}})
+	response, err := costs.response([]string{"a", "b", "c", "d", "e"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,27 +34,26 @@ func TestResponseHasExactlyTheEligibleNodes(t *testing.T) {
 	if got := response.NodeAndCost[0].Detail; got != "far\uFFFD" {
 		t.Errorf("protobuf refuses the detail %q", got)
 	}
-	if response.ValidForMillis != 1500 || response.Resolution != 7 || response.RequestCost == nil {
+	if response.Resolution != 7 || response.RequestCost == nil {
 		t.Error(response)
 	}
 }
 
 func TestResponseRefusesInvalidCosts(t *testing.T) {
 	for want, add := range map[string]func(*Costs){
-		`node "a" has two costs`:              func(c *Costs) { c.Usable("a", 1, ""); c.Unusable("a", "Full", "") },
-		`node "a" costs -3: a cost is 0`:      func(c *Costs) { c.Usable("a", -3, "") },
-		`node "a" has the code "over limit"`:  func(c *Costs) { c.Unusable("a", "over limit", "") },
-		`node "a" has the code ""`:            func(c *Costs) { c.Unusable("a", "", "") },
-		`node "a" has the code "Limit9"`:      func(c *Costs) { c.Unusable("a", "Limit9", "") },
-		`node "a" has the code "Aaaa`:         func(c *Costs) { c.Unusable("a", "A"+strings.Repeat("a", 40), "") },
-		`the tie break 6: it is a part`:       func(c *Costs) { c.Add(&NodeCost{Node: "a", Cost: 5, TieBreak: 6}) },
-		`the tie break -1: it is a part`:      func(c *Costs) { c.Add(&NodeCost{Node: "a", Cost: 5, TieBreak: -1}) },
-		`ValidFor is -1s and Resolution 0: n`: func(c *Costs) { c.ValidFor = -time.Second },
-		`ValidFor is 0s and Resolution -1: n`: func(c *Costs) { c.Resolution = -1 },
+		`node "a" has two costs`:             func(c *Costs) { c.Usable("a", 1, ""); c.Unusable("a", "Full", "") },
+		`node "a" costs -3: a cost is 0`:     func(c *Costs) { c.Usable("a", -3, "") },
+		`node "a" has the code "over limit"`: func(c *Costs) { c.Unusable("a", "over limit", "") },
+		`node "a" has the code ""`:           func(c *Costs) { c.Unusable("a", "", "") },
+		`node "a" has the code "Limit9"`:     func(c *Costs) { c.Unusable("a", "Limit9", "") },
+		`node "a" has the code "Aaaa`:        func(c *Costs) { c.Unusable("a", "A"+strings.Repeat("a", 40), "") },
+		`the tie break 6: it is a part`:      func(c *Costs) { c.Add(&NodeCost{Node: "a", Cost: 5, TieBreak: 6}) },
+		`the tie break -1: it is a part`:     func(c *Costs) { c.Add(&NodeCost{Node: "a", Cost: 5, TieBreak: -1}) },
+		`Resolution is -1: it may not be`:    func(c *Costs) { c.Resolution = -1 },
 	} {
 		var costs Costs
 		add(&costs)
-		_, err := costs.response(&CostRequest{EligibleNodes: []string{"a"}})
+		_, err := costs.response([]string{"a"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -38,6 +38,19 @@ type Provider struct {
 	// within a few milliseconds.
 	Costs func(context.Context, *CostRequest) (Costs, error)
 
+	// Changes says when costs have changed: callers that watch then have the new ones, of Costs,
+	// before kube-scheduler asks. Nil: they ask for each pod. Leave it nil if costs depend on the pod.
+	Changes *Changes
+
+	// Placed gets each pod that was promised a node, for allocators: count it there until your
+	// own watch shows it, or it ends. Call Changes.Changed for the node before Placed returns.
+	// A pod may come again, and its end never if the caller has died. Nil: ignored.
+	Placed func(*ruleprovider.InFlightPod)
+
+	// Ended gets the UID of a pod of Placed that does not go to its node, or that every watch shows
+	// there by now. The UID may be unknown. Nil: ignored.
+	Ended func(uid string)
+
 	// Evaluate returns whether placed objects comply. Nil: they do, for rules that count only
 	// when a pod is placed.
 	Evaluate func(context.Context, *EvaluateRequest) (Evaluation, error)

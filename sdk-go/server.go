@@ -31,6 +31,8 @@ type Server struct {
 	health   *health.Server
 	load     func(context.Context) error
 	ready    *atomic.Bool
+	// It ends the streams of WatchCosts.
+	endStreams context.CancelFunc
 }
 
 // Listen binds the port of a server.
@@ -50,22 +52,29 @@ func Listen(provider Provider, options Options) (*Server, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", options.listen(), err)
 	}
 	ready := &atomic.Bool{}
+	stopping, endStreams := context.WithCancel(context.Background())
 	server := &Server{
 		listener: listener,
 		grpc: grpc.NewServer(
 			grpc.Creds(tls),
 			grpc.UnaryInterceptor(gate(ready)),
+			grpc.StreamInterceptor(streamGate(ready)),
 			grpc.MaxRecvMsgSize(maxRequestBytes),
 			grpc.ConnectionTimeout(10*time.Second),
 			grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second}),
 			// Tautline pings idle connections every 10 s.
 			grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		),
-		health: health.NewServer(),
-		load:   provider.Load,
-		ready:  ready,
+		health:     health.NewServer(),
+		load:       provider.Load,
+		ready:      ready,
+		endStreams: endStreams,
 	}
-	ruleprovider.RegisterRuleProviderServer(server.grpc, service{provider: provider})
+	ruleprovider.RegisterRuleProviderServer(server.grpc, service{
+		provider: provider,
+		streams:  make(chan struct{}, maxStreams),
+		stopping: stopping,
+	})
 	if provider.Register != nil {
 		provider.Register(server.grpc)
 	}
@@ -115,6 +124,7 @@ func (s *Server) prepare(ctx context.Context) error {
 
 func (s *Server) stop() error {
 	s.health.Shutdown()
+	s.endStreams()
 	stopped := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop()

@@ -18,6 +18,10 @@ import (
 type service struct {
 	ruleprovider.UnimplementedRuleProviderServer
 	provider Provider
+	// It has an element for each stream of WatchCosts that is open.
+	streams chan struct{}
+	// It is done once the server stops.
+	stopping context.Context
 }
 
 func (s service) EndpointCost(ctx context.Context, request *CostRequest) (*ruleprovider.EndpointCostResponse, error) {
@@ -25,7 +29,7 @@ func (s service) EndpointCost(ctx context.Context, request *CostRequest) (*rulep
 	if err != nil {
 		return nil, err
 	}
-	return costs.response(request)
+	return costs.response(request.EligibleNodes)
 }
 
 func (s service) Evaluate(ctx context.Context, request *EvaluateRequest) (*ruleprovider.EvaluateResponse, error) {
@@ -46,26 +50,61 @@ func (s service) Evaluate(ctx context.Context, request *EvaluateRequest) (*rulep
 // gate refuses calls until the provider is loaded, and turns errors and panics into statuses.
 func gate(ready *atomic.Bool) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
-		if strings.HasPrefix(info.FullMethod, "/grpc.") { // health and reflection
-			return handle(ctx, request)
-		}
-		if !ready.Load() {
-			return nil, status.Error(codes.Unavailable, "not ready: loading")
-		}
-		defer func() {
-			if fault := recover(); fault != nil {
-				slog.Error("panic", "method", info.FullMethod, "panic", fault, "stack", string(debug.Stack()))
-				response, err = nil, status.Error(codes.Internal, short(fmt.Sprintf("panic: %v", fault)))
-			}
-		}()
-		response, err = handle(ctx, request)
-		answer := toStatus(ctx, err)
-		if status.Code(answer) == codes.Internal {
-			// A fault of the provider, which its author should see first.
-			slog.Error("failed", "method", info.FullMethod, "error", err)
-		}
-		return response, answer
+		err = guarded(ctx, ready, info.FullMethod, func() (err error) {
+			response, err = handle(ctx, request)
+			return err
+		})
+		return response, err
 	}
+}
+
+// streamGate does for streams what gate does for calls.
+func streamGate(ready *atomic.Bool) grpc.StreamServerInterceptor {
+	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		return guarded(stream.Context(), ready, info.FullMethod, func() error { return handle(service, stream) })
+	}
+}
+
+func guarded(ctx context.Context, ready *atomic.Bool, method string, handle func() error) error {
+	if strings.HasPrefix(method, "/grpc.") { // health and reflection
+		return handle()
+	}
+	if !ready.Load() {
+		return status.Error(codes.Unavailable, "not ready: loading")
+	}
+	err := recovered(handle)
+	answer := toStatus(ctx, err)
+	if status.Code(answer) == codes.Internal {
+		logFault(method, err)
+	}
+	return answer
+}
+
+// panicked is the error of a panic.
+type panicked struct {
+	fault any
+	stack string
+}
+
+func (p panicked) Error() string { return fmt.Sprintf("panic: %v", p.fault) }
+
+func recovered(handle func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = panicked{fault, string(debug.Stack())}
+		}
+	}()
+	return handle()
+}
+
+// logFault logs a fault of the provider, which its author should see first.
+func logFault(method string, err error) {
+	var fault panicked
+	if errors.As(err, &fault) {
+		slog.Error("panic", "method", method, "panic", fault.fault, "stack", fault.stack)
+		return
+	}
+	slog.Error("failed", "method", method, "error", err)
 }
 
 // Metadata has a bound of 16 KiB, and a longer text breaks the connection.
@@ -81,9 +120,12 @@ func short(text string) string {
 func toStatus(ctx context.Context, err error) error {
 	var bad badRule
 	var notYet notReady
+	var fault panicked
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &fault):
+		return status.Error(codes.Internal, short(err.Error()))
 	case errors.As(err, &bad):
 		return status.Error(codes.InvalidArgument, short(err.Error()))
 	case errors.As(err, &notYet):

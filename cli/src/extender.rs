@@ -246,6 +246,7 @@ fn config(args: Args) -> Result<Config> {
                 Unavailable::Reject => ProviderUnavailable::Reject,
             }),
             scheduler_share_percent: Some(args.untrusted_share),
+            streams: true,
             ..provider_config
         },
         traces: Traces::default(),

@@ -7,7 +7,7 @@ mod reserve;
 mod rule_check;
 mod table_check;
 
-use std::{collections::BTreeMap, net::Ipv4Addr};
+use std::{collections::BTreeMap, net::Ipv4Addr, time::Duration};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -33,6 +33,9 @@ use crate::http::Http;
 use self::builtin::Builtins;
 pub(crate) use self::fixed_costs::{FixedCost, NodeCosts};
 pub(crate) use self::table_check::table_faults;
+
+/// The deadline of a provider's answer: longer than kube-scheduler's, as only a person waits.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Names the built-in provider that replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
@@ -127,7 +130,9 @@ impl LocalScheduler {
             listen: loopback,
             admin: loopback,
             tracks_in_flight: false,
+            deadline: 2 * CALL_DEADLINE,
             providers: tautline_provider_client::ClientConfig {
+                deadline: CALL_DEADLINE,
                 // Services are redirected to this machine.
                 external_names: ExternalNames::Any,
                 trusted: trusted.clone(),

@@ -57,7 +57,12 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
             }
         }
         match &rule.provider {
-            Some(provider) => _ = write!(line, "; provider {provider}"),
+            Some(provider) => {
+                _ = write!(line, "; provider {provider}");
+                if let Some(age) = rule.age_micros {
+                    _ = write!(line, ", costs {} old", micros(age));
+                }
+            }
             None => line.push_str("; no provider"),
         }
         if rule.outcome != "OK" {

@@ -44,15 +44,6 @@ pub struct NodeCost<'a> {
 impl<'a> NodeCost<'a> {
     /// Appends it to an `EndpointCostResponse`, encoded like prost.
     pub fn put(&self, out: &mut Vec<u8>) {
-        self.put_as(1, out);
-    }
-
-    /// Appends it as one of `inFlightNodes`.
-    pub fn put_in_flight(&self, out: &mut Vec<u8>) {
-        self.put_as(20, out);
-    }
-
-    fn put_as(&self, field: u32, out: &mut Vec<u8>) {
         let text = |tag, text: &str| match text.len() {
             0 => 0,
             len => key_len(tag) + encoded_len_varint(len as u64) + len,
@@ -69,7 +60,7 @@ impl<'a> NodeCost<'a> {
             + text(17, self.detail)
             + number(18, freeable)
             + number(19, tie_break);
-        encode_key(field, WireType::LengthDelimited, out);
+        encode_key(1, WireType::LengthDelimited, out);
         encode_varint(len as u64, out);
         put_text(1, self.node, out);
         put_number(2, cost, out);
@@ -102,13 +93,7 @@ impl<'a> NodeCost<'a> {
 
 /// The fields of an answer other than its lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Validity {
-    /// How long the lines are valid for the same request, in milliseconds; 0: for this call only.
-    pub millis: i64,
-    /// The version of the lines; 0 for unversioned lines.
-    pub version: u64,
-    /// The lines are those of all nodes changed since this version; 0: of the eligible nodes.
-    pub changed_since: u64,
+pub struct CostScale {
     /// Costs that differ by at most this are equally good; 0: every difference counts.
     pub resolution: i64,
     /// The cost of a node that just meets the request; `None` if the provider does not say.
@@ -122,64 +107,29 @@ pub struct Validity {
 pub fn read_answer<'a>(
     mut rest: &'a [u8],
     mut each: impl FnMut(NodeCost<'a>),
-) -> Result<Validity, MalformedMessage> {
-    let mut valid = Validity::default();
+) -> Result<CostScale, MalformedMessage> {
+    let mut scale = CostScale::default();
     while rest.has_remaining() {
         match decode_key(&mut rest)? {
             (1, WireType::LengthDelimited) => each(NodeCost::read(take(&mut rest)?)?),
-            (16, WireType::Varint) => valid.millis = decode_varint(&mut rest)?.cast_signed(),
-            (17, WireType::Varint) => valid.version = decode_varint(&mut rest)?,
-            (18, WireType::Varint) => valid.changed_since = decode_varint(&mut rest)?,
-            (19, WireType::Varint) => valid.resolution = decode_varint(&mut rest)?.cast_signed(),
+            (19, WireType::Varint) => scale.resolution = decode_varint(&mut rest)?.cast_signed(),
             (22, WireType::Varint) => {
-                valid.request_cost = Some(decode_varint(&mut rest)?.cast_signed());
+                scale.request_cost = Some(decode_varint(&mut rest)?.cast_signed());
             }
             (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
         }
     }
-    Ok(valid)
-}
-
-/// Decodes the `inFlightNodes` and `countedUids` of an `EndpointCostResponse`.
-///
-/// # Errors
-/// The bytes are malformed; the closures were called for the fields before the error.
-pub fn read_in_flight<'a>(
-    mut rest: &'a [u8],
-    mut line: impl FnMut(NodeCost<'a>),
-    mut counted: impl FnMut(&'a str),
-) -> Result<(), MalformedMessage> {
-    while rest.has_remaining() {
-        match decode_key(&mut rest)? {
-            (20, WireType::LengthDelimited) => line(NodeCost::read(take(&mut rest)?)?),
-            (21, WireType::LengthDelimited) => counted(text(take(&mut rest)?)?),
-            (tag, wire) => skip_field(wire, tag, &mut rest, DecodeContext::default())?,
-        }
-    }
-    Ok(())
-}
-
-/// Appends a UID to the `countedUids` of an `EndpointCostResponse`.
-pub fn put_counted_uid(uid: &str, out: &mut Vec<u8>) {
-    put_text(21, uid, out);
+    Ok(scale)
 }
 
 /// Appends it to an `EndpointCostResponse`.
-pub fn put_validity(valid: Validity, out: &mut impl BufMut) {
-    put_number(16, valid.millis.cast_unsigned(), out);
-    put_number(17, valid.version, out);
-    put_number(18, valid.changed_since, out);
-    put_number(19, valid.resolution.cast_unsigned(), out);
+pub fn put_scale(scale: CostScale, out: &mut impl BufMut) {
+    put_number(19, scale.resolution.cast_unsigned(), out);
     // 0 is sent too: its presence tells.
-    if let Some(cost) = valid.request_cost {
+    if let Some(cost) = scale.request_cost {
         encode_key(22, WireType::Varint, out);
         encode_varint(cost.cast_unsigned(), out);
     }
-}
-
-/// Appends `knownVersion` to an `EndpointCostRequest`.
-pub fn put_known_version(version: u64, out: &mut impl BufMut) {
-    put_number(18, version, out);
 }
 
 /// Appends a node to the `eligibleNodes` of an `EndpointCostRequest`.

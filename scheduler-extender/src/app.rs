@@ -156,7 +156,7 @@ impl App {
                 Ok(())
             });
         }
-        let flights = in_flight::end_old_flights(state.store.clone(), stop.clone());
+        let flights = in_flight::end_old_flights(Arc::clone(&state), stop.clone());
         tasks.spawn("pods in flight", flights);
         let (providers, tls_stop) = (state.providers.clone(), stop.clone());
         tasks.spawn("provider TLS", async move {

@@ -90,6 +90,7 @@ impl Default for Config {
             controller_namespace: OWN_NAMESPACE.to_owned(),
             providers: ClientConfig {
                 scheduler_share_percent: Some(5),
+                streams: true,
                 ..ClientConfig::default()
             },
             traces: Traces::default(),

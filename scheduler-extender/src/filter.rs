@@ -58,8 +58,9 @@ pub(crate) async fn filter(
             snapshot,
             constraints,
         } = &attempt;
+        state.follow_flights(snapshot);
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
-        in_flight::record(state, in_flight, &plan);
+        in_flight::record(state, snapshot, in_flight, &plan);
         state.cache(&plan, for_bind);
         // After the answer: kube-scheduler waits for what is above only.
         let (recorder, recorded) = (Arc::clone(state), Arc::clone(&plan));

@@ -166,11 +166,14 @@ impl<'a> Dependencies<'a> {
 }
 
 /// Ends the flights whose time is over, also while no pod is filtered.
-pub(crate) async fn end_old_flights(store: ClusterStore, stop: CancellationToken) -> Result<()> {
+pub(crate) async fn end_old_flights(state: Arc<State>, stop: CancellationToken) -> Result<()> {
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = sleep(INTERVAL) => store.end_old_flights(Instant::now().into_std()),
+            () = sleep(INTERVAL) => {
+                state.store.end_old_flights(Instant::now().into_std());
+                state.follow_flights(&state.store.snapshot());
+            }
         }
     }
 }
@@ -185,8 +188,7 @@ impl Collector for FlightGauge {
         let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
         let encoder = encoder.encode_descriptor(
             "extender_pods_in_flight",
-            "Pods with an answer of filter that a watch, or a provider that counts pods, does not \
-             show yet",
+            "Pods with an answer of filter that the watch does not show on their node yet",
             None,
             gauge.metric_type(),
         )?;
@@ -194,8 +196,8 @@ impl Collector for FlightGauge {
     }
 }
 
-/// Records the answer: the pod is in flight, unless no node is left.
-pub(crate) fn record(state: &State, posted: Pod, plan: &PodPlan) {
+/// Records the answer: the pod is in flight, unless no node is left. Providers that count it are told.
+pub(crate) fn record(state: &State, snapshot: &Snapshot, posted: Pod, plan: &PodPlan) {
     if !state.config.tracks_in_flight {
         return;
     }
@@ -204,9 +206,6 @@ pub(crate) fn record(state: &State, posted: Pod, plan: &PodPlan) {
         let Some(provider) = &rule.provider else {
             continue;
         };
-        if !rule.counted.is_empty() {
-            state.store.report_counted(provider, &rule.counted);
-        }
         if rule.counts_pods && !counting.contains(provider) {
             counting.push(Arc::clone(provider));
         }
@@ -217,5 +216,9 @@ pub(crate) fn record(state: &State, posted: Pod, plan: &PodPlan) {
         _ => None,
     };
     let now = Instant::now().into_std();
+    let is_counted = !counting.is_empty();
     state.store.begin_flight(now, posted, node, counting);
+    if is_counted {
+        state.follow_flights(snapshot);
+    }
 }

@@ -69,7 +69,7 @@ fn reasons(verdicts: &[NodeVerdict]) -> Vec<String> {
 
 fn outcome(record: &RuleRecord) -> String {
     let outcome = match &record.outcome {
-        RuleOutcome::Costs(_) if record.reused => "cached",
+        RuleOutcome::Costs(_) if record.streamed.is_some() => "streamed",
         RuleOutcome::Costs(_) => "OK",
         RuleOutcome::Unavailable { code, .. } => code,
     };

@@ -45,6 +45,12 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
+    /// Tells providers what became of the pods in flight up to a snapshot.
+    pub fn follow_flights(&self, snapshot: &Snapshot) {
+        let take = || self.store.take_flight_events();
+        self.providers.follow_flights(snapshot, take);
+    }
+
     /// Shares a plan of filter with prioritize and bind.
     pub fn cache(&self, plan: &Arc<PodPlan>, question: Option<PlanningQuestion>) {
         let displaced = self.plans.insert(plan, question);

@@ -489,27 +489,9 @@ type EndpointCostResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A node that is not named cannot be used.
 	NodeAndCost []*NodeCost `protobuf:"bytes,1,rep,name=nodeAndCost,proto3" json:"nodeAndCost,omitempty"`
-	// For how long, in milliseconds, each node's line answers the same question
-	// (rule, peers, workload's labels, annotations, requests; claims or none; whichever pod
-	// asks, and beside whichever other nodes). 0: for this call only.
-	ValidForMillis int64 `protobuf:"varint,16,opt,name=validForMillis,proto3" json:"validForMillis,omitempty"`
-	// What the lines are as of, for a later question's knownVersion; no two processes
-	// give the same. 0: they are not numbered. With a version validForMillis says for how
-	// long no later one will be known: until then it need not be asked for.
-	Version uint64 `protobuf:"varint,17,opt,name=version,proto3" json:"version,omitempty"`
-	// The question's knownVersion: the lines are those of the eligible nodes, and of all
-	// other nodes whose line has changed since. 0: of the eligible nodes alone, and what
-	// was known is void.
-	ChangedSince uint64 `protobuf:"varint,18,opt,name=changedSince,proto3" json:"changedSince,omitempty"`
 	// Costs that differ by no more are equally good, as far as the provider can tell; in the
 	// unit of cost, without tieBreak. 0: every difference counts.
 	Resolution int64 `protobuf:"varint,19,opt,name=resolution,proto3" json:"resolution,omitempty"`
-	// Of the nodes that the question's pods in flight go to: the costs with these pods
-	// there. They replace the node's other line, and hold for this call only.
-	InFlightNodes []*NodeCost `protobuf:"bytes,20,rep,name=inFlightNodes,proto3" json:"inFlightNodes,omitempty"`
-	// UIDs of the question's pods in flight that the provider counts by its own view of the
-	// cluster. The caller no longer sends them.
-	CountedUids []string `protobuf:"bytes,21,rep,name=countedUids,proto3" json:"countedUids,omitempty"`
 	// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
 	// nodes of at most this cost are within the request. Absent: the provider does not say.
 	RequestCost   *int64 `protobuf:"varint,22,opt,name=requestCost,proto3,oneof" json:"requestCost,omitempty"`
@@ -554,46 +536,11 @@ func (x *EndpointCostResponse) GetNodeAndCost() []*NodeCost {
 	return nil
 }
 
-func (x *EndpointCostResponse) GetValidForMillis() int64 {
-	if x != nil {
-		return x.ValidForMillis
-	}
-	return 0
-}
-
-func (x *EndpointCostResponse) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
-}
-
-func (x *EndpointCostResponse) GetChangedSince() uint64 {
-	if x != nil {
-		return x.ChangedSince
-	}
-	return 0
-}
-
 func (x *EndpointCostResponse) GetResolution() int64 {
 	if x != nil {
 		return x.Resolution
 	}
 	return 0
-}
-
-func (x *EndpointCostResponse) GetInFlightNodes() []*NodeCost {
-	if x != nil {
-		return x.InFlightNodes
-	}
-	return nil
-}
-
-func (x *EndpointCostResponse) GetCountedUids() []string {
-	if x != nil {
-		return x.CountedUids
-	}
-	return nil
 }
 
 func (x *EndpointCostResponse) GetRequestCost() int64 {
@@ -873,8 +820,8 @@ func (x *InFlightPod) GetWorkload() *Workload {
 
 type EndpointCostRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who is to be placed. An answer that is in use is asked for again before it ends: then
-	// the name is empty, and so is the workload's uid.
+	// Who is to be placed. In a question of WatchCosts, which is for all pods of a kind, the name
+	// is empty, and so is the workload's uid.
 	Source *Target     `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
 	Rule   *PolicyRule `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`
 	// The peers' nodes, each once.
@@ -882,11 +829,8 @@ type EndpointCostRequest struct {
 	EligibleNodes []string  `protobuf:"bytes,4,rep,name=eligibleNodes,proto3" json:"eligibleNodes,omitempty"`
 	Workload      *Workload `protobuf:"bytes,16,opt,name=workload,proto3" json:"workload,omitempty"`
 	Peers         []*Peer   `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
-	// The version of an answer to the same question (see validForMillis) whose lines the
-	// caller still has; eligibleNodes are then those that it has no line of. 0: none.
-	KnownVersion uint64 `protobuf:"varint,18,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"`
 	// Pods with a rule of this provider that have an answer but may not be visible as bound
-	// yet. Sent to allocators only.
+	// yet: the provider counts them on their nodes. Sent to allocators only.
 	InFlight      []*InFlightPod `protobuf:"bytes,19,rep,name=inFlight,proto3" json:"inFlight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -964,18 +908,514 @@ func (x *EndpointCostRequest) GetPeers() []*Peer {
 	return nil
 }
 
-func (x *EndpointCostRequest) GetKnownVersion() uint64 {
-	if x != nil {
-		return x.KnownVersion
-	}
-	return 0
-}
-
 func (x *EndpointCostRequest) GetInFlight() []*InFlightPod {
 	if x != nil {
 		return x.InFlight
 	}
 	return nil
+}
+
+// What the caller of WatchCosts wants to know. A message may have several parts; they count in the
+// order of the fields.
+type CostWatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the message on its stream: 1, 2, 3.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Indexes of nodes that are no longer asked about. An index may come again for another node.
+	RemovedNodes []uint32 `protobuf:"varint,2,rep,packed,name=removedNodes,proto3" json:"removedNodes,omitempty"`
+	// Nodes that every question is about from now on.
+	AddedNodes []*IndexedNode `protobuf:"bytes,3,rep,name=addedNodes,proto3" json:"addedNodes,omitempty"`
+	// UIDs of pods of placedPods that do not go to their node, or that every watch shows there by now.
+	EndedPods []string `protobuf:"bytes,4,rep,name=endedPods,proto3" json:"endedPods,omitempty"`
+	// Pods with a rule of this provider that were promised a node: the provider counts them there
+	// until its own watch shows them, or they end. Sent to allocators only.
+	PlacedPods []*InFlightPod `protobuf:"bytes,5,rep,name=placedPods,proto3" json:"placedPods,omitempty"`
+	// Questions that are no longer asked.
+	ClosedQuestions []uint64 `protobuf:"varint,6,rep,packed,name=closedQuestions,proto3" json:"closedQuestions,omitempty"`
+	// Questions that are asked from now on.
+	OpenedQuestions []*OpenedQuestion `protobuf:"bytes,7,rep,name=openedQuestions,proto3" json:"openedQuestions,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *CostWatch) Reset() {
+	*x = CostWatch{}
+	mi := &file_ruleprovider_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostWatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostWatch) ProtoMessage() {}
+
+func (x *CostWatch) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostWatch.ProtoReflect.Descriptor instead.
+func (*CostWatch) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *CostWatch) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *CostWatch) GetRemovedNodes() []uint32 {
+	if x != nil {
+		return x.RemovedNodes
+	}
+	return nil
+}
+
+func (x *CostWatch) GetAddedNodes() []*IndexedNode {
+	if x != nil {
+		return x.AddedNodes
+	}
+	return nil
+}
+
+func (x *CostWatch) GetEndedPods() []string {
+	if x != nil {
+		return x.EndedPods
+	}
+	return nil
+}
+
+func (x *CostWatch) GetPlacedPods() []*InFlightPod {
+	if x != nil {
+		return x.PlacedPods
+	}
+	return nil
+}
+
+func (x *CostWatch) GetClosedQuestions() []uint64 {
+	if x != nil {
+		return x.ClosedQuestions
+	}
+	return nil
+}
+
+func (x *CostWatch) GetOpenedQuestions() []*OpenedQuestion {
+	if x != nil {
+		return x.OpenedQuestions
+	}
+	return nil
+}
+
+// A node, and the index that stands for it on one stream.
+type IndexedNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexedNode) Reset() {
+	*x = IndexedNode{}
+	mi := &file_ruleprovider_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexedNode) ProtoMessage() {}
+
+func (x *IndexedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexedNode.ProtoReflect.Descriptor instead.
+func (*IndexedNode) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *IndexedNode) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *IndexedNode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type OpenedQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The caller's number of the question on this stream.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The question without eligibleNodes: it is about all nodes of the stream.
+	Question      *EndpointCostRequest `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenedQuestion) Reset() {
+	*x = OpenedQuestion{}
+	mi := &file_ruleprovider_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenedQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenedQuestion) ProtoMessage() {}
+
+func (x *OpenedQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenedQuestion.ProtoReflect.Descriptor instead.
+func (*OpenedQuestion) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *OpenedQuestion) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *OpenedQuestion) GetQuestion() *EndpointCostRequest {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+// Costs that are new or have changed. A message may have several parts; they count in the order of
+// the fields.
+type CostUpdate struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Costs    []*QuestionCosts       `protobuf:"bytes,1,rep,name=costs,proto3" json:"costs,omitempty"`
+	Failures []*QuestionFailure     `protobuf:"bytes,2,rep,name=failures,proto3" json:"failures,omitempty"`
+	// All messages up to this sequence number are contained in what was sent so far. Sent at least
+	// once a second.
+	Through       uint64 `protobuf:"varint,3,opt,name=through,proto3" json:"through,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CostUpdate) Reset() {
+	*x = CostUpdate{}
+	mi := &file_ruleprovider_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostUpdate) ProtoMessage() {}
+
+func (x *CostUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostUpdate.ProtoReflect.Descriptor instead.
+func (*CostUpdate) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CostUpdate) GetCosts() []*QuestionCosts {
+	if x != nil {
+		return x.Costs
+	}
+	return nil
+}
+
+func (x *CostUpdate) GetFailures() []*QuestionFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *CostUpdate) GetThrough() uint64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+type QuestionCosts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the question.
+	Question uint64 `protobuf:"varint,1,opt,name=question,proto3" json:"question,omitempty"`
+	// The nodes whose line is new or has changed. The first message has every node.
+	Lines []*IndexedCost `protobuf:"bytes,2,rep,name=lines,proto3" json:"lines,omitempty"`
+	// As in EndpointCostResponse, of all nodes.
+	Resolution  int64  `protobuf:"varint,3,opt,name=resolution,proto3" json:"resolution,omitempty"`
+	RequestCost *int64 `protobuf:"varint,4,opt,name=requestCost,proto3,oneof" json:"requestCost,omitempty"`
+	// Costs depend on which pod asks: call EndpointCost for each pod.
+	PerPod        bool `protobuf:"varint,5,opt,name=perPod,proto3" json:"perPod,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuestionCosts) Reset() {
+	*x = QuestionCosts{}
+	mi := &file_ruleprovider_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuestionCosts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuestionCosts) ProtoMessage() {}
+
+func (x *QuestionCosts) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuestionCosts.ProtoReflect.Descriptor instead.
+func (*QuestionCosts) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *QuestionCosts) GetQuestion() uint64 {
+	if x != nil {
+		return x.Question
+	}
+	return 0
+}
+
+func (x *QuestionCosts) GetLines() []*IndexedCost {
+	if x != nil {
+		return x.Lines
+	}
+	return nil
+}
+
+func (x *QuestionCosts) GetResolution() int64 {
+	if x != nil {
+		return x.Resolution
+	}
+	return 0
+}
+
+func (x *QuestionCosts) GetRequestCost() int64 {
+	if x != nil && x.RequestCost != nil {
+		return *x.RequestCost
+	}
+	return 0
+}
+
+func (x *QuestionCosts) GetPerPod() bool {
+	if x != nil {
+		return x.PerPod
+	}
+	return false
+}
+
+type IndexedCost struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The index of the node.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// As in NodeCost.
+	Cost          int64  `protobuf:"varint,2,opt,name=cost,proto3" json:"cost,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Detail        string `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`
+	Freeable      bool   `protobuf:"varint,5,opt,name=freeable,proto3" json:"freeable,omitempty"`
+	TieBreak      int64  `protobuf:"varint,6,opt,name=tieBreak,proto3" json:"tieBreak,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IndexedCost) Reset() {
+	*x = IndexedCost{}
+	mi := &file_ruleprovider_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IndexedCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IndexedCost) ProtoMessage() {}
+
+func (x *IndexedCost) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IndexedCost.ProtoReflect.Descriptor instead.
+func (*IndexedCost) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *IndexedCost) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *IndexedCost) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *IndexedCost) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *IndexedCost) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *IndexedCost) GetFreeable() bool {
+	if x != nil {
+		return x.Freeable
+	}
+	return false
+}
+
+func (x *IndexedCost) GetTieBreak() int64 {
+	if x != nil {
+		return x.TieBreak
+	}
+	return 0
+}
+
+// The question has no costs, as if EndpointCost had failed. Costs of the question that come later
+// end it.
+type QuestionFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the question.
+	Question uint64 `protobuf:"varint,1,opt,name=question,proto3" json:"question,omitempty"`
+	// The code of gRPC, from 1 to 16.
+	Code          int32  `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuestionFailure) Reset() {
+	*x = QuestionFailure{}
+	mi := &file_ruleprovider_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuestionFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuestionFailure) ProtoMessage() {}
+
+func (x *QuestionFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_ruleprovider_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuestionFailure.ProtoReflect.Descriptor instead.
+func (*QuestionFailure) Descriptor() ([]byte, []int) {
+	return file_ruleprovider_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *QuestionFailure) GetQuestion() uint64 {
+	if x != nil {
+		return x.Question
+	}
+	return 0
+}
+
+func (x *QuestionFailure) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *QuestionFailure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 var File_ruleprovider_proto protoreflect.FileDescriptor
@@ -1023,19 +1463,14 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x11 \x01(\tR\x06detail\x12\x1a\n" +
 	"\bfreeable\x18\x12 \x01(\bR\bfreeable\x12\x1a\n" +
-	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xed\x02\n" +
+	"\btieBreak\x18\x13 \x01(\x03R\btieBreak\"\xb9\x01\n" +
 	"\x14EndpointCostResponse\x128\n" +
-	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12&\n" +
-	"\x0evalidForMillis\x18\x10 \x01(\x03R\x0evalidForMillis\x12\x18\n" +
-	"\aversion\x18\x11 \x01(\x04R\aversion\x12\"\n" +
-	"\fchangedSince\x18\x12 \x01(\x04R\fchangedSince\x12\x1e\n" +
+	"\vnodeAndCost\x18\x01 \x03(\v2\x16.ruleprovider.NodeCostR\vnodeAndCost\x12\x1e\n" +
 	"\n" +
 	"resolution\x18\x13 \x01(\x03R\n" +
-	"resolution\x12<\n" +
-	"\rinFlightNodes\x18\x14 \x03(\v2\x16.ruleprovider.NodeCostR\rinFlightNodes\x12 \n" +
-	"\vcountedUids\x18\x15 \x03(\tR\vcountedUids\x12%\n" +
+	"resolution\x12%\n" +
 	"\vrequestCost\x18\x16 \x01(\x03H\x00R\vrequestCost\x88\x01\x01B\x0e\n" +
-	"\f_requestCost\"\xfe\x03\n" +
+	"\f_requestCostJ\x04\b\x10\x10\x13J\x04\b\x14\x10\x15J\x04\b\x15\x10\x16\"\xfe\x03\n" +
 	"\bWorkload\x12:\n" +
 	"\x06labels\x18\x01 \x03(\v2\".ruleprovider.Workload.LabelsEntryR\x06labels\x12I\n" +
 	"\vannotations\x18\x02 \x03(\v2'.ruleprovider.Workload.AnnotationsEntryR\vannotations\x12@\n" +
@@ -1071,19 +1506,63 @@ const file_ruleprovider_proto_rawDesc = "" +
 	"\vInFlightPod\x12&\n" +
 	"\x03pod\x18\x01 \x01(\v2\x14.ruleprovider.TargetR\x03pod\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x122\n" +
-	"\bworkload\x18\x03 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\"\xee\x02\n" +
+	"\bworkload\x18\x03 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\"\xd0\x02\n" +
 	"\x13EndpointCostRequest\x12,\n" +
 	"\x06source\x18\x01 \x01(\v2\x14.ruleprovider.TargetR\x06source\x12,\n" +
 	"\x04rule\x18\x02 \x01(\v2\x18.ruleprovider.PolicyRuleR\x04rule\x12\x1c\n" +
 	"\tpeerNodes\x18\x03 \x03(\tR\tpeerNodes\x12$\n" +
 	"\religibleNodes\x18\x04 \x03(\tR\religibleNodes\x122\n" +
 	"\bworkload\x18\x10 \x01(\v2\x16.ruleprovider.WorkloadR\bworkload\x12(\n" +
-	"\x05peers\x18\x11 \x03(\v2\x12.ruleprovider.PeerR\x05peers\x12\"\n" +
-	"\fknownVersion\x18\x12 \x01(\x04R\fknownVersion\x125\n" +
-	"\binFlight\x18\x13 \x03(\v2\x19.ruleprovider.InFlightPodR\binFlight2\xb0\x01\n" +
+	"\x05peers\x18\x11 \x03(\v2\x12.ruleprovider.PeerR\x05peers\x125\n" +
+	"\binFlight\x18\x13 \x03(\v2\x19.ruleprovider.InFlightPodR\binFlightJ\x04\b\x12\x10\x13\"\xd1\x02\n" +
+	"\tCostWatch\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\"\n" +
+	"\fremovedNodes\x18\x02 \x03(\rR\fremovedNodes\x129\n" +
+	"\n" +
+	"addedNodes\x18\x03 \x03(\v2\x19.ruleprovider.IndexedNodeR\n" +
+	"addedNodes\x12\x1c\n" +
+	"\tendedPods\x18\x04 \x03(\tR\tendedPods\x129\n" +
+	"\n" +
+	"placedPods\x18\x05 \x03(\v2\x19.ruleprovider.InFlightPodR\n" +
+	"placedPods\x12(\n" +
+	"\x0fclosedQuestions\x18\x06 \x03(\x04R\x0fclosedQuestions\x12F\n" +
+	"\x0fopenedQuestions\x18\a \x03(\v2\x1c.ruleprovider.OpenedQuestionR\x0fopenedQuestions\"7\n" +
+	"\vIndexedNode\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"_\n" +
+	"\x0eOpenedQuestion\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12=\n" +
+	"\bquestion\x18\x02 \x01(\v2!.ruleprovider.EndpointCostRequestR\bquestion\"\x94\x01\n" +
+	"\n" +
+	"CostUpdate\x121\n" +
+	"\x05costs\x18\x01 \x03(\v2\x1b.ruleprovider.QuestionCostsR\x05costs\x129\n" +
+	"\bfailures\x18\x02 \x03(\v2\x1d.ruleprovider.QuestionFailureR\bfailures\x12\x18\n" +
+	"\athrough\x18\x03 \x01(\x04R\athrough\"\xcb\x01\n" +
+	"\rQuestionCosts\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\x04R\bquestion\x12/\n" +
+	"\x05lines\x18\x02 \x03(\v2\x19.ruleprovider.IndexedCostR\x05lines\x12\x1e\n" +
+	"\n" +
+	"resolution\x18\x03 \x01(\x03R\n" +
+	"resolution\x12%\n" +
+	"\vrequestCost\x18\x04 \x01(\x03H\x00R\vrequestCost\x88\x01\x01\x12\x16\n" +
+	"\x06perPod\x18\x05 \x01(\bR\x06perPodB\x0e\n" +
+	"\f_requestCost\"\x9f\x01\n" +
+	"\vIndexedCost\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
+	"\x04cost\x18\x02 \x01(\x03R\x04cost\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\x12\x1a\n" +
+	"\bfreeable\x18\x05 \x01(\bR\bfreeable\x12\x1a\n" +
+	"\btieBreak\x18\x06 \x01(\x03R\btieBreak\"[\n" +
+	"\x0fQuestionFailure\x12\x1a\n" +
+	"\bquestion\x18\x01 \x01(\x04R\bquestion\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage2\xf5\x01\n" +
 	"\fRuleProvider\x12I\n" +
 	"\bEvaluate\x12\x1d.ruleprovider.EvaluateRequest\x1a\x1e.ruleprovider.EvaluateResponse\x12U\n" +
-	"\fEndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponseB Z\x1etautline.io/proto/ruleproviderb\x06proto3"
+	"\fEndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponse\x12C\n" +
+	"\n" +
+	"WatchCosts\x12\x17.ruleprovider.CostWatch\x1a\x18.ruleprovider.CostUpdate(\x010\x01B Z\x1etautline.io/proto/ruleproviderb\x06proto3"
 
 var (
 	file_ruleprovider_proto_rawDescOnce sync.Once
@@ -1098,7 +1577,7 @@ func file_ruleprovider_proto_rawDescGZIP() []byte {
 }
 
 var file_ruleprovider_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_ruleprovider_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_ruleprovider_proto_goTypes = []any{
 	(EvaluateResponse_ComplianceState)(0), // 0: ruleprovider.EvaluateResponse.ComplianceState
 	(Container_Kind)(0),                   // 1: ruleprovider.Container.Kind
@@ -1113,44 +1592,59 @@ var file_ruleprovider_proto_goTypes = []any{
 	(*Peer)(nil),                          // 10: ruleprovider.Peer
 	(*InFlightPod)(nil),                   // 11: ruleprovider.InFlightPod
 	(*EndpointCostRequest)(nil),           // 12: ruleprovider.EndpointCostRequest
-	nil,                                   // 13: ruleprovider.EvaluateRequest.TargetsEntry
-	nil,                                   // 14: ruleprovider.EvaluateRequest.TargetNodesEntry
-	nil,                                   // 15: ruleprovider.Workload.LabelsEntry
-	nil,                                   // 16: ruleprovider.Workload.AnnotationsEntry
-	nil,                                   // 17: ruleprovider.Workload.RequestsEntry
-	nil,                                   // 18: ruleprovider.Container.RequestsEntry
+	(*CostWatch)(nil),                     // 13: ruleprovider.CostWatch
+	(*IndexedNode)(nil),                   // 14: ruleprovider.IndexedNode
+	(*OpenedQuestion)(nil),                // 15: ruleprovider.OpenedQuestion
+	(*CostUpdate)(nil),                    // 16: ruleprovider.CostUpdate
+	(*QuestionCosts)(nil),                 // 17: ruleprovider.QuestionCosts
+	(*IndexedCost)(nil),                   // 18: ruleprovider.IndexedCost
+	(*QuestionFailure)(nil),               // 19: ruleprovider.QuestionFailure
+	nil,                                   // 20: ruleprovider.EvaluateRequest.TargetsEntry
+	nil,                                   // 21: ruleprovider.EvaluateRequest.TargetNodesEntry
+	nil,                                   // 22: ruleprovider.Workload.LabelsEntry
+	nil,                                   // 23: ruleprovider.Workload.AnnotationsEntry
+	nil,                                   // 24: ruleprovider.Workload.RequestsEntry
+	nil,                                   // 25: ruleprovider.Container.RequestsEntry
 }
 var file_ruleprovider_proto_depIdxs = []int32{
-	13, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
+	20, // 0: ruleprovider.EvaluateRequest.targets:type_name -> ruleprovider.EvaluateRequest.TargetsEntry
 	2,  // 1: ruleprovider.EvaluateRequest.rule:type_name -> ruleprovider.PolicyRule
-	14, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
+	21, // 2: ruleprovider.EvaluateRequest.targetNodes:type_name -> ruleprovider.EvaluateRequest.TargetNodesEntry
 	0,  // 3: ruleprovider.EvaluateResponse.compliance:type_name -> ruleprovider.EvaluateResponse.ComplianceState
 	6,  // 4: ruleprovider.EndpointCostResponse.nodeAndCost:type_name -> ruleprovider.NodeCost
-	6,  // 5: ruleprovider.EndpointCostResponse.inFlightNodes:type_name -> ruleprovider.NodeCost
-	15, // 6: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
-	16, // 7: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
-	17, // 8: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
-	9,  // 9: ruleprovider.Workload.containers:type_name -> ruleprovider.Container
-	1,  // 10: ruleprovider.Container.kind:type_name -> ruleprovider.Container.Kind
-	18, // 11: ruleprovider.Container.requests:type_name -> ruleprovider.Container.RequestsEntry
-	3,  // 12: ruleprovider.Peer.target:type_name -> ruleprovider.Target
-	3,  // 13: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
-	8,  // 14: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
-	3,  // 15: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
-	2,  // 16: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
-	8,  // 17: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
-	10, // 18: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
-	11, // 19: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
-	3,  // 20: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
-	4,  // 21: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
-	12, // 22: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
-	5,  // 23: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
-	7,  // 24: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
-	23, // [23:25] is the sub-list for method output_type
-	21, // [21:23] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	22, // 5: ruleprovider.Workload.labels:type_name -> ruleprovider.Workload.LabelsEntry
+	23, // 6: ruleprovider.Workload.annotations:type_name -> ruleprovider.Workload.AnnotationsEntry
+	24, // 7: ruleprovider.Workload.requests:type_name -> ruleprovider.Workload.RequestsEntry
+	9,  // 8: ruleprovider.Workload.containers:type_name -> ruleprovider.Container
+	1,  // 9: ruleprovider.Container.kind:type_name -> ruleprovider.Container.Kind
+	25, // 10: ruleprovider.Container.requests:type_name -> ruleprovider.Container.RequestsEntry
+	3,  // 11: ruleprovider.Peer.target:type_name -> ruleprovider.Target
+	3,  // 12: ruleprovider.InFlightPod.pod:type_name -> ruleprovider.Target
+	8,  // 13: ruleprovider.InFlightPod.workload:type_name -> ruleprovider.Workload
+	3,  // 14: ruleprovider.EndpointCostRequest.source:type_name -> ruleprovider.Target
+	2,  // 15: ruleprovider.EndpointCostRequest.rule:type_name -> ruleprovider.PolicyRule
+	8,  // 16: ruleprovider.EndpointCostRequest.workload:type_name -> ruleprovider.Workload
+	10, // 17: ruleprovider.EndpointCostRequest.peers:type_name -> ruleprovider.Peer
+	11, // 18: ruleprovider.EndpointCostRequest.inFlight:type_name -> ruleprovider.InFlightPod
+	14, // 19: ruleprovider.CostWatch.addedNodes:type_name -> ruleprovider.IndexedNode
+	11, // 20: ruleprovider.CostWatch.placedPods:type_name -> ruleprovider.InFlightPod
+	15, // 21: ruleprovider.CostWatch.openedQuestions:type_name -> ruleprovider.OpenedQuestion
+	12, // 22: ruleprovider.OpenedQuestion.question:type_name -> ruleprovider.EndpointCostRequest
+	17, // 23: ruleprovider.CostUpdate.costs:type_name -> ruleprovider.QuestionCosts
+	19, // 24: ruleprovider.CostUpdate.failures:type_name -> ruleprovider.QuestionFailure
+	18, // 25: ruleprovider.QuestionCosts.lines:type_name -> ruleprovider.IndexedCost
+	3,  // 26: ruleprovider.EvaluateRequest.TargetsEntry.value:type_name -> ruleprovider.Target
+	4,  // 27: ruleprovider.RuleProvider.Evaluate:input_type -> ruleprovider.EvaluateRequest
+	12, // 28: ruleprovider.RuleProvider.EndpointCost:input_type -> ruleprovider.EndpointCostRequest
+	13, // 29: ruleprovider.RuleProvider.WatchCosts:input_type -> ruleprovider.CostWatch
+	5,  // 30: ruleprovider.RuleProvider.Evaluate:output_type -> ruleprovider.EvaluateResponse
+	7,  // 31: ruleprovider.RuleProvider.EndpointCost:output_type -> ruleprovider.EndpointCostResponse
+	16, // 32: ruleprovider.RuleProvider.WatchCosts:output_type -> ruleprovider.CostUpdate
+	30, // [30:33] is the sub-list for method output_type
+	27, // [27:30] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_ruleprovider_proto_init() }
@@ -1159,13 +1653,14 @@ func file_ruleprovider_proto_init() {
 		return
 	}
 	file_ruleprovider_proto_msgTypes[5].OneofWrappers = []any{}
+	file_ruleprovider_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ruleprovider_proto_rawDesc), len(file_ruleprovider_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

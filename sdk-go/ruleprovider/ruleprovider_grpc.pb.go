@@ -29,6 +29,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	RuleProvider_Evaluate_FullMethodName     = "/ruleprovider.RuleProvider/Evaluate"
 	RuleProvider_EndpointCost_FullMethodName = "/ruleprovider.RuleProvider/EndpointCost"
+	RuleProvider_WatchCosts_FullMethodName   = "/ruleprovider.RuleProvider/WatchCosts"
 )
 
 // RuleProviderClient is the client API for RuleProvider service.
@@ -37,6 +38,9 @@ const (
 type RuleProviderClient interface {
 	Evaluate(ctx context.Context, in *EvaluateRequest, opts ...grpc.CallOption) (*EvaluateResponse, error)
 	EndpointCost(ctx context.Context, in *EndpointCostRequest, opts ...grpc.CallOption) (*EndpointCostResponse, error)
+	// Optional: the provider sends the costs of open questions as they change, so that nobody waits
+	// for an answer. A new stream begins from nothing.
+	WatchCosts(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CostWatch, CostUpdate], error)
 }
 
 type ruleProviderClient struct {
@@ -67,12 +71,28 @@ func (c *ruleProviderClient) EndpointCost(ctx context.Context, in *EndpointCostR
 	return out, nil
 }
 
+func (c *ruleProviderClient) WatchCosts(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[CostWatch, CostUpdate], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RuleProvider_ServiceDesc.Streams[0], RuleProvider_WatchCosts_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CostWatch, CostUpdate]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuleProvider_WatchCostsClient = grpc.BidiStreamingClient[CostWatch, CostUpdate]
+
 // RuleProviderServer is the server API for RuleProvider service.
 // All implementations must embed UnimplementedRuleProviderServer
 // for forward compatibility.
 type RuleProviderServer interface {
 	Evaluate(context.Context, *EvaluateRequest) (*EvaluateResponse, error)
 	EndpointCost(context.Context, *EndpointCostRequest) (*EndpointCostResponse, error)
+	// Optional: the provider sends the costs of open questions as they change, so that nobody waits
+	// for an answer. A new stream begins from nothing.
+	WatchCosts(grpc.BidiStreamingServer[CostWatch, CostUpdate]) error
 	mustEmbedUnimplementedRuleProviderServer()
 }
 
@@ -88,6 +108,9 @@ func (UnimplementedRuleProviderServer) Evaluate(context.Context, *EvaluateReques
 }
 func (UnimplementedRuleProviderServer) EndpointCost(context.Context, *EndpointCostRequest) (*EndpointCostResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EndpointCost not implemented")
+}
+func (UnimplementedRuleProviderServer) WatchCosts(grpc.BidiStreamingServer[CostWatch, CostUpdate]) error {
+	return status.Error(codes.Unimplemented, "method WatchCosts not implemented")
 }
 func (UnimplementedRuleProviderServer) mustEmbedUnimplementedRuleProviderServer() {}
 func (UnimplementedRuleProviderServer) testEmbeddedByValue()                      {}
@@ -146,6 +169,13 @@ func _RuleProvider_EndpointCost_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RuleProvider_WatchCosts_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(RuleProviderServer).WatchCosts(&grpc.GenericServerStream[CostWatch, CostUpdate]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RuleProvider_WatchCostsServer = grpc.BidiStreamingServer[CostWatch, CostUpdate]
+
 // RuleProvider_ServiceDesc is the grpc.ServiceDesc for RuleProvider service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -162,6 +192,13 @@ var RuleProvider_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _RuleProvider_EndpointCost_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchCosts",
+			Handler:       _RuleProvider_WatchCosts_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "ruleprovider.proto",
 }

@@ -1,40 +1,27 @@
 //! The costs of nodes, encoded as they are added: kube-scheduler waits for thousands.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use prost::bytes::Bytes;
-use tautline_proto::endpoint_cost::{
-    NodeCost, Validity, put_counted_uid, put_validity, read_answer, read_in_flight,
-};
-
-use crate::AnswerCache;
+use tautline_proto::endpoint_cost::{CostScale, NodeCost, put_scale, read_answer};
 
 /// The cost of each node, in any unit that all nodes of the answer share. A node without a cost
 /// cannot be used.
 ///
 /// ```
-/// use std::time::Duration;
 /// use tautline_sdk::CostAnswer;
 ///
 /// let mut answer = CostAnswer::with_capacity(2);
 /// answer.usable("node-a", 12, "12ms to db-0");
 /// answer.unusable("node-b", "OverLimit", "31ms to db-0 > 20ms", false);
-/// // Any pod of the same shape may reuse the answer for 500 ms.
-/// let answer = answer.valid_for(Duration::from_millis(500));
 /// assert_eq!(answer.nodes()[1].cost, -1);
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CostAnswer {
     lines: Vec<u8>,
-    /// How long each line is valid for every pod with the same labels, annotations and requests
-    /// (all with ResourceClaims, or all without); zero: for this call only. With a `version`: how
-    /// long no later version will exist. Callers renew the answer before it ends.
-    pub valid_for: Duration,
-    /// The [`ChangeLog::version`](crate::ChangeLog::version) of the lines; zero without one.
-    pub version: u64,
-    /// The request's `known_version` if the lines are all that changed since, eligible or not. Zero
-    /// if they are those of the eligible nodes.
-    pub changed_since: u64,
+    /// The costs depend on which pod asks, so that a caller that keeps costs for all pods of a kind
+    /// (without a name and UID) must ask for each pod.
+    pub per_pod: bool,
     /// Costs that differ by at most this are equally good (measurement noise, for example). With
     /// other rules only the excess counts. Zero: every difference counts.
     pub resolution: i64,
@@ -53,12 +40,6 @@ impl CostAnswer {
             lines: Vec::with_capacity(nodes.saturating_mul(LINE)),
             ..Self::default()
         }
-    }
-
-    /// Sets [`valid_for`](Self#structfield.valid_for).
-    #[must_use]
-    pub fn valid_for(self, valid_for: Duration) -> Self {
-        Self { valid_for, ..self }
     }
 
     /// Adds a usable node. A negative cost makes it unusable.
@@ -94,60 +75,25 @@ impl CostAnswer {
         node.put(&mut self.lines);
     }
 
-    /// Adds a node and caches its line for other answers.
-    pub fn push_and_cache(&mut self, node: NodeCost<'_>, cache: &mut AnswerCache) {
-        self.lines.extend_from_slice(cache.insert(node));
-    }
-
-    /// Adds a node's cached line; false without one.
-    pub fn push_cached(&mut self, node: &str, cache: &mut AnswerCache) -> bool {
-        let line = cache.find(node);
-        self.lines.extend_from_slice(line.unwrap_or_default());
-        line.is_some()
-    }
-
-    /// Adds the cost of a node with the request's pods in flight there. It replaces the node's
-    /// other line, for this call only.
-    pub fn push_in_flight(&mut self, node: NodeCost<'_>) {
-        node.put_in_flight(&mut self.lines);
-    }
-
-    /// Reports that the provider counts a pod in flight (its UID) by its own view of the cluster:
-    /// the caller no longer sends it.
-    pub fn push_counted(&mut self, uid: &str) {
-        put_counted_uid(uid, &mut self.lines);
-    }
-
-    /// The lines of [`push_in_flight`](Self::push_in_flight), in the order of their addition.
-    pub fn in_flight_nodes(&self) -> Vec<NodeCost<'_>> {
-        let mut nodes = Vec::new();
-        _ = read_in_flight(&self.lines, |node| nodes.push(node), |_| {});
-        nodes
-    }
-
-    /// The UIDs of [`push_counted`](Self::push_counted).
-    pub fn counted(&self) -> Vec<&str> {
-        let mut uids = Vec::new();
-        _ = read_in_flight(&self.lines, |_| {}, |uid| uids.push(uid));
-        uids
-    }
-
     /// All lines, in the order of their addition.
     pub fn nodes(&self) -> Vec<NodeCost<'_>> {
         let mut nodes = Vec::new();
-        _ = read_answer(&self.lines, |node| nodes.push(node));
+        self.for_each(|node| nodes.push(node));
         nodes
     }
 
+    /// Calls `each` for the lines in the order of their addition.
+    pub(crate) fn for_each<'a>(&'a self, each: impl FnMut(NodeCost<'a>)) {
+        // Lines are written here, so they can be read.
+        _ = read_answer(&self.lines, each);
+    }
+
     pub(crate) fn into_wire(mut self) -> Bytes {
-        let valid = Validity {
-            millis: i64::try_from(self.valid_for.as_millis()).unwrap_or(i64::MAX),
-            version: self.version,
-            changed_since: self.changed_since,
+        let scale = CostScale {
             resolution: self.resolution,
             request_cost: self.request_cost,
         };
-        put_validity(valid, &mut self.lines);
+        put_scale(scale, &mut self.lines);
         self.lines.into()
     }
 }
@@ -166,11 +112,7 @@ impl fmt::Debug for CostAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CostAnswer")
             .field("nodes", &self.nodes())
-            .field("in_flight_nodes", &self.in_flight_nodes())
-            .field("counted", &self.counted())
-            .field("valid_for", &self.valid_for)
-            .field("version", &self.version)
-            .field("changed_since", &self.changed_since)
+            .field("per_pod", &self.per_pod)
             .field("resolution", &self.resolution)
             .field("request_cost", &self.request_cost)
             .finish()
@@ -211,14 +153,8 @@ mod tests {
             ordered,
         ];
         assert_eq!(answer.nodes(), lines_added);
-        answer.push_in_flight(ordered);
-        answer.push_counted("u1");
-        assert_eq!(answer.nodes(), lines_added);
-        assert_eq!(answer.in_flight_nodes(), [ordered]);
-        assert_eq!(answer.counted(), ["u1"]);
-        (answer.version, answer.changed_since, answer.resolution) = (9, 7, 5);
-        answer.request_cost = Some(0);
-        let sent = answer.valid_for(Duration::from_secs(3)).into_wire();
+        (answer.resolution, answer.request_cost) = (5, Some(0));
+        let sent = answer.into_wire();
         let on_wire = |n: NodeCost<'_>| wire::NodeCost {
             node: n.node.into(),
             cost: n.cost,
@@ -229,12 +165,7 @@ mod tests {
         };
         let whole = wire::EndpointCostResponse {
             node_and_cost: lines_added.map(on_wire).to_vec(),
-            valid_for_millis: 3_000,
-            version: 9,
-            changed_since: 7,
             resolution: 5,
-            in_flight_nodes: vec![on_wire(ordered)],
-            counted_uids: vec!["u1".into()],
             request_cost: Some(0),
         };
         assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));

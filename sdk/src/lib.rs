@@ -4,8 +4,7 @@
 //! |---|---|
 //! | load data before the first request, or serve more on the same port | [`Server`] |
 //! | hand out countable things as pods are bound | [`Allocator`], [`reservations`] |
-//! | send unchanged nodes once | [`ChangeLog`] |
-//! | encode unchanged nodes once | [`AnswerCache`] |
+//! | send costs before kube-scheduler asks | [`CostChanges`] |
 //! | send spans of calls to a collector of OpenTelemetry | the feature `traces`, and its environment variables |
 //! | test over real gRPC | [`testkit`] |
 
@@ -13,11 +12,10 @@
 
 mod allocate;
 mod answer;
-mod answer_cache;
 mod calls;
-mod change_log;
 mod codec;
 mod config;
+mod cost_changes;
 mod deadline;
 mod metrics;
 mod pages;
@@ -28,6 +26,7 @@ mod service;
 mod spans;
 pub mod testkit;
 mod types;
+mod watch_costs;
 
 use std::future::Future;
 
@@ -35,9 +34,10 @@ pub use allocate::{
     AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
 };
 pub use answer::CostAnswer;
-pub use answer_cache::AnswerCache;
-pub use change_log::ChangeLog;
 pub use config::Config;
+#[doc(hidden)]
+pub use cost_changes::Changed;
+pub use cost_changes::CostChanges;
 pub use pages::AdminPage;
 pub use server::{Server, example_metrics, serve};
 pub use tautline_proto::{MAX_HOLD, endpoint_cost::NodeCost};
@@ -101,6 +101,19 @@ pub trait RuleProvider: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Evaluation, ProviderError>> + Send {
         async { Ok(Evaluation::compliant("checked only when pods are placed")) }
     }
+
+    /// The changes of the costs. With them callers are sent costs before kube-scheduler asks: see
+    /// [`CostChanges`]. By default there are none, and each pod is asked for. `None` ends open streams.
+    fn changes(&self) -> Option<&CostChanges> {
+        None
+    }
+
+    /// A pod was promised a node. An [`Allocator`] with [`changes`](Self::changes) counts it there, by
+    /// its UID, until its own view of the cluster shows the pod, or the pod [ended](Self::ended).
+    fn placed(&self, _pod: InFlightPod) {}
+
+    /// A placed pod (its UID) does not go to the node, or every view of the cluster shows it by now.
+    fn ended(&self, _uid: &str) {}
 }
 
 impl<F, Answer> RuleProvider for F

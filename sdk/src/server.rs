@@ -32,6 +32,7 @@ use crate::{
     metrics::Metrics,
     pages::{AdminPage, Pages},
     service::{AllocatorService, ReadinessGate, RuleService},
+    watch_costs::CostStreams,
 };
 
 /// Maximum size of a request.
@@ -197,7 +198,7 @@ impl Server {
     /// TLS files do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
         let gate = self.gate();
-        self.add_service(RuleService::new(provider, gate));
+        self.add_rules(provider, gate, tasks);
         self.launch(tasks)
     }
 
@@ -212,9 +213,17 @@ impl Server {
         tasks: &mut Tasks,
     ) -> Result<()> {
         let gate = self.gate();
-        self.add_service(RuleService::new(provider, gate.clone()));
+        self.add_rules(provider, gate.clone(), tasks);
         self.add_service(AllocatorServer::new(AllocatorService { allocator, gate }));
         self.launch(tasks)
+    }
+
+    fn add_rules<P: RuleProvider>(&mut self, provider: Arc<P>, gate: ReadinessGate, tasks: &Tasks) {
+        self.add_service(RuleService {
+            provider,
+            gate,
+            streams: CostStreams::new(tasks.stop_token()),
+        });
     }
 
     fn gate(&mut self) -> ReadinessGate {

@@ -26,7 +26,12 @@ use tonic_prost::ProstCodec;
 
 use crate::{
     Allocator, AllocatorError, CostAnswer, CostRequest, EvaluationRequest, ReservationRequest,
-    RuleProvider, codec::CostCodec, deadline, metrics::Metrics, types::reference,
+    RuleProvider,
+    codec::CostCodec,
+    deadline,
+    metrics::Metrics,
+    types::reference,
+    watch_costs::{CostStreams, WatchCosts},
 };
 
 /// Fits 100,000 node names of 63 bytes.
@@ -41,7 +46,18 @@ pub(crate) struct ReadinessGate {
 impl ReadinessGate {
     /// A restarted container keeps its address and gets calls at once. It must not answer from
     /// incomplete lists; callers try another replica.
-    async fn pass<T, A, E>(
+    pub(crate) fn ready(&self) -> Result<(), Status> {
+        let missing = self.readiness.missing();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        Err(Status::unavailable(format!(
+            "not ready: waiting for {missing}"
+        )))
+    }
+
+    pub(crate) async fn pass<T, A, E>(
         &self,
         rpc: &'static str,
         answer: impl Future<Output = Result<A, E>> + Send,
@@ -51,15 +67,10 @@ impl ReadinessGate {
         Status: From<E>,
     {
         let answer = async {
-            match self.readiness.missing() {
-                missing if missing.is_empty() => match caught(answer).await {
-                    Ok(answered) => answered.map_err(Status::from),
-                    Err(panic) => Err(Status::internal(format!("{rpc} panicked: {panic}"))),
-                },
-                missing => Err(Status::unavailable(format!(
-                    "not ready: waiting for {}",
-                    missing.join(", ")
-                ))),
+            self.ready()?;
+            match caught(answer).await {
+                Ok(answered) => answered.map_err(Status::from),
+                Err(panic) => Err(Status::internal(format!("{rpc} panicked: {panic}"))),
             }
         };
         let answered = self.metrics.observed(rpc, answer).await.map_err(short);
@@ -82,7 +93,7 @@ fn short(status: Status) -> Status {
 }
 
 /// The future's output, or the message of its panic: without this the call breaks off without a reason.
-async fn caught<T>(answer: impl Future<Output = T>) -> Result<T, String> {
+pub(crate) async fn caught<T>(answer: impl Future<Output = T>) -> Result<T, String> {
     let mut answer = pin!(answer);
     let poll = |context: &mut Context<'_>| {
         let polled = catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context)));
@@ -99,19 +110,18 @@ fn message(panic: &(dyn Any + Send)) -> String {
 
 /// Reads and writes the lines of EndpointCost in place, without a message per node.
 pub(crate) struct RuleService<P> {
-    provider: Arc<P>,
-    gate: ReadinessGate,
-}
-
-impl<P> RuleService<P> {
-    pub(crate) fn new(provider: Arc<P>, gate: ReadinessGate) -> Self {
-        Self { provider, gate }
-    }
+    pub(crate) provider: Arc<P>,
+    pub(crate) gate: ReadinessGate,
+    pub(crate) streams: CostStreams,
 }
 
 impl<P> Clone for RuleService<P> {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.provider), self.gate.clone())
+        Self {
+            provider: Arc::clone(&self.provider),
+            gate: self.gate.clone(),
+            streams: self.streams.clone(),
+        }
     }
 }
 
@@ -139,6 +149,10 @@ impl<P: RuleProvider> Service<http::Request<Body>> for RuleService<P> {
                 "/ruleprovider.RuleProvider/EndpointCost" => {
                     grpc(CostCodec).unary(EndpointCost(service), request).await
                 }
+                "/ruleprovider.RuleProvider/WatchCosts" => {
+                    let mut grpc = grpc(ProstCodec::default());
+                    grpc.streaming(WatchCosts(service), request).await
+                }
                 _ => Status::unimplemented("").into_http(),
             })
         })
@@ -156,7 +170,7 @@ impl<P: RuleProvider> UnaryService<wire::EvaluateRequest> for Evaluate<P> {
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
     fn call(&mut self, request: Request<wire::EvaluateRequest>) -> Self::Future {
-        let RuleService { provider, gate } = self.0.clone();
+        let RuleService { provider, gate, .. } = self.0.clone();
         let deadline = deadline::from_metadata(request.metadata());
         let request = request.into_inner();
         let (targets, nodes) = (
@@ -185,7 +199,7 @@ impl<P: RuleProvider> UnaryService<CostRequest> for EndpointCost<P> {
     type Future = BoxFuture<Response<Self::Response>, Status>;
 
     fn call(&mut self, request: Request<CostRequest>) -> Self::Future {
-        let RuleService { provider, gate } = self.0.clone();
+        let RuleService { provider, gate, .. } = self.0.clone();
         let deadline = deadline::from_metadata(request.metadata());
         let question = CostRequest {
             deadline,

@@ -109,8 +109,8 @@ pub struct InFlightPod {
 /// The request for the cost of each eligible node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// The pod to place. Its name and the workload's UID are empty if the request renews an answer
-    /// [valid for a time](crate::CostAnswer::valid_for).
+    /// The pod to place. Its name and the workload's UID are empty if the costs are for all pods of a
+    /// kind, as on [streams](crate::CostChanges).
     pub source: Reference,
     /// The rule.
     pub rule: Rule,
@@ -122,12 +122,8 @@ pub struct CostRequest {
     pub workload: Option<Workload>,
     /// The peers; empty from callers that send `peer_nodes` only.
     pub peers: Vec<Peer>,
-    /// The version of the caller's cached answer to the same request, or 0. A provider with a
-    /// [`ChangeLog`](crate::ChangeLog) may answer with the changes since; others ignore it.
-    pub known_version: u64,
-    /// Pods with a rule of this provider that have an answer but may not be visible as bound yet.
-    /// Sent to [allocators](crate::Allocator) only: see
-    /// [`CostAnswer::push_in_flight`](crate::CostAnswer::push_in_flight).
+    /// Pods with a rule of this provider that have an answer but may not be visible as bound yet: they
+    /// count on their nodes. Sent to [allocators](crate::Allocator) only.
     pub in_flight: Vec<InFlightPod>,
     /// The caller's deadline; `None` if it sends none.
     pub deadline: Option<Instant>,
@@ -330,17 +326,22 @@ impl From<wire::PolicyRule> for Rule {
     }
 }
 
+impl From<wire::InFlightPod> for InFlightPod {
+    fn from(pod: wire::InFlightPod) -> Self {
+        Self {
+            pod: reference(pod.pod.unwrap_or_default()),
+            node: pod.node,
+            workload: pod.workload.unwrap_or_default().into(),
+        }
+    }
+}
+
 impl From<wire::EndpointCostRequest> for CostRequest {
     fn from(request: wire::EndpointCostRequest) -> Self {
         let peer = |p: wire::Peer| Peer {
             role: p.role,
             reference: reference(p.target.unwrap_or_default()),
             node: Some(p.node).filter(|n| !n.is_empty()),
-        };
-        let in_flight = |p: wire::InFlightPod| InFlightPod {
-            pod: reference(p.pod.unwrap_or_default()),
-            node: p.node,
-            workload: p.workload.unwrap_or_default().into(),
         };
         Self {
             source: reference(request.source.unwrap_or_default()),
@@ -349,8 +350,7 @@ impl From<wire::EndpointCostRequest> for CostRequest {
             eligible_nodes: request.eligible_nodes,
             workload: request.workload.map(Workload::from),
             peers: request.peers.into_iter().map(peer).collect(),
-            known_version: request.known_version,
-            in_flight: request.in_flight.into_iter().map(in_flight).collect(),
+            in_flight: request.in_flight.into_iter().map(Into::into).collect(),
             deadline: None,
         }
     }

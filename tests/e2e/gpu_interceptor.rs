@@ -15,14 +15,15 @@ use tautline_proto::{
         allocator_server::{Allocator, AllocatorServer},
     },
     ruleprovider::{
-        EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse,
+        CostUpdate, CostWatch, EndpointCostRequest, EndpointCostResponse, EvaluateRequest,
+        EvaluateResponse,
         rule_provider_client::RuleProviderClient,
         rule_provider_server::{RuleProvider, RuleProviderServer},
     },
 };
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, transport::Channel};
+use tokio_stream::{StreamExt, wrappers::TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming, transport::Channel};
 
 type Happens = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
@@ -113,6 +114,16 @@ impl Calls {
 
 #[tonic::async_trait]
 impl RuleProvider for Calls {
+    type WatchCostsStream = Streaming<CostUpdate>;
+
+    async fn watch_costs(
+        &self,
+        request: Request<Streaming<CostWatch>>,
+    ) -> Result<Response<Self::WatchCostsStream>, Status> {
+        let messages = request.into_inner().filter_map(Result::ok);
+        self.rules().watch_costs(messages).await
+    }
+
     async fn endpoint_cost(
         &self,
         request: Request<EndpointCostRequest>,

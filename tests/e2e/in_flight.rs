@@ -24,14 +24,14 @@ use tautline_tests::{eventually, objects, workloads};
 
 use crate::{World, gpu, placement::wait_for_provider};
 
-const NODES: usize = 10;
+pub const NODES: usize = 10;
 const PAIRS: usize = 200;
 /// Hundreds of pods on a busy machine.
-const LONG: Duration = Duration::from_secs(240);
+pub const LONG: Duration = Duration::from_secs(240);
 const IN_FLIGHT: &str = "tautline_extender_pods_in_flight";
 const WAITS: &str = "tautline_extender_placement_wait_seconds_count";
 
-fn node_name(at: usize) -> String {
+pub fn node_name(at: usize) -> String {
     format!("n{at}")
 }
 
@@ -119,7 +119,7 @@ async fn offer(client: &Client, app: &str, rule: &str) {
         .unwrap();
 }
 
-fn pod(name: &str, app: &str, more: Value) -> Pod {
+pub fn pod(name: &str, app: &str, more: Value) -> Pod {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
         "spec": {"automountServiceAccountToken": false, "containers": [
@@ -132,7 +132,7 @@ fn pod(name: &str, app: &str, more: Value) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-async fn create(client: &Client, pod: Pod) {
+pub async fn create(client: &Client, pod: Pod) {
     Api::default_namespaced(client.clone())
         .create(&PostParams::default(), &pod)
         .await
@@ -140,7 +140,7 @@ async fn create(client: &Client, pod: Pod) {
 }
 
 /// The nodes of all pods with `prefix`, once `count` of them are bound.
-async fn bound(world: &World, prefix: &str, count: usize) -> BTreeMap<String, String> {
+pub async fn bound(world: &World, prefix: &str, count: usize) -> BTreeMap<String, String> {
     let pods: Api<Pod> = Api::default_namespaced(world.plane.client.clone());
     let check = async || {
         let list = pods.list(&ListParams::default()).await.ok()?.items;
@@ -156,7 +156,7 @@ async fn bound(world: &World, prefix: &str, count: usize) -> BTreeMap<String, St
     eventually(&what, LONG, check, async || world.state()).await
 }
 
-async fn nothing_in_flight(world: &World) {
+pub async fn nothing_in_flight(world: &World) {
     let check = async || (world.extender.metric(IN_FLIGHT).await == 0.0).then_some(());
     let state = async || world.extender.admin("/metrics").await.unwrap_or_default().1;
     eventually("nothing is in flight", LONG, check, state).await;

@@ -12,13 +12,13 @@ use serde_json::json;
 use tautline_proto::{
     allocator::{self as wire, allocator_server},
     ruleprovider::{
-        EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse, NodeCost,
-        rule_provider_server,
+        CostUpdate, CostWatch, EndpointCostRequest, EndpointCostResponse, EvaluateRequest,
+        EvaluateResponse, NodeCost, rule_provider_server,
     },
 };
 use tautline_tests::{PATIENCE, eventually, objects};
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming, codegen::BoxStream};
 
 use crate::{World, placement::wait_for_provider};
 
@@ -31,6 +31,15 @@ struct Devices {
 
 #[tonic::async_trait]
 impl rule_provider_server::RuleProvider for Devices {
+    type WatchCostsStream = BoxStream<CostUpdate>;
+
+    async fn watch_costs(
+        &self,
+        _: Request<Streaming<CostWatch>>,
+    ) -> Result<Response<Self::WatchCostsStream>, Status> {
+        Err(Status::unimplemented("each pod is asked for"))
+    }
+
     async fn endpoint_cost(
         &self,
         request: Request<EndpointCostRequest>,

@@ -6,18 +6,16 @@ pub(crate) mod evaluate;
 pub(crate) mod nodes;
 pub(crate) mod questions;
 pub(crate) mod time;
-pub(crate) mod validity;
-pub(crate) mod versions;
+pub(crate) mod watch;
 
 use crate::check::Check;
 
-pub(crate) const GROUPS: [&[Check]; 8] = [
+pub(crate) const GROUPS: [&[Check]; 7] = [
     connection::CHECKS,
     nodes::CHECKS,
     questions::CHECKS,
     time::CHECKS,
-    validity::CHECKS,
-    versions::CHECKS,
+    watch::CHECKS,
     evaluate::CHECKS,
     allocator::CHECKS,
 ];

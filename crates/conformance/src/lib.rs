@@ -23,6 +23,7 @@ mod lines;
 mod objects;
 mod questions;
 mod session;
+mod stream;
 mod wire;
 
 use std::time::Duration;

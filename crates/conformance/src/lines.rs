@@ -104,7 +104,7 @@ pub(crate) fn difference(earlier: &[NodeCost], later: &[NodeCost]) -> Option<Str
 }
 
 /// Without the detail: its figures may be newer.
-fn describe(line: &NodeCost) -> String {
+pub(crate) fn describe(line: &NodeCost) -> String {
     let mut text = format!("cost {}", line.cost);
     if !line.reason.is_empty() {
         text += &format!(" {}", line.reason);
@@ -118,17 +118,8 @@ fn describe(line: &NodeCost) -> String {
     text
 }
 
-/// `known` with the lines of `changes` in their places.
-pub(crate) fn apply(known: &[NodeCost], changes: &[NodeCost]) -> Vec<NodeCost> {
-    let all = known.iter().chain(changes);
-    let by_node: BTreeMap<&str, &NodeCost> = all.map(|line| (&*line.node, line)).collect();
-    by_node.into_values().cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn line(node: &str, cost: i64, reason: &str) -> NodeCost {
@@ -184,24 +175,6 @@ mod tests {
                 ..line("a", cost, "")
             };
             assert_eq!(number_fault(&line).is_none(), fits, "{cost} {tie_break}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn applied_changes_win(
-            known in proptest::collection::vec(("[a-e]", 0..9_i64), 0..6),
-            changes in proptest::collection::vec(("[a-e]", 0..9_i64), 0..6),
-        ) {
-            let lines = |all: &[(String, i64)]| -> Vec<NodeCost> {
-                let all: BTreeMap<_, _> = all.iter().cloned().collect();
-                all.iter().map(|(node, cost)| line(node, *cost, "")).collect()
-            };
-            let (known, changes) = (lines(&known), lines(&changes));
-            let now = apply(&known, &changes);
-            prop_assert_eq!(difference(&changes, &now), None);
-            let asked: Vec<String> = known.iter().chain(&changes).map(|l| l.node.clone()).collect();
-            prop_assert_eq!(Completeness::of(&asked, &now).faults(), None);
         }
     }
 }

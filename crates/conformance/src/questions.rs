@@ -123,50 +123,21 @@ impl Questions {
         }
     }
 
-    /// As another pod with the same workload asks.
-    pub(crate) fn of_another_pod(&self) -> EndpointCostRequest {
-        let another = PlacedPod {
-            name: self.unique("pod"),
-            ..self.config.pod.clone()
-        };
+    /// Asks with a pod in flight to the first node.
+    pub(crate) fn in_flight(&self) -> EndpointCostRequest {
         EndpointCostRequest {
-            source: Some(another.target()),
-            workload: Some(self.workload("another")),
+            in_flight: vec![self.promised("in-flight", &self.nodes[0])],
             ..self.plain()
         }
     }
 
-    /// For no specific pod.
-    pub(crate) fn refresh(&self) -> EndpointCostRequest {
-        let mut question = self.plain();
-        if let Some(source) = &mut question.source {
-            source.name.clear();
-        }
-        if let Some(workload) = &mut question.workload {
-            workload.uid.clear();
-        }
-        question
-    }
-
-    /// For the changes since a version, and some nodes.
-    pub(crate) fn changes(&self, known_version: u64, nodes: &[String]) -> EndpointCostRequest {
-        EndpointCostRequest {
-            known_version,
-            eligible_nodes: nodes.to_vec(),
-            ..self.plain()
-        }
-    }
-
-    /// With a pod in flight to a node, and its UID.
-    pub(crate) fn in_flight(&self, node: &str) -> (EndpointCostRequest, String) {
-        let workload = self.workload("in-flight");
-        let (uid, mut question) = (workload.uid.clone(), self.plain());
-        question.in_flight.push(InFlightPod {
-            pod: Some(self.pod("in-flight")),
+    /// Makes a pod that was promised a node.
+    pub(crate) fn promised(&self, who: &str, node: &str) -> InFlightPod {
+        InFlightPod {
+            pod: Some(self.pod(who)),
             node: node.into(),
-            workload: Some(workload),
-        });
-        (question, uid)
+            workload: Some(self.workload(who)),
+        }
     }
 
     pub(crate) fn reserve(&self, who: &str, node: &str, hold_millis: i64) -> ReserveRequest {
@@ -259,6 +230,17 @@ impl Questions {
             containers: Vec::new(),
         }
     }
+}
+
+/// Makes a question one for all pods of a kind, as streams ask it.
+pub(crate) fn for_all_pods(mut question: EndpointCostRequest) -> EndpointCostRequest {
+    if let Some(source) = &mut question.source {
+        source.name.clear();
+    }
+    if let Some(workload) = &mut question.workload {
+        workload.uid.clear();
+    }
+    question
 }
 
 fn with_peers(question: EndpointCostRequest, peers: &[Peer]) -> EndpointCostRequest {

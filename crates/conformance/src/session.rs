@@ -8,25 +8,26 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use futures::channel::mpsc::UnboundedReceiver;
 use tautline_proto::{
     allocator::{
         ConfirmRequest, ReleaseRequest, ReserveRequest, ReserveResponse,
         allocator_client::AllocatorClient,
     },
     ruleprovider::{
-        EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse,
-        rule_provider_client::RuleProviderClient,
+        CostUpdate, CostWatch, EndpointCostRequest, EndpointCostResponse, EvaluateRequest,
+        EvaluateResponse, rule_provider_client::RuleProviderClient,
     },
 };
 use tokio::{sync::OnceCell, time::Instant};
-use tonic::{Code, Request, Response, Status, transport::Channel};
+use tonic::{Code, Request, Response, Status, Streaming, transport::Channel};
 
 use crate::{
     Config, Error,
     check::Finding,
     failure::CallFailure,
     questions::Questions,
-    wire::{connect, must_speak_grpc, within},
+    wire::{connect, failure, must_speak_grpc, within},
 };
 
 /// The extender's bound.
@@ -152,6 +153,23 @@ impl Session {
         let mut client = RuleProviderClient::new(self.channel.clone());
         self.call(deadline, request, |request| async move {
             client.evaluate(request).await
+        })
+        .await
+    }
+
+    /// Opens a stream of costs. The provider is told no deadline, which would end the stream.
+    pub(crate) async fn watch_costs(
+        &self,
+        messages: UnboundedReceiver<CostWatch>,
+    ) -> Result<Streaming<CostUpdate>, CallFailure> {
+        let client = RuleProviderClient::new(self.channel.clone());
+        let mut client = client.max_decoding_message_size(MAX_ANSWER_BYTES);
+        let patience = self.config.patience;
+        self.unless_gone(async {
+            match tokio::time::timeout(patience, client.watch_costs(messages)).await {
+                Ok(opened) => opened.map(Response::into_inner).map_err(failure),
+                Err(_) => Err(CallFailure::NoAnswer(patience)),
+            }
         })
         .await
     }
@@ -285,7 +303,6 @@ impl Session {
         }
     }
 
-    /// Not if the provider has gone.
     pub(crate) async fn call<Q, A, F>(
         &self,
         deadline: Duration,
@@ -295,10 +312,18 @@ impl Session {
     where
         F: Future<Output = Result<Response<A>, Status>>,
     {
+        self.unless_gone(within(deadline, message, call)).await
+    }
+
+    /// Awaits an answer, not if the provider has gone.
+    pub(crate) async fn unless_gone<T>(
+        &self,
+        answer: impl Future<Output = Result<T, CallFailure>>,
+    ) -> Result<T, CallFailure> {
         if self.has_gone() {
             return Err(CallFailure::NotAsked);
         }
-        let answer = within(deadline, message, call).await;
+        let answer = answer.await;
         if let Err(CallFailure::Broken(_)) = &answer {
             self.note_end().await;
         }

@@ -45,13 +45,21 @@ where
     match tokio::time::timeout(deadline, call(request)).await {
         Err(_) => Err(CallFailure::NoAnswer(deadline)),
         Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(match std::error::Error::source(&status) {
-            // The provider's own.
-            None => CallFailure::Status(status),
+        Ok(Err(status)) => Err(match failure(status) {
             // Channel and provider give up at the deadline as well, by their clocks.
-            Some(_) if start.elapsed() >= deadline.mul_f32(0.9) => CallFailure::NoAnswer(deadline),
-            Some(cause) => CallFailure::Broken(chain(cause)),
+            CallFailure::Broken(_) if start.elapsed() >= deadline.mul_f32(0.9) => {
+                CallFailure::NoAnswer(deadline)
+            }
+            failure => failure,
         }),
+    }
+}
+
+/// Tells the provider's own status from a broken connection.
+pub(crate) fn failure(status: Status) -> CallFailure {
+    match std::error::Error::source(&status) {
+        None => CallFailure::Status(status),
+        Some(cause) => CallFailure::Broken(chain(cause)),
     }
 }
 

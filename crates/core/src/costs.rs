@@ -94,18 +94,22 @@ impl Costs {
         self.store_detail(at, detail);
     }
 
-    /// Sets the line of a node; ignores nodes outside `nodes`.
-    pub fn replace(&mut self, nodes: &NodeSet, node: &str, cost: i64, detail: CostDetail<'_>) {
-        if let Some(at) = nodes.position_from(self.next, node) {
-            self.next = at + 1;
-            let cost = cost.max(NO_COST + 1);
-            self.set(at, cost, sanitized(detail, cost));
-            self.repack();
+    /// Sets the line at a position.
+    pub fn put(&mut self, at: usize, cost: i64, detail: CostDetail<'_>) {
+        let cost = cost.max(NO_COST + 1);
+        self.set(at, cost, sanitized(detail, cost));
+        self.repack();
+    }
+
+    /// Removes the line at a position.
+    pub fn remove(&mut self, at: usize) {
+        if at < self.cost.len() {
+            self.set(at, NO_COST, CostDetail::default());
         }
     }
 
     /// Drops unused texts once they justify a copy.
-    pub fn repack(&mut self) {
+    fn repack(&mut self) {
         if self.text.len() > 2 * self.packed + SLACK {
             *self = self.select((0..self.cost.len()).map(Some));
         }
@@ -148,12 +152,6 @@ impl Costs {
         }
         picked.packed = picked.text.len();
         picked
-    }
-
-    /// Copies the line at `from` of another answer to `to`, also a missing one.
-    pub fn copy_from(&mut self, to: usize, other: &Self, from: usize) {
-        let cost = other.cost.get(from).copied().unwrap_or(NO_COST);
-        self.set(to, cost, other.detail(from).unwrap_or_default());
     }
 
     fn set(&mut self, at: usize, cost: i64, detail: CostDetail<'_>) {
@@ -284,25 +282,24 @@ mod tests {
     proptest! {
         /// The last line of a node counts, and memory is bounded by the texts in use.
         #[test]
-        fn replace_and_select_give_the_last_lines(
+        fn put_and_select_give_the_last_lines(
             lines in prop::collection::vec((0..6_usize, -2..9_i64, "(Full|Busy)?", "[a-z]{0,9}", any::<bool>(), -2..12_i64), 0..400),
             at in prop::collection::vec(prop::option::of(0..6_usize), 0..12),
         ) {
-            let mut nodes = NodeSet::default();
             let mut costs = Costs::default();
             let mut last: Vec<Line> = vec![(None, String::new(), String::new(), false, 0); 6];
-            (0..6).for_each(|i| _ = nodes.insert(&format!("n{i}")));
             (costs.resolution, costs.request_cost) = (7, Some(0));
             for (i, cost, code, detail, freeable, tie_break) in lines {
                 let note = CostDetail { code: &code, detail: &detail, freeable, tie_break };
-                costs.replace(&nodes, &format!("n{i}"), cost, note);
-                costs.replace(&nodes, "elsewhere", cost, note);
+                costs.put(i, cost, note);
                 last[i] = (Some(cost), code, detail, freeable, tie_break.min(cost).max(0));
                 prop_assert!(costs.text.len() <= 2 * 6 * 13 + SLACK + 13, "{costs:?}");
             }
             for (i, last) in last.iter().enumerate() {
                 prop_assert_eq!(&line(&costs, i), last);
             }
+            costs.remove(3);
+            last[3] = (None, String::new(), String::new(), false, 0);
             let picked = costs.select(at.iter().copied());
             prop_assert_eq!((costs.resolution, picked.resolution), (7, 7));
             prop_assert_eq!((costs.request_cost, picked.request_cost), (Some(0), Some(0)));

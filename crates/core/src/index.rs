@@ -4,11 +4,12 @@ mod gone_pods;
 mod in_flight;
 mod interner;
 mod members;
+pub mod node_indexes;
 mod offers;
 mod pod_bytes;
 mod snapshot;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 
-pub use in_flight::InFlight;
+pub use in_flight::{FlightChange, FlightEvent, InFlight};
 use members::{members_of, selects_pod};
 pub use snapshot::{Member, OfferEntry, RANKED, Snapshot};
 
@@ -128,6 +129,7 @@ pub struct Index {
     interner: interner::Interner,
     gone_pods: gone_pods::GonePods,
     pod_bytes: pod_bytes::PodBytes,
+    flight_events: VecDeque<FlightEvent>,
 }
 
 impl Index {

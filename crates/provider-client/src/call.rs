@@ -1,6 +1,6 @@
 //! One call: its address, deadline and retry, and its effect on the circuit breaker.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt::Display, sync::Arc, time::Duration};
 
 use tautline_core::{
     Snapshot,
@@ -19,17 +19,15 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum EndpointChoice<'a> {
+pub(crate) enum EndpointChoice {
     /// The next one.
     RoundRobin,
     /// The same one for each value, as long as it answers.
     Hash(u64),
-    /// This one, if it still exists.
-    Address(&'a Address),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallOptions<'a> {
+pub(crate) struct CallOptions {
     /// `SERVICE/METHOD`.
     pub rpc: &'static str,
     pub port: providers::PortPreference,
@@ -40,12 +38,12 @@ pub(crate) struct CallOptions<'a> {
     pub probe: bool,
     /// A healthy provider may return UNAVAILABLE, for example without a leader.
     pub may_be_unavailable: bool,
-    pub endpoint: EndpointChoice<'a>,
+    pub endpoint: EndpointChoice,
     /// The absolute deadline, if it started before this call.
     pub until: Option<Instant>,
 }
 
-impl CallOptions<'_> {
+impl CallOptions {
     pub(crate) fn as_provider(rpc: &'static str, deadline: Duration) -> Self {
         Self {
             rpc,
@@ -116,16 +114,45 @@ impl Endpoints {
         }
     }
 
-    /// Each address, with the end of its pause if its breaker is open.
-    pub(crate) fn breakers(&self, pool: &Pool) -> Vec<(Address, Option<Instant>)> {
+    /// Admits a call that is no probe at one of the addresses, a different one for each `turn`.
+    pub(crate) fn admit(&self, pool: &Pool, turn: usize) -> Result<CallGuard, CallError> {
+        if let Some(reason) = &self.forbidden {
+            return Err(CallError::NotAllowed(reason.clone()));
+        }
+        if self.addresses.is_empty() {
+            return Err(CallError::NotReady);
+        }
         let candidates = Candidates {
+            first: turn,
+            ..self.candidates()
+        };
+        let admitted = pool.admit_call(&candidates, None);
+        admitted.map_err(|error| CallError::Failed(error.to_string()))
+    }
+
+    pub(crate) fn are_several(&self) -> bool {
+        self.addresses.len() > 1
+    }
+
+    /// Whether the provider has this address.
+    pub(crate) fn has(&self, address: &Address) -> bool {
+        self.addresses.contains(address)
+    }
+
+    fn candidates(&self) -> Candidates<'_> {
+        Candidates {
             addresses: &self.addresses,
             first: 0,
             tls_name: self.tls_name.as_deref(),
             remote_only: self.remote_only,
             trusted: self.trusted,
             may_probe: false,
-        };
+        }
+    }
+
+    /// Each address, with the end of its pause if its breaker is open.
+    pub(crate) fn breakers(&self, pool: &Pool) -> Vec<(Address, Option<Instant>)> {
+        let candidates = self.candidates();
         let state = |address: &Address| (address.clone(), pool.open_until(address, &candidates));
         self.addresses.iter().map(state).collect()
     }
@@ -137,7 +164,7 @@ impl ProviderClient {
     /// even refuse a connection.
     pub(crate) async fn call_until<T, F>(
         &self,
-        options: CallOptions<'_>,
+        options: CallOptions,
         snapshot: &Snapshot,
         service: &Service,
         attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
@@ -156,7 +183,7 @@ impl ProviderClient {
     /// Also returns the connection that answered.
     pub(crate) async fn call_at<T, F>(
         &self,
-        options: CallOptions<'_>,
+        options: CallOptions,
         endpoints: Endpoints,
         attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
     ) -> Result<(T, Arc<Connection>), CallError>
@@ -185,10 +212,6 @@ impl ProviderClient {
                 let number = number.to_string();
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
-            }
-            EndpointChoice::Address(known) => {
-                let there = addresses.iter().position(|a| a == known);
-                there.unwrap_or_else(|| pool.next_index())
             }
         };
         let candidates = Candidates {
@@ -287,9 +310,19 @@ impl ProviderClient {
     }
 }
 
+/// The error of a call that ended with this status; `from` answered it.
+pub(crate) fn call_error(from: &impl Display, status: &Status) -> CallError {
+    let text = failure::describe(from, status);
+    match status.code() {
+        Code::DeadlineExceeded => CallError::Timeout(text),
+        Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
+        _ => CallError::Failed(text),
+    }
+}
+
 /// Returns whether the breaker is open now. An error without a status is an expired deadline.
 fn conclude<T>(
-    options: CallOptions<'_>,
+    options: CallOptions,
     guard: CallGuard,
     result: Result<T, Option<Status>>,
 ) -> (Result<T, CallError>, bool) {
@@ -300,15 +333,7 @@ fn conclude<T>(
             let text = format!("no answer from {address} within {:?}", options.deadline);
             (false, Err(CallError::Timeout(text)))
         }
-        Err(Some(status)) => {
-            let text = failure::describe(address, &status);
-            let error = match status.code() {
-                Code::DeadlineExceeded => CallError::Timeout(text),
-                Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
-                _ => CallError::Failed(text),
-            };
-            (options.is_well(&status), Err(error))
-        }
+        Err(Some(status)) => (options.is_well(&status), Err(call_error(address, &status))),
     };
     let is_open = guard.record(well, outcome.as_ref().err());
     (outcome, is_open)

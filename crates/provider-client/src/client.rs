@@ -21,13 +21,13 @@ use tonic::{Request, Status};
 
 use crate::{
     budget::Budgets,
-    cache::Cache,
     call::{CallOptions, EndpointChoice, Endpoints},
     codec::{CostCodec, RawAnswer, RawQuestion},
     error::CallError,
     metrics::Metrics,
     pool::{Connection, Pool},
     status::LastCalls,
+    streams::Streams,
     traced::{self, TracedChannel},
 };
 
@@ -54,6 +54,9 @@ pub struct ClientConfig {
     /// The effect of a rule without a provider, for offers that do not set it. `None`: a rule
     /// with a limit rejects, others are ignored.
     pub provider_unavailable: Option<ProviderUnavailable>,
+    /// Keep streams of costs to the providers of trusted namespaces, for pods that kube-scheduler waits
+    /// for.
+    pub streams: bool,
     /// TLS files for providers that require TLS.
     pub tls: ClientFiles,
 }
@@ -70,6 +73,7 @@ impl Default for ClientConfig {
             allocator_annotations: ALLOCATOR_ANNOTATIONS.map(AllocatorKeys::from).into(),
             scheduler_share_percent: None,
             provider_unavailable: None,
+            streams: false,
             tls: ClientFiles::default(),
         }
     }
@@ -107,7 +111,7 @@ struct Inner {
     pool: Pool,
     metrics: Metrics,
     last_calls: LastCalls,
-    cache: Cache,
+    streams: Streams,
     budgets: Option<Budgets>,
     /// For waits that are no provider's.
     wait_budgets: Option<Budgets>,
@@ -127,7 +131,7 @@ impl ProviderClient {
             pool,
             metrics,
             last_calls: LastCalls::default(),
-            cache: Cache::default(),
+            streams: Streams::default(),
             budgets,
             wait_budgets,
         })))
@@ -154,8 +158,8 @@ impl ProviderClient {
         self.0.budgets.as_ref()
     }
 
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.0.cache
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.0.streams
     }
 
     /// The configuration.
@@ -237,12 +241,10 @@ impl ProviderClient {
         &self,
         endpoints: Endpoints,
         question: RawQuestion,
-        first: EndpointChoice<'_>,
         (limit, until): (Duration, Instant),
     ) -> Result<(RawAnswer, Arc<Connection>), CallError> {
         let max = self.0.config.max_answer_bytes;
         let options = CallOptions {
-            endpoint: first,
             until: Some(until),
             ..CallOptions::as_provider(traced::ENDPOINT_COST, limit)
         };

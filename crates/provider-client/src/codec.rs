@@ -6,15 +6,13 @@ use tautline_core::{
     planning::{CostDetail, Costs},
     text,
 };
-use tautline_proto::endpoint_cost::{
-    MalformedMessage, NodeCost, Validity, put_eligible_node, read_answer, read_in_flight,
-};
+use tautline_proto::endpoint_cost::{CostScale, MalformedMessage, put_eligible_node, read_answer};
 use tonic::{
     Status,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
 };
 
-const LONGEST_DETAIL_CHARS: usize = 200;
+pub(crate) const LONGEST_DETAIL_CHARS: usize = 200;
 
 pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     let mut out = Vec::with_capacity(nodes.iter().map(|n| n.len() + 4).sum());
@@ -34,65 +32,29 @@ pub(crate) struct RawQuestion {
 #[derive(Debug)]
 pub(crate) struct RawAnswer(Bytes);
 
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub costs: Costs,
-    pub valid: Validity,
-}
-
 impl RawAnswer {
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self(bytes)
     }
 
-    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Answer, MalformedMessage> {
+    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Costs, MalformedMessage> {
         let mut costs = Costs::new(nodes.len());
-        let valid = self.lines(|node, cost, note| costs.add(nodes, node, cost, note))?;
-        costs.resolution = valid.resolution;
-        costs.request_cost = valid.request_cost;
-        Ok(Answer { costs, valid })
+        let scale = read_answer(&self.0, |line| {
+            let note = CostDetail {
+                code: line.code,
+                detail: &text::sanitize(line.detail, LONGEST_DETAIL_CHARS),
+                freeable: line.freeable,
+                tie_break: line.tie_break,
+            };
+            costs.add(nodes, line.node, line.cost, note);
+        })?;
+        let CostScale {
+            resolution,
+            request_cost,
+        } = scale;
+        (costs.resolution, costs.request_cost) = (resolution, request_cost);
+        Ok(costs)
     }
-
-    pub(crate) fn lines(
-        &self,
-        mut each: impl FnMut(&str, i64, CostDetail<'_>),
-    ) -> Result<Validity, MalformedMessage> {
-        read_answer(&self.0, |line| with_detail(line, &mut each))
-    }
-
-    /// Replaces the costs of the nodes that pods in flight go to; returns the UIDs of pods that the
-    /// provider counts itself.
-    pub(crate) fn apply_in_flight(
-        &self,
-        nodes: &NodeSet,
-        costs: &mut Costs,
-    ) -> Result<Vec<String>, MalformedMessage> {
-        let mut counted = Vec::new();
-        let mut replace = |node: &str, cost, note: CostDetail<'_>| {
-            costs.replace(nodes, node, cost, note);
-        };
-        read_in_flight(
-            &self.0,
-            |line| with_detail(line, &mut replace),
-            |uid| counted.push(uid.to_owned()),
-        )?;
-        Ok(counted)
-    }
-
-    pub(crate) fn validity(&self) -> Result<Validity, MalformedMessage> {
-        read_answer(&self.0, |_| {})
-    }
-}
-
-fn with_detail(line: NodeCost<'_>, each: &mut impl FnMut(&str, i64, CostDetail<'_>)) {
-    let detail = text::sanitize(line.detail, LONGEST_DETAIL_CHARS);
-    let note = CostDetail {
-        code: line.code,
-        detail: &detail,
-        freeable: line.freeable,
-        tie_break: line.tie_break,
-    };
-    each(line.node, line.cost, note);
 }
 
 /// Every message that prost accepts must be accepted.
@@ -102,10 +64,8 @@ pub(crate) fn fuzz_answer(data: &[u8]) {
     let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
     let answer = RawAnswer::new(Bytes::copy_from_slice(data));
     let read = answer.read(&nodes);
-    let in_flight = answer.apply_in_flight(&nodes, &mut Costs::new(nodes.len()));
     if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
         assert!(read.is_ok(), "{read:?}");
-        assert!(in_flight.is_ok(), "{in_flight:?}");
     }
 }
 
@@ -187,28 +147,26 @@ mod tests {
                 line("b", -7, "Full", true),
                 line("zz", 1, "", false),
             ],
-            valid_for_millis: 1500,
             resolution: 250,
             request_cost: Some(0),
-            ..EndpointCostResponse::default()
         };
         let read = RawAnswer::new(answer.encode_to_vec().into())
             .read(&nodes)
             .unwrap();
-        assert_eq!((read.valid.millis, read.costs.resolution), (1500, 250));
-        assert_eq!(read.costs.request_cost, Some(0));
-        let tie_break = |at| read.costs.detail(at).map(|note| note.tie_break);
+        assert_eq!(read.resolution, 250);
+        assert_eq!(read.request_cost, Some(0));
+        let tie_break = |at| read.detail(at).map(|note| note.tie_break);
         assert_eq!((tie_break(0), tie_break(1)), (Some(4), Some(0)));
         assert_eq!(
-            [0, 1, 2].map(|i| read.costs.get(i)),
+            [0, 1, 2].map(|i| read.get(i)),
             [Some(i64::MAX), Some(-7), None]
         );
-        let note = read.costs.detail(1).unwrap();
+        let note = read.detail(1).unwrap();
         assert_eq!(
             (note.code, note.freeable, note.detail.len()),
             ("Full", true, 200)
         );
-        assert_eq!(read.costs.unknown_nodes, 1);
+        assert_eq!(read.unknown_nodes, 1);
     }
 
     #[test]
@@ -226,7 +184,7 @@ mod tests {
         };
         let read = RawAnswer::new(answer.encode_to_vec().into());
         let read = read.read(&nodes).unwrap();
-        let note = read.costs.detail(0).unwrap();
+        let note = read.detail(0).unwrap();
         let expected = ("", "\u{fffd}[2J31 ms chosen\u{fffd}");
         assert_eq!((note.code, note.detail), expected);
     }

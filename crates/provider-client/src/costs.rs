@@ -1,4 +1,4 @@
-//! The costs of one rule: from the cache while valid, else from the provider.
+//! The costs of one rule: from the provider's stream, or by a call.
 
 use std::{
     collections::BTreeMap,
@@ -16,18 +16,17 @@ use tautline_core::{
     providers::PROVIDER_PORT,
     reference::Reference,
 };
-use tautline_proto::{endpoint_cost::put_known_version, ruleprovider as wire};
+use tautline_proto::ruleprovider as wire;
 use tautline_traces::Span;
 use tokio::time::Instant;
 
 use crate::{
     CallError,
     budget::Budgets,
-    cache::{Key, Lookup},
-    call::EndpointChoice,
     client::ProviderClient,
     codec::{RawQuestion, encode_nodes},
     question::{PlanningQuestion, provider_name, texts},
+    streams::RoundIndexes,
     traced,
 };
 
@@ -36,156 +35,88 @@ const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
 /// A longer annotation of a pod in flight states no amount.
 const MAX_ANNOTATION_BYTES: usize = 256;
 
-pub(crate) enum CostSource {
-    /// From earlier answers that are still valid.
-    Cached(Costs),
-    /// From the provider.
-    Fetched {
-        costs: Costs,
-        /// The number of unknown and duplicate nodes in the answer.
-        unexpected_nodes: usize,
-        /// UIDs of the pods in flight that the provider counts itself.
-        counted: Vec<String>,
-    },
+/// One provider's costs of a round's nodes.
+pub(crate) struct FoundCosts {
+    pub costs: Costs,
+    /// The time since the provider said that they hold; `None`: it was called.
+    pub streamed: Option<Duration>,
+}
+
+/// What is the same for all rules of a round.
+#[derive(Default)]
+pub(crate) struct RoundNodes {
+    /// The nodes as part of an encoded question.
+    encoded: OnceLock<Bytes>,
+    indexes: RoundIndexes,
 }
 
 impl ProviderClient {
-    /// `all_nodes` caches the encoded nodes for all rules of a round.
+    /// From the provider's stream if it has the costs of this pod, else by a call.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
-        service: &Service,
+        service: &Arc<Service>,
         question: &PlanningQuestion,
         constraints: &PodConstraints,
         rule: &Rule,
-        all_nodes: &OnceLock<Bytes>,
-    ) -> Result<CostSource, CallError> {
+        round: &RoundNodes,
+    ) -> Result<FoundCosts, CallError> {
         let nodes = &*question.nodes;
         let annotations = self.shared_annotations(service, question);
         let mut head = question_template(question, constraints, rule, annotations);
-        let of_any_pod = head.encode_to_vec();
         let provider = provider_name(service);
-        let key = Key::new(Arc::clone(&provider), of_any_pod.into());
-        // Cached lines may differ for a pod that already has an allocation.
-        let placed = snapshot
-            .pod(&question.subject.namespace, &question.subject.name)
-            .is_some_and(|pod| pod.node.is_some());
-        let in_flight = self.in_flight(snapshot, service, &provider, question);
-        let found = self
-            .cache()
-            .find(&key, nodes, placed || !in_flight.is_empty());
-        if let Lookup::Hit { refresh_at, .. } = &found {
-            // A pod's own claims must not be part of a refresh for other pods.
-            if let Some(due) = refresh_at.filter(|_| question.resource_claims.is_empty()) {
-                let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-                self.schedule_refresh(endpoints, key.clone(), Arc::clone(&rule.name), due);
-            }
-        }
-        let found = match found {
-            Lookup::Hit { costs, .. } if in_flight.is_empty() => {
-                return Ok(CostSource::Cached(costs));
-            }
-            found => found,
-        };
         let deadline = self.deadline_for(service, question)?;
-        set_pod(&mut head, question);
-        let sends_pods = !in_flight.is_empty();
-        head.in_flight = in_flight;
-        let of_pod = head.encode_to_vec();
-        let raw_question = |head: Vec<u8>, nodes: Bytes| RawQuestion {
-            head: head.into(),
-            nodes,
+        let until = Instant::now() + deadline;
+        let subject = &question.subject;
+        // A pod with claims, or with a node, may have an allocation of its own.
+        let is_like_others = || {
+            let known = snapshot.pod(&subject.namespace, &subject.name);
+            question.resource_claims.is_empty() && known.is_none_or(|pod| pod.node.is_none())
         };
-        let mut begun = Instant::now();
-        let until = begun + deadline;
-        let call = async |raw, first: EndpointChoice<'_>| {
-            let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-            let span = Span::of_call(traced::ENDPOINT_COST);
-            let called = self.endpoint_cost(endpoints, raw, first, (deadline, until));
-            let answered = span.scope(called).await;
-            let whose = (service, &*rule.name);
-            traced::record(&span, traced::ENDPOINT_COST, whose, &answered);
-            answered
-        };
-        let (mut refetch, mut part) = (None, None);
-        match found {
-            Lookup::Versioned(known) => {
-                let mut of_changes = of_pod.clone();
-                put_known_version(known.version, &mut of_changes);
-                let raw = raw_question(of_changes, encode_nodes(&known.missing));
-                let (answer, by) = call(raw, EndpointChoice::Address(&known.endpoint)).await?;
-                let cache = self.cache();
-                if let Some(mut costs) = cache.apply_changes(&key, &known, &answer, nodes, begun)? {
-                    let counted = answer.apply_in_flight(nodes, &mut costs)?;
-                    return Ok(CostSource::Fetched {
-                        costs,
-                        unexpected_nodes: 0,
-                        counted,
-                    });
-                }
-                // The provider restarted, too much changed, or the answer is outdated or for this
-                // pod only.
-                self.metrics().full_refetch(&rule.name, &provider);
-                refetch = Some((known, by));
-                begun = Instant::now();
+        let is_streamed = self.config().streams && question.scheduler_waits;
+        if is_streamed && self.trusts(service) && is_like_others() {
+            let key = head.encode_to_vec().into();
+            let found = self.streamed_costs(
+                snapshot,
+                (service, &provider),
+                (&key, &subject.uid),
+                (nodes, &round.indexes),
+                deadline,
+            );
+            if let Some((costs, age)) = found.await? {
+                let streamed = Some(age);
+                return Ok(FoundCosts { costs, streamed });
             }
-            Lookup::Partial(known) if !sends_pods => part = Some(known),
-            // Lines that are valid for a time may be older than a pod that the provider counts now.
-            Lookup::Hit { .. } | Lookup::Partial(_) | Lookup::Miss => {}
         }
-        let (to_ask, encoded) = match &part {
-            Some(known) => (&known.missing, encode_nodes(&known.missing)),
-            None => (nodes, all_nodes.get_or_init(|| encode_nodes(nodes)).clone()),
-        };
-        let first = refetch
-            .as_ref()
-            .map(|(_, by)| EndpointChoice::Address(&by.address));
-        let raw = raw_question(of_pod, encoded);
-        let (raw, by) = call(raw, first.unwrap_or(EndpointChoice::RoundRobin)).await?;
-        let answer = raw.read(to_ask)?;
-        if let Some((known, _)) = refetch
-            && answer.valid.version == 0
-            && !placed
-        {
-            // The replica no longer sends versions (it lost the Lease): others may.
-            self.cache().remove(&key, &known);
+        set_pod(&mut head, question);
+        if service.allocator {
+            head.in_flight = self.in_flight(&provider, question);
         }
-        self.cache()
-            .insert(key, to_ask, &answer, &by.address, begun);
-        let unexpected_nodes = answer.costs.unknown_nodes + answer.costs.duplicate_nodes;
-        let mut costs = match part {
-            Some(known) => known.merge(&answer.costs, nodes),
-            None => answer.costs,
+        let raw = RawQuestion {
+            head: head.encode_to_vec().into(),
+            nodes: round.encoded.get_or_init(|| encode_nodes(nodes)).clone(),
         };
-        let counted = raw.apply_in_flight(nodes, &mut costs)?;
-        Ok(CostSource::Fetched {
-            costs,
-            unexpected_nodes,
-            counted,
-        })
+        let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
+        let span = Span::of_call(traced::ENDPOINT_COST);
+        let called = self.endpoint_cost(endpoints, raw, (deadline, until));
+        let answered = span.scope(called).await;
+        let whose = (&**service, &*rule.name);
+        traced::record(&span, traced::ENDPOINT_COST, whose, &answered);
+        let costs = answered?.0.read(nodes)?;
+        let streamed = None;
+        Ok(FoundCosts { costs, streamed })
     }
 }
 
 impl ProviderClient {
-    /// Other pods in flight that an allocator does not count yet, on nodes of the question.
-    fn in_flight(
-        &self,
-        snapshot: &Snapshot,
-        service: &Service,
-        provider: &str,
-        question: &PlanningQuestion,
-    ) -> Vec<wire::InFlightPod> {
-        if !service.allocator {
-            return Vec::new();
-        }
+    /// Other pods on nodes of the question that the provider's watch may not show there yet.
+    fn in_flight(&self, provider: &str, question: &PlanningQuestion) -> Vec<wire::InFlightPod> {
         let subject = &question.subject;
-        let pods = snapshot.in_flight().filter_map(|flight| {
-            let (pod, node) = (&flight.pod, flight.pod.node.as_deref()?);
-            let is_own = *pod.name == subject.name && *pod.namespace == subject.namespace;
-            let counts = flight.counted_by.iter().any(|p| **p == *provider);
-            let is_sent = counts && !is_own && question.nodes.position(node).is_some();
-            is_sent.then(|| self.in_flight_pod(service, pod, node))
-        });
+        let is_sent = |pod: &wire::InFlightPod| {
+            let is_own = pod.workload.as_ref().is_some_and(|w| w.uid == subject.uid);
+            !is_own && question.nodes.position(&pod.node).is_some()
+        };
+        let pods = self.placed_pods(provider).into_iter().filter(is_sent);
         let mut bytes = 0;
         let within_bytes = pods.take_while(|pod| {
             bytes += pod.encoded_len();
@@ -194,14 +125,15 @@ impl ProviderClient {
         within_bytes.collect()
     }
 
-    fn in_flight_pod(&self, service: &Service, pod: &Pod, node: &str) -> wire::InFlightPod {
+    /// A pod on its node, as the provider is told of it.
+    pub(crate) fn in_flight_pod(&self, service: &Service, pod: &Pod) -> wire::InFlightPod {
         let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         let shared = pod.annotations.iter().filter(|(key, value)| {
             value.len() <= MAX_ANNOTATION_BYTES && self.shares(service, &pod.namespace, key)
         });
         wire::InFlightPod {
             pod: Some(target(Reference::pod(&pod.namespace, &pod.name))),
-            node: node.to_owned(),
+            node: pod.node.as_deref().unwrap_or_default().to_owned(),
             workload: Some(wire::Workload {
                 labels: BTreeMap::new(),
                 annotations: shared.map(text).collect(),
@@ -303,7 +235,6 @@ fn question_template(
             uid: String::new(),
         }),
         peers: constraints.peers.iter().map(peer).collect(),
-        known_version: 0,
         in_flight: Vec::new(),
     }
 }

@@ -1,13 +1,13 @@
 //! Describes a failed call: the address, and whether connection, TLS, protocol or provider failed.
 
-use std::{error::Error, io};
+use std::{error::Error, fmt::Display, io};
 
-use tautline_core::{providers::Address, text};
+use tautline_core::text;
 use tonic::Status;
 
 const MAX_MESSAGE_CHARS: usize = 512;
 
-pub(crate) fn describe(address: &Address, status: &Status) -> String {
+pub(crate) fn describe(address: &impl Display, status: &Status) -> String {
     match status.source() {
         // The status came over the wire.
         None => format!("{address} answered {}", status_text(status)),

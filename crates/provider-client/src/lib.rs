@@ -6,7 +6,6 @@
 pub mod allocate;
 mod breaker;
 mod budget;
-mod cache;
 mod call;
 pub mod client;
 mod codec;
@@ -19,8 +18,8 @@ mod metrics;
 pub mod planning_round;
 mod pool;
 mod question;
-mod refresh;
 pub mod status;
+mod streams;
 mod traced;
 mod underlay;
 

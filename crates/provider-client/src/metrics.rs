@@ -43,9 +43,10 @@ pub struct Metrics {
     seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
     ignored: Family<Skipped, Counter>,
     unexpected_nodes: Family<ByProvider, Counter>,
-    cached: Family<ByProvider, Counter>,
-    full_refetches: Family<ByProvider, Counter>,
-    refreshes: Family<ByProvider, Counter>,
+    streamed: Family<ByProvider, Counter>,
+    streams: Gauge,
+    stream_breaks: Counter,
+    stream_questions: Gauge,
     over_budget: Family<ByNamespace, Counter>,
     second_calls: Counter,
     bound: LabelBound,
@@ -60,9 +61,10 @@ impl Default for Metrics {
             seconds: Family::new_with_constructor(seconds),
             ignored: Family::default(),
             unexpected_nodes: Family::default(),
-            cached: Family::default(),
-            full_refetches: Family::default(),
-            refreshes: Family::default(),
+            streamed: Family::default(),
+            streams: Gauge::default(),
+            stream_breaks: Counter::default(),
+            stream_questions: Gauge::default(),
             over_budget: Family::default(),
             second_calls: Counter::default(),
             bound: LabelBound::for_providers(),
@@ -96,19 +98,24 @@ impl Metrics {
             self.unexpected_nodes.clone(),
         );
         r.register(
-            "provider_answers_reused",
-            "Cached answers used while valid",
-            self.cached.clone(),
+            "provider_costs_streamed",
+            "Costs that the provider had sent before kube-scheduler asked",
+            self.streamed.clone(),
         );
         r.register(
-            "provider_full_refetches",
-            "Requests for changes that needed a second request for all nodes",
-            self.full_refetches.clone(),
+            "provider_streams",
+            "Open streams of costs to rule providers",
+            self.streams.clone(),
         );
         r.register(
-            "provider_refreshes",
-            "Calls to rule providers that refreshed an answer before it ended",
-            self.refreshes.clone(),
+            "provider_stream_breaks",
+            "Streams of costs that broke; their rules are asked for by calls meanwhile",
+            self.stream_breaks.clone(),
+        );
+        r.register(
+            "provider_stream_questions",
+            "Questions that are open on streams of costs",
+            self.stream_questions.clone(),
         );
         r.register(
             "provider_calls_over_budget",
@@ -133,9 +140,7 @@ impl Metrics {
         _ = self.seconds.get_or_create(&Default::default());
         _ = self.ignored.get_or_create(&Default::default());
         _ = self.unexpected_nodes.get_or_create(&Default::default());
-        _ = self.cached.get_or_create(&Default::default());
-        _ = self.full_refetches.get_or_create(&Default::default());
-        _ = self.refreshes.get_or_create(&Default::default());
+        _ = self.streamed.get_or_create(&Default::default());
         _ = self.over_budget.get_or_create(&Default::default());
     }
 
@@ -158,18 +163,6 @@ impl Metrics {
                 outcome,
             })
             .inc();
-    }
-
-    pub(crate) fn refreshed(
-        &self,
-        rule: &str,
-        provider: &str,
-        outcome: &'static str,
-        took: Duration,
-    ) {
-        self.call(rule, provider, outcome, took);
-        let by = self.by(rule, provider);
-        self.refreshes.get_or_create(&by).inc();
     }
 
     pub(crate) fn over_budget(&self, namespace: &str) {
@@ -198,14 +191,25 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn cached(&self, rule: &str, provider: &str) {
+    pub(crate) fn streamed(&self, rule: &str, provider: &str) {
         let by = self.by(rule, provider);
-        self.cached.get_or_create(&by).inc();
+        self.streamed.get_or_create(&by).inc();
     }
 
-    pub(crate) fn full_refetch(&self, rule: &str, provider: &str) {
-        let by = self.by(rule, provider);
-        self.full_refetches.get_or_create(&by).inc();
+    pub(crate) fn stream_begun(&self) {
+        self.streams.inc();
+    }
+
+    pub(crate) fn stream_broken(&self) {
+        self.stream_breaks.inc();
+    }
+
+    pub(crate) fn stream_ended(&self) {
+        self.streams.dec();
+    }
+
+    pub(crate) fn questions_opened(&self, change: i64) {
+        self.stream_questions.inc_by(change);
     }
 }
 
@@ -221,14 +225,14 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::default();
         metrics.register(&mut registry);
-        metrics.cached("latency", "net/prober");
+        metrics.streamed("latency", "net/prober");
         for i in 0..20_000 {
             let (rule, provider) = (format!("rule-{}", i % 400), format!("ns-{i}/p"));
             metrics.call(&rule, &provider, "OK", Duration::ZERO);
-            metrics.cached(&rule, &provider);
+            metrics.streamed(&rule, &provider);
             metrics.ignored(&format!("unknown-{i}"), "NoProvider");
         }
-        metrics.cached("latency", "net/prober");
+        metrics.streamed("latency", "net/prober");
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         let series = |name: &str| text.lines().filter(|l| l.starts_with(name)).count();
@@ -236,7 +240,7 @@ mod tests {
         for name in [
             "provider_calls_total{",
             "provider_call_seconds_count{",
-            "provider_answers_reused_total{",
+            "provider_costs_streamed_total{",
         ] {
             assert!(
                 (2..=most).contains(&series(name)),

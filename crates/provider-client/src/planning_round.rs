@@ -1,11 +1,10 @@
 //! A planning round: concurrent calls for every rule of every offer that governs a pod.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use bytes::Bytes;
 use futures::future::join_all;
 use tautline_core::{
     Snapshot,
@@ -21,7 +20,7 @@ use tokio::time::Instant;
 pub use crate::question::provider_name;
 use crate::{
     client::ProviderClient,
-    costs::CostSource,
+    costs::{FoundCosts, RoundNodes},
     question::{PlanningQuestion, subject_bytes},
     status::LastCall,
 };
@@ -66,14 +65,12 @@ pub struct RuleRecord {
     pub outcome: RuleOutcome,
     /// The error, for people.
     pub error: Option<String>,
-    /// The duration of the call; zero for a cached answer.
+    /// The time that filter waited for the costs.
     pub took: Duration,
-    /// The costs come from a cached answer that is still valid.
-    pub reused: bool,
+    /// The time since the provider said that the costs hold, on its stream; `None`: it was called.
+    pub streamed: Option<Duration>,
     /// The provider counts pods: it must know of this one before it shows on its node.
     pub counts_pods: bool,
-    /// UIDs of the pods in flight that the provider counts by its own view.
-    pub counted: Vec<String>,
 }
 
 impl PlanningRound {
@@ -84,12 +81,10 @@ impl PlanningRound {
                 RuleOutcome::Costs(costs) => costs.heap_bytes(),
                 RuleOutcome::Unavailable { .. } => 0,
             };
-            let counted = r.counted.iter().map(|uid| 32 + uid.len());
             256 + costs
                 + r.rule.request.len()
                 + r.rule.limit.len()
                 + r.error.as_ref().map_or(0, String::len)
-                + counted.sum::<usize>()
         });
         512 + subject_bytes(&self.subject)
             + self.nodes.heap_bytes()
@@ -133,19 +128,13 @@ impl ProviderClient {
         question: PlanningQuestion,
     ) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
-        let nodes_on_wire = OnceLock::new();
+        let nodes = RoundNodes::default();
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
         for constraints in all {
             for rule in &constraints.rules {
                 match calls.len() < MAX_RULES {
                     true => {
-                        calls.push(self.query_rule(
-                            snapshot,
-                            &question,
-                            constraints,
-                            rule,
-                            &nodes_on_wire,
-                        ));
+                        calls.push(self.query_rule(snapshot, &question, constraints, rule, &nodes));
                     }
                     false => left_out.push(too_many_rules(
                         constraints,
@@ -238,7 +227,7 @@ impl ProviderClient {
         question: &PlanningQuestion,
         constraints: &PodConstraints,
         rule: &Rule,
-        nodes: &OnceLock<Bytes>,
+        nodes: &RoundNodes,
     ) -> RuleRecord {
         let start = Instant::now();
         let reject = self.rejects(constraints, Some(rule));
@@ -252,9 +241,8 @@ impl ProviderClient {
             },
             error: None,
             took: Duration::ZERO,
-            reused: false,
+            streamed: None,
             counts_pods: false,
-            counted: Vec::new(),
         };
         let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
         else {
@@ -291,23 +279,19 @@ impl ProviderClient {
             error,
         };
         match result {
-            Ok(CostSource::Cached(costs)) => {
-                self.metrics().cached(&rule.name, &provider);
-                record.outcome = RuleOutcome::Costs(costs);
-                record.took = Duration::ZERO;
-                record.reused = true;
-            }
-            Ok(CostSource::Fetched {
-                costs,
-                unexpected_nodes: odd,
-                counted,
-            }) => {
-                record.counted = counted;
-                self.metrics()
-                    .call(&rule.name, &provider, "OK", record.took);
+            Ok(FoundCosts { costs, streamed }) => {
+                match streamed {
+                    Some(_) => self.metrics().streamed(&rule.name, &provider),
+                    None => {
+                        let (metrics, odd) =
+                            (self.metrics(), costs.unknown_nodes + costs.duplicate_nodes);
+                        metrics.call(&rule.name, &provider, "OK", record.took);
+                        metrics.unexpected_nodes(&rule.name, &provider, odd);
+                    }
+                }
                 self.last_calls()
                     .set(&rule.name, &provider, called("OK", None));
-                self.metrics().unexpected_nodes(&rule.name, &provider, odd);
+                record.streamed = streamed;
                 record.outcome = RuleOutcome::Costs(costs);
             }
             Err(error) => {
@@ -359,9 +343,8 @@ fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> Ru
              give it fewer offers"
         )),
         took: Duration::ZERO,
-        reused: false,
+        streamed: None,
         counts_pods: false,
-        counted: Vec::new(),
     }
 }
 
@@ -382,8 +365,7 @@ fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool)
             constraints.offer.namespace, constraints.offer.name
         )),
         took: Duration::ZERO,
-        reused: false,
+        streamed: None,
         counts_pods: false,
-        counted: Vec::new(),
     }
 }

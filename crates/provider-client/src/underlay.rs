@@ -222,7 +222,7 @@ impl ProviderClient {
         self.call_until(options, snapshot, underlay, call).await
     }
 
-    fn call_options(&self, rpc: &'static str, again: bool) -> CallOptions<'static> {
+    fn call_options(&self, rpc: &'static str, again: bool) -> CallOptions {
         CallOptions {
             rpc,
             port: providers::UNDERLAY_PORT,

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use tautline_core::{
     Index, Snapshot,
-    index::{Kind, Object},
+    index::{FlightEvent, Kind, Object},
     model::{Pod, WatchedObject, key},
 };
 use tokio::sync::watch;
@@ -55,7 +55,6 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct PodsWatch {
-    quiet_until: Option<Instant>,
     since: Option<Instant>,
     /// Readers that wait for pods.
     waiting: usize,
@@ -113,16 +112,6 @@ impl ClusterStore {
         self.0.listed.load(Ordering::Acquire) & (1 << kind as u16) != 0
     }
 
-    /// The end of the pause in which no pod changes here; a later snapshot has its pods.
-    pub fn pods_quiet_until(&self) -> Option<Instant> {
-        self.0.pods_watch.lock().quiet_until
-    }
-
-    /// Announces that no pod changes until then.
-    pub fn set_pods_quiet(&self, until: Instant) {
-        self.0.pods_watch.lock().quiet_until = Some(until);
-    }
-
     /// Blocks the thread that changes pods for `time`, or until a reader wants pods.
     pub fn pause_pods(&self, time: Duration) {
         let until = Instant::now() + time;
@@ -130,10 +119,7 @@ impl ClusterStore {
         if watch.waiting > 0 {
             return;
         }
-        watch.quiet_until = Some(until);
-        if !self.0.pods_wanted.wait_until(&mut watch, until).timed_out() {
-            watch.quiet_until = None;
-        }
+        self.0.pods_wanted.wait_until(&mut watch, until);
     }
 
     /// Until the guard is dropped, pods change without a pause.
@@ -217,9 +203,9 @@ impl ClusterStore {
         self.write(Kind::Pod, |index| index.end_old_flights(now, watched));
     }
 
-    /// [`Index::report_counted`].
-    pub fn report_counted(&self, provider: &str, uids: &[String]) {
-        self.write(Kind::Pod, |index| index.report_counted(provider, uids));
+    /// [`Index::take_flight_events`].
+    pub fn take_flight_events(&self) -> Vec<FlightEvent> {
+        self.0.index.lock().take_flight_events()
     }
 
     /// Replaces a pod with `new`, unless a watch has changed it since it was read.

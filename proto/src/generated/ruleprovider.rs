@@ -128,33 +128,10 @@ pub struct EndpointCostResponse {
     /// A node that is not named cannot be used.
     #[prost(message, repeated, tag = "1")]
     pub node_and_cost: ::prost::alloc::vec::Vec<NodeCost>,
-    /// For how long, in milliseconds, each node's line answers the same question
-    /// (rule, peers, workload's labels, annotations, requests; claims or none; whichever pod
-    /// asks, and beside whichever other nodes). 0: for this call only.
-    #[prost(int64, tag = "16")]
-    pub valid_for_millis: i64,
-    /// What the lines are as of, for a later question's knownVersion; no two processes
-    /// give the same. 0: they are not numbered. With a version validForMillis says for how
-    /// long no later one will be known: until then it need not be asked for.
-    #[prost(uint64, tag = "17")]
-    pub version: u64,
-    /// The question's knownVersion: the lines are those of the eligible nodes, and of all
-    /// other nodes whose line has changed since. 0: of the eligible nodes alone, and what
-    /// was known is void.
-    #[prost(uint64, tag = "18")]
-    pub changed_since: u64,
     /// Costs that differ by no more are equally good, as far as the provider can tell; in the
     /// unit of cost, without tieBreak. 0: every difference counts.
     #[prost(int64, tag = "19")]
     pub resolution: i64,
-    /// Of the nodes that the question's pods in flight go to: the costs with these pods
-    /// there. They replace the node's other line, and hold for this call only.
-    #[prost(message, repeated, tag = "20")]
-    pub in_flight_nodes: ::prost::alloc::vec::Vec<NodeCost>,
-    /// UIDs of the question's pods in flight that the provider counts by its own view of the
-    /// cluster. The caller no longer sends them.
-    #[prost(string, repeated, tag = "21")]
-    pub counted_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The cost of a node that just meets the rule's request, in the unit of cost, without tieBreak:
     /// nodes of at most this cost are within the request. Absent: the provider does not say.
     #[prost(int64, optional, tag = "22")]
@@ -271,8 +248,8 @@ pub struct InFlightPod {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct EndpointCostRequest {
-    /// Who is to be placed. An answer that is in use is asked for again before it ends: then
-    /// the name is empty, and so is the workload's uid.
+    /// Who is to be placed. In a question of WatchCosts, which is for all pods of a kind, the name
+    /// is empty, and so is the workload's uid.
     #[prost(message, optional, tag = "1")]
     pub source: ::core::option::Option<Target>,
     #[prost(message, optional, tag = "2")]
@@ -286,14 +263,114 @@ pub struct EndpointCostRequest {
     pub workload: ::core::option::Option<Workload>,
     #[prost(message, repeated, tag = "17")]
     pub peers: ::prost::alloc::vec::Vec<Peer>,
-    /// The version of an answer to the same question (see validForMillis) whose lines the
-    /// caller still has; eligibleNodes are then those that it has no line of. 0: none.
-    #[prost(uint64, tag = "18")]
-    pub known_version: u64,
     /// Pods with a rule of this provider that have an answer but may not be visible as bound
-    /// yet. Sent to allocators only.
+    /// yet: the provider counts them on their nodes. Sent to allocators only.
     #[prost(message, repeated, tag = "19")]
     pub in_flight: ::prost::alloc::vec::Vec<InFlightPod>,
+}
+/// What the caller of WatchCosts wants to know. A message may have several parts; they count in the
+/// order of the fields.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CostWatch {
+    /// The number of the message on its stream: 1, 2, 3.
+    #[prost(uint64, tag = "1")]
+    pub sequence: u64,
+    /// Indexes of nodes that are no longer asked about. An index may come again for another node.
+    #[prost(uint32, repeated, tag = "2")]
+    pub removed_nodes: ::prost::alloc::vec::Vec<u32>,
+    /// Nodes that every question is about from now on.
+    #[prost(message, repeated, tag = "3")]
+    pub added_nodes: ::prost::alloc::vec::Vec<IndexedNode>,
+    /// UIDs of pods of placedPods that do not go to their node, or that every watch shows there by now.
+    #[prost(string, repeated, tag = "4")]
+    pub ended_pods: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Pods with a rule of this provider that were promised a node: the provider counts them there
+    /// until its own watch shows them, or they end. Sent to allocators only.
+    #[prost(message, repeated, tag = "5")]
+    pub placed_pods: ::prost::alloc::vec::Vec<InFlightPod>,
+    /// Questions that are no longer asked.
+    #[prost(uint64, repeated, tag = "6")]
+    pub closed_questions: ::prost::alloc::vec::Vec<u64>,
+    /// Questions that are asked from now on.
+    #[prost(message, repeated, tag = "7")]
+    pub opened_questions: ::prost::alloc::vec::Vec<OpenedQuestion>,
+}
+/// A node, and the index that stands for it on one stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IndexedNode {
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OpenedQuestion {
+    /// The caller's number of the question on this stream.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The question without eligibleNodes: it is about all nodes of the stream.
+    #[prost(message, optional, tag = "2")]
+    pub question: ::core::option::Option<EndpointCostRequest>,
+}
+/// Costs that are new or have changed. A message may have several parts; they count in the order of
+/// the fields.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CostUpdate {
+    #[prost(message, repeated, tag = "1")]
+    pub costs: ::prost::alloc::vec::Vec<QuestionCosts>,
+    #[prost(message, repeated, tag = "2")]
+    pub failures: ::prost::alloc::vec::Vec<QuestionFailure>,
+    /// All messages up to this sequence number are contained in what was sent so far. Sent at least
+    /// once a second.
+    #[prost(uint64, tag = "3")]
+    pub through: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct QuestionCosts {
+    /// The id of the question.
+    #[prost(uint64, tag = "1")]
+    pub question: u64,
+    /// The nodes whose line is new or has changed. The first message has every node.
+    #[prost(message, repeated, tag = "2")]
+    pub lines: ::prost::alloc::vec::Vec<IndexedCost>,
+    /// As in EndpointCostResponse, of all nodes.
+    #[prost(int64, tag = "3")]
+    pub resolution: i64,
+    #[prost(int64, optional, tag = "4")]
+    pub request_cost: ::core::option::Option<i64>,
+    /// Costs depend on which pod asks: call EndpointCost for each pod.
+    #[prost(bool, tag = "5")]
+    pub per_pod: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IndexedCost {
+    /// The index of the node.
+    #[prost(uint32, tag = "1")]
+    pub index: u32,
+    /// As in NodeCost.
+    #[prost(int64, tag = "2")]
+    pub cost: i64,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub detail: ::prost::alloc::string::String,
+    #[prost(bool, tag = "5")]
+    pub freeable: bool,
+    #[prost(int64, tag = "6")]
+    pub tie_break: i64,
+}
+/// The question has no costs, as if EndpointCost had failed. Costs of the question that come later
+/// end it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct QuestionFailure {
+    /// The id of the question.
+    #[prost(uint64, tag = "1")]
+    pub question: u64,
+    /// The code of gRPC, from 1 to 16.
+    #[prost(int32, tag = "2")]
+    pub code: i32,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
 }
 /// Generated client implementations.
 pub mod rule_provider_client {
@@ -434,6 +511,32 @@ pub mod rule_provider_client {
                 .insert(GrpcMethod::new("ruleprovider.RuleProvider", "EndpointCost"));
             self.inner.unary(req, path, codec).await
         }
+        /// Optional: the provider sends the costs of open questions as they change, so that nobody waits
+        /// for an answer. A new stream begins from nothing.
+        pub async fn watch_costs(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::CostWatch>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::CostUpdate>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/ruleprovider.RuleProvider/WatchCosts",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("ruleprovider.RuleProvider", "WatchCosts"));
+            self.inner.streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -463,6 +566,18 @@ pub mod rule_provider_server {
             tonic::Response<super::EndpointCostResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the WatchCosts method.
+        type WatchCostsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::CostUpdate, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Optional: the provider sends the costs of open questions as they change, so that nobody waits
+        /// for an answer. A new stream begins from nothing.
+        async fn watch_costs(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::CostWatch>>,
+        ) -> std::result::Result<tonic::Response<Self::WatchCostsStream>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct RuleProviderServer<T> {
@@ -626,6 +741,52 @@ pub mod rule_provider_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/ruleprovider.RuleProvider/WatchCosts" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchCostsSvc<T: RuleProvider>(pub Arc<T>);
+                    impl<
+                        T: RuleProvider,
+                    > tonic::server::StreamingService<super::CostWatch>
+                    for WatchCostsSvc<T> {
+                        type Response = super::CostUpdate;
+                        type ResponseStream = T::WatchCostsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::CostWatch>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RuleProvider>::watch_costs(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchCostsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -14,7 +14,8 @@ use tautline_api::{
 };
 use tautline_core::TrustedNamespaces;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
+    Compliance, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+    RuleProvider,
 };
 
 pub use crate::process::{ProcessConfig, run};
@@ -29,6 +30,7 @@ pub struct Scripted {
     trusted: Arc<TrustedNamespaces>,
     costs: Arc<ArcSwap<Vec<CostScript>>>,
     compliances: Arc<ArcSwap<Vec<ComplianceScript>>>,
+    changes: CostChanges,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ impl Scripted {
             valid("CostProvider", &s.metadata, compile())
         });
         self.costs.store(Arc::new(compiled.collect()));
+        self.changes.changed_all();
     }
 
     /// Replaces the scripts for compliance. One with a malformed pattern is skipped and logged.
@@ -137,12 +140,16 @@ impl RuleProvider for Scripted {
         let scripts = self.costs.load();
         let source = pattern::whole(&request.source);
         let namespace = Some(request.source.namespace.as_str());
-        let script = scripts.iter().find(|s| {
-            s.rule == request.rule.name
-                && self.trusted.allows(&s.namespace, namespace)
-                && s.target.matches(&source)
+        let mut apply = scripts.iter().filter(|s| {
+            s.rule == request.rule.name && self.trusted.allows(&s.namespace, namespace)
         });
         let mut answer = CostAnswer::default();
+        if request.source.name.is_empty() && apply.clone().next().is_some() {
+            // Targets are patterns of names.
+            answer.per_pod = true;
+            return Ok(answer);
+        }
+        let script = apply.find(|s| s.target.matches(&source));
         for node in request.eligible_nodes {
             let Some(script) = script else {
                 answer.usable(node, DEFAULT_COST, "no CostProvider is about this pod");
@@ -160,6 +167,10 @@ impl RuleProvider for Scripted {
             }
         }
         Ok(answer)
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        Some(&self.changes)
     }
 
     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {

@@ -121,10 +121,12 @@ pub struct RuleRecord {
     /// The error behind the code, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Duration of the call in microseconds; 0 for a cached answer.
+    /// The time that filter waited for the costs, in microseconds.
     pub took_micros: u64,
-    /// The costs are a cached answer.
-    pub reused: bool,
+    /// The time since the provider said that the costs hold, in microseconds, if it had sent them before
+    /// kube-scheduler asked; absent if it was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_micros: Option<u64>,
     /// Costs that differ by at most this are equally good; 0: every difference counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resolution: i64,
@@ -262,7 +264,7 @@ pub(super) fn record(plan: &PodPlan, with_nodes: bool) -> Record {
             counted,
             error: r.error.clone(),
             took_micros: micros(r.took),
-            reused: r.reused,
+            age_micros: r.streamed.map(micros),
             resolution,
             prefer: r.rule.prefer.map(|prefer| prefer.name().to_owned()),
             request_cost,

@@ -89,7 +89,7 @@ mod tests {
     fn record(lines: &[[(i64, i64); 2]], resolution: i64) -> Record {
         let rule = |name: &str, resolution: i64| {
             json!({"offer": "near", "rule": name, "request": "", "limit": "", "weight": 1,
-                   "outcome": "OK", "counted": true, "tookMicros": 0, "reused": false,
+                   "outcome": "OK", "counted": true, "tookMicros": 0,
                    "resolution": resolution})
         };
         let node = |(i, costs): (usize, &[(i64, i64); 2])| {

@@ -31,9 +31,11 @@ from .answers import (
 )
 from .server import Server, main, serve
 from .tls import Tls
+from .watch import Changes
 
 __all__ = [
     "BadRule",
+    "Changes",
     "Compliance",
     "Cost",
     "CostFunction",

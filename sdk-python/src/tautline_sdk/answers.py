@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import IntEnum
 
 from .proto import ruleprovider_pb2
@@ -66,9 +65,6 @@ class Costs:
 
     nodes: NodeCosts
     """By name. Eligible nodes that are missing cannot be used; others are ignored."""
-    valid_for: timedelta = timedelta()
-    """How long the lines also answer for other pods with the same labels, annotations and requests,
-    at most a minute; 0: for this call only."""
     resolution: int = 0
     """The difference up to which costs are equally good; 0: every difference counts."""
     request_cost: int | None = None
@@ -119,19 +115,16 @@ def cost_response(answer: NodeCosts | Costs, request: CostRequest) -> EndpointCo
     costs = answer if isinstance(answer, Costs) else Costs(answer)
     if not isinstance(costs.nodes, Mapping):
         raise TypeError(f"the costs are {costs.nodes!r}: return a dict of nodes and their costs, or Costs")
-    if not isinstance(costs.valid_for, timedelta):
-        raise TypeError(f"valid_for is {costs.valid_for!r}: write a timedelta, such as timedelta(seconds=5)")
     resolution = _index(costs.resolution, f"resolution is {costs.resolution!r}: write an int, in the unit of the costs")
     request_cost = None
     if costs.request_cost is not None:
         text = f"request_cost is {costs.request_cost!r}: write an int, in the unit of the costs, or None"
         request_cost = _index(costs.request_cost, text)
-    if costs.valid_for < timedelta() or resolution < 0:
-        raise ValueError(f"valid_for is {costs.valid_for} and resolution {costs.resolution}: neither may be negative")
+    if resolution < 0:
+        raise ValueError(f"resolution is {resolution}: it may not be negative")
     no_cost = Unusable("NoCost", "the provider gave no cost")
     return EndpointCostResponse(
         nodeAndCost=[_line(node, costs.nodes.get(node, no_cost)) for node in request.eligibleNodes],
-        validForMillis=costs.valid_for // timedelta(milliseconds=1),
         resolution=resolution,
         requestCost=request_cost,
     )

@@ -21,12 +21,13 @@ from .answers import CostFunction, EvaluateFunction
 from .proto.ruleprovider_pb2_grpc import add_RuleProviderServicer_to_server
 from .service import Gate, RuleService
 from .tls import Tls, TlsFiles
+from .watch import STREAMS, Changes, Watches
 
 PORT = 5309
 GRACE_SECONDS = 20
 """How long calls in progress may take after the stop."""
 CALLS = 64
-"""How many calls are answered at once, those of health too."""
+"""How many calls are answered at once, those of health too, beside the streams of WatchCosts."""
 
 _OPTIONS = [
     # A second provider on the port fails instead of taking half of the calls.
@@ -67,6 +68,7 @@ class Server:
         costs: CostFunction,
         *,
         evaluate: EvaluateFunction | None = None,
+        changes: Changes | None = None,
         load: Callable[[], None] | None = None,
         register: Callable[[grpc.Server], None] | None = None,
         listen: str = f":{PORT}",
@@ -75,6 +77,7 @@ class Server:
         """Binds the port.
 
         evaluate: None means that placed objects comply, for rules that count only when a pod is placed.
+        changes: says when costs change; callers then have them before they ask. None: they ask for each pod.
         load: gets the data that the functions need. Until it returns, health is NOT_SERVING and
             calls fail with UNAVAILABLE; its exception ends the server.
         register: adds services, such as add_AllocatorServicer_to_server.
@@ -85,11 +88,13 @@ class Server:
         # Safe to use in a signal handler, unlike an Event.
         self._end: SimpleQueue[BaseException | None] = SimpleQueue()
         self._gate = Gate(self._ready)
-        self._server = grpc.server(ThreadPoolExecutor(CALLS), interceptors=[self._gate], options=_OPTIONS)
+        self._server = grpc.server(ThreadPoolExecutor(CALLS + STREAMS), interceptors=[self._gate], options=_OPTIONS)
         self._health = health.HealthServicer()
         self._report(health_pb2.HealthCheckResponse.NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_RuleProviderServicer_to_server(RuleService(costs, evaluate), self._server)
+        self._watches = None if changes is None else Watches(self._gate.counted(costs), changes)
+        service = RuleService(costs, evaluate, self._watches.serve if self._watches else None)
+        add_RuleProviderServicer_to_server(service, self._server)
         if register is not None:
             register(self._server)
         self.address = self._bind(listen, tls)
@@ -145,8 +150,10 @@ class Server:
         self._end.put(None)
 
     def stop(self) -> None:
-        """Finishes the calls in progress."""
+        """Finishes the calls in progress, and ends the streams."""
         self._health.enter_graceful_shutdown()
+        if self._watches is not None:
+            self._watches.stop()
         self._server.stop(GRACE_SECONDS).wait()
         if self.is_busy():
             _log.warning("calls in progress are cut off after %s s", GRACE_SECONDS)
@@ -169,6 +176,7 @@ def serve(
     costs: CostFunction,
     *,
     evaluate: EvaluateFunction | None = None,
+    changes: Changes | None = None,
     load: Callable[[], None] | None = None,
     register: Callable[[grpc.Server], None] | None = None,
     listen: str = f":{PORT}",
@@ -176,7 +184,7 @@ def serve(
 ) -> None:
     """Serves until SIGTERM or Ctrl-C, and finishes the calls in progress; prints the address. The
     arguments are those of Server. To be called in the main thread."""
-    _run(Server(costs, evaluate=evaluate, load=load, register=register, listen=listen, tls=tls))
+    _run(Server(costs, evaluate=evaluate, changes=changes, load=load, register=register, listen=listen, tls=tls))
 
 
 def _run(server: Server) -> None:
@@ -191,6 +199,7 @@ def main(
     costs: CostFunction,
     *,
     evaluate: EvaluateFunction | None = None,
+    changes: Changes | None = None,
     load: Callable[[], None] | None = None,
     register: Callable[[grpc.Server], None] | None = None,
 ) -> None:
@@ -200,7 +209,13 @@ def main(
     arguments = parse(parser, os.environ)
     try:
         server = Server(
-            costs, evaluate=evaluate, load=load, register=register, listen=arguments.listen, tls=tls_of(arguments)
+            costs,
+            evaluate=evaluate,
+            changes=changes,
+            load=load,
+            register=register,
+            listen=arguments.listen,
+            tls=tls_of(arguments),
         )
         _run(server)
     except (OSError, ValueError) as error:

@@ -79,7 +79,8 @@ pub(super) struct Rule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     pub took_micros: u64,
-    pub reused: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_micros: Option<u64>,
     /// Costs of the usable nodes; absent without costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lowest: Option<i64>,
@@ -278,7 +279,7 @@ impl Decision<'_> {
             counted: rule.counted,
             error: rule.error.as_deref().map(|e| clean(e, MAX_ERROR)),
             took_micros: rule.took_micros,
-            reused: rule.reused,
+            age_micros: rule.age_micros,
             lowest: scale.map(|s| s.low),
             highest: scale.map(|s| s.high),
             unit: unit(&rule.rule),

@@ -96,8 +96,7 @@ fn console(answer: Option<(u16, &Value)>, pod: Option<Pod>) -> Arc<Console> {
 
 fn rule(offer: &str, rule: &str, weight: u32) -> Value {
     json!({"offer": offer, "rule": rule, "request": "5ms", "limit": "20ms", "weight": weight,
-           "provider": "net/prober", "outcome": "OK", "counted": true, "tookMicros": 1234,
-           "reused": false})
+           "provider": "net/prober", "outcome": "OK", "counted": true, "tookMicros": 1234})
 }
 
 /// n1 is near and full, n2 is far and empty, n3 is too far.

@@ -23,10 +23,8 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         group: "allocator",
         name: "in-flight",
-        requires: "inFlightNodes are nodes of pods in flight, each once; countedUids are UIDs that \
-                   were sent",
-        fix: "return inFlightNodes and countedUids for the question's inFlight alone, beside all \
-              other lines",
+        requires: "a question with a pod in flight has one line for each eligible node",
+        fix: "count the pods of inFlight in the line of their node; a node has no second line",
         needs_answers: true,
         run: |session| Box::pin(in_flight(session)),
     },
@@ -110,7 +108,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
 ];
 
-async fn must_be_allocator(session: &Session) -> Verdict {
+pub(crate) async fn must_be_allocator(session: &Session) -> Verdict {
     match session.is_allocator().await {
         true => Ok(()),
         false => skip("the provider serves no Allocator"),
@@ -132,13 +130,8 @@ fn unanswered(what: &str) -> impl Fn(CallFailure) -> Finding {
     move |failure| Finding::unanswered(what, &failure)
 }
 
-/// Reserves on the first node with room; returns node and id.
-pub(crate) async fn grant(session: &Session, who: &str) -> Result<(String, String), Finding> {
-    let (request, answer) = grant_for(session, who, HOLD_MILLIS).await?;
-    Ok((request.node, answer.id))
-}
-
-async fn grant_for(
+/// Reserves on the first node with room.
+async fn grant(
     session: &Session,
     who: &str,
     hold_millis: i64,
@@ -197,24 +190,13 @@ async fn must_be_gone(session: &Session, what: &str, id: &str) -> Verdict {
 
 async fn in_flight(session: &Session) -> Verdict {
     must_be_allocator(session).await?;
-    let node = session.questions.nodes[0].clone();
-    let (question, uid) = session.questions.in_flight(&node);
     let what = "a question with a pod in flight";
+    let question = session.questions.in_flight();
+    let asked = question.eligible_nodes.clone();
     let answer = session.ask(what, question).await?;
-    let lines = Completeness::of(&[node], &answer.in_flight_nodes);
-    let faults = Completeness {
-        missing: Vec::new(),
-        ..lines
-    };
-    if let Some(faults) = faults.faults() {
-        return fail(format!("{what}, inFlightNodes: {faults}"));
-    }
-    let mut counted = answer.counted_uids.iter();
-    match counted.find(|counted| **counted != uid) {
+    match Completeness::of(&asked, &answer.node_and_cost).faults() {
+        Some(faults) => fail(format!("{what}: seen {faults}")),
         None => Ok(()),
-        Some(other) => fail(format!(
-            "{what}: seen countedUids with {other:?}; expected only {uid:?}"
-        )),
     }
 }
 
@@ -238,7 +220,7 @@ async fn confirm_unknown(session: &Session) -> Verdict {
 }
 
 async fn repeats(session: &Session) -> Verdict {
-    let (request, first) = grant_for(session, "repeats", HOLD_MILLIS).await?;
+    let (request, first) = grant(session, "repeats", HOLD_MILLIS).await?;
     reserve_again(session, &session.channel, &request, &first).await?;
     let channel = session.another_connection().await?;
     reserve_again(session, &channel, &request, &first).await?;
@@ -259,7 +241,7 @@ async fn repeats(session: &Session) -> Verdict {
 }
 
 async fn release(session: &Session) -> Verdict {
-    let (request, first) = grant_for(session, "release", HOLD_MILLIS).await?;
+    let (request, first) = grant(session, "release", HOLD_MILLIS).await?;
     let (channel, id) = (&session.channel, first.id.as_str());
     let release = async |channel| {
         let released = session.release(channel, id).await;
@@ -282,7 +264,7 @@ async fn release(session: &Session) -> Verdict {
 }
 
 async fn new_id(session: &Session) -> Verdict {
-    let (request, old) = grant_for(session, "new-id", HOLD_MILLIS).await?;
+    let (request, old) = grant(session, "new-id", HOLD_MILLIS).await?;
     let (channel, id) = (&session.channel, old.id.as_str());
     let released = session.release(channel, id).await;
     released.map_err(unanswered("Release"))?;
@@ -300,7 +282,7 @@ async fn new_id(session: &Session) -> Verdict {
 }
 
 async fn hold(session: &Session) -> Verdict {
-    let (_, first) = grant_for(session, "hold", SHORT_HOLD_MILLIS).await?;
+    let (_, first) = grant(session, "hold", SHORT_HOLD_MILLIS).await?;
     let hold = Duration::from_millis(SHORT_HOLD_MILLIS.unsigned_abs());
     tokio::time::sleep(hold + AFTER_HOLD).await;
     let what = format!("Confirm after the hold of {hold:?}");
@@ -308,7 +290,7 @@ async fn hold(session: &Session) -> Verdict {
 }
 
 async fn confirm(session: &Session) -> Verdict {
-    let (_, first) = grant_for(session, "confirm", HOLD_MILLIS).await?;
+    let (_, first) = grant(session, "confirm", HOLD_MILLIS).await?;
     let id = first.id.as_str();
     let confirm = async |what, channel| {
         let confirmed = session.confirm(channel, id).await;
@@ -341,7 +323,7 @@ async fn unknown_node(session: &Session) -> Verdict {
 async fn bad_rule(session: &Session) -> Verdict {
     may_reserve(session).await?;
     // A node without room may be told first.
-    let (request, _) = grant_for(session, "room", HOLD_MILLIS).await?;
+    let (request, _) = grant(session, "room", HOLD_MILLIS).await?;
     session.release_all().await;
     let ask = async |rule| {
         let request = ReserveRequest {

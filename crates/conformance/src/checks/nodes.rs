@@ -30,7 +30,7 @@ pub(crate) const CHECKS: &[Check] = &[
     Check {
         group: "nodes",
         name: "no-other",
-        requires: "no other node has a line, unless knownVersion asks for changes",
+        requires: "no other node has a line",
         fix: "answer the names in eligibleNodes alone: kube-scheduler has excluded the others",
         needs_answers: true,
         run: |session| Box::pin(no_other(session)),

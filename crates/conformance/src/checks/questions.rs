@@ -131,7 +131,7 @@ async fn concurrent(session: &Session) -> Verdict {
 }
 
 /// The rules to refuse; `true`: the configuration names it.
-fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
+pub(crate) fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
     let (config, rule) = (&session.config, session.questions.rule());
     let text = config.bad_request.as_deref();
     let request = text.unwrap_or(UNREADABLE);

@@ -2,7 +2,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::join_all;
 use tautline_conformance::{Config, run};
-use tautline_test_report::Report;
+use tautline_test_report::{CaseResult, Report};
 
 use crate::{
     failed,
@@ -13,37 +13,70 @@ use crate::{
 /// The fault, the check that finds it, and others that may: they judge the same.
 const FAULTS: &[(Fault, &str, &[&str])] = &[
     (Fault::NeverServing, "connection/health", &[]),
-    (Fault::LeavesOutANode, "nodes/every-node", &["versions/"]),
+    (
+        Fault::LeavesOutANode,
+        "nodes/every-node",
+        &["allocator/in-flight", "watch/"],
+    ),
     (
         Fault::RepeatsANode,
         "nodes/once",
-        &["nodes/many", "versions/"],
+        &["nodes/many", "allocator/in-flight"],
     ),
-    (Fault::AddsANode, "nodes/no-other", &["nodes/many"]),
+    (
+        Fault::AddsANode,
+        "nodes/no-other",
+        &["nodes/many", "allocator/in-flight", "watch/"],
+    ),
     (Fault::FailsForUnknownNodes, "nodes/unknown", &[]),
     (Fault::SmallMessages, "nodes/many", &["time/many-nodes"]),
     (Fault::FiguresInCodes, "nodes/codes", &[]),
     (Fault::NanCost, "nodes/costs", &[]),
     (Fault::NeedsPeers, "questions/no-peers", &[]),
     (Fault::NeedsAWorkload, "questions/turnbuckle", &[]),
-    (
-        Fault::CountsQuestions,
-        "questions/repeats",
-        &["versions/", "validity/"],
-    ),
+    (Fault::CountsQuestions, "questions/repeats", &["watch/"]),
     (
         Fault::SharesState,
         "questions/concurrent",
-        &["nodes/", "time/"],
+        &["nodes/", "time/", "watch/"],
     ),
     (Fault::AcceptsBadRules, "questions/bad-rule", &[]),
     (Fault::CallsBadRulesInternal, "questions/bad-rule", &[]),
     (Fault::Slow, "time/deadline", &["time/many-nodes"]),
     (Fault::IgnoresCancellation, "time/cancellation", &["time/"]),
-    (Fault::RanksNodes, "validity/other-nodes", &["versions/"]),
-    (Fault::VersionGoesBack, "versions/changes", &["versions/"]),
-    (Fault::KnowsAnyVersion, "versions/foreign", &["versions/"]),
-    (Fault::ForgetsAChange, "versions/reservation", &[]),
+    (Fault::RanksNodes, "watch/first-costs", &[]),
+    (Fault::KnowsPods, "watch/first-costs", &[]),
+    (Fault::StreamLacksANode, "watch/first-costs", &["watch/"]),
+    (Fault::StreamRepeatsLines, "watch/first-costs", &[]),
+    (
+        Fault::StreamHasUnknownIndexes,
+        "watch/first-costs",
+        &["watch/nodes"],
+    ),
+    (
+        Fault::StreamHasOtherCosts,
+        "watch/first-costs",
+        &["watch/nodes", "watch/questions"],
+    ),
+    (
+        Fault::StreamFails,
+        "watch/first-costs",
+        &["watch/questions"],
+    ),
+    (Fault::ThroughIsAhead, "watch/through", &[]),
+    (Fault::ThroughGoesBack, "watch/through", &[]),
+    (Fault::SilentWithoutChanges, "watch/through", &[]),
+    (
+        Fault::AddedNodesAreLate,
+        "watch/nodes",
+        &["watch/questions"],
+    ),
+    (Fault::KeepsRemovedNodes, "watch/nodes", &[]),
+    (Fault::AddsBeforeItRemoves, "watch/nodes", &[]),
+    (Fault::KeepsClosedQuestions, "watch/questions", &[]),
+    (Fault::EndsForBadRules, "watch/questions", &[]),
+    (Fault::PlacedPodsAreLate, "watch/placed", &[]),
+    (Fault::ForgetsEndedPods, "watch/placed", &[]),
     (
         Fault::EvaluatePanics,
         "evaluate/unknown",
@@ -67,10 +100,11 @@ const FAULTS: &[(Fault, &str, &[&str])] = &[
         &["allocator/"],
     ),
     (Fault::HoldNeverEnds, "allocator/hold", &[]),
+    (Fault::RepeatsNodesInFlight, "allocator/in-flight", &[]),
     (
         Fault::ReservesAlone,
         "allocator/release-unknown",
-        &["allocator/", "versions/"],
+        &["allocator/"],
     ),
     (
         Fault::EvaluateFails,
@@ -133,6 +167,52 @@ async fn each_fault_fails_at_its_check() {
     });
     let wrong: Vec<String> = join_all(judged).await.into_iter().flatten().collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn provider_without_the_stream_is_asked_by_endpoint_cost() {
+    let report = passes(Config {
+        filter: Some("watch/".into()),
+        ..config(Fault::NoStream).await
+    });
+    let skipped = skipped(&report.await);
+    let reason = "no WatchCosts: callers ask with EndpointCost";
+    assert_eq!(skipped.matches(reason).count(), 5, "{skipped}");
+}
+
+#[tokio::test]
+async fn findings_say_what_the_stream_has_sent() {
+    let mut findings = String::new();
+    for (fault, check) in [
+        (Fault::StreamLacksANode, "watch/first-costs"),
+        (Fault::StreamHasOtherCosts, "watch/first-costs"),
+        (Fault::ThroughIsAhead, "watch/through"),
+        (Fault::KeepsRemovedNodes, "watch/nodes"),
+        (Fault::KeepsClosedQuestions, "watch/questions"),
+        (Fault::EndsForBadRules, "watch/questions"),
+        (Fault::PlacedPodsAreLate, "watch/placed"),
+        (Fault::ForgetsEndedPods, "watch/placed"),
+    ] {
+        let report = run(Config {
+            filter: Some(check.into()),
+            ..config(fault).await
+        });
+        for case in report.await.unwrap().cases {
+            if let CaseResult::Failed { message, .. } = case.result {
+                findings += &format!("{message}\n");
+            }
+        }
+    }
+    insta::assert_snapshot!(findings, @r#"
+    message 1: seen through without a line for n2; expected one for each of the 4 nodes
+    the question for all pods: seen n1: cost 0, then cost 1 on the stream; expected the same
+    seen through 8 after 7 messages; expected at most 7
+    seen a line for index 3, which stands for no node
+    seen costs of question 7, which is not open
+    the stream: seen INVALID_ARGUMENT (request is "many"; write a number of seats); expected it to stay open
+    n1: seen cost 1 tieBreak 1 after through had passed a placed pod with cost 0; expected it before
+    n1: seen cost 3 tieBreak 1 once through has passed endedPods; expected cost 2 tieBreak 1, as before the pod was placed
+    "#);
 }
 
 #[tokio::test]

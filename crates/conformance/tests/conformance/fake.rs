@@ -1,6 +1,10 @@
 //! A provider that does everything that the contract has, with one fault or none.
 
+mod allocator;
+mod stream;
+
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -10,24 +14,17 @@ use std::{
 };
 
 use tautline_proto::{
-    allocator::{
-        ConfirmRequest, ConfirmResponse, ReleaseRequest, ReleaseResponse, ReserveRequest,
-        ReserveResponse,
-        allocator_server::{Allocator, AllocatorServer},
-    },
+    allocator::allocator_server::AllocatorServer,
     ruleprovider::{
-        EndpointCostRequest, EndpointCostResponse, EvaluateRequest, EvaluateResponse, NodeCost,
-        PolicyRule,
+        CostUpdate, CostWatch, EndpointCostRequest, EndpointCostResponse, EvaluateRequest,
+        EvaluateResponse, NodeCost, PolicyRule,
         evaluate_response::ComplianceState,
         rule_provider_server::{RuleProvider, RuleProviderServer},
     },
 };
-use tautline_sdk::{
-    ChangeLog, Rule,
-    reservations::{Key, Reservations},
-};
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status, async_trait};
+use tautline_sdk::reservations::Reservations;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming, async_trait};
 use tonic_health::ServingStatus;
 
 pub(crate) const NODES: [&str; 4] = ["n1", "n2", "n3", "full"];
@@ -53,9 +50,24 @@ pub(crate) enum Fault {
     IgnoresCancellation,
     SmallMessages,
     RanksNodes,
-    VersionGoesBack,
-    KnowsAnyVersion,
-    ForgetsAChange,
+    KnowsPods,
+    RepeatsNodesInFlight,
+    NoStream,
+    StreamLacksANode,
+    StreamRepeatsLines,
+    StreamHasUnknownIndexes,
+    StreamHasOtherCosts,
+    StreamFails,
+    ThroughIsAhead,
+    ThroughGoesBack,
+    SilentWithoutChanges,
+    AddedNodesAreLate,
+    KeepsRemovedNodes,
+    AddsBeforeItRemoves,
+    KeepsClosedQuestions,
+    EndsForBadRules,
+    PlacedPodsAreLate,
+    ForgetsEndedPods,
     EvaluatePanics,
     UnknownState,
     UnplacedIsAViolation,
@@ -71,9 +83,9 @@ pub(crate) enum Fault {
 }
 
 struct State {
-    changes: ChangeLog,
     reservations: Reservations<()>,
-    version: u64,
+    /// The nodes of placed pods, by UID.
+    placed: BTreeMap<String, String>,
     last_nodes: Vec<String>,
 }
 
@@ -101,9 +113,8 @@ impl Fake {
         let fake = Self {
             fault,
             state: Arc::new(Mutex::new(State {
-                changes: ChangeLog::default(),
                 reservations: Reservations::new("fake"),
-                version: u64::MAX / 2,
+                placed: BTreeMap::new(),
                 last_nodes: Vec::new(),
             })),
             questions: Arc::default(),
@@ -140,13 +151,6 @@ impl Fake {
         address
     }
 
-    fn must_confirm(&self) -> Result<(), Status> {
-        match self.fault {
-            Fault::ReservesAlone => Err(Status::unimplemented("not written yet")),
-            _ => Ok(()),
-        }
-    }
-
     fn cost(&self, state: &State, node: &str, asked: &EndpointCostRequest) -> NodeCost {
         let mut line = NodeCost {
             node: node.into(),
@@ -157,10 +161,10 @@ impl Fake {
             line.reason = "UnknownNode".into();
             return line;
         };
-        let taken = state
-            .reservations
-            .grants_on_node(Instant::now(), node)
-            .count();
+        let grants = state.reservations.grants_on_node(Instant::now(), node);
+        let in_flight = asked.in_flight.iter().map(|pod| &pod.node);
+        let pods = in_flight.chain(state.placed.values());
+        let taken = grants.count() + pods.filter(|on| *on == node).count();
         line.cost = i64::try_from(10 * at + taken).unwrap();
         line.tie_break = 1.min(line.cost);
         if node == "full" {
@@ -179,6 +183,10 @@ impl Fake {
                     line.cost += i64::try_from(self.questions.load(Ordering::SeqCst)).unwrap();
                 }
                 Fault::RanksNodes => line.cost += asked.eligible_nodes.len() as i64,
+                Fault::KnowsPods => {
+                    let name = asked.source.as_ref().map_or("", |source| &source.name);
+                    line.cost += name.len() as i64;
+                }
                 _ => {}
             }
         }
@@ -229,50 +237,42 @@ impl Fake {
     }
 
     fn lines(&self, asked: EndpointCostRequest) -> EndpointCostResponse {
-        let mut state = self.state.lock().unwrap();
+        let state = self.state.lock().unwrap();
         let mut nodes = match self.fault {
             Fault::SharesState => state.last_nodes.clone(),
             _ => asked.eligible_nodes.clone(),
         };
-        let mut answer = EndpointCostResponse {
-            valid_for_millis: 1_000,
-            version: state.changes.version(),
-            ..EndpointCostResponse::default()
-        };
-        match self.fault {
-            Fault::VersionGoesBack => {
-                state.version -= 1;
-                answer.version = state.version;
-                answer.changed_since = asked.known_version;
-            }
-            Fault::KnowsAnyVersion => answer.changed_since = asked.known_version,
-            _ => {
-                if let Some(changed) = state.changes.since(asked.known_version) {
-                    answer.changed_since = asked.known_version;
-                    nodes.extend(changed.into_iter().map(str::to_owned));
-                }
-            }
-        }
-        nodes.sort();
-        nodes.dedup();
         match self.fault {
             Fault::LeavesOutANode => nodes.retain(|node| node != "n2"),
             Fault::RepeatsANode => nodes.extend(nodes.first().cloned()),
             Fault::AddsANode => nodes.push("master-0".into()),
+            Fault::RepeatsNodesInFlight => {
+                nodes.extend(asked.in_flight.iter().map(|pod| pod.node.clone()));
+            }
             _ => {}
         }
         let lines = nodes.iter().map(|node| self.cost(&state, node, &asked));
-        answer.node_and_cost = lines.collect();
-        for pod in &asked.in_flight {
-            let line = self.cost(&state, &pod.node, &asked);
-            answer.in_flight_nodes.push(line);
+        EndpointCostResponse {
+            node_and_cost: lines.collect(),
+            ..EndpointCostResponse::default()
         }
-        answer
     }
 }
 
 #[async_trait]
 impl RuleProvider for Fake {
+    type WatchCostsStream = ReceiverStream<Result<CostUpdate, Status>>;
+
+    async fn watch_costs(
+        &self,
+        request: Request<Streaming<CostWatch>>,
+    ) -> Result<Response<Self::WatchCostsStream>, Status> {
+        match self.fault {
+            Fault::NoStream => Err(Status::unimplemented("")),
+            _ => Ok(Response::new(stream::start(self, request.into_inner()))),
+        }
+    }
+
     async fn endpoint_cost(
         &self,
         request: Request<EndpointCostRequest>,
@@ -326,80 +326,5 @@ impl RuleProvider for Fake {
             },
             reason: "seats of the nodes".into(),
         }))
-    }
-}
-
-#[async_trait]
-impl Allocator for Fake {
-    async fn reserve(
-        &self,
-        request: Request<ReserveRequest>,
-    ) -> Result<Response<ReserveResponse>, Status> {
-        let request = request.into_inner();
-        seats(request.rule.as_ref())?;
-        let mut state = self.state.lock().unwrap();
-        if !NODES.contains(&request.node.as_str()) || request.node == "full" {
-            return Err(Status::failed_precondition("no seat is free"));
-        }
-        let rule = request.rule.unwrap_or_default();
-        let mut key = Key {
-            uid: request.uid,
-            node: request.node.clone(),
-            rule: Rule {
-                name: rule.name,
-                request: rule.request,
-                limit: rule.limit,
-            },
-        };
-        if self.fault == Fault::ReserveIsNotIdempotent {
-            key.uid += &self.questions.fetch_add(1, Ordering::SeqCst).to_string();
-        }
-        let uid = key.uid.clone();
-        let hold = match self.fault {
-            Fault::HoldNeverEnds => Duration::from_secs(3_600),
-            _ => Duration::from_millis(request.hold_millis.unsigned_abs()),
-        };
-        let now = Instant::now();
-        let grant = |_: &Reservations<()>| Ok::<_, Status>(());
-        let reserved = state.reservations.reserve(now, key, hold, grant)?;
-        if self.fault != Fault::ForgetsAChange {
-            state.changes.record_node(&request.node);
-        }
-        Ok(Response::new(ReserveResponse {
-            id: match self.fault {
-                Fault::ReusesIds => format!("{}/{uid}", request.node),
-                _ => reserved.id,
-            },
-            annotations: [("example.com/seat".to_owned(), request.node)].into(),
-            expires: None,
-        }))
-    }
-
-    async fn confirm(
-        &self,
-        request: Request<ConfirmRequest>,
-    ) -> Result<Response<ConfirmResponse>, Status> {
-        self.must_confirm()?;
-        let id = request.into_inner().id;
-        let mut state = self.state.lock().unwrap();
-        match state.reservations.confirm(Instant::now(), &id) {
-            Err(error) if self.fault != Fault::ConfirmsAnything => {
-                Err(Status::not_found(error.to_string()))
-            }
-            _ => Ok(Response::new(ConfirmResponse {})),
-        }
-    }
-
-    async fn release(
-        &self,
-        request: Request<ReleaseRequest>,
-    ) -> Result<Response<ReleaseResponse>, Status> {
-        self.must_confirm()?;
-        let id = request.into_inner().id;
-        let mut state = self.state.lock().unwrap();
-        if let Some(node) = state.reservations.release(Instant::now(), &id) {
-            state.changes.record_node(&node);
-        }
-        Ok(Response::new(ReleaseResponse {}))
     }
 }

@@ -1,4 +1,10 @@
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use tautline_conformance::Config;
 use tautline_core::{index::Object, model};
@@ -6,7 +12,7 @@ use tautline_gpu_slice::GpuSlice;
 use tautline_latency::{Latency, Table, ZONE};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_scripted::Scripted;
-use tautline_sdk::testkit;
+use tautline_sdk::{CostAnswer, CostChanges, CostRequest, ProviderError, RuleProvider, testkit};
 
 use crate::{passes, patient, skipped};
 
@@ -59,13 +65,17 @@ async fn gpu_slice_passes() {
         nodes: strings(&["gpu-1", "gpu-2", "plain"]),
         expectations: expectations.map(|text| text.parse().unwrap()).to_vec(),
         reserve: true,
+        // Of a pod that was promised a node: it fills it.
+        annotations: [
+            ("alibabacloud.com/gpu-milli", "1000"),
+            ("alibabacloud.com/gpu-count", "4"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into(),
         ..patient(server.address, "gpu-slice")
     })
     .await;
-    insta::assert_snapshot!(skipped(&report), @"
-    validity/range: answers count for one call: no validForMillis
-    validity/refresh: answers are not refreshed: no validForMillis
-    ");
+    assert_eq!(skipped(&report), "");
     server.stop().await;
 }
 
@@ -104,10 +114,7 @@ async fn latency_passes() {
     })
     .await;
     insta::assert_snapshot!(skipped(&report), @r#"
-    versions/first: answers are not numbered: no version
-    versions/foreign: answers are not numbered: no version
-    versions/changes: answers are not numbered: no version
-    versions/reservation: answers are not numbered: no version
+    watch/placed: the provider serves no Allocator
     allocator/in-flight: the provider serves no Allocator
     allocator/release-unknown: the provider serves no Allocator
     allocator/confirm-unknown: the provider serves no Allocator
@@ -153,14 +160,8 @@ async fn scripted_passes() {
     .await;
     insta::assert_snapshot!(skipped(&report), @r#"
     questions/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad-request
-    validity/range: answers count for one call: no validForMillis
-    validity/other-pod: answers count for one call: neither validForMillis nor version
-    validity/refresh: answers are not refreshed: no validForMillis
-    validity/other-nodes: answers count for one call: neither validForMillis nor version
-    versions/first: answers are not numbered: no version
-    versions/foreign: answers are not numbered: no version
-    versions/changes: answers are not numbered: no version
-    versions/reservation: answers are not numbered: no version
+    watch/nodes: costs depend on which pod asks: perPod
+    watch/placed: the provider serves no Allocator
     evaluate/bad-rule: request "conformance: not a value" is accepted; if the rule reads its request, name one that it must refuse with --bad-request
     allocator/in-flight: the provider serves no Allocator
     allocator/release-unknown: the provider serves no Allocator
@@ -173,5 +174,46 @@ async fn scripted_passes() {
     allocator/unknown-node: the provider serves no Allocator
     allocator/bad-rule: the provider serves no Allocator
     "#);
+    server.stop().await;
+}
+
+/// All nodes cost the same, and more as time goes by.
+#[derive(Clone, Default)]
+struct Rising {
+    cost: Arc<AtomicI64>,
+    changes: CostChanges,
+}
+
+impl RuleProvider for Rising {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        let cost = self.cost.load(Ordering::Relaxed);
+        let nodes = request.eligible_nodes.into_iter();
+        Ok(nodes.map(|node| (node, cost)).collect())
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        Some(&self.changes)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn provider_whose_costs_change_passes() {
+    let provider = Rising::default();
+    let server = testkit::start(provider.clone()).await.unwrap();
+    let rise = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            provider.cost.fetch_add(1, Ordering::Relaxed);
+            provider.changes.changed_all();
+        }
+    });
+    let report = passes(Config {
+        nodes: strings(&["n1", "n2"]),
+        filter: Some("watch/".into()),
+        ..patient(server.address, "rising")
+    });
+    let skipped = skipped(&report.await);
+    insta::assert_snapshot!(skipped, @"watch/placed: the provider serves no Allocator");
+    rise.abort();
     server.stop().await;
 }

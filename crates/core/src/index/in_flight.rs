@@ -2,8 +2,8 @@
 //!
 //! After an answer of one node the pod counts as bound there. After an answer of several nodes its
 //! node is unknown. Either ends when the watch shows the pod bound, failed, deleted or replaced,
-//! when kube-scheduler begins another attempt, or by time. A provider that counts pods may see a
-//! pod later than this index does: for it the pod stays in flight until it reports the pod.
+//! when kube-scheduler begins another attempt, or by time. Providers that count pods are told:
+//! they may see a pod later than this index does.
 
 use std::{
     sync::Arc,
@@ -20,10 +20,10 @@ use crate::model::{Observed, Pod, key};
 const MAX_IN_FLIGHT: Duration = Duration::from_secs(30);
 /// A pod that a running watch has not shown by then does not exist.
 const UNSEEN: Duration = Duration::from_secs(1);
-/// A bound pod that a provider has not reported by then counts as reported.
-const UNREPORTED: Duration = Duration::from_secs(2);
 /// The maximum number of pods in flight; further answers are not recorded.
 const CAPACITY: usize = 8192;
+/// The maximum number of events that nobody has taken; older ones are dropped.
+const MAX_EVENTS: usize = 8 * CAPACITY;
 
 /// The maximum size of all large pods of one namespace in flight; further ones are not recorded.
 const LARGE_BYTES: usize = 1 << 20;
@@ -40,16 +40,35 @@ fn own_bytes(pod: &Pod) -> usize {
 pub struct InFlight {
     /// The pod; its node is the answer's, or the watch's. `None`: one of several nodes.
     pub pod: Arc<Pod>,
-    /// Providers (`namespace/name` of the Service) that have not reported the pod.
+    /// Providers (`namespace/name` of the Service) that count the pod.
     pub counted_by: Vec<Arc<str>>,
     /// The version that filter answered: later ones may end the flight.
     posted: Observed,
     /// The pod of this name as the watch shows it, perhaps an earlier one; `None`: it shows none.
     shown: Option<Arc<Pod>>,
     answered: Instant,
-    is_bound: bool,
-    /// When [`Index::end_old_flights`] first found it bound.
-    bound_since: Option<Instant>,
+}
+
+/// News of a pod for the providers that count it.
+#[derive(Clone, Debug)]
+pub struct FlightEvent {
+    /// The pod, with its node unless it ended.
+    pub pod: Arc<Pod>,
+    /// Providers (`namespace/name` of the Service) that count the pod.
+    pub counted_by: Vec<Arc<str>>,
+    /// What happened.
+    pub what: FlightChange,
+}
+
+/// What happened to a pod in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlightChange {
+    /// Filter has promised it the node.
+    Placed,
+    /// The watch shows it on the node.
+    Bound,
+    /// It does not go to the node.
+    Ended,
 }
 
 impl InFlight {
@@ -64,10 +83,9 @@ impl InFlight {
     }
 
     fn until(&self, watched: Duration) -> Instant {
-        match (self.bound_since, self.is_seen()) {
-            (Some(bound), _) => bound + UNREPORTED,
-            (None, false) if watched >= UNSEEN => self.answered + UNSEEN,
-            (None, _) => self.answered + MAX_IN_FLIGHT,
+        match !self.is_seen() && watched >= UNSEEN {
+            true => self.answered + UNSEEN,
+            false => self.answered + MAX_IN_FLIGHT,
         }
     }
 
@@ -80,7 +98,7 @@ impl InFlight {
     /// The state of the pod in the index while the watch shows `new`; `None`: the flight has ended.
     fn merge(&self, new: &Pod) -> Option<Pod> {
         let unbound = new.placement.as_ref().filter(|_| new.node.is_none())?;
-        if new.uid != self.pod.uid || self.is_bound || new.finished || new.terminating {
+        if new.uid != self.pod.uid || new.finished || new.terminating {
             return None;
         }
         let Observed {
@@ -139,11 +157,11 @@ impl Index {
             posted: observed.unwrap_or_default(),
             shown,
             answered: now,
-            is_bound: false,
-            bound_since: None,
         };
-        self.current.in_flight.insert(&key, Arc::new(in_flight));
+        let in_flight = Arc::new(in_flight);
+        self.current.in_flight.insert(&key, Arc::clone(&in_flight));
         if node.is_some() {
+            self.tell(&in_flight, FlightChange::Placed, &pod);
             self.put_pod(&key, Some(pod));
         }
         true
@@ -171,10 +189,30 @@ impl Index {
         let Some(ended) = self.current.in_flight.remove(key) else {
             return false;
         };
-        if !ended.is_bound && !ended.is_open() {
+        if !ended.is_open() {
+            self.tell(&ended, FlightChange::Ended, &ended.pod);
             self.put_pod(key, ended.shown.clone());
         }
         true
+    }
+
+    fn tell(&mut self, flight: &InFlight, what: FlightChange, pod: &Arc<Pod>) {
+        if flight.counted_by.is_empty() {
+            return;
+        }
+        if self.flight_events.len() >= MAX_EVENTS {
+            self.flight_events.pop_front();
+        }
+        self.flight_events.push_back(FlightEvent {
+            pod: Arc::clone(pod),
+            counted_by: flight.counted_by.clone(),
+            what,
+        });
+    }
+
+    /// The news of pods in flight since the last call, oldest first.
+    pub fn take_flight_events(&mut self) -> Vec<FlightEvent> {
+        std::mem::take(&mut self.flight_events).into()
     }
 
     /// kube-scheduler begins another attempt with the pod of this key: ends its flight, and those
@@ -187,40 +225,13 @@ impl Index {
     /// Ends the flights whose time is over; returns whether there were any. `watched`: for how long
     /// a watch has shown every pod; zero while there is none.
     pub fn end_old_flights(&mut self, now: Instant, watched: Duration) -> bool {
-        let (mut old, mut bound) = (Vec::new(), Vec::new());
-        for (key, flight) in self.current.in_flight.iter() {
-            if flight.until(watched) <= now {
-                old.push(key.to_owned());
-            } else if flight.is_bound && flight.bound_since.is_none() {
-                bound.push(key.to_owned());
-            }
-        }
-        for key in bound {
-            if let Some(flight) = self.current.in_flight.get_mut(&key) {
-                Arc::make_mut(flight).bound_since = Some(now);
-            }
-        }
+        let flights = self.current.in_flight.iter();
+        let old = flights.filter(|(_, flight)| flight.until(watched) <= now);
+        let old: Vec<String> = old.map(|(key, _)| key.to_owned()).collect();
         for key in &old {
             self.end_flight(key);
         }
         !old.is_empty()
-    }
-
-    /// The provider counts these pods (UIDs) by its own watch.
-    pub fn report_counted(&mut self, provider: &str, uids: &[String]) -> bool {
-        let reported = |(key, flight): (&str, &Arc<InFlight>)| {
-            let waits = flight.counted_by.iter().any(|p| **p == *provider);
-            (waits && uids.iter().any(|uid| **uid == *flight.pod.uid)).then(|| key.to_owned())
-        };
-        let keys: Vec<String> = self.current.in_flight.iter().filter_map(reported).collect();
-        for key in &keys {
-            if let Some(flight) = self.current.in_flight.get_mut(key) {
-                let flight = Arc::make_mut(flight);
-                flight.counted_by.retain(|p| **p != *provider);
-            }
-            self.settle_flight(key);
-        }
-        !keys.is_empty()
     }
 
     /// Applies the watch's state of a pod in flight; returns the state for the index.
@@ -242,13 +253,13 @@ impl Index {
                 false => (*flight.pod).clone(),
             };
         }
-        if new.uid == flight.pod.uid && new.node.is_some() && !new.finished {
-            flight.pod = Arc::new(new.clone());
-            flight.shown = Some(Arc::clone(&flight.pod));
-            flight.is_bound = true;
-            self.settle_flight(key);
-        } else {
-            self.current.in_flight.remove(key);
+        let is_bound = new.uid == flight.pod.uid && new.node.is_some() && !new.finished;
+        let Some(flight) = self.current.in_flight.remove(key) else {
+            return new;
+        };
+        match is_bound {
+            true => self.tell(&flight, FlightChange::Bound, &Arc::new(new.clone())),
+            false => self.tell(&flight, FlightChange::Ended, &flight.pod),
         }
         new
     }
@@ -262,18 +273,12 @@ impl Index {
                 !flight.is_open()
             }
             Some(_) => {
-                self.current.in_flight.remove(key);
+                if let Some(flight) = self.current.in_flight.remove(key) {
+                    self.tell(&flight, FlightChange::Ended, &flight.pod);
+                }
                 false
             }
             None => false,
-        }
-    }
-
-    /// A bound pod that every provider counts is no longer in flight.
-    fn settle_flight(&mut self, key: &str) {
-        let flight = self.current.in_flight.get(key);
-        if flight.is_some_and(|f| f.is_bound && f.counted_by.is_empty()) {
-            self.current.in_flight.remove(key);
         }
     }
 }

@@ -159,33 +159,33 @@ fn flight_of_an_invented_uid_does_not_erase_the_pod_of_its_name() {
     assert!(snapshot.pods_on("n1").is_empty());
 }
 
+/// What providers are told, with the node.
+fn told(index: &mut Index) -> Vec<(FlightChange, Option<String>)> {
+    let events = index.take_flight_events().into_iter();
+    let told = |e: FlightEvent| (e.what, e.pod.node.as_deref().map(str::to_owned));
+    events.map(told).collect()
+}
+
 #[test]
-fn flight_lasts_until_providers_count_the_pod() {
-    let (mut index, now) = flown(&["a/gpu", "b/gpu"]);
-    index.report_counted("a/gpu", &["u".into()]);
+fn providers_are_told_of_each_pod_that_they_count() {
+    use FlightChange::{Bound, Ended, Placed};
+
+    let at = |node: &str| Some(node.to_owned());
+    let (mut index, now) = flown(&["a/gpu"]);
     index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
-    let snapshot = index.snapshot();
-    let waits: Vec<&str> = snapshot
-        .in_flight()
-        .flat_map(|f| &f.counted_by)
-        .map(|p| &**p)
-        .collect();
-    assert_eq!(waits, ["b/gpu"]);
-    assert!(!index.report_counted("b/gpu", &["other".into()]));
-    assert!(index.report_counted("b/gpu", &["u".into()]));
-    assert_eq!(
-        (node_of(&index).as_deref(), flights(&index)),
-        (Some("n1"), 0)
-    );
-    // A provider that never reports.
+    assert_eq!(told(&mut index), [(Placed, at("n1")), (Bound, at("n1"))]);
+    assert_eq!((node_of(&index), flights(&index)), (at("n1"), 0));
+    // Another attempt, and a pod that goes to one of several nodes.
     let (mut index, _) = flown(&["a/gpu"]);
-    index.apply(Object::Pod(pod("u", 6, 0, Some("n1"))));
-    assert!(!index.end_old_flights(now, WATCHED));
-    assert!(index.end_old_flights(now + UNREPORTED, WATCHED));
-    assert_eq!(
-        (node_of(&index).as_deref(), flights(&index)),
-        (Some("n1"), 0)
-    );
+    index.begin_attempt(now, WATCHED, "ns/p");
+    index.begin_flight(now, pod("u", 5, 0, None), None, vec!["a/gpu".into()]);
+    index.apply(Object::Pod(pod("u", 6, 0, Some("n2"))));
+    let expected = [(Placed, at("n1")), (Ended, at("n1")), (Bound, at("n2"))];
+    assert_eq!(told(&mut index), expected);
+    // Nobody counts it.
+    let (mut index, _) = flown(&[]);
+    index.delete(Kind::Pod, "ns/p");
+    assert_eq!(told(&mut index), []);
 }
 
 #[test]
@@ -214,7 +214,6 @@ enum Event {
         terminating: bool,
     },
     Delete,
-    Counted,
     Wait(u64),
 }
 
@@ -232,7 +231,6 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
             }
         }),
         Just(Event::Delete),
-        Just(Event::Counted),
         (0..40u64).prop_map(Event::Wait),
     ];
     proptest::collection::vec(event, 0..40)
@@ -264,7 +262,6 @@ proptest! {
                     plain.delete(Kind::Pod, "ns/p");
                 }
                 Event::Delete => {}
-                Event::Counted => _ = index.report_counted("a/gpu", &["u".into()]),
                 Event::Wait(seconds) => {
                     now += Duration::from_secs(seconds);
                     index.end_old_flights(now, WATCHED);
@@ -278,6 +275,15 @@ proptest! {
         index.end_old_flights(now, WATCHED);
         index.end_old_flights(now + MAX_IN_FLIGHT, WATCHED);
         prop_assert_eq!(index.snapshot().in_flight().count(), 0);
+        // Whoever was promised a node is bound or has ended.
+        let mut open = Vec::new();
+        for event in index.take_flight_events() {
+            match event.what {
+                FlightChange::Placed => open.push(event.pod.uid.clone()),
+                FlightChange::Bound | FlightChange::Ended => open.retain(|u| *u != event.pod.uid),
+            }
+        }
+        prop_assert_eq!(open, Vec::<Box<str>>::new());
         let state = |index: &Index| index.snapshot().pod("ns", "p").map(|p| (**p).clone());
         prop_assert_eq!(state(&index), state(&plain));
     }

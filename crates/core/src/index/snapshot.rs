@@ -149,7 +149,7 @@ impl Snapshot {
             .map_or([0; 2], |on| on.requested)
     }
 
-    /// Pods whose answer by filter the watch, or a provider that counts them, does not show yet.
+    /// Pods whose answer by filter the watch does not show yet.
     pub fn in_flight(&self) -> impl Iterator<Item = &Arc<InFlight>> {
         self.in_flight.values()
     }

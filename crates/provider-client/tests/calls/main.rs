@@ -3,10 +3,10 @@
 // The lint does not count helpers of tests as tests.
 #![allow(clippy::unwrap_used)]
 
-mod cache;
 mod failures;
 mod guards;
 mod in_flight;
+mod streams;
 mod tls;
 
 use std::{
@@ -38,9 +38,6 @@ use tautline_sdk::{
 #[derive(Clone, Default)]
 struct Counting {
     calls: Arc<Mutex<u32>>,
-    /// The nodes of the last request.
-    about: Arc<Mutex<Vec<String>>>,
-    valid_for: Duration,
     delay: Duration,
     bytes: usize,
 }
@@ -54,9 +51,8 @@ impl Counting {
 impl RuleProvider for Counting {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         *self.calls.lock().unwrap() += 1;
-        *self.about.lock().unwrap() = request.eligible_nodes.clone();
         tokio::time::sleep(self.delay).await;
-        let mut answer = CostAnswer::default().valid_for(self.valid_for);
+        let mut answer = CostAnswer::default();
         for node in request.eligible_nodes {
             answer.usable(node, 1, "x".repeat(self.bytes));
         }

@@ -47,7 +47,6 @@ impl GpuSlice {
         request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
-        state.reserving = true;
         let gpu_request = GpuRequest::new(
             &state.inventory.names,
             &request.rule,

@@ -189,42 +189,6 @@ fn confirmed_reservation_of_an_unseen_pod_ends() {
         .unwrap();
 }
 
-#[tokio::test]
-async fn answers_are_valid_while_the_watch_is_quiet_until_the_first_reserve() {
-    const REST: Duration = Duration::from_secs(60);
-    let store = ClusterStore::default();
-    store.apply(node("n", 1));
-    let provider = provider(&store);
-    let holds_for = async |request| {
-        let question = CostRequest {
-            rule: reservation_request("a", "n", request).rule,
-            eligible_nodes: vec!["n".into()],
-            ..CostRequest::default()
-        };
-        provider.endpoint_cost(question).await.unwrap().valid_for
-    };
-    let holds = async || holds_for("500m").await;
-    assert_eq!(holds().await, Duration::ZERO);
-    store.set_pods_quiet(Instant::now() + REST);
-    let hold = holds().await;
-    let most = REST + Duration::from_millis(10);
-    assert!(hold > Duration::ZERO && hold <= most, "{hold:?}");
-    store.set_pods_quiet(Instant::now());
-    assert_eq!(holds().await, Duration::ZERO);
-    store.set_pods_quiet(Instant::now() + REST);
-    let id = provider
-        .reserve_at(Instant::now(), reservation_request("b", "n", "1"))
-        .unwrap()
-        .id;
-    assert_eq!(holds().await, Duration::ZERO);
-    provider.release_at(Instant::now(), &id);
-    assert_eq!(
-        holds().await,
-        Duration::ZERO,
-        "the next may be reserved at any time"
-    );
-}
-
 #[derive(Clone, Debug)]
 enum Step {
     Reserve {
@@ -384,9 +348,15 @@ fn sent(pod: &model::Pod, node: &str) -> tautline_sdk::InFlightPod {
 }
 
 /// Pods are placed one after the other without a bind, and the watch shows them late: no card gets
-/// more than it has, and no place stays empty.
+/// more than it has, and no place stays empty, whether questions name the pods or a stream does.
 #[tokio::test]
 async fn pods_in_flight_fill_cards_exactly() {
+    for is_streamed in [false, true] {
+        fill_cards(is_streamed).await;
+    }
+}
+
+async fn fill_cards(is_streamed: bool) {
     let store = ClusterStore::default();
     let nodes = ["n1", "n2", "n3"];
     for name in nodes {
@@ -405,16 +375,15 @@ async fn pods_in_flight_fill_cards_exactly() {
                 ..Rule::default()
             },
             eligible_nodes: nodes.map(str::to_owned).to_vec(),
-            in_flight: in_flight.iter().map(|(p, n)| sent(p, n)).collect(),
+            in_flight: match is_streamed {
+                true => Vec::new(),
+                false => in_flight.iter().map(|(p, n)| sent(p, n)).collect(),
+            },
             ..CostRequest::default()
         };
         let answer = provider.endpoint_cost(request).await.unwrap();
-        let counted: Vec<String> = answer.counted().iter().map(|u| u.to_string()).collect();
-        in_flight.retain(|(pod, _)| !counted.contains(&pod.uid.to_string()));
-        let mut costs: BTreeMap<&str, i64> = BTreeMap::new();
-        for line in answer.nodes().into_iter().chain(answer.in_flight_nodes()) {
-            costs.insert(line.node, line.cost);
-        }
+        let lines = answer.nodes().into_iter();
+        let costs: BTreeMap<&str, i64> = lines.map(|line| (line.node, line.cost)).collect();
         let usable = costs.iter().filter(|(_, cost)| **cost >= 0);
         let best = usable.min_by_key(|(_, cost)| **cost).map(|(node, _)| *node);
         let Some(best) = best else {
@@ -423,6 +392,9 @@ async fn pods_in_flight_fill_cards_exactly() {
         };
         let pod = quarter(&name, None);
         *placed.entry(best.to_owned()).or_default() += 1;
+        if is_streamed {
+            provider.placed(sent(&pod, best));
+        }
         in_flight.push((pod, best.to_owned()));
         // The watch is five pods behind.
         if let Some((pod, node)) = in_flight.len().checked_sub(5).map(|i| in_flight[i].clone()) {
@@ -460,5 +432,46 @@ async fn a_pod_in_flight_with_a_reservation_counts_once() {
     };
     let answer = provider.endpoint_cost(request).await.unwrap();
     assert!(answer.nodes()[0].cost >= 0, "{answer:?}");
-    assert!(answer.in_flight_nodes().is_empty() && answer.counted().is_empty());
+}
+
+#[tokio::test]
+async fn a_placed_pod_reserves_what_it_was_promised() {
+    let store = ClusterStore::default();
+    store.apply(node("n", 1));
+    let provider = provider(&store);
+    let pod = quarter("a", None);
+    let cost_of_all = async || {
+        let request = CostRequest {
+            rule: Rule {
+                name: "gpu-slice".into(),
+                request: "1".into(),
+                ..Rule::default()
+            },
+            eligible_nodes: vec!["n".into()],
+            ..CostRequest::default()
+        };
+        provider.endpoint_cost(request).await.unwrap().nodes()[0].cost
+    };
+    assert!(cost_of_all().await >= 0);
+    let whole = model::Pod {
+        annotations: [
+            ("alibabacloud.com/gpu-milli", "1000"),
+            ("alibabacloud.com/gpu-count", "1"),
+        ]
+        .into_iter()
+        .collect(),
+        ..pod
+    };
+    provider.placed(sent(&whole, "n"));
+    assert!(cost_of_all().await < 0);
+    let request = ReservationRequest {
+        uid: whole.uid.to_string(),
+        ..reservation_request("a", "n", "1")
+    };
+    let id = provider.reserve_at(Instant::now(), request).unwrap().id;
+    assert!(cost_of_all().await < 0);
+    provider.release_at(Instant::now(), &id);
+    assert!(cost_of_all().await < 0, "it is still promised");
+    provider.ended(&whole.uid);
+    assert!(cost_of_all().await >= 0);
 }

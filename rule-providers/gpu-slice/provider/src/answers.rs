@@ -1,95 +1,72 @@
 //! Answers of EndpointCost and Evaluate.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
-use tautline_core::{
-    Snapshot,
-    model::{Node, Pod},
-};
+use tautline_core::{Snapshot, model::Node};
 use tautline_gpu_placement::dra;
 use tautline_sdk::{
-    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+    Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, NodeCost, ProviderError,
 };
 
 use crate::{
-    answer_cache,
+    assumed::OF_QUESTION,
     cluster_inventory::AnswerParts,
     compliance,
     cost::{self, PreparedRequest},
     dra::ExtendedResources,
     fit::{self, Fit},
     gpu_request::{Amount, GpuRequest},
-    in_flight::InFlight,
     pod_holdings::PodHoldings,
     state::State,
     unfit::Unfit,
     use_compliance,
 };
 
-/// Validity beyond the quiet time of the watch, for requesting the next answer with its changes.
-const VALID_AFTER_QUIET: Duration = Duration::from_millis(10);
-
-/// The watch brings no pods until `quiet_until`.
 pub(crate) fn answer(
     state: &mut State,
     snapshot: &Snapshot,
     mut cost_request: CostRequest,
     now: Instant,
-    quiet_until: Option<Instant>,
 ) -> Result<CostAnswer, ProviderError> {
     let in_flight = std::mem::take(&mut cost_request.in_flight);
-    let in_flight = InFlight::new(state, snapshot, in_flight, now);
+    if !in_flight.is_empty() {
+        state.assume(in_flight, Some(now + OF_QUESTION), now);
+    }
     let question = Question::new(state, snapshot, &cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
     let mut answer = CostAnswer::with_capacity(cost_request.eligible_nodes.len());
     answer.resolution = question.resolution(state);
-    let version = state.inventory.costs.version();
-    let recent = state.inventory.parts().answers;
-    recent.validate(version);
-    let mut cache = recent.take(&question.request);
-    let mut changed: Vec<String> = Vec::new();
-    if !question.may_be_pod_specific() {
-        answer.version = recent.changes().version();
-        if let Some(nodes) = recent.changes().since(cost_request.known_version) {
-            let eligible = &cost_request.eligible_nodes;
-            let eligible: HashSet<&str> = eligible.iter().map(String::as_str).collect();
-            let others = nodes.into_iter().filter(|node| !eligible.contains(node));
-            changed = others.map(str::to_owned).collect();
-            answer.changed_since = cost_request.known_version;
-        }
-        if let Some(until) = quiet_until
-            && until > now
-            && !state.reserving
-        {
-            answer.valid_for = until + VALID_AFTER_QUIET - now;
-        }
-    }
-    for name in cost_request.eligible_nodes.iter().chain(&changed) {
-        let pod_specific = question.is_pod_specific(name);
-        if !pod_specific && answer.push_cached(name, &mut cache) {
-            continue;
-        }
+    answer.per_pod = question.is_per_pod();
+    for name in &cost_request.eligible_nodes {
         let fit = question.fit(state, snapshot, name, &mut prepared, now);
-        let line = answer_cache::node_cost(name, &fit);
-        // Unknown names are not cached: no change of a node would forget them.
-        match !pod_specific && state.inventory.node(name).is_some() {
-            true => answer.push_and_cache(line, &mut cache),
-            false => answer.push(line),
-        }
+        answer.push(node_cost(name, &fit));
     }
-    for (name, pods) in &in_flight.by_node {
-        if let Some(fit) = question.fit_beside(state, snapshot, name, pods, &mut prepared, now) {
-            answer.push_in_flight(answer_cache::node_cost(name, &fit));
-        }
-    }
-    for uid in &in_flight.counted {
-        answer.push_counted(uid);
-    }
-    state.inventory.parts().answers.put(question.request, cache);
     Ok(answer)
+}
+
+fn node_cost<'a>(node: &'a str, fit: &'a Fit) -> NodeCost<'a> {
+    match fit {
+        Fit::Usable {
+            cost,
+            tie_break,
+            detail,
+            ..
+        } => NodeCost {
+            node,
+            cost: *cost,
+            tie_break: *tie_break,
+            detail,
+            ..NodeCost::default()
+        },
+        Fit::Unusable(unfit) => NodeCost {
+            node,
+            cost: -1,
+            code: unfit.code,
+            detail: &unfit.detail,
+            freeable: unfit.freeable,
+            ..NodeCost::default()
+        },
+    }
 }
 
 pub(crate) fn fits(
@@ -161,16 +138,10 @@ impl Question {
         }
     }
 
-    fn is_pod_specific(&self, node: &str) -> bool {
-        // Claims of others change what drivers have.
-        self.devices.is_some() || self.extended.is_some() || self.holdings.is_on(node)
-    }
-
-    fn may_be_pod_specific(&self) -> bool {
-        self.names_claims
-            || self.devices.is_some()
-            || self.extended.is_some()
-            || !self.holdings.is_empty()
+    /// Whether the costs depend on which pod asks, beyond what it holds itself: claims of others change
+    /// what drivers have.
+    fn is_per_pod(&self) -> bool {
+        self.names_claims || self.devices.is_some() || self.extended.is_some()
     }
 
     fn fit(
@@ -218,25 +189,6 @@ impl Question {
     ) -> Option<(&'a ExtendedResources, &'a Node)> {
         let (extended, node) = (self.extended.as_ref()?, snapshot.node(name)?);
         extended.are_for(node).then_some((extended, node))
-    }
-
-    /// The fit once `pods` are on the node too. `None` if they do not change it: the node is
-    /// unknown, or DRA allocates.
-    fn fit_beside(
-        &self,
-        state: &mut State,
-        snapshot: &Snapshot,
-        name: &str,
-        pods: &[Pod],
-        prepared: &mut PreparedRequest<'_>,
-        now: Instant,
-    ) -> Option<Fit> {
-        if self.devices.is_some() || self.extended_on(snapshot, name).is_some() {
-            return None;
-        }
-        let (node, capacities) = self.holdings.node_with(state, snapshot, name, pods, now)?;
-        let AnswerParts { names, costs, .. } = state.inventory.parts();
-        Some(cost::fit(names, costs, &node, prepared, Some(&capacities)))
     }
 }
 

@@ -10,9 +10,9 @@ use tautline_gpu_placement::{
     CostCache, Inventory, Names, Shape,
     inventory::{self, CardPool, PodReservation},
 };
+use tautline_sdk::CostChanges;
 
 use crate::{
-    answer_cache::RecentAnswers,
     config::{Config, NodeOrder},
     gpu_request::{self, GpuRequest},
     request_learner::RequestLearner,
@@ -29,7 +29,13 @@ pub(crate) struct AnswerParts<'a> {
     pub(crate) names: &'a Names,
     pub(crate) nodes: &'a HashMap<Arc<str>, NodeEntry>,
     pub(crate) costs: &'a mut CostCache,
-    pub(crate) answers: &'a mut RecentAnswers,
+}
+
+/// What a node holds of pods that the watch does not show there yet.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub(crate) reserved: Vec<PodReservation>,
+    pub(crate) assumed: Vec<Arc<Pod>>,
 }
 
 #[derive(Debug)]
@@ -37,7 +43,9 @@ pub(crate) struct ClusterInventory {
     pub(crate) names: Names,
     pub(crate) costs: CostCache,
     nodes: HashMap<Arc<str>, NodeEntry>,
-    answers: RecentAnswers,
+    pub(crate) changes: CostChanges,
+    /// [`CostCache::version`] at the last change.
+    version: (u32, u32),
     last_snapshot: Arc<Snapshot>,
     slots: SlotAllocator,
     order: NodeOrder,
@@ -74,7 +82,8 @@ impl ClusterInventory {
             names: config.names,
             costs,
             nodes: HashMap::new(),
-            answers: RecentAnswers::default(),
+            changes: CostChanges::default(),
+            version: (0, 0),
             last_snapshot: Arc::default(),
             slots: SlotAllocator::default(),
             order: config.order,
@@ -95,17 +104,15 @@ impl ClusterInventory {
             names: &self.names,
             nodes: &self.nodes,
             costs: &mut self.costs,
-            answers: &mut self.answers,
         }
     }
 
-    /// Applies the changes since the last snapshot. `held`: reservations on a node for pods that
-    /// the watch does not show there yet; `touched`: nodes with changed reservations.
+    /// Applies the changes since the last snapshot. `touched`: nodes where something else is held.
     pub(crate) fn sync(
         &mut self,
         now: Arc<Snapshot>,
         touched: &[Arc<str>],
-        held: impl Fn(&str) -> Vec<PodReservation>,
+        held: impl Fn(&str) -> Held,
     ) {
         let last = Arc::clone(&self.last_snapshot);
         if Arc::ptr_eq(&last, &now) && touched.is_empty() {
@@ -129,10 +136,19 @@ impl ClusterInventory {
         let new = new.map(|pod| &**pod);
         self.learner.count_pods(&mut self.costs, new, shape);
         self.last_snapshot = now;
+        self.note_version();
     }
 
-    fn sync_node(&mut self, now: &Snapshot, name: &str, held: &[PodReservation]) -> bool {
-        self.answers.forget(name);
+    /// Reports that all costs have changed if the policy weighs nodes differently now.
+    fn note_version(&mut self) {
+        let version = self.costs.version();
+        if std::mem::replace(&mut self.version, version) != version {
+            self.changes.changed_all();
+        }
+    }
+
+    fn sync_node(&mut self, now: &Snapshot, name: &str, held: &Held) -> bool {
+        self.changes.changed(name);
         let Some(node) = now.node(name) else {
             let gone = self.nodes.remove(name);
             for slot in gone.iter().flat_map(|e| &e.slots) {
@@ -141,8 +157,9 @@ impl ClusterInventory {
             }
             return gone.is_some();
         };
-        let pods = now.pods_on(name).iter().map(|p| &**p);
-        let inventory = inventory::read(&self.names, node, pods, held);
+        let pods = now.pods_on(name).iter().chain(&held.assumed);
+        let pods = pods.map(|p| &**p);
+        let inventory = inventory::read(&self.names, node, pods, &held.reserved);
         let new = !self.nodes.contains_key(name);
         let entry = self.nodes.entry(Arc::clone(&node.name)).or_default();
         for warning in &inventory.warnings {
@@ -174,7 +191,7 @@ impl ClusterInventory {
 
     /// In the order of names each position depends on all others.
     fn order_by_name(&mut self) {
-        self.answers.clear();
+        self.changes.changed_all();
         let mut order: Vec<(&Arc<str>, &mut NodeEntry)> = self.nodes.iter_mut().collect();
         order.sort_unstable_by(|a, b| a.0.cmp(b.0));
         let count = order.len() as f64;
@@ -193,7 +210,9 @@ impl ClusterInventory {
 
     pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
         let (learner, costs) = (&mut self.learner, &mut self.costs);
-        learner.count_request(&self.names, costs, uid, request)
+        let counted = learner.count_request(&self.names, costs, uid, request);
+        self.note_version();
+        counted
     }
 
     pub(crate) fn plan_now(&mut self) {

@@ -26,7 +26,7 @@ pub use request_summary::RequestSummary;
 
 use crate::{
     RULE, answers,
-    cluster_inventory::{ClusterInventory, NodeEntry},
+    cluster_inventory::{ClusterInventory, Held, NodeEntry},
     config::Config,
     fit::Fit,
     gpu_request::GpuRequest,
@@ -90,7 +90,7 @@ impl Inspection {
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
         let policy = config.policy;
         let mut inventory = ClusterInventory::new(config);
-        inventory.sync(Arc::clone(&snapshot), &[], |_| Vec::new());
+        inventory.sync(Arc::clone(&snapshot), &[], |_| Held::default());
         let mut inspection = Self {
             state: State::new(inventory, ""),
             policy,

@@ -5,8 +5,8 @@
 
 pub mod agents;
 mod allocate;
-mod answer_cache;
 mod answers;
+mod assumed;
 mod cluster_inventory;
 mod compliance;
 mod config;
@@ -17,7 +17,6 @@ mod dra_watch;
 mod fit;
 mod gpu_request;
 mod grant;
-mod in_flight;
 pub mod inspection;
 mod metrics;
 mod pod_holdings;

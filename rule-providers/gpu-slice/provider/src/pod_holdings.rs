@@ -37,11 +37,12 @@ impl PodHoldings {
     }
 
     pub(crate) fn reserved(state: &State, uid: &str, now: Instant) -> Self {
-        let nodes = state.reservations.nodes_of_pod(now, uid);
+        let reserved = state.reservations.nodes_of_pod(now, uid);
+        let assumed = state.assumed.node_of(uid).map(|node| &**node);
         Self {
             pod: None,
             uid: uid.to_owned(),
-            nodes: nodes.map(str::to_owned).collect(),
+            nodes: reserved.chain(assumed).map(str::to_owned).collect(),
         }
     }
 
@@ -49,11 +50,8 @@ impl PodHoldings {
         self.nodes.iter().any(|n| n == node)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    /// `None`: the pod holds nothing on the node.
+    /// The node without what the pod holds there. `None`: the pod holds nothing there, or the node is
+    /// unknown.
     pub(crate) fn node_without_pod(
         &self,
         state: &mut State,
@@ -61,28 +59,19 @@ impl PodHoldings {
         name: &str,
         now: Instant,
     ) -> Option<(NodeEntry, Vec<NodeCapacity>)> {
-        self.is_on(name)
-            .then(|| self.node_with(state, snapshot, name, &[], now))?
-    }
-
-    /// The node without what the pod holds there, and with `others` that the watch does not show
-    /// there. `None`: the node is unknown.
-    pub(crate) fn node_with(
-        &self,
-        state: &mut State,
-        snapshot: &Snapshot,
-        name: &str,
-        others: &[Pod],
-        now: Instant,
-    ) -> Option<(NodeEntry, Vec<NodeCapacity>)> {
+        if !self.is_on(name) {
+            return None;
+        }
         let node = snapshot.node(name)?;
         let held = grant::reserved_on(&state.reservations, now, name, &self.uid);
         let same = |p: &Pod| {
             let own = self.pod.as_ref();
-            own.is_some_and(|own| own.name == p.name && own.namespace == p.namespace)
+            let is_named = own.is_some_and(|o| o.name == p.name && o.namespace == p.namespace);
+            is_named || (*p.uid == *self.uid && !self.uid.is_empty())
         };
-        let shown = snapshot.pods_on(name).iter().map(|p| &**p);
-        let pods = shown.chain(others).filter(|p| !same(p));
+        let assumed = state.assumed.on(name, &state.reservations, now);
+        let pods = snapshot.pods_on(name).iter().chain(&assumed);
+        let pods = pods.map(|p| &**p).filter(|p| !same(p));
         let inventory = inventory::read(&state.inventory.names, node, pods, &held);
         let AnswerParts { nodes, costs, .. } = state.inventory.parts();
         let known = nodes.get(name)?;

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
+    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, InFlightPod,
+    ProviderError, RuleProvider,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,8 @@ use crate::{
 };
 
 const TICK: Duration = Duration::from_secs(1);
+/// The time in which changes of the cluster are gathered before their costs are sent.
+const TOGETHER: Duration = Duration::from_millis(5);
 /// The watch is about as fast as the scheduler's; a malformed claim never comes.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
 
@@ -26,6 +29,7 @@ pub struct GpuSlice {
     pub(crate) store: ClusterStore,
     pub(crate) index_annotation: Option<String>,
     pub(crate) state: Arc<Mutex<State>>,
+    changes: CostChanges,
     claims: watch::Sender<()>,
 }
 
@@ -36,11 +40,13 @@ impl GpuSlice {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = started.unwrap_or_default().as_nanos();
         let process = std::process::id();
+        let inventory = ClusterInventory::new(config);
         Self {
             store,
             index_annotation,
+            changes: inventory.changes.clone(),
             state: Arc::new(Mutex::new(State::new(
-                ClusterInventory::new(config),
+                inventory,
                 &format!("{started:x}-{process:x}"),
             ))),
             claims: watch::Sender::default(),
@@ -63,7 +69,7 @@ impl GpuSlice {
         let mut state = self.state.lock();
         state.devices.set_classes(list);
         // A class decides which nodes serve a resource.
-        state.inventory.parts().answers.clear();
+        state.inventory.changes.changed_all();
     }
 
     async fn wait_for_claims(&self, request: &CostRequest) {
@@ -82,9 +88,18 @@ impl GpuSlice {
     }
 
     pub(crate) async fn maintain(self, metrics: Metrics, stop: CancellationToken) {
+        let mut changes = self.store.changes();
         loop {
+            // Whoever keeps costs is told soon; others ask.
+            let news = async {
+                while changes.changed().await.is_ok() && !self.changes.are_watched() {}
+                tokio::time::sleep(TOGETHER).await;
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = news => {
+                    self.state.lock().sync(&self.store, Instant::now());
+                }
                 () = tokio::time::sleep(TICK) => {
                     let now = Instant::now();
                     let mut state = self.state.lock();
@@ -101,11 +116,26 @@ impl RuleProvider for GpuSlice {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
         self.wait_for_claims(&request).await;
         let now = Instant::now();
-        // Before the snapshot: it then has all earlier pods.
-        let quiet_until = self.store.pods_quiet_until();
         let mut state = self.state.lock();
         let snapshot = state.sync(&self.store, now);
-        answers::answer(&mut state, &snapshot, request, now, quiet_until)
+        answers::answer(&mut state, &snapshot, request, now)
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        Some(&self.changes)
+    }
+
+    fn placed(&self, pod: InFlightPod) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.sync(&self.store, now);
+        state.assume([pod], None, now);
+    }
+
+    fn ended(&self, uid: &str) {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        if let Some(node) = state.assumed.remove(uid) {
+            state.sync_node(now, &node);
+        }
     }
 
     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {

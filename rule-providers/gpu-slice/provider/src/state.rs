@@ -7,11 +7,12 @@ use std::{
 use tautline_core::{Snapshot, model::Pod};
 use tautline_proto::gpu::Use;
 use tautline_runtime::cluster_store::ClusterStore;
-use tautline_sdk::reservations::Reservations;
+use tautline_sdk::{InFlightPod, reservations::Reservations};
 use tonic::Status;
 
 use crate::{
-    cluster_inventory::ClusterInventory,
+    assumed::Assumed,
+    cluster_inventory::{ClusterInventory, Held},
     dra::Devices,
     grant::{self, Grant},
     use_compliance::Users,
@@ -29,8 +30,7 @@ pub(crate) struct State {
     pub(crate) reservations: Reservations<Grant>,
     pub(crate) devices: Devices,
     pub(crate) uses: UseStore,
-    /// Set by the first Reserve: reservations then change free cards.
-    pub(crate) reserving: bool,
+    pub(crate) assumed: Assumed,
     last_snapshot: Arc<Snapshot>,
     /// Of [`ClusterStore::gone_pods`].
     gone_mark: u64,
@@ -43,33 +43,39 @@ impl State {
             reservations: Reservations::new(prefix),
             devices: Devices::default(),
             uses: UseStore::default(),
-            reserving: false,
+            assumed: Assumed::default(),
             last_snapshot: Arc::default(),
             gone_mark: 0,
         }
     }
 
-    /// A pod's annotation replaces its reservation under one lock: its cards always count once.
+    /// A pod that the watch shows replaces its reservation, and the assumed one, under one lock: its cards
+    /// always count once.
     pub(crate) fn sync(&mut self, store: &ClusterStore, now: Instant) -> Arc<Snapshot> {
         let snapshot = store.snapshot();
         let last = Arc::clone(&self.last_snapshot);
         let reservations = &mut self.reservations;
+        let assumed = &mut self.assumed;
+        let mut changed = assumed.expire(now);
         let mut touched = reservations.expire(now);
         for (old, new) in snapshot.changed_pods(&last) {
             if let Some(old) = old
                 && new.is_none_or(|new| new.uid != old.uid)
             {
                 touched.append(&mut reservations.observe_pod(now, &old.uid, None));
+                changed.extend(assumed.remove(&old.uid));
             }
             if let Some(new) = new
                 && (new.finished || new.node.is_some())
             {
+                changed.extend(assumed.remove(&new.uid));
                 touched.append(&mut settle(reservations, now, new));
             }
         }
         // Pods that came and went since the last snapshot.
         for uid in store.gone_pods(&mut self.gone_mark) {
             touched.append(&mut reservations.observe_pod(now, &uid, None));
+            changed.extend(assumed.remove(&uid));
         }
         let unsettled = reservations.unobserved(now, UNSETTLED);
         let watched = store.pods_watched_since();
@@ -86,7 +92,8 @@ impl State {
                 }
             }
         }
-        let touched: Vec<Arc<str>> = touched.iter().map(|n| n.as_str().into()).collect();
+        changed.extend(touched.iter().map(|n| Arc::from(n.as_str())));
+        let touched: Vec<Arc<str>> = changed.into_iter().collect();
         self.sync_inventory(&snapshot, now, &touched);
         self.devices.forget(snapshot.changed_nodes(&last));
         self.last_snapshot = Arc::clone(&snapshot);
@@ -107,16 +114,34 @@ impl State {
         self.uses.report(node, session, used, now, is_stray)
     }
 
+    /// Counts pods that were promised a node, as of the last [`State::sync`].
+    pub(crate) fn assume(
+        &mut self,
+        pods: impl IntoIterator<Item = InFlightPod>,
+        until: Option<Instant>,
+        now: Instant,
+    ) {
+        let last = Arc::clone(&self.last_snapshot);
+        let assumed = &mut self.assumed;
+        let pods = pods.into_iter();
+        let nodes: Vec<Arc<str>> = pods
+            .flat_map(|pod| assumed.add(&last, pod, until))
+            .collect();
+        self.sync_inventory(&last, now, &nodes);
+    }
+
     pub(crate) fn sync_node(&mut self, now: Instant, node: &str) {
         let last = Arc::clone(&self.last_snapshot);
         self.sync_inventory(&last, now, &[node.into()]);
     }
 
     fn sync_inventory(&mut self, snapshot: &Arc<Snapshot>, now: Instant, touched: &[Arc<str>]) {
-        let reservations = &self.reservations;
-        self.inventory.sync(Arc::clone(snapshot), touched, |node| {
-            grant::reserved_on(reservations, now, node, "")
-        });
+        let (reservations, assumed) = (&self.reservations, &self.assumed);
+        self.inventory
+            .sync(Arc::clone(snapshot), touched, |node| Held {
+                reserved: grant::reserved_on(reservations, now, node, ""),
+                assumed: assumed.on(node, reservations, now),
+            });
     }
 }
 

@@ -1,10 +1,11 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tautline_core::TrustedNamespaces;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider,
+    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+    RuleProvider,
 };
 
 use crate::{
@@ -24,6 +25,9 @@ use crate::{
     },
 };
 
+/// The time between two looks at the measurements, for whoever keeps costs.
+const NEWS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The provider of `latency`, `jitter` and `bandwidth`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Latency {
@@ -36,6 +40,7 @@ pub struct Latency {
     verifier: Verifier,
     pub(crate) states: Arc<PairStates>,
     metrics: AnswerMetrics,
+    changes: CostChanges,
 }
 
 impl Latency {
@@ -52,6 +57,7 @@ impl Latency {
             network,
             states: Arc::default(),
             metrics,
+            changes: CostChanges::default(),
         }
     }
 
@@ -85,6 +91,7 @@ impl Latency {
         let tables = tables.into();
         self.metrics.set_rows_left_out("latency", tables.left_out);
         self.tables.store(Arc::new(tables));
+        self.changes.changed_all();
     }
 
     /// Replaces all bandwidths; a single [`crate::BandwidthTable`] applies to all namespaces.
@@ -92,6 +99,16 @@ impl Latency {
         let tables = tables.into();
         self.metrics.set_rows_left_out(BANDWIDTH, tables.left_out);
         self.bandwidth.set_tables(tables);
+    }
+
+    /// Tells whoever keeps costs that they move with the measurements.
+    pub(crate) async fn tell_changes(self) {
+        loop {
+            tokio::time::sleep(NEWS_INTERVAL).await;
+            if self.changes.are_watched() {
+                self.changes.changed_all();
+            }
+        }
     }
 
     pub(crate) fn metrics(&self) -> &AnswerMetrics {
@@ -134,6 +151,10 @@ impl RuleProvider for Latency {
             }
             _ => latency_cost::cost(self.context(), &self.verifier, request).await,
         }
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        Some(&self.changes)
     }
 
     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {

@@ -110,6 +110,11 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             sources::follow_config_maps(client, &provider, trusted, readiness, &mut tasks);
         }
     }
+    let (told, stop) = (provider.clone().tell_changes(), tasks.stop_token());
+    tasks.spawn("changes", async move {
+        _ = stop.run_until_cancelled(told).await;
+        Ok(())
+    });
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
     tasks.run(tasks::shutdown_signal()).await

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ruleprovider.proto\x12\x0cruleprovider\":\n\nPolicyRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\"\\\n\x06Target\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x12\n\napiVersion\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"\xb5\x02\n\x0f\x45valuateRequest\x12;\n\x07targets\x18\x01 \x03(\x0b\x32*.ruleprovider.EvaluateRequest.TargetsEntry\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ruleprovider.PolicyRule\x12\x43\n\x0btargetNodes\x18\x10 \x03(\x0b\x32..ruleprovider.EvaluateRequest.TargetNodesEntry\x1a\x44\n\x0cTargetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.ruleprovider.Target:\x02\x38\x01\x1a\x32\n\x10TargetNodesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xba\x01\n\x10\x45valuateResponse\x12\x42\n\ncompliance\x18\x01 \x01(\x0e\x32..ruleprovider.EvaluateResponse.ComplianceState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"R\n\x0f\x43omplianceState\x12\x0b\n\x07Pending\x10\x00\x12\r\n\tCompliant\x10\x01\x12\t\n\x05Limit\x10\x02\x12\r\n\tViolation\x10\x03\x12\t\n\x05\x45rror\x10\x04\"j\n\x08NodeCost\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x10 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x11 \x01(\t\x12\x10\n\x08\x66reeable\x18\x12 \x01(\x08\x12\x10\n\x08tieBreak\x18\x13 \x01(\x03\"\x84\x02\n\x14\x45ndpointCostResponse\x12+\n\x0bnodeAndCost\x18\x01 \x03(\x0b\x32\x16.ruleprovider.NodeCost\x12\x16\n\x0evalidForMillis\x18\x10 \x01(\x03\x12\x0f\n\x07version\x18\x11 \x01(\x04\x12\x14\n\x0c\x63hangedSince\x18\x12 \x01(\x04\x12\x12\n\nresolution\x18\x13 \x01(\x03\x12-\n\rinFlightNodes\x18\x14 \x03(\x0b\x32\x16.ruleprovider.NodeCost\x12\x13\n\x0b\x63ountedUids\x18\x15 \x03(\t\x12\x18\n\x0brequestCost\x18\x16 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_requestCost\"\x9a\x03\n\x08Workload\x12\x32\n\x06labels\x18\x01 \x03(\x0b\x32\".ruleprovider.Workload.LabelsEntry\x12<\n\x0b\x61nnotations\x18\x02 \x03(\x0b\x32\'.ruleprovider.Workload.AnnotationsEntry\x12\x36\n\x08requests\x18\x03 \x03(\x0b\x32$.ruleprovider.Workload.RequestsEntry\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x16\n\x0eresourceClaims\x18\x05 \x03(\t\x12+\n\ncontainers\x18\x06 \x03(\x0b\x32\x17.ruleprovider.Container\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xca\x01\n\tContainer\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.ruleprovider.Container.Kind\x12\x37\n\x08requests\x18\x02 \x03(\x0b\x32%.ruleprovider.Container.RequestsEntry\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\'\n\x04Kind\x12\x08\n\x04Main\x10\x00\x12\x08\n\x04Init\x10\x01\x12\x0b\n\x07Sidecar\x10\x02\"H\n\x04Peer\x12\x0c\n\x04role\x18\x01 \x01(\t\x12$\n\x06target\x18\x02 \x01(\x0b\x32\x14.ruleprovider.Target\x12\x0c\n\x04node\x18\x03 \x01(\t\"h\n\x0bInFlightPod\x12!\n\x03pod\x18\x01 \x01(\x0b\x32\x14.ruleprovider.Target\x12\x0c\n\x04node\x18\x02 \x01(\t\x12(\n\x08workload\x18\x03 \x01(\x0b\x32\x16.ruleprovider.Workload\"\x9d\x02\n\x13\x45ndpointCostRequest\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.ruleprovider.Target\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ruleprovider.PolicyRule\x12\x11\n\tpeerNodes\x18\x03 \x03(\t\x12\x15\n\religibleNodes\x18\x04 \x03(\t\x12(\n\x08workload\x18\x10 \x01(\x0b\x32\x16.ruleprovider.Workload\x12!\n\x05peers\x18\x11 \x03(\x0b\x32\x12.ruleprovider.Peer\x12\x14\n\x0cknownVersion\x18\x12 \x01(\x04\x12+\n\x08inFlight\x18\x13 \x03(\x0b\x32\x19.ruleprovider.InFlightPod2\xb0\x01\n\x0cRuleProvider\x12I\n\x08\x45valuate\x12\x1d.ruleprovider.EvaluateRequest\x1a\x1e.ruleprovider.EvaluateResponse\x12U\n\x0c\x45ndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponseB Z\x1etautline.io/proto/ruleproviderb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12ruleprovider.proto\x12\x0cruleprovider\":\n\nPolicyRule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07request\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\t\"\\\n\x06Target\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x12\n\napiVersion\x18\x03 \x01(\t\x12\x0c\n\x04kind\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\"\xb5\x02\n\x0f\x45valuateRequest\x12;\n\x07targets\x18\x01 \x03(\x0b\x32*.ruleprovider.EvaluateRequest.TargetsEntry\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ruleprovider.PolicyRule\x12\x43\n\x0btargetNodes\x18\x10 \x03(\x0b\x32..ruleprovider.EvaluateRequest.TargetNodesEntry\x1a\x44\n\x0cTargetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12#\n\x05value\x18\x02 \x01(\x0b\x32\x14.ruleprovider.Target:\x02\x38\x01\x1a\x32\n\x10TargetNodesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xba\x01\n\x10\x45valuateResponse\x12\x42\n\ncompliance\x18\x01 \x01(\x0e\x32..ruleprovider.EvaluateResponse.ComplianceState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"R\n\x0f\x43omplianceState\x12\x0b\n\x07Pending\x10\x00\x12\r\n\tCompliant\x10\x01\x12\t\n\x05Limit\x10\x02\x12\r\n\tViolation\x10\x03\x12\t\n\x05\x45rror\x10\x04\"j\n\x08NodeCost\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x10 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x11 \x01(\t\x12\x10\n\x08\x66reeable\x18\x12 \x01(\x08\x12\x10\n\x08tieBreak\x18\x13 \x01(\x03\"\x93\x01\n\x14\x45ndpointCostResponse\x12+\n\x0bnodeAndCost\x18\x01 \x03(\x0b\x32\x16.ruleprovider.NodeCost\x12\x12\n\nresolution\x18\x13 \x01(\x03\x12\x18\n\x0brequestCost\x18\x16 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_requestCostJ\x04\x08\x10\x10\x13J\x04\x08\x14\x10\x15J\x04\x08\x15\x10\x16\"\x9a\x03\n\x08Workload\x12\x32\n\x06labels\x18\x01 \x03(\x0b\x32\".ruleprovider.Workload.LabelsEntry\x12<\n\x0b\x61nnotations\x18\x02 \x03(\x0b\x32\'.ruleprovider.Workload.AnnotationsEntry\x12\x36\n\x08requests\x18\x03 \x03(\x0b\x32$.ruleprovider.Workload.RequestsEntry\x12\x0b\n\x03uid\x18\x04 \x01(\t\x12\x16\n\x0eresourceClaims\x18\x05 \x03(\t\x12+\n\ncontainers\x18\x06 \x03(\x0b\x32\x17.ruleprovider.Container\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xca\x01\n\tContainer\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.ruleprovider.Container.Kind\x12\x37\n\x08requests\x18\x02 \x03(\x0b\x32%.ruleprovider.Container.RequestsEntry\x1a/\n\rRequestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\'\n\x04Kind\x12\x08\n\x04Main\x10\x00\x12\x08\n\x04Init\x10\x01\x12\x0b\n\x07Sidecar\x10\x02\"H\n\x04Peer\x12\x0c\n\x04role\x18\x01 \x01(\t\x12$\n\x06target\x18\x02 \x01(\x0b\x32\x14.ruleprovider.Target\x12\x0c\n\x04node\x18\x03 \x01(\t\"h\n\x0bInFlightPod\x12!\n\x03pod\x18\x01 \x01(\x0b\x32\x14.ruleprovider.Target\x12\x0c\n\x04node\x18\x02 \x01(\t\x12(\n\x08workload\x18\x03 \x01(\x0b\x32\x16.ruleprovider.Workload\"\x8d\x02\n\x13\x45ndpointCostRequest\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.ruleprovider.Target\x12&\n\x04rule\x18\x02 \x01(\x0b\x32\x18.ruleprovider.PolicyRule\x12\x11\n\tpeerNodes\x18\x03 \x03(\t\x12\x15\n\religibleNodes\x18\x04 \x03(\t\x12(\n\x08workload\x18\x10 \x01(\x0b\x32\x16.ruleprovider.Workload\x12!\n\x05peers\x18\x11 \x03(\x0b\x32\x12.ruleprovider.Peer\x12+\n\x08inFlight\x18\x13 \x03(\x0b\x32\x19.ruleprovider.InFlightPodJ\x04\x08\x12\x10\x13\"\xf4\x01\n\tCostWatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x14\n\x0cremovedNodes\x18\x02 \x03(\r\x12-\n\naddedNodes\x18\x03 \x03(\x0b\x32\x19.ruleprovider.IndexedNode\x12\x11\n\tendedPods\x18\x04 \x03(\t\x12-\n\nplacedPods\x18\x05 \x03(\x0b\x32\x19.ruleprovider.InFlightPod\x12\x17\n\x0f\x63losedQuestions\x18\x06 \x03(\x04\x12\x35\n\x0fopenedQuestions\x18\x07 \x03(\x0b\x32\x1c.ruleprovider.OpenedQuestion\"*\n\x0bIndexedNode\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04name\x18\x02 \x01(\t\"Q\n\x0eOpenedQuestion\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x33\n\x08question\x18\x02 \x01(\x0b\x32!.ruleprovider.EndpointCostRequest\"z\n\nCostUpdate\x12*\n\x05\x63osts\x18\x01 \x03(\x0b\x32\x1b.ruleprovider.QuestionCosts\x12/\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\x1d.ruleprovider.QuestionFailure\x12\x0f\n\x07through\x18\x03 \x01(\x04\"\x99\x01\n\rQuestionCosts\x12\x10\n\x08question\x18\x01 \x01(\x04\x12(\n\x05lines\x18\x02 \x03(\x0b\x32\x19.ruleprovider.IndexedCost\x12\x12\n\nresolution\x18\x03 \x01(\x03\x12\x18\n\x0brequestCost\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06perPod\x18\x05 \x01(\x08\x42\x0e\n\x0c_requestCost\"n\n\x0bIndexedCost\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0c\n\x04\x63ost\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t\x12\x10\n\x08\x66reeable\x18\x05 \x01(\x08\x12\x10\n\x08tieBreak\x18\x06 \x01(\x03\"B\n\x0fQuestionFailure\x12\x10\n\x08question\x18\x01 \x01(\x04\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x05\x12\x0f\n\x07message\x18\x03 \x01(\t2\xf5\x01\n\x0cRuleProvider\x12I\n\x08\x45valuate\x12\x1d.ruleprovider.EvaluateRequest\x1a\x1e.ruleprovider.EvaluateResponse\x12U\n\x0c\x45ndpointCost\x12!.ruleprovider.EndpointCostRequest\x1a\".ruleprovider.EndpointCostResponse\x12\x43\n\nWatchCosts\x12\x17.ruleprovider.CostWatch\x1a\x18.ruleprovider.CostUpdate(\x01\x30\x01\x42 Z\x1etautline.io/proto/ruleproviderb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,27 +61,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODECOST']._serialized_start=691
   _globals['_NODECOST']._serialized_end=797
   _globals['_ENDPOINTCOSTRESPONSE']._serialized_start=800
-  _globals['_ENDPOINTCOSTRESPONSE']._serialized_end=1060
-  _globals['_WORKLOAD']._serialized_start=1063
-  _globals['_WORKLOAD']._serialized_end=1473
-  _globals['_WORKLOAD_LABELSENTRY']._serialized_start=1327
-  _globals['_WORKLOAD_LABELSENTRY']._serialized_end=1372
-  _globals['_WORKLOAD_ANNOTATIONSENTRY']._serialized_start=1374
-  _globals['_WORKLOAD_ANNOTATIONSENTRY']._serialized_end=1424
-  _globals['_WORKLOAD_REQUESTSENTRY']._serialized_start=1426
-  _globals['_WORKLOAD_REQUESTSENTRY']._serialized_end=1473
-  _globals['_CONTAINER']._serialized_start=1476
-  _globals['_CONTAINER']._serialized_end=1678
-  _globals['_CONTAINER_REQUESTSENTRY']._serialized_start=1426
-  _globals['_CONTAINER_REQUESTSENTRY']._serialized_end=1473
-  _globals['_CONTAINER_KIND']._serialized_start=1639
-  _globals['_CONTAINER_KIND']._serialized_end=1678
-  _globals['_PEER']._serialized_start=1680
-  _globals['_PEER']._serialized_end=1752
-  _globals['_INFLIGHTPOD']._serialized_start=1754
-  _globals['_INFLIGHTPOD']._serialized_end=1858
-  _globals['_ENDPOINTCOSTREQUEST']._serialized_start=1861
-  _globals['_ENDPOINTCOSTREQUEST']._serialized_end=2146
-  _globals['_RULEPROVIDER']._serialized_start=2149
-  _globals['_RULEPROVIDER']._serialized_end=2325
+  _globals['_ENDPOINTCOSTRESPONSE']._serialized_end=947
+  _globals['_WORKLOAD']._serialized_start=950
+  _globals['_WORKLOAD']._serialized_end=1360
+  _globals['_WORKLOAD_LABELSENTRY']._serialized_start=1214
+  _globals['_WORKLOAD_LABELSENTRY']._serialized_end=1259
+  _globals['_WORKLOAD_ANNOTATIONSENTRY']._serialized_start=1261
+  _globals['_WORKLOAD_ANNOTATIONSENTRY']._serialized_end=1311
+  _globals['_WORKLOAD_REQUESTSENTRY']._serialized_start=1313
+  _globals['_WORKLOAD_REQUESTSENTRY']._serialized_end=1360
+  _globals['_CONTAINER']._serialized_start=1363
+  _globals['_CONTAINER']._serialized_end=1565
+  _globals['_CONTAINER_REQUESTSENTRY']._serialized_start=1313
+  _globals['_CONTAINER_REQUESTSENTRY']._serialized_end=1360
+  _globals['_CONTAINER_KIND']._serialized_start=1526
+  _globals['_CONTAINER_KIND']._serialized_end=1565
+  _globals['_PEER']._serialized_start=1567
+  _globals['_PEER']._serialized_end=1639
+  _globals['_INFLIGHTPOD']._serialized_start=1641
+  _globals['_INFLIGHTPOD']._serialized_end=1745
+  _globals['_ENDPOINTCOSTREQUEST']._serialized_start=1748
+  _globals['_ENDPOINTCOSTREQUEST']._serialized_end=2017
+  _globals['_COSTWATCH']._serialized_start=2020
+  _globals['_COSTWATCH']._serialized_end=2264
+  _globals['_INDEXEDNODE']._serialized_start=2266
+  _globals['_INDEXEDNODE']._serialized_end=2308
+  _globals['_OPENEDQUESTION']._serialized_start=2310
+  _globals['_OPENEDQUESTION']._serialized_end=2391
+  _globals['_COSTUPDATE']._serialized_start=2393
+  _globals['_COSTUPDATE']._serialized_end=2515
+  _globals['_QUESTIONCOSTS']._serialized_start=2518
+  _globals['_QUESTIONCOSTS']._serialized_end=2671
+  _globals['_INDEXEDCOST']._serialized_start=2673
+  _globals['_INDEXEDCOST']._serialized_end=2783
+  _globals['_QUESTIONFAILURE']._serialized_start=2785
+  _globals['_QUESTIONFAILURE']._serialized_end=2851
+  _globals['_RULEPROVIDER']._serialized_start=2854
+  _globals['_RULEPROVIDER']._serialized_end=3099
 # @@protoc_insertion_point(module_scope)

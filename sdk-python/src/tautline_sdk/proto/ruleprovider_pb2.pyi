@@ -92,24 +92,14 @@ class NodeCost(_message.Message):
     def __init__(self, node: _Optional[str] = ..., cost: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., freeable: _Optional[bool] = ..., tieBreak: _Optional[int] = ...) -> None: ...
 
 class EndpointCostResponse(_message.Message):
-    __slots__ = ("nodeAndCost", "validForMillis", "version", "changedSince", "resolution", "inFlightNodes", "countedUids", "requestCost")
+    __slots__ = ("nodeAndCost", "resolution", "requestCost")
     NODEANDCOST_FIELD_NUMBER: _ClassVar[int]
-    VALIDFORMILLIS_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    CHANGEDSINCE_FIELD_NUMBER: _ClassVar[int]
     RESOLUTION_FIELD_NUMBER: _ClassVar[int]
-    INFLIGHTNODES_FIELD_NUMBER: _ClassVar[int]
-    COUNTEDUIDS_FIELD_NUMBER: _ClassVar[int]
     REQUESTCOST_FIELD_NUMBER: _ClassVar[int]
     nodeAndCost: _containers.RepeatedCompositeFieldContainer[NodeCost]
-    validForMillis: int
-    version: int
-    changedSince: int
     resolution: int
-    inFlightNodes: _containers.RepeatedCompositeFieldContainer[NodeCost]
-    countedUids: _containers.RepeatedScalarFieldContainer[str]
     requestCost: int
-    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., validForMillis: _Optional[int] = ..., version: _Optional[int] = ..., changedSince: _Optional[int] = ..., resolution: _Optional[int] = ..., inFlightNodes: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., countedUids: _Optional[_Iterable[str]] = ..., requestCost: _Optional[int] = ...) -> None: ...
+    def __init__(self, nodeAndCost: _Optional[_Iterable[_Union[NodeCost, _Mapping]]] = ..., resolution: _Optional[int] = ..., requestCost: _Optional[int] = ...) -> None: ...
 
 class Workload(_message.Message):
     __slots__ = ("labels", "annotations", "requests", "uid", "resourceClaims", "containers")
@@ -192,14 +182,13 @@ class InFlightPod(_message.Message):
     def __init__(self, pod: _Optional[_Union[Target, _Mapping]] = ..., node: _Optional[str] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ...) -> None: ...
 
 class EndpointCostRequest(_message.Message):
-    __slots__ = ("source", "rule", "peerNodes", "eligibleNodes", "workload", "peers", "knownVersion", "inFlight")
+    __slots__ = ("source", "rule", "peerNodes", "eligibleNodes", "workload", "peers", "inFlight")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     PEERNODES_FIELD_NUMBER: _ClassVar[int]
     ELIGIBLENODES_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
-    KNOWNVERSION_FIELD_NUMBER: _ClassVar[int]
     INFLIGHT_FIELD_NUMBER: _ClassVar[int]
     source: Target
     rule: PolicyRule
@@ -207,6 +196,89 @@ class EndpointCostRequest(_message.Message):
     eligibleNodes: _containers.RepeatedScalarFieldContainer[str]
     workload: Workload
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
-    knownVersion: int
     inFlight: _containers.RepeatedCompositeFieldContainer[InFlightPod]
-    def __init__(self, source: _Optional[_Union[Target, _Mapping]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., peerNodes: _Optional[_Iterable[str]] = ..., eligibleNodes: _Optional[_Iterable[str]] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., knownVersion: _Optional[int] = ..., inFlight: _Optional[_Iterable[_Union[InFlightPod, _Mapping]]] = ...) -> None: ...
+    def __init__(self, source: _Optional[_Union[Target, _Mapping]] = ..., rule: _Optional[_Union[PolicyRule, _Mapping]] = ..., peerNodes: _Optional[_Iterable[str]] = ..., eligibleNodes: _Optional[_Iterable[str]] = ..., workload: _Optional[_Union[Workload, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., inFlight: _Optional[_Iterable[_Union[InFlightPod, _Mapping]]] = ...) -> None: ...
+
+class CostWatch(_message.Message):
+    __slots__ = ("sequence", "removedNodes", "addedNodes", "endedPods", "placedPods", "closedQuestions", "openedQuestions")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    REMOVEDNODES_FIELD_NUMBER: _ClassVar[int]
+    ADDEDNODES_FIELD_NUMBER: _ClassVar[int]
+    ENDEDPODS_FIELD_NUMBER: _ClassVar[int]
+    PLACEDPODS_FIELD_NUMBER: _ClassVar[int]
+    CLOSEDQUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    OPENEDQUESTIONS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    removedNodes: _containers.RepeatedScalarFieldContainer[int]
+    addedNodes: _containers.RepeatedCompositeFieldContainer[IndexedNode]
+    endedPods: _containers.RepeatedScalarFieldContainer[str]
+    placedPods: _containers.RepeatedCompositeFieldContainer[InFlightPod]
+    closedQuestions: _containers.RepeatedScalarFieldContainer[int]
+    openedQuestions: _containers.RepeatedCompositeFieldContainer[OpenedQuestion]
+    def __init__(self, sequence: _Optional[int] = ..., removedNodes: _Optional[_Iterable[int]] = ..., addedNodes: _Optional[_Iterable[_Union[IndexedNode, _Mapping]]] = ..., endedPods: _Optional[_Iterable[str]] = ..., placedPods: _Optional[_Iterable[_Union[InFlightPod, _Mapping]]] = ..., closedQuestions: _Optional[_Iterable[int]] = ..., openedQuestions: _Optional[_Iterable[_Union[OpenedQuestion, _Mapping]]] = ...) -> None: ...
+
+class IndexedNode(_message.Message):
+    __slots__ = ("index", "name")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    name: str
+    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class OpenedQuestion(_message.Message):
+    __slots__ = ("id", "question")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    question: EndpointCostRequest
+    def __init__(self, id: _Optional[int] = ..., question: _Optional[_Union[EndpointCostRequest, _Mapping]] = ...) -> None: ...
+
+class CostUpdate(_message.Message):
+    __slots__ = ("costs", "failures", "through")
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    costs: _containers.RepeatedCompositeFieldContainer[QuestionCosts]
+    failures: _containers.RepeatedCompositeFieldContainer[QuestionFailure]
+    through: int
+    def __init__(self, costs: _Optional[_Iterable[_Union[QuestionCosts, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[QuestionFailure, _Mapping]]] = ..., through: _Optional[int] = ...) -> None: ...
+
+class QuestionCosts(_message.Message):
+    __slots__ = ("question", "lines", "resolution", "requestCost", "perPod")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    REQUESTCOST_FIELD_NUMBER: _ClassVar[int]
+    PERPOD_FIELD_NUMBER: _ClassVar[int]
+    question: int
+    lines: _containers.RepeatedCompositeFieldContainer[IndexedCost]
+    resolution: int
+    requestCost: int
+    perPod: bool
+    def __init__(self, question: _Optional[int] = ..., lines: _Optional[_Iterable[_Union[IndexedCost, _Mapping]]] = ..., resolution: _Optional[int] = ..., requestCost: _Optional[int] = ..., perPod: _Optional[bool] = ...) -> None: ...
+
+class IndexedCost(_message.Message):
+    __slots__ = ("index", "cost", "reason", "detail", "freeable", "tieBreak")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    FREEABLE_FIELD_NUMBER: _ClassVar[int]
+    TIEBREAK_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    cost: int
+    reason: str
+    detail: str
+    freeable: bool
+    tieBreak: int
+    def __init__(self, index: _Optional[int] = ..., cost: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., freeable: _Optional[bool] = ..., tieBreak: _Optional[int] = ...) -> None: ...
+
+class QuestionFailure(_message.Message):
+    __slots__ = ("question", "code", "message")
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    question: int
+    code: int
+    message: str
+    def __init__(self, question: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...

@@ -44,6 +44,11 @@ class RuleProviderStub:
                 request_serializer=ruleprovider__pb2.EndpointCostRequest.SerializeToString,
                 response_deserializer=ruleprovider__pb2.EndpointCostResponse.FromString,
                 _registered_method=True)
+        self.WatchCosts = channel.stream_stream(
+                '/ruleprovider.RuleProvider/WatchCosts',
+                request_serializer=ruleprovider__pb2.CostWatch.SerializeToString,
+                response_deserializer=ruleprovider__pb2.CostUpdate.FromString,
+                _registered_method=True)
 
 
 class RuleProviderServicer:
@@ -61,6 +66,14 @@ class RuleProviderServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchCosts(self, request_iterator, context):
+        """Optional: the provider sends the costs of open questions as they change, so that nobody waits
+        for an answer. A new stream begins from nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuleProviderServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -73,6 +86,11 @@ def add_RuleProviderServicer_to_server(servicer, server):
                     servicer.EndpointCost,
                     request_deserializer=ruleprovider__pb2.EndpointCostRequest.FromString,
                     response_serializer=ruleprovider__pb2.EndpointCostResponse.SerializeToString,
+            ),
+            'WatchCosts': grpc.stream_stream_rpc_method_handler(
+                    servicer.WatchCosts,
+                    request_deserializer=ruleprovider__pb2.CostWatch.FromString,
+                    response_serializer=ruleprovider__pb2.CostUpdate.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -129,6 +147,33 @@ class RuleProvider:
             '/ruleprovider.RuleProvider/EndpointCost',
             ruleprovider__pb2.EndpointCostRequest.SerializeToString,
             ruleprovider__pb2.EndpointCostResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchCosts(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/ruleprovider.RuleProvider/WatchCosts',
+            ruleprovider__pb2.CostWatch.SerializeToString,
+            ruleprovider__pb2.CostUpdate.FromString,
             options,
             channel_credentials,
             insecure,

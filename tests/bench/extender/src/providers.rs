@@ -98,5 +98,5 @@ pub async fn serve(port: &str, admin: &str) -> Result<()> {
         admin: Some(address(admin)?),
         ..Config::default()
     };
-    tautline_sdk::serve(GeneratedCosts, config).await
+    tautline_sdk::serve(GeneratedCosts::default(), config).await
 }

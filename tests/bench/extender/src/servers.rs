@@ -8,7 +8,8 @@ use tautline_core::{index::Object, model, selector::Selector};
 use tautline_runtime::{cluster_store::ClusterStore, http, tasks::Tasks};
 use tautline_scheduler_extender::{App, Config};
 use tautline_sdk::{
-    CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider, testkit,
+    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, ProviderError,
+    RuleProvider, testkit,
 };
 use tokio::{io::AsyncReadExt, net::TcpListener};
 use tokio_util::sync::CancellationToken;
@@ -61,9 +62,12 @@ pub async fn noop(shortlist: usize, providers: Option<Providers>) -> Result<()> 
     }
 }
 
-/// A provider that generates a cost for each node. Answers about rules named `cached-` are valid for
-/// a minute.
-pub struct GeneratedCosts;
+/// A provider that generates a cost for each node. Costs of rules that are not named `cached-` are for
+/// one pod.
+#[derive(Default)]
+pub struct GeneratedCosts {
+    changes: CostChanges,
+}
 
 impl RuleProvider for GeneratedCosts {
     async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
@@ -73,10 +77,12 @@ impl RuleProvider for GeneratedCosts {
             .enumerate()
             .map(|(i, n)| (n, i as i64 * 7 % 1000))
             .collect();
-        if request.rule.name.starts_with("cached-") {
-            answer.valid_for = Duration::from_secs(60);
-        }
+        answer.per_pod = !request.rule.name.starts_with("cached-");
         Ok(answer)
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        Some(&self.changes)
     }
 
     async fn evaluate(&self, _: EvaluationRequest) -> Result<Evaluation, ProviderError> {
@@ -85,7 +91,7 @@ impl RuleProvider for GeneratedCosts {
 }
 
 pub async fn provider() -> Result<()> {
-    let running = testkit::start(GeneratedCosts).await?;
+    let running = testkit::start(GeneratedCosts::default()).await?;
     println!("{}", running.address.port());
     parent_gone().await;
     Ok(())
@@ -122,7 +128,10 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
     let config = Config {
         listen: loopback,
         admin: loopback,
-        providers: tautline_provider_client::ClientConfig::single_tenant(),
+        providers: tautline_provider_client::ClientConfig {
+            streams: true,
+            ..tautline_provider_client::ClientConfig::single_tenant()
+        },
         ..Config::default()
     };
     let app = App::build(config, store, None).await?;

@@ -112,8 +112,8 @@ fn rounded(cost: i64) -> String {
 }
 
 fn time(rule: &Rule, longest: u64) -> Markup {
-    if rule.reused {
-        return html! { span .dim { "cached answer" } };
+    if let Some(age) = rule.age_micros {
+        return html! { span .dim { "sent before, " (when::micros(age)) " old" } };
     }
     html! {
         svg .bar viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" {

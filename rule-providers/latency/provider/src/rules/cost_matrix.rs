@@ -1,6 +1,6 @@
 //! The candidates and peers of a cost question, the round-trip time of each pair, and the answer.
 
-use std::{fmt::Write, time::Duration};
+use std::fmt::Write;
 
 use tautline_sdk::CostAnswer;
 
@@ -116,14 +116,14 @@ impl CostMatrix {
             })
     }
 
-    pub(crate) fn into_answer(self, limit: Option<u64>, valid_for: Duration) -> CostAnswer {
+    pub(crate) fn into_answer(self, limit: Option<u64>) -> CostAnswer {
         let Self {
             nodes,
             peers,
             rtts,
             selected,
         } = self;
-        let mut answer = CostAnswer::with_capacity(nodes.len()).valid_for(valid_for);
+        let mut answer = CostAnswer::with_capacity(nodes.len());
         if peers.is_empty() {
             for node in nodes {
                 answer.usable(node, 0, "no peer is placed yet");
@@ -237,7 +237,7 @@ mod tests {
         let mut matrix = CostMatrix::new(nodes, vec!["db-1".to_owned()], rtts);
         assert!(matrix.select(Cell { node: 2, peer: 0 }));
         assert!(!matrix.select(Cell { node: 2, peer: 0 }), "once is enough");
-        let answer = matrix.into_answer(Some(20_000), Duration::ZERO);
+        let answer = matrix.into_answer(Some(20_000));
         let details: Vec<String> = answer
             .nodes()
             .iter()

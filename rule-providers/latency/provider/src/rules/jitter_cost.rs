@@ -8,7 +8,7 @@ use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 use super::{
     context::RuleContext,
     hysteresis::Bounds,
-    limits::{VALID_FOR, check_size, request_cost},
+    limits::{check_size, request_cost},
 };
 use crate::{
     format::{micros, push_micros},
@@ -153,7 +153,7 @@ pub(crate) fn cost(
     });
     context.metrics.answered("jitter", bases);
     let nodes = eligible_nodes.len();
-    let mut answer = CostAnswer::with_capacity(nodes).valid_for(VALID_FOR);
+    let mut answer = CostAnswer::with_capacity(nodes);
     answer.request_cost = request_cost(wanted);
     let mut detail = String::new();
     for (node, candidate) in eligible_nodes.iter().zip(&candidates) {

@@ -6,7 +6,7 @@ use super::{
     context::RuleContext,
     cost_matrix::CostMatrix,
     hysteresis::Bounds,
-    limits::{VALID_FOR, check_size, request_cost},
+    limits::{check_size, request_cost},
     pair_rtt::PeerRtts,
     verify::Verifier,
 };
@@ -31,7 +31,7 @@ pub(crate) async fn cost(
     );
     verifier.verify(&mut matrix, limit, request.deadline).await;
     context.metrics.answered("latency", matrix.bases(limit));
-    let mut answer = matrix.into_answer(limit, VALID_FOR);
+    let mut answer = matrix.into_answer(limit);
     answer.request_cost = request_cost(wanted);
     Ok(answer)
 }

@@ -1,9 +1,5 @@
-use std::time::Duration;
-
 use tautline_sdk::{CostRequest, ProviderError};
 
-/// Short: measurements move, and a changed table must act within seconds.
-pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 /// Some 100 MB while a question is answered.
 const MAX_PAIRS: usize = 4_000_000;
 

@@ -108,9 +108,9 @@ impl Bandwidth {
             .collect();
         let total: u64 = peers.iter().map(|p| p.count).sum();
         let nodes = request.eligible_nodes.len();
-        // Not valid for other questions: reservations change with each pod, and each pod's own
-        // reservations are free to it.
         let mut answer = CostAnswer::with_capacity(nodes);
+        // Reservations change with each pod.
+        answer.per_pod = true;
         // A cost is what is missing to the request.
         answer.request_cost = (!request.rule.request.is_empty()).then_some(0);
         let mut detail = String::new();

@@ -57,7 +57,7 @@ fn costs(provider: &Latency, source: &str, peers: &[&str], rule: Rule) -> Vec<St
         .cost(provider.context(), cost_request)
         .unwrap();
     // It depends on who asks, so it holds for no other question.
-    assert_eq!((answer.valid_for, answer.version), (Duration::ZERO, 0));
+    assert!(answer.per_pod, "reservations change with each pod");
     let text = |n: tautline_sdk::NodeCost<'_>| format!("{} {}: {}", n.cost, n.code, n.detail);
     answer.nodes().into_iter().map(text).collect()
 }

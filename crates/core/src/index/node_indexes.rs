@@ -1,0 +1,130 @@
+//! Small numbers for the names of nodes, so that tables of costs need no names.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use hashbrown::HashMap;
+
+use super::Snapshot;
+use crate::{cow_map::CowMap, model::Node, nodes::NodeSet};
+
+/// The time before the index of a deleted node stands for another one: whoever still uses the old
+/// numbers has ended by then.
+const REST: Duration = Duration::from_secs(60);
+
+/// An index for each node of the cluster.
+#[derive(Debug, Default)]
+pub struct NodeIndexes {
+    nodes: CowMap<Arc<Node>>,
+    by_name: HashMap<Arc<str>, u32>,
+    unused: VecDeque<(Instant, u32)>,
+    next: u32,
+}
+
+/// Indexes that came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexChanges {
+    /// Indexes of deleted nodes.
+    pub removed: Vec<u32>,
+    /// New nodes.
+    pub added: Vec<(u32, Arc<str>)>,
+}
+
+impl IndexChanges {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty()
+    }
+}
+
+impl NodeIndexes {
+    /// Follows the nodes of a snapshot. Costs the writes since the last one.
+    pub fn sync(&mut self, snapshot: &Snapshot, now: Instant) -> IndexChanges {
+        let mut changes = IndexChanges::default();
+        for (name, _, new) in snapshot.nodes.diff(&self.nodes) {
+            match new {
+                Some(node) if !self.by_name.contains_key(name) => {
+                    let rested = self
+                        .unused
+                        .front()
+                        .filter(|(since, _)| now >= *since + REST);
+                    let index = match rested {
+                        Some((_, index)) => *index,
+                        None => self.next,
+                    };
+                    match rested {
+                        Some(_) => _ = self.unused.pop_front(),
+                        None => self.next += 1,
+                    }
+                    self.by_name.insert(Arc::clone(&node.name), index);
+                    changes.added.push((index, Arc::clone(&node.name)));
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(index) = self.by_name.remove(name) {
+                        self.unused.push_back((now, index));
+                        changes.removed.push(index);
+                    }
+                }
+            }
+        }
+        self.nodes = snapshot.nodes.clone();
+        changes
+    }
+
+    /// All nodes.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
+        self.by_name.iter().map(|(name, index)| (*index, name))
+    }
+
+    /// The index of each node, by position; `None` if one is unknown.
+    pub fn of(&self, nodes: &NodeSet) -> Option<Vec<u32>> {
+        nodes.iter().map(|n| self.by_name.get(n).copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Index, Kind, Object};
+
+    fn node(name: &str) -> Object {
+        Object::Node(Node {
+            name: name.into(),
+            ..Node::default()
+        })
+    }
+
+    #[test]
+    fn indexes_follow_the_nodes_and_rest_before_they_return() {
+        let (mut index, mut indexes) = (Index::default(), NodeIndexes::default());
+        let now = Instant::now();
+        let mut sync = |index: &Index, at| {
+            let changes = indexes.sync(&index.snapshot(), at);
+            let of = |names: &[&str]| indexes.of(&names.iter().copied().collect());
+            (changes, of(&["a"]), of(&["a", "b"]))
+        };
+        index.apply(node("a"));
+        let (changes, a, both) = sync(&index, now);
+        assert_eq!(changes.added, [(0, "a".into())]);
+        assert_eq!((a, both), (Some(vec![0]), None));
+        assert!(sync(&index, now).0.is_empty());
+        index.delete(Kind::Node, "a");
+        index.apply(node("b"));
+        let (changes, a, _) = sync(&index, now);
+        assert_eq!(
+            (changes.removed, changes.added),
+            (vec![0], vec![(1, "b".into())])
+        );
+        assert_eq!(a, None);
+        index.apply(node("a"));
+        assert_eq!(sync(&index, now).2, Some(vec![2, 1]));
+        index.delete(Kind::Node, "a");
+        sync(&index, now);
+        index.apply(node("c"));
+        assert_eq!(sync(&index, now + REST).0.added, [(0, "c".into())]);
+    }
+}

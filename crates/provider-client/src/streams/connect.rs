@@ -1,0 +1,168 @@
+//! Keeps the stream to one provider open.
+
+use std::{sync::Arc, time::Duration};
+
+use tautline_proto::ruleprovider::rule_provider_client::RuleProviderClient;
+use tokio::{
+    sync::mpsc,
+    time::{Instant, interval, sleep, timeout},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{Code, Status};
+
+use super::{ProviderStream, stream::SILENT};
+use crate::{call::call_error, client::ProviderClient, metrics::Metrics};
+
+/// The time after which a provider that does not know the stream is asked again.
+const UNSUPPORTED: Duration = Duration::from_secs(60);
+/// The first pause after a broken stream; each one doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const UNUSED_INTERVAL: Duration = Duration::from_secs(10);
+
+enum End {
+    /// The provider does not know the stream.
+    Unsupported,
+    /// The provider's addresses no longer have this one.
+    Moved,
+    /// No pod asks any more.
+    Unused,
+    Broken(String),
+}
+
+/// Ends when no pod has asked for long.
+pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
+    let provider = &stream.provider;
+    let (mut pause, mut turn) = (FIRST_PAUSE, 0);
+    loop {
+        let begun = Instant::now();
+        let end = follow(&client, &stream, turn).await;
+        stream.stream.lock().end();
+        stream.changed.notify_waiters();
+        turn += 1;
+        if begun.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
+        }
+        let wait = match end {
+            End::Unused => break,
+            End::Moved => continue,
+            // Of several replicas one may be the one to ask.
+            End::Unsupported if stream.target.lock().endpoints.are_several() => LONGEST_PAUSE,
+            End::Unsupported => UNSUPPORTED,
+            End::Broken(why) => {
+                tracing::debug!(%provider, %why, "stream of costs is broken");
+                let wait = pause;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                wait
+            }
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = stream.moved.notified() => pause = FIRST_PAUSE,
+        }
+        if stream.last_asked().elapsed() > UNSUPPORTED {
+            break;
+        }
+    }
+    let is_it = |_: &Arc<str>, known: &Arc<ProviderStream>| Arc::ptr_eq(known, &stream);
+    client.streams().by_provider.remove_if(provider, is_it);
+}
+
+/// One stream from its begin to its end.
+async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -> End {
+    let endpoints = stream.target.lock().endpoints.clone();
+    let guard = match endpoints.admit(client.pool(), turn) {
+        Ok(guard) => guard,
+        Err(error) => return End::Broken(error.to_string()),
+    };
+    let connection = Arc::clone(&guard.connection);
+    let max = client.config().max_answer_bytes;
+    let mut rpc =
+        RuleProviderClient::new(connection.channel.clone()).max_decoding_message_size(max);
+    let (out, messages) = mpsc::unbounded_channel();
+    client.streams().begin(stream, out);
+    let opening = rpc.watch_costs(UnboundedReceiverStream::new(messages));
+    let mut updates = match timeout(SILENT, opening).await {
+        Err(_) => return End::Broken(format!("{} is silent", connection.address)),
+        Ok(Err(status)) if status.code() == Code::Unimplemented => {
+            guard.record(true, None);
+            return End::Unsupported;
+        }
+        Ok(Err(status)) => {
+            let error = call_error(&connection.address, &status);
+            // A status from the wire has no source: the provider is well.
+            let is_well = std::error::Error::source(&status).is_none();
+            guard.record(is_well, Some(&error));
+            return End::Broken(error.to_string());
+        }
+        Ok(Ok(response)) => response.into_inner(),
+    };
+    guard.record(true, None);
+    let mut counted = CountedStream::new(client.metrics());
+    let mut ticks = interval(UNUSED_INTERVAL);
+    loop {
+        let update = tokio::select! {
+            update = timeout(SILENT, updates.message()) => update,
+            () = stream.moved.notified() => {
+                match stream.target.lock().endpoints.has(&connection.address) {
+                    true => continue,
+                    false => return End::Moved,
+                }
+            }
+            _ = ticks.tick() => {
+                let mut state = stream.stream.lock();
+                state.close_unused(Instant::now());
+                counted.set_questions(state.open_questions());
+                if stream.last_asked().elapsed() > UNSUPPORTED {
+                    return End::Unused;
+                }
+                continue;
+            }
+        };
+        match update {
+            Ok(Ok(Some(update))) => {
+                stream.stream.lock().apply(update, Instant::now());
+                stream.changed.notify_waiters();
+            }
+            Ok(Ok(None)) => return counted.broken("the provider ended it".to_owned()),
+            Ok(Err(status)) => return counted.broken(text(&status)),
+            Err(_) => return counted.broken("the provider is silent".to_owned()),
+        }
+    }
+}
+
+/// An open stream in the metrics.
+struct CountedStream<'a> {
+    metrics: &'a Metrics,
+    questions: i64,
+}
+
+impl<'a> CountedStream<'a> {
+    fn new(metrics: &'a Metrics) -> Self {
+        metrics.stream_begun();
+        let questions = 0;
+        Self { metrics, questions }
+    }
+
+    fn set_questions(&mut self, count: usize) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.questions_opened(count - self.questions);
+        self.questions = count;
+    }
+
+    fn broken(&self, why: String) -> End {
+        self.metrics.stream_broken();
+        End::Broken(why)
+    }
+}
+
+impl Drop for CountedStream<'_> {
+    fn drop(&mut self) {
+        self.set_questions(0);
+        self.metrics.stream_ended();
+    }
+}
+
+fn text(status: &Status) -> String {
+    format!("{:?}: {}", status.code(), status.message())
+}

@@ -1,0 +1,330 @@
+//! The caller's side of one stream of costs: what was asked and said on it, and which tables of costs
+//! are current.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use prost::Message;
+use tautline_core::{
+    index::node_indexes::IndexChanges,
+    planning::{CostDetail, Costs},
+    text,
+};
+use tautline_proto::ruleprovider as wire;
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
+use tonic::{Code, Status};
+
+use super::placements::PlacementChanges;
+use crate::codec::LONGEST_DETAIL_CHARS;
+
+/// The time without a sign of life after which a stream is of no use.
+pub(crate) const SILENT: Duration = Duration::from_secs(2);
+/// The time without a pod that asks after which a question is closed.
+const UNUSED: Duration = Duration::from_secs(60);
+/// The maximum number of open questions; the one that was not used for longest is closed.
+const MAX_QUESTIONS: usize = 64;
+/// The maximum size of all tables in bytes; the rest is asked for by calls.
+const MAX_BYTES: usize = 64 << 20;
+/// The number of questions that are known to have been asked once.
+const REMEMBERED: usize = 1024;
+
+#[derive(Debug)]
+struct Question {
+    id: u64,
+    /// The sequence number of the message that opened it.
+    opened: u64,
+    costs: Costs,
+    failure: Option<Status>,
+    per_pod: bool,
+    /// The table is over the bound: it is not kept while the question is open.
+    is_too_large: bool,
+    used: Instant,
+}
+
+/// What a stream says to a question.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    /// Costs, and the time since the provider said that they hold.
+    Costs(Costs, Duration),
+    Failed(Status),
+    /// The costs come soon.
+    Wait,
+    /// The stream does not help: call.
+    Call,
+}
+
+/// A stream, and the tables of its questions. Begins from nothing with each [`begin`](Self::begin).
+#[derive(Debug, Default)]
+pub(crate) struct CostStream {
+    out: Option<UnboundedSender<wire::CostWatch>>,
+    /// The number of the last message.
+    sequence: u64,
+    /// The number of the last message that changes what costs count.
+    counts: u64,
+    through: u64,
+    heard: Option<Instant>,
+    next_id: u64,
+    nodes_end: u32,
+    questions: HashMap<Bytes, Question>,
+    ids: HashMap<u64, Bytes>,
+    /// Hashes of questions: most pods with labels of their own ask only once.
+    asked_once: VecDeque<u64>,
+}
+
+impl CostStream {
+    /// Begins a new stream: the provider knows nothing.
+    pub(crate) fn begin(
+        &mut self,
+        out: UnboundedSender<wire::CostWatch>,
+        nodes: IndexChanges,
+        placed: Vec<wire::InFlightPod>,
+        now: Instant,
+    ) {
+        self.questions.retain(|_, q| now < q.used + UNUSED);
+        (self.sequence, self.through, self.heard) = (0, 0, None);
+        self.out = Some(out);
+        self.ids.clear();
+        let mut opened = Vec::new();
+        for (key, question) in &mut self.questions {
+            self.next_id += 1;
+            question.id = self.next_id;
+            question.opened = 1;
+            (question.costs, question.failure, question.per_pod) = Default::default();
+            question.is_too_large = false;
+            self.ids.insert(question.id, key.clone());
+            opened.push(open(question.id, key));
+        }
+        self.nodes_end = 0;
+        let message = wire::CostWatch {
+            placed_pods: placed,
+            opened_questions: opened,
+            ..self.of_nodes(nodes)
+        };
+        self.counts = 1;
+        self.send(message);
+    }
+
+    /// The stream is broken.
+    pub(crate) fn end(&mut self) {
+        self.out = None;
+    }
+
+    pub(crate) fn open_questions(&self) -> usize {
+        self.questions.len()
+    }
+
+    fn of_nodes(&mut self, nodes: IndexChanges) -> wire::CostWatch {
+        for (index, _) in &nodes.added {
+            self.nodes_end = self.nodes_end.max(*index + 1);
+        }
+        let added = nodes.added.into_iter();
+        wire::CostWatch {
+            removed_nodes: nodes.removed,
+            added_nodes: added
+                .map(|(index, name)| wire::IndexedNode {
+                    index,
+                    name: name.to_string(),
+                })
+                .collect(),
+            ..wire::CostWatch::default()
+        }
+    }
+
+    fn send(&mut self, mut message: wire::CostWatch) {
+        let Some(out) = &self.out else { return };
+        self.sequence += 1;
+        message.sequence = self.sequence;
+        // The receiver is gone once the stream is broken, which its task reports.
+        _ = out.send(message);
+    }
+
+    /// Nodes came or went.
+    pub(crate) fn change_nodes(&mut self, changes: &IndexChanges) {
+        if self.out.is_none() {
+            return;
+        }
+        for question in self.questions.values_mut() {
+            let removed = changes.removed.iter().map(|index| *index as usize);
+            removed.for_each(|at| question.costs.remove(at));
+        }
+        let message = self.of_nodes(changes.clone());
+        self.send(message);
+        self.counts = self.sequence;
+    }
+
+    /// Pods were placed, or ended.
+    pub(crate) fn change_pods(&mut self, changes: PlacementChanges) {
+        self.send(wire::CostWatch {
+            ended_pods: changes.ended,
+            placed_pods: changes.placed,
+            ..wire::CostWatch::default()
+        });
+        self.counts = self.sequence;
+    }
+
+    /// The costs of the nodes with these indexes. Opens a question that is asked again.
+    pub(crate) fn lookup(&mut self, key: &Bytes, nodes: &[u32], now: Instant) -> Lookup {
+        let is_silent = |heard: Instant| now >= heard + SILENT;
+        if self.out.is_none() || self.heard.is_none_or(is_silent) {
+            return Lookup::Call;
+        }
+        let (counts, through, heard) = (self.counts, self.through, self.heard);
+        let Some(question) = self.questions.get_mut(key) else {
+            return match self.is_asked_again(key) {
+                true => self.open(key, now),
+                false => Lookup::Call,
+            };
+        };
+        question.used = now;
+        if through < counts.max(question.opened) {
+            return Lookup::Wait;
+        }
+        if question.per_pod || question.is_too_large {
+            return Lookup::Call;
+        }
+        if let Some(status) = &question.failure {
+            return Lookup::Failed(status.clone());
+        }
+        let at = nodes.iter().map(|index| Some(*index as usize));
+        let age = heard.map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
+        Lookup::Costs(question.costs.select(at), age)
+    }
+
+    fn is_asked_again(&mut self, key: &Bytes) -> bool {
+        let hash = fnv(key);
+        if self.asked_once.contains(&hash) {
+            return true;
+        }
+        self.asked_once.truncate(REMEMBERED - 1);
+        self.asked_once.push_front(hash);
+        false
+    }
+
+    fn open(&mut self, key: &Bytes, now: Instant) -> Lookup {
+        if self.questions.len() >= MAX_QUESTIONS {
+            self.close_least_used();
+        }
+        self.next_id += 1;
+        let id = self.next_id;
+        self.send(wire::CostWatch {
+            opened_questions: vec![open(id, key)],
+            ..wire::CostWatch::default()
+        });
+        let question = Question {
+            id,
+            opened: self.sequence,
+            costs: Costs::default(),
+            failure: None,
+            per_pod: false,
+            is_too_large: false,
+            used: now,
+        };
+        self.questions.insert(key.clone(), question);
+        self.ids.insert(id, key.clone());
+        Lookup::Wait
+    }
+
+    fn close_least_used(&mut self) {
+        let oldest = self.questions.iter().min_by_key(|(_, q)| q.used);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.close(&[key]);
+        }
+    }
+
+    fn close(&mut self, keys: &[Bytes]) {
+        let mut closed = Vec::new();
+        for key in keys {
+            if let Some(question) = self.questions.remove(key) {
+                self.ids.remove(&question.id);
+                closed.push(question.id);
+            }
+        }
+        if !closed.is_empty() {
+            self.send(wire::CostWatch {
+                closed_questions: closed,
+                ..wire::CostWatch::default()
+            });
+        }
+    }
+
+    /// Closes the questions that no pod has asked for long.
+    pub(crate) fn close_unused(&mut self, now: Instant) {
+        let unused = self
+            .questions
+            .iter()
+            .filter(|(_, q)| now >= q.used + UNUSED);
+        let unused: Vec<Bytes> = unused.map(|(key, _)| key.clone()).collect();
+        self.close(&unused);
+    }
+
+    /// Applies what the provider said.
+    pub(crate) fn apply(&mut self, update: wire::CostUpdate, now: Instant) {
+        for costs in update.costs {
+            let key = self.ids.get(&costs.question);
+            let question = key.and_then(|key| self.questions.get_mut(key));
+            let Some(question) = question.filter(|q| !q.is_too_large) else {
+                continue;
+            };
+            question.failure = None;
+            question.per_pod = costs.per_pod;
+            question.costs.resolution = costs.resolution;
+            question.costs.request_cost = costs.request_cost;
+            for line in costs.lines.iter().filter(|l| l.index < self.nodes_end) {
+                let detail = CostDetail {
+                    code: &line.reason,
+                    detail: &text::sanitize(&line.detail, LONGEST_DETAIL_CHARS),
+                    freeable: line.freeable,
+                    tie_break: line.tie_break,
+                };
+                question.costs.put(line.index as usize, line.cost, detail);
+            }
+        }
+        for failure in update.failures {
+            let key = self.ids.get(&failure.question);
+            if let Some(question) = key.and_then(|key| self.questions.get_mut(key)) {
+                question.failure = Some(Status::new(Code::from(failure.code), failure.message));
+                question.costs = Costs::default();
+            }
+        }
+        // A number that was never sent is not true.
+        if (1..=self.sequence).contains(&update.through) {
+            self.through = self.through.max(update.through);
+            self.heard = Some(now);
+        }
+        self.bound_bytes();
+    }
+
+    fn bound_bytes(&mut self) {
+        let bytes = |q: &Question| q.costs.heap_bytes();
+        let mut all: usize = self.questions.values().map(bytes).sum();
+        while all > MAX_BYTES {
+            let largest = self.questions.values_mut().max_by_key(|q| bytes(q));
+            let Some(largest) = largest else { return };
+            all -= bytes(largest);
+            largest.costs = Costs::default();
+            largest.is_too_large = true;
+        }
+    }
+}
+
+fn open(id: u64, key: &Bytes) -> wire::OpenedQuestion {
+    wire::OpenedQuestion {
+        id,
+        // It was encoded here, so it can be decoded.
+        question: wire::EndpointCostRequest::decode(key.clone()).ok(),
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;
