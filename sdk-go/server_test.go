@@ -282,7 +282,7 @@ func TestConformance(t *testing.T) {
 	if program == "" {
 		t.Skip("skipped: $TAUTLINE is not set; name the program to run tautline conformance")
 	}
-	server, _ := start(t, Provider{Costs: spread})
+	server, _ := start(t, Provider{Costs: spread, Changes: NewChanges()})
 	client(t, server) // is ready
 	out, err := exec.CommandContext(t.Context(), program, "conformance", server.Addr().String(), "--rule", "spread", "--deadline", "30s", "--timeout", "5m").CombinedOutput()
 	if err != nil {

@@ -18,5 +18,6 @@ func spread(_ context.Context, request *tautline.CostRequest) (tautline.Costs, e
 }
 
 func main() {
-	tautline.Main(tautline.Provider{Costs: spread})
+	// Costs follow from the request alone: they can be sent before kube-scheduler asks, and never change.
+	tautline.Main(tautline.Provider{Costs: spread, Changes: tautline.NewChanges()})
 }

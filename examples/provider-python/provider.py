@@ -10,4 +10,5 @@ def spread(request):
 
 
 if __name__ == "__main__":
-    tautline_sdk.main(spread)
+    # Costs follow from the request alone: they can be sent before kube-scheduler asks, and never change.
+    tautline_sdk.main(spread, changes=tautline_sdk.Changes())

@@ -93,6 +93,7 @@ impl App {
             providers,
             metrics,
             events: OfferEvents(events),
+            recording: Arc::default(),
         });
         Ok(Self {
             state,

@@ -60,12 +60,16 @@ pub(crate) async fn filter(
         } = &attempt;
         state.follow_flights(snapshot);
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
-        in_flight::record(state, snapshot, in_flight, &plan);
-        state.cache(&plan, for_bind);
         // After the answer: kube-scheduler waits for what is above only.
+        let recording = state.begin_recording().await;
         let (recorder, recorded) = (Arc::clone(state), Arc::clone(&plan));
         let snapshot = Arc::clone(snapshot);
-        tokio::spawn(async move { recorder.record(&snapshot, &recorded) });
+        tokio::spawn(async move {
+            in_flight::record(&recorder, &snapshot, in_flight, &recorded);
+            recorder.cache(&recorded, for_bind);
+            drop(recording);
+            recorder.record(&snapshot, &recorded);
+        });
         Ok::<_, Unsettled>(plan)
     };
     match span.scope(Box::pin(plan)).await {

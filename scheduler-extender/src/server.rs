@@ -104,6 +104,7 @@ async fn route(
     let Ok(json) = std::str::from_utf8(&body) else {
         return text(400, "the body is not UTF-8\n");
     };
+    state.recorded().await;
     let from = Client {
         caller: &caller,
         connection: &connection,

@@ -9,6 +9,7 @@ use tautline_core::{
 };
 use tautline_provider_client::{PlanningQuestion, ProviderClient};
 use tautline_runtime::{cluster_store::ClusterStore, http};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::{
     bind_locks::BindLocks,
@@ -30,6 +31,8 @@ pub(crate) struct State {
     pub bind_locks: BindLocks,
     pub history: History,
     pub events: OfferEvents,
+    /// Held while an answer of filter is recorded.
+    pub recording: Arc<Mutex<()>>,
 }
 
 impl State {
@@ -43,6 +46,16 @@ impl State {
 
     pub fn is_exempt(&self, namespace: &str) -> bool {
         self.config.exempt_namespaces.contains(namespace)
+    }
+
+    /// Held until the answer that is sent now is recorded.
+    pub async fn begin_recording(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.recording).lock_owned().await
+    }
+
+    /// Waits until the answers that were sent are recorded.
+    pub async fn recorded(&self) {
+        drop(self.recording.lock().await);
     }
 
     /// Tells providers what became of the pods in flight up to a snapshot.

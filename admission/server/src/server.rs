@@ -294,7 +294,7 @@ mod tests {
     fn parsed_reviews_take_no_more_than_is_counted() {
         const COUNTED: usize = 128 << 20;
         /// Of the other tests meanwhile.
-        const NOISE: usize = 24 << 20;
+        const NOISE: usize = 64 << 20;
         let list = |of: &str| format!("[{}]", vec![of; 20_000].join(","));
         let fields: Vec<String> = (0..20_000).map(|i| format!(r#""k{i}":"v""#)).collect();
         for object in [

@@ -21,6 +21,8 @@ struct Scale<'a> {
     net: bool,
     /// See [`RuleAnswer::equal_up_to`].
     equal_up_to: Option<i64>,
+    /// By position; only those of usable nodes count.
+    values: Vec<i64>,
     low: i64,
     span: u64,
     significant: u64,
@@ -50,20 +52,31 @@ impl<'a> Scale<'a> {
             costs,
             net: net && costs.has_tie_breaks(),
             equal_up_to: answer.equal_up_to(),
-            low: 0,
+            values: Vec::new(),
+            low: i64::MAX,
             span: 0,
             significant: 0,
         };
-        let in_use = || (0..usable.len()).filter(|at| usable[*at]);
-        let costs = || in_use().map(|at| scale.cost(at));
-        let (low, high) = (costs().min()?, costs().max()?);
-        (scale.low, scale.span) = (low, high.abs_diff(low));
+        let mut high = i64::MIN;
+        let mut value = |at: usize| {
+            if !usable[at] {
+                return 0;
+            }
+            let cost = scale.cost(at);
+            (scale.low, high) = (scale.low.min(cost), high.max(cost));
+            cost
+        };
+        scale.values = (0..usable.len()).map(&mut value).collect();
+        if scale.low > high {
+            return None;
+        }
+        scale.span = high.abs_diff(scale.low);
         scale.significant = scale.span.saturating_sub(resolution);
         Some(scale)
     }
 
     fn provider_cost(&self, at: usize, net: bool) -> i64 {
-        let cost = self.costs.by_position()[at];
+        let cost = self.costs.get(at).unwrap_or(i64::MIN);
         match net {
             true => cost - self.costs.tie_break(at),
             false => cost,
@@ -84,8 +97,8 @@ impl<'a> Scale<'a> {
         self.significant > 0 && self.weight > 0
     }
 
-    fn scaled(&self, at: usize) -> u128 {
-        let above = u128::from(self.cost(at).abs_diff(self.low));
+    fn scaled(&self, cost: i64) -> u128 {
+        let above = u128::from(cost.abs_diff(self.low));
         let (span, significant) = (u128::from(self.span), u128::from(self.significant));
         let scaled = above * u128::from(ONE) / span;
         match significant == span {
@@ -101,14 +114,15 @@ impl<'a> Scale<'a> {
     /// Nodes that another rule excludes may lie outside the scale.
     fn shown(&self, at: usize) -> Option<u64> {
         self.costs.get(at).filter(|cost| *cost >= 0)?;
-        if self.cost(at) <= self.low || self.span == 0 {
+        let cost = self.cost(at);
+        if cost <= self.low || self.span == 0 {
             return Some(0);
         }
-        Some(u64::try_from(self.scaled(at)).unwrap_or(ONE).min(ONE))
+        Some(u64::try_from(self.scaled(cost)).unwrap_or(ONE).min(ONE))
     }
 
     fn rule_scale(&self, usable: &[bool]) -> RuleScale {
-        let nodes = self.costs.by_position().len();
+        let nodes = self.costs.len();
         let in_use = || (0..usable.len()).filter(|at| usable[*at]);
         let costs = || in_use().map(|at| self.provider_cost(at, self.net));
         RuleScale {
@@ -209,7 +223,7 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
         }
         for (at, sum) in sums.iter_mut().enumerate() {
             if usable[at] {
-                *sum += scale.weight * scale.scaled(at);
+                *sum += scale.weight * scale.scaled(scale.values[at]);
             }
         }
     }

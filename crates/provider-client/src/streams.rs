@@ -88,7 +88,7 @@ struct Target {
 }
 
 /// The indexes of a round's nodes, looked up once for all rules; `None`: a node is unknown.
-pub(crate) type RoundIndexes = OnceLock<Option<Vec<u32>>>;
+pub(crate) type RoundIndexes = OnceLock<Option<Arc<[u32]>>>;
 
 impl ProviderClient {
     /// Tells providers what became of the pods in flight. `take` gives the news since the last call.
@@ -180,7 +180,7 @@ impl ProviderClient {
     }
 
     /// Follows the nodes of a snapshot; returns the indexes of `nodes` unless one is unknown.
-    fn indexes(&self, snapshot: &Snapshot, nodes: &NodeSet) -> Option<Vec<u32>> {
+    fn indexes(&self, snapshot: &Snapshot, nodes: &NodeSet) -> Option<Arc<[u32]>> {
         let streams = self.streams();
         let mut shared = streams.shared.lock();
         let changes = shared.indexes.sync(snapshot, Instant::now().into_std());
@@ -189,7 +189,7 @@ impl ProviderClient {
                 stream.stream.lock().change_nodes(&changes);
             }
         }
-        shared.indexes.of(nodes)
+        shared.indexes.of(nodes).map(Into::into)
     }
 
     /// The stream to a provider, which is opened for the first question.

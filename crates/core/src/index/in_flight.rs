@@ -131,12 +131,13 @@ impl Index {
         let key = key(&posted.namespace, &posted.name);
         let ended = self.end_flight(&key);
         let shown = self.current.pods.get(&key).cloned();
-        let known = shown.as_deref().filter(|p| p.uid == posted.uid);
-        if known.is_some_and(|p| p.node.is_some()) {
+        let known = shown.as_ref().filter(|p| p.uid == posted.uid);
+        if let Some(bound) = known.filter(|p| p.node.is_some()) {
+            self.tell(&counted_by, FlightChange::Bound, bound);
             return ended;
         }
         // kube-scheduler's watch may be behind this one.
-        let observed = [Some(&posted), known].into_iter().flatten();
+        let observed = [Some(&posted), known.map(|p| &**p)].into_iter().flatten();
         let observed = observed.filter_map(|p| p.placement.as_ref().map(|p| p.observed));
         let observed = observed.max_by_key(|o| o.resource_version);
         let mut pod = posted;
@@ -161,7 +162,7 @@ impl Index {
         let in_flight = Arc::new(in_flight);
         self.current.in_flight.insert(&key, Arc::clone(&in_flight));
         if node.is_some() {
-            self.tell(&in_flight, FlightChange::Placed, &pod);
+            self.tell(&in_flight.counted_by, FlightChange::Placed, &pod);
             self.put_pod(&key, Some(pod));
         }
         true
@@ -190,14 +191,14 @@ impl Index {
             return false;
         };
         if !ended.is_open() {
-            self.tell(&ended, FlightChange::Ended, &ended.pod);
+            self.tell(&ended.counted_by, FlightChange::Ended, &ended.pod);
             self.put_pod(key, ended.shown.clone());
         }
         true
     }
 
-    fn tell(&mut self, flight: &InFlight, what: FlightChange, pod: &Arc<Pod>) {
-        if flight.counted_by.is_empty() {
+    fn tell(&mut self, counted_by: &[Arc<str>], what: FlightChange, pod: &Arc<Pod>) {
+        if counted_by.is_empty() {
             return;
         }
         if self.flight_events.len() >= MAX_EVENTS {
@@ -205,7 +206,7 @@ impl Index {
         }
         self.flight_events.push_back(FlightEvent {
             pod: Arc::clone(pod),
-            counted_by: flight.counted_by.clone(),
+            counted_by: counted_by.to_vec(),
             what,
         });
     }
@@ -258,8 +259,12 @@ impl Index {
             return new;
         };
         match is_bound {
-            true => self.tell(&flight, FlightChange::Bound, &Arc::new(new.clone())),
-            false => self.tell(&flight, FlightChange::Ended, &flight.pod),
+            true => self.tell(
+                &flight.counted_by,
+                FlightChange::Bound,
+                &Arc::new(new.clone()),
+            ),
+            false => self.tell(&flight.counted_by, FlightChange::Ended, &flight.pod),
         }
         new
     }
@@ -274,7 +279,7 @@ impl Index {
             }
             Some(_) => {
                 if let Some(flight) = self.current.in_flight.remove(key) {
-                    self.tell(&flight, FlightChange::Ended, &flight.pod);
+                    self.tell(&flight.counted_by, FlightChange::Ended, &flight.pod);
                 }
                 false
             }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 
@@ -166,7 +167,7 @@ impl CostStream {
     }
 
     /// The costs of the nodes with these indexes. Opens a question that is asked again.
-    pub(crate) fn lookup(&mut self, key: &Bytes, nodes: &[u32], now: Instant) -> Lookup {
+    pub(crate) fn lookup(&mut self, key: &Bytes, nodes: &Arc<[u32]>, now: Instant) -> Lookup {
         let is_silent = |heard: Instant| now >= heard + SILENT;
         if self.out.is_none() || self.heard.is_none_or(is_silent) {
             return Lookup::Call;
@@ -188,9 +189,8 @@ impl CostStream {
         if let Some(status) = &question.failure {
             return Lookup::Failed(status.clone());
         }
-        let at = nodes.iter().map(|index| Some(*index as usize));
         let age = heard.map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
-        Lookup::Costs(question.costs.select(at), age)
+        Lookup::Costs(question.costs.of(Arc::clone(nodes)), age)
     }
 
     fn is_asked_again(&mut self, key: &Bytes) -> bool {

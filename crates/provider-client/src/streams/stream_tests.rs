@@ -46,7 +46,7 @@ fn lines(question: u64, lines: &[(u32, i64)]) -> CostUpdate {
 }
 
 fn costs(stream: &mut CostStream, nodes: &[u32], now: Instant) -> String {
-    match stream.lookup(&KEY, nodes, now) {
+    match stream.lookup(&KEY, &nodes.into(), now) {
         Lookup::Costs(costs, _) => {
             let costs = (0..nodes.len()).map(|at| costs.get(at).map_or(-9, |c| c));
             format!("{:?}", costs.collect::<Vec<_>>())
@@ -81,8 +81,11 @@ fn a_table_is_used_once_through_has_passed_all_that_counts() {
     stream.apply(through(4), now);
     assert_eq!(costs(&mut stream, &[0, 1, 2], now), "[9, -9, 3]");
     // Opening a question does not make others wait.
-    stream.lookup(&OTHER, &[], now);
-    assert!(matches!(stream.lookup(&OTHER, &[], now), Lookup::Wait));
+    stream.lookup(&OTHER, &[].into(), now);
+    assert!(matches!(
+        stream.lookup(&OTHER, &[].into(), now),
+        Lookup::Wait
+    ));
     assert_eq!(costs(&mut stream, &[0], now), "[9]");
     let mut numbers = Vec::new();
     while let Ok(message) = sent.try_recv() {
@@ -140,8 +143,8 @@ fn questions_are_bounded_and_closed() {
     let key = |i: u8| Bytes::from(vec![0x2a, 1, i]);
     for i in 0..=u8::try_from(MAX_QUESTIONS).unwrap() {
         let now = now + Duration::from_millis(i.into());
-        stream.lookup(&key(i), &[], now);
-        stream.lookup(&key(i), &[], now);
+        stream.lookup(&key(i), &[].into(), now);
+        stream.lookup(&key(i), &[].into(), now);
     }
     assert_eq!(stream.open_questions(), MAX_QUESTIONS);
     stream.close_unused(now + UNUSED + Duration::from_millis(9));
