@@ -1192,7 +1192,8 @@ type QuestionCosts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the question.
 	Question uint64 `protobuf:"varint,1,opt,name=question,proto3" json:"question,omitempty"`
-	// The nodes whose line is new or has changed. The first message has every node.
+	// The nodes whose line is new or has changed. Once through passes the message that opened the
+	// question, or added a node, every node has had a line.
 	Lines []*IndexedCost `protobuf:"bytes,2,rep,name=lines,proto3" json:"lines,omitempty"`
 	// As in EndpointCostResponse, of all nodes.
 	Resolution  int64  `protobuf:"varint,3,opt,name=resolution,proto3" json:"resolution,omitempty"`
@@ -1355,7 +1356,7 @@ func (x *IndexedCost) GetTieBreak() int64 {
 }
 
 // The question has no costs, as if EndpointCost had failed. Costs of the question that come later
-// end it.
+// end it: they have the lines of all nodes.
 type QuestionFailure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the question.

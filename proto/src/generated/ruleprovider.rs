@@ -330,7 +330,8 @@ pub struct QuestionCosts {
     /// The id of the question.
     #[prost(uint64, tag = "1")]
     pub question: u64,
-    /// The nodes whose line is new or has changed. The first message has every node.
+    /// The nodes whose line is new or has changed. Once through passes the message that opened the
+    /// question, or added a node, every node has had a line.
     #[prost(message, repeated, tag = "2")]
     pub lines: ::prost::alloc::vec::Vec<IndexedCost>,
     /// As in EndpointCostResponse, of all nodes.
@@ -360,7 +361,7 @@ pub struct IndexedCost {
     pub tie_break: i64,
 }
 /// The question has no costs, as if EndpointCost had failed. Costs of the question that come later
-/// end it.
+/// end it: they have the lines of all nodes.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QuestionFailure {
     /// The id of the question.

@@ -88,14 +88,10 @@ impl Placements {
 
     /// Ends the pods that every watch shows by now.
     pub(crate) fn expire(&mut self, now: Instant, out: &mut PlacementChanges) {
-        while let Some((_, uid)) = self.bound.pop_front_if(|(since, _)| now >= *since + SHOWN) {
+        while let Some(uid) = pop_due(&mut self.bound, now, SHOWN) {
             self.end(&uid, out);
         }
-        while self
-            .failed
-            .pop_front_if(|(since, _)| now >= *since + RESERVED)
-            .is_some()
-        {}
+        while pop_due(&mut self.failed, now, RESERVED).is_some() {}
     }
 
     /// The pods that count now.
@@ -107,6 +103,17 @@ impl Placements {
     pub(crate) fn may_hold(&self, uid: &str) -> bool {
         self.failed.iter().any(|(_, failed)| **failed == *uid)
     }
+}
+
+/// The first pod that is older than `after`.
+fn pop_due(
+    pods: &mut VecDeque<(Instant, Arc<str>)>,
+    now: Instant,
+    after: Duration,
+) -> Option<Arc<str>> {
+    let (since, _) = pods.front()?;
+    let is_due = now >= *since + after;
+    is_due.then(|| pods.pop_front())?.map(|(_, uid)| uid)
 }
 
 fn uid_of(pod: &InFlightPod) -> &str {
