@@ -6,6 +6,7 @@ use std::{
     collections::{HashMap, HashSet},
     future::poll_fn,
     mem,
+    net::IpAddr,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
@@ -15,7 +16,7 @@ use std::{
 use prost::Message;
 use tautline_proto::ruleprovider as wire;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::mpsc,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_stream::{Stream, wrappers::ReceiverStream};
@@ -30,6 +31,8 @@ use crate::{
 
 /// The maximum number of streams at once.
 const MAX_STREAMS: usize = 16;
+/// The maximum number of streams of one address: a stranger leaves some to the extenders.
+const MAX_OF_ADDRESS: usize = 8;
 /// The time between two signs of life.
 const BEAT: Duration = Duration::from_secs(1);
 /// The deadline that a provider is told: the costs of other questions wait.
@@ -46,7 +49,7 @@ const AFTERMATH: Duration = Duration::from_secs(2);
 /// The streams of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct CostStreams {
-    permits: Arc<Semaphore>,
+    open: Arc<Mutex<HashMap<Option<IpAddr>, usize>>>,
     placed: Arc<Mutex<Placed>>,
     stop: CancellationToken,
 }
@@ -61,7 +64,7 @@ struct Placed {
 impl CostStreams {
     pub(crate) fn new(stop: CancellationToken) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(MAX_STREAMS)),
+            open: Arc::default(),
             placed: Arc::default(),
             stop,
         }
@@ -69,6 +72,42 @@ impl CostStreams {
 
     fn placed(&self) -> MutexGuard<'_, Placed> {
         self.placed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<Option<IpAddr>, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a stream of an address within the bounds.
+    fn admit(&self, address: Option<IpAddr>) -> Result<Permit, Status> {
+        let mut open = self.open();
+        let all: usize = open.values().sum();
+        let of_address = open.get(&address).copied().unwrap_or_default();
+        if all >= MAX_STREAMS || of_address >= MAX_OF_ADDRESS {
+            let what = format!(
+                "too many streams of WatchCosts: {MAX_STREAMS}, and {MAX_OF_ADDRESS} of one address"
+            );
+            return Err(Status::resource_exhausted(what));
+        }
+        open.insert(address, of_address + 1);
+        let streams = self.clone();
+        Ok(Permit { streams, address })
+    }
+}
+
+/// An open stream of an address.
+struct Permit {
+    streams: CostStreams,
+    address: Option<IpAddr>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut open = self.streams.open();
+        if let Some(count) = open.get_mut(&self.address) {
+            *count -= 1;
+        }
+        open.retain(|_, count| *count > 0);
     }
 }
 
@@ -88,10 +127,8 @@ impl<P: RuleProvider> StreamingService<wire::CostWatch> for WatchCosts<P> {
                 ));
             }
             service.gate.ready()?;
-            let permits = Arc::clone(&service.streams.permits);
-            let permit = permits.try_acquire_owned().map_err(|_| {
-                Status::resource_exhausted(format!("too many streams of WatchCosts: {MAX_STREAMS}"))
-            })?;
+            let address = request.remote_addr().map(|address| address.ip());
+            let permit = service.streams.admit(address)?;
             let (out, updates) = mpsc::channel(1);
             let stream = CostStream::new(service, out);
             tokio::spawn(stream.run(request.into_inner(), permit));
@@ -130,10 +167,11 @@ impl<P: RuleProvider> CostStream<P> {
         }
     }
 
-    async fn run(mut self, messages: Streaming<wire::CostWatch>, _permit: OwnedSemaphorePermit) {
+    async fn run(mut self, messages: Streaming<wire::CostWatch>, permit: Permit) {
         if let Err(status) = self.follow(messages).await {
-            _ = self.out.send(Err(status)).await;
+            _ = timeout(BEAT, self.out.send(Err(status))).await;
         }
+        drop(permit);
         if self.pods.is_empty() {
             return;
         }

@@ -308,7 +308,7 @@ async fn streams_are_bounded() {
     };
     assert_eq!(
         (refused.code(), callers.len()),
-        (Code::ResourceExhausted, 16)
+        (Code::ResourceExhausted, 8)
     );
     callers.truncate(3);
     let [unordered, named, asking] = &mut callers[..] else {
