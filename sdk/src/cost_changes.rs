@@ -1,4 +1,4 @@
-//! Which nodes' costs have changed, for callers that keep costs.
+//! The log of nodes whose costs have changed, for callers that keep costs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -62,7 +62,7 @@ struct Log {
     nodes: VecDeque<Arc<str>>,
 }
 
-/// What has changed since a mark.
+/// The costs that have changed since a mark.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
@@ -96,7 +96,7 @@ impl CostChanges {
         self.0.notice.send_replace(());
     }
 
-    /// Whether a caller is told of the changes now. Without one a provider need not look for them.
+    /// Returns whether a caller is told of the changes now. Without one a provider need not look for them.
     pub fn are_watched(&self) -> bool {
         self.0.notice.receiver_count() > 0
     }
@@ -110,7 +110,7 @@ impl CostChanges {
         self.0.notice.subscribe()
     }
 
-    /// What has changed since `mark`, which advances to now. For tests of providers.
+    /// Returns the changes since `mark`, which advances to now; for tests of providers.
     #[doc(hidden)]
     pub fn since(&self, mark: &mut u64) -> Changed {
         let log = self.log();

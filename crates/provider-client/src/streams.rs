@@ -52,7 +52,7 @@ pub(crate) struct Streams {
     by_provider: DashMap<Arc<str>, Arc<ProviderStream>>,
 }
 
-/// What all streams are told.
+/// Holds what all providers are told.
 #[derive(Debug, Default)]
 struct Shared {
     indexes: NodeIndexes,
@@ -69,7 +69,7 @@ struct ProviderStream {
     target: Mutex<Target>,
     /// The target has changed.
     moved: Notify,
-    /// When a pod last asked.
+    /// The time when a pod last asked.
     asked: Mutex<Instant>,
 }
 
@@ -79,7 +79,7 @@ impl ProviderStream {
     }
 }
 
-/// Where the provider is.
+/// Names where the provider is.
 #[derive(Clone, Debug)]
 struct Target {
     service: Arc<Service>,

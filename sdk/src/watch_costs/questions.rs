@@ -44,7 +44,7 @@ struct Question {
     has_failed: bool,
     /// The hash of the line of each node that the caller has, by index.
     sent: HashMap<u32, u64>,
-    /// What the caller has besides lines.
+    /// The fields besides lines that the caller has.
     scale: Option<(i64, Option<i64>, bool)>,
 }
 
@@ -53,7 +53,7 @@ struct Question {
 enum Due {
     #[default]
     All,
-    /// By index.
+    /// The indexes of some nodes.
     Nodes(BTreeSet<u32>),
 }
 

@@ -1,4 +1,4 @@
-//! What a provider says on a stream, against what it was told. Pure.
+//! Judges what a provider says on a stream by what it was told; pure.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) enum Subject {
     Through,
 }
 
-/// What the provider has said to a question.
+/// The provider's answers to a question.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub failure: Option<Status>,

@@ -10,7 +10,7 @@ const SLACK: usize = 1024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     cost: Vec<i64>,
-    /// By position; empty until a line has a detail.
+    /// The details by position; empty until a line has one.
     details: Vec<StoredDetail>,
     text: String,
     /// The last code: most lines repeat it.
@@ -134,7 +134,7 @@ impl Lines {
     }
 }
 
-/// The detail as it is kept beside this cost.
+/// Returns the detail without an invalid code or tie-break.
 pub(super) fn sanitized(detail: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     CostDetail {
         code: clean_code(detail.code),

@@ -34,7 +34,7 @@ pub struct IndexChanges {
 }
 
 impl IndexChanges {
-    /// Whether nothing changed.
+    /// Returns whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.added.is_empty()
     }

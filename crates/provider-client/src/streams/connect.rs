@@ -25,7 +25,7 @@ enum End {
     Unsupported,
     /// The provider's addresses no longer have this one.
     Moved,
-    /// No pod asks any more.
+    /// Pods no longer ask.
     Unused,
     Broken(String),
 }

@@ -25,7 +25,7 @@ pub(crate) struct Placements {
     failed: VecDeque<(Instant, Arc<str>)>,
 }
 
-/// What the provider is to be told.
+/// Lists what the provider is to be told.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PlacementChanges {
     pub ended: Vec<String>,
@@ -39,7 +39,7 @@ impl PlacementChanges {
 }
 
 impl Placements {
-    /// Applies what happened to a pod; `pod` makes the provider's view of it.
+    /// Applies an event of a pod; `pod` returns the message about it.
     pub(crate) fn apply(
         &mut self,
         (uid, what): (&str, FlightChange),
@@ -99,7 +99,7 @@ impl Placements {
         self.pods.values()
     }
 
-    /// Whether an earlier attempt of the pod may have left a reservation of its own.
+    /// Returns whether an earlier attempt of the pod may have left a reservation of its own.
     pub(crate) fn may_hold(&self, uid: &str) -> bool {
         self.failed.iter().any(|(_, failed)| **failed == *uid)
     }

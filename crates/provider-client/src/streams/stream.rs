@@ -45,7 +45,7 @@ struct Question {
     used: Instant,
 }
 
-/// What a stream says to a question.
+/// The answer of a stream to a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     /// Costs, and the time since the provider said that they hold.

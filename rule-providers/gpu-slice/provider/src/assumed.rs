@@ -94,7 +94,7 @@ impl Assumed {
     }
 }
 
-/// As the watch will show it.
+/// Returns the pod as the watch will show it.
 fn pod(sent: InFlightPod) -> Pod {
     let requests = sent.workload.requests.iter();
     Pod {

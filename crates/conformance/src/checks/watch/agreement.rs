@@ -1,4 +1,4 @@
-//! What a stream says to a question, against EndpointCost.
+//! Compares the costs of a stream with those of EndpointCost.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn must_be_complete(stream: &CostStream<'_>, id: u64) -> Verdict {
     ))
 }
 
-/// What the stream says to the question must become what EndpointCost says to `request`.
+/// Requires that the stream's costs become those of EndpointCost for `request`.
 pub(super) async fn must_agree(
     stream: &mut CostStream<'_>,
     session: &Session,
