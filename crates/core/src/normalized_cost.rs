@@ -21,7 +21,7 @@ struct Scale<'a> {
     net: bool,
     /// See [`RuleAnswer::equal_up_to`].
     equal_up_to: Option<i64>,
-    /// By position; only those of usable nodes count.
+    /// The costs by position; only those of usable nodes count.
     values: Vec<i64>,
     low: i64,
     span: u64,

@@ -134,9 +134,11 @@ impl Endpoints {
         self.addresses.len() > 1
     }
 
-    /// Whether the provider has this address.
-    pub(crate) fn has(&self, address: &Address) -> bool {
+    /// Returns whether a connection to `address`, made with `before`, may still be used.
+    pub(crate) fn allow(&self, address: &Address, before: &Self) -> bool {
         self.addresses.contains(address)
+            && self.forbidden.is_none()
+            && (&self.tls_name, self.remote_only) == (&before.tls_name, before.remote_only)
     }
 
     fn candidates(&self) -> Candidates<'_> {

@@ -42,7 +42,7 @@ pub(crate) struct FoundCosts {
     pub streamed: Option<Duration>,
 }
 
-/// What is the same for all rules of a round.
+/// Holds what is the same for all rules of a round.
 #[derive(Default)]
 pub(crate) struct RoundNodes {
     /// The nodes as part of an encoded question.

@@ -102,7 +102,11 @@ impl ProviderClient {
             for provider in &event.counted_by {
                 let service = provider.split_once('/');
                 let service = service.and_then(|(ns, name)| snapshot.service(ns, name));
-                let Some(service) = service else { continue };
+                let Some(service) = service else {
+                    // Nobody would end its pods.
+                    shared.placements.remove(provider);
+                    continue;
+                };
                 let of_provider = shared.placements.entry(Arc::clone(provider)).or_default();
                 let pod = || self.in_flight_pod(service, &event.pod);
                 let out = changes.entry(Arc::clone(provider)).or_default();

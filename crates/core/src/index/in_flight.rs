@@ -56,11 +56,11 @@ pub struct FlightEvent {
     pub pod: Arc<Pod>,
     /// Providers (`namespace/name` of the Service) that count the pod.
     pub counted_by: Vec<Arc<str>>,
-    /// What happened.
+    /// The change.
     pub what: FlightChange,
 }
 
-/// What happened to a pod in flight.
+/// A change of a pod in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlightChange {
     /// Filter has promised it the node.

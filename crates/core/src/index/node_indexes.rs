@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -44,21 +45,11 @@ impl NodeIndexes {
     /// Follows the nodes of a snapshot. Costs the writes since the last one.
     pub fn sync(&mut self, snapshot: &Snapshot, now: Instant) -> IndexChanges {
         let mut changes = IndexChanges::default();
-        for (name, _, new) in snapshot.nodes.diff(&self.nodes) {
+        let before = mem::replace(&mut self.nodes, snapshot.nodes.clone());
+        for (name, _, new) in snapshot.nodes.diff(&before) {
             match new {
                 Some(node) if !self.by_name.contains_key(name) => {
-                    let rested = self
-                        .unused
-                        .front()
-                        .filter(|(since, _)| now >= *since + REST);
-                    let index = match rested {
-                        Some((_, index)) => *index,
-                        None => self.next,
-                    };
-                    match rested {
-                        Some(_) => _ = self.unused.pop_front(),
-                        None => self.next += 1,
-                    }
+                    let index = self.next_index(now);
                     self.by_name.insert(Arc::clone(&node.name), index);
                     changes.added.push((index, Arc::clone(&node.name)));
                 }
@@ -71,8 +62,21 @@ impl NodeIndexes {
                 }
             }
         }
-        self.nodes = snapshot.nodes.clone();
         changes
+    }
+
+    fn next_index(&mut self, now: Instant) -> u32 {
+        match self.unused.front() {
+            Some((since, index)) if now >= *since + REST => {
+                let index = *index;
+                self.unused.pop_front();
+                index
+            }
+            _ => {
+                self.next += 1;
+                self.next - 1
+            }
+        }
     }
 
     /// All nodes.

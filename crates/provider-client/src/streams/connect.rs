@@ -23,7 +23,7 @@ const UNUSED_INTERVAL: Duration = Duration::from_secs(10);
 enum End {
     /// The provider does not know the stream.
     Unsupported,
-    /// The provider's addresses no longer have this one.
+    /// The provider no longer has this address, or demands TLS there.
     Moved,
     /// Pods no longer ask.
     Unused,
@@ -104,7 +104,8 @@ async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -
         let update = tokio::select! {
             update = timeout(SILENT, updates.message()) => update,
             () = stream.moved.notified() => {
-                match stream.target.lock().endpoints.has(&connection.address) {
+                let now = stream.target.lock().endpoints.clone();
+                match now.allow(&connection.address, &endpoints) {
                     true => continue,
                     false => return End::Moved,
                 }

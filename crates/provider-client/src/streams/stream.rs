@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
 };
@@ -194,7 +195,9 @@ impl CostStream {
     }
 
     fn is_asked_again(&mut self, key: &Bytes) -> bool {
-        let hash = fnv(key);
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let hash = hasher.finish();
         if self.asked_once.contains(&hash) {
             return true;
         }
@@ -316,13 +319,6 @@ fn open(id: u64, key: &Bytes) -> wire::OpenedQuestion {
         // It was encoded here, so it can be decoded.
         question: wire::EndpointCostRequest::decode(key.clone()).ok(),
     }
-}
-
-/// FNV-1a, 64 bits.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

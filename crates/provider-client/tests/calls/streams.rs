@@ -303,6 +303,19 @@ async fn calls_replace_a_broken_stream_until_another_one_is_there() {
 }
 
 #[tokio::test]
+async fn a_deleted_service_leaves_no_pods_behind() {
+    let running = testkit::start(Ahead::default()).await.unwrap();
+    let (providers, mut index) = (providers(), index_of(running.address.port()));
+    begin(&providers, &mut index, "a", "n1");
+    let service = (**index.snapshot().service("ns", "p").unwrap()).clone();
+    index.delete(Kind::Service, "ns/p");
+    index.begin_attempt(Instant::now(), Duration::ZERO, "ns/a");
+    follow(&providers, &mut index);
+    index.apply(Object::Service(service));
+    assert_eq!(costs(&plan(&providers, &index).await), [Some(1); 3]);
+}
+
+#[tokio::test]
 async fn a_provider_without_the_stream_is_called_for_each_pod() {
     let provider = crate::Counting::default();
     let running = testkit::start(provider.clone()).await.unwrap();
