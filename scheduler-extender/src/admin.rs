@@ -14,7 +14,10 @@ use crate::{
 pub(crate) async fn admin_page(state: &State, uri: &Uri) -> Option<http::HttpResponse> {
     match uri.path() {
         "/status" => Some(json(&status::status(state))),
-        "/explain" => Some(json(&state.history.summaries())),
+        "/explain" => {
+            state.recorded().await;
+            Some(json(&state.history.summaries()))
+        }
         path => {
             let (namespace, name) = path.strip_prefix("/explain/")?.split_once('/')?;
             Some(explain(state, namespace, name, uri.query()).await)
@@ -39,6 +42,7 @@ async fn explain(
     if !pod::is_name(namespace) || !pod::is_name(name) {
         return http::text(400, "write /explain/NAMESPACE/POD\n");
     }
+    state.recorded().await;
     let read = match &state.client {
         Some(client) => Some(state.history.reader.read(client, namespace, name).await),
         None => None,

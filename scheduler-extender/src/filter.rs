@@ -67,8 +67,9 @@ pub(crate) async fn filter(
         tokio::spawn(async move {
             in_flight::record(&recorder, &snapshot, in_flight, &recorded);
             recorder.cache(&recorded, for_bind);
+            recorder.history.push(&recorded);
             drop(recording);
-            recorder.record(&snapshot, &recorded);
+            recorder.publish(&snapshot, &recorded);
         });
         Ok::<_, Unsettled>(plan)
     };

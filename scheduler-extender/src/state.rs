@@ -70,9 +70,8 @@ impl State {
         self.metrics.displaced_plans.inc_by(displaced);
     }
 
-    /// Shares a plan of filter with explain, and publishes its events.
-    pub fn record(&self, snapshot: &Snapshot, plan: &Arc<PodPlan>) {
-        self.history.push(plan);
+    /// Publishes the events of a plan.
+    pub fn publish(&self, snapshot: &Snapshot, plan: &PodPlan) {
         self.events.publish_rules(snapshot, &self.providers, plan);
         self.events.publish_underlay(snapshot, plan);
     }

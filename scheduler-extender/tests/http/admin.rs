@@ -71,6 +71,17 @@ async fn explain_lists_the_last_round_of_each_pod() {
     assert_eq!(scores.collect::<Vec<_>>(), recorded.collect::<Vec<_>>());
 }
 
+/// A round is recorded after its answer was sent: explain waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_has_each_round_as_soon_as_it_is_answered() {
+    let world = world(Config::default(), Sample::default()).await;
+    for round in 1..=4 {
+        world.post("/filter", names("web", &ALL)).await;
+        let rounds: Vec<Record> = get(&world, "/explain/shop/web-0").await;
+        assert_eq!(rounds.len(), round);
+    }
+}
+
 #[tokio::test]
 async fn explain_lists_the_reason_of_a_rejected_pod() {
     let world = world(Config::default(), Sample::default()).await;
