@@ -169,31 +169,33 @@ impl Nodes<'_> {
     /// At most `max` names, without duplicates.
     pub fn names(&self, kind: &'static str, max: usize) -> Result<NodeSet, WireError> {
         let json = |error| WireError::Json { kind, error };
-        let set =
-            match self {
-                Nodes::None => NodeSet::default(),
-                Nodes::PlainNames(text) => {
-                    let names = &text[2..text.len() - 2];
-                    NodeSet::split(names, "\",\"", max)
-                        .map_err(|count| WireError::TooManyNodes { kind, count, max })?
+        let set = match self {
+            Nodes::None => NodeSet::default(),
+            Nodes::PlainNames(text) => {
+                let names = &text[2..text.len() - 2];
+                NodeSet::of_plain_list(names, max).map_err(|count| WireError::TooManyNodes {
+                    kind,
+                    count,
+                    max,
+                })?
+            }
+            Nodes::Names(text) => {
+                // Most names take 16 bytes or more with their quotes and comma.
+                let seed = NodeSet::with_capacity((text.len() / 16).min(max), text.len());
+                let mut deserializer = serde_json::Deserializer::from_str(text);
+                deserializer
+                    .deserialize_seq(NodeNames { set: seed, max })
+                    .map_err(json)?
+            }
+            Nodes::Objects(raw) => {
+                let items = items(kind, raw, max)?;
+                let mut set = NodeSet::with_capacity(items.len(), 0);
+                for item in &items {
+                    set.insert(&node_name(kind, item)?);
                 }
-                Nodes::Names(text) => {
-                    // Most names take 16 bytes or more with their quotes and comma.
-                    let seed = NodeSet::with_capacity((text.len() / 16).min(max), text.len());
-                    let mut deserializer = serde_json::Deserializer::from_str(text);
-                    deserializer
-                        .deserialize_seq(NodeNames { set: seed, max })
-                        .map_err(json)?
-                }
-                Nodes::Objects(raw) => {
-                    let items = items(kind, raw, max)?;
-                    let mut set = NodeSet::with_capacity(items.len(), 0);
-                    for item in &items {
-                        set.insert(&node_name(kind, item)?);
-                    }
-                    set
-                }
-            };
+                set
+            }
+        };
         if set.len() > max {
             return Err(WireError::TooManyNodes {
                 kind,

@@ -5,7 +5,7 @@ mod lines;
 use std::sync::Arc;
 
 use crate::nodes::NodeSet;
-use lines::Lines;
+use lines::{Lines, NO_COST};
 
 /// The number of lines of a part: a change copies a part that others share.
 const PART: usize = 64;
@@ -113,11 +113,6 @@ impl Costs {
         Some((self.parts.get(at / PART)?, at % PART))
     }
 
-    /// The number of nodes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The cost at a position; `None` if the answer does not name the node.
     pub fn get(&self, at: usize) -> Option<i64> {
         self.line(at).and_then(|(lines, at)| lines.get(at))
@@ -135,17 +130,26 @@ impl Costs {
         self.parts.len() * 16 + self.at.as_ref().map_or(0, |at| at.len() * 4) + lines.sum::<usize>()
     }
 
-    pub(crate) fn is_usable(&self, at: usize) -> bool {
-        self.get(at).is_some_and(|c| c >= 0)
+    /// The costs by position; negative without one.
+    pub(crate) fn values(&self) -> Vec<i64> {
+        let value = |at| self.get(at).unwrap_or(NO_COST);
+        (0..self.len).map(value).collect()
     }
 
-    pub(crate) fn tie_break(&self, at: usize) -> i64 {
-        let line = self.line(at);
-        line.map_or(0, |(lines, at)| lines.tie_break(at))
-    }
-
-    pub(crate) fn has_tie_breaks(&self) -> bool {
-        self.tie_breaks && (0..self.len).any(|at| self.tie_break(at) != 0)
+    /// The tie-breaks by position; empty if there are none.
+    pub(crate) fn tie_breaks(&self) -> Vec<i64> {
+        if !self.tie_breaks {
+            return Vec::new();
+        }
+        let tie_break = |at| {
+            let line = self.line(at);
+            line.map_or(0, |(lines, at)| lines.tie_break(at))
+        };
+        let all: Vec<i64> = (0..self.len).map(tie_break).collect();
+        match all.iter().any(|tie| *tie != 0) {
+            true => all,
+            false => Vec::new(),
+        }
     }
 }
 
@@ -198,7 +202,7 @@ mod tests {
             }
             copies.push((costs.of(Arc::clone(&at)), last.clone()));
             for (copy, last) in &copies {
-                prop_assert_eq!((copy.resolution, copy.request_cost, copy.len()), (7, Some(0), at.len()));
+                prop_assert_eq!((copy.resolution, copy.request_cost, copy.len), (7, Some(0), at.len()));
                 for (to, at) in at.iter().enumerate() {
                     prop_assert_eq!(&line(copy, to), &last[*at as usize]);
                 }

@@ -6,90 +6,106 @@
 //! Differences up to a provider's resolution, and tie-breaks, count only where the mean leaves
 //! nodes equal: scaled like a cost they would weigh as much as a whole rule.
 
-use crate::{
-    costs::Costs,
-    rule_answer::{RuleAnswer, RuleOutcome},
-};
+use std::borrow::Cow;
+
+use crate::rule_answer::{RuleAnswer, RuleOutcome};
 
 pub(crate) const ONE: u64 = 1 << 62;
 
+/// The costs of one answer by position: the lines of a table lie in parts, so they are read once.
+pub(crate) struct RuleCosts<'a> {
+    answer: RuleAnswer<'a>,
+    /// `None`: the rule has no costs.
+    costs: Option<Vec<i64>>,
+    /// Empty: no node has a tie-break.
+    tie_breaks: Vec<i64>,
+    resolution: u64,
+}
+
+impl<'a> RuleCosts<'a> {
+    fn new(answer: &RuleAnswer<'a>) -> Self {
+        let costs = match answer.outcome {
+            RuleOutcome::Costs(costs) => Some(costs),
+            RuleOutcome::Unavailable { .. } => None,
+        };
+        let resolution = costs.map_or(0, |costs| costs.resolution);
+        Self {
+            answer: *answer,
+            costs: costs.map(|costs| costs.values()),
+            tie_breaks: costs.map_or_else(Vec::new, |costs| costs.tie_breaks()),
+            resolution: u64::try_from(resolution).unwrap_or(0),
+        }
+    }
+
+    /// The costs of each answer.
+    pub(crate) fn of(answers: &[RuleAnswer<'a>]) -> Vec<Self> {
+        answers.iter().map(Self::new).collect()
+    }
+
+    fn restrict(&self, usable: &mut [bool]) {
+        match (&self.costs, self.answer.outcome) {
+            (Some(costs), _) => {
+                let costs = costs.iter().copied().chain(std::iter::repeat(-1));
+                for (usable, cost) in usable.iter_mut().zip(costs) {
+                    *usable &= cost >= 0;
+                }
+            }
+            (None, RuleOutcome::Unavailable { reject: true, .. }) => usable.fill(false),
+            (None, _) => {}
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        self.resolution == 0 && self.tie_breaks.is_empty()
+    }
+}
+
 struct Scale<'a> {
-    offer: usize,
-    rule: &'a str,
+    of: &'a RuleCosts<'a>,
     weight: u128,
-    costs: &'a Costs,
     net: bool,
-    /// See [`RuleAnswer::equal_up_to`].
-    equal_up_to: Option<i64>,
     /// The costs by position; only those of usable nodes count.
-    values: Vec<i64>,
+    values: Cow<'a, [i64]>,
     low: i64,
     span: u64,
     significant: u64,
 }
 
 impl<'a> Scale<'a> {
-    fn raw(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
-        Self::new(answer, usable, false, 0)
+    fn raw(of: &'a RuleCosts<'a>, usable: &[bool]) -> Option<Self> {
+        Self::new(of, usable, false, 0)
     }
 
-    fn net(answer: &RuleAnswer<'a>, usable: &[bool]) -> Option<Self> {
-        let resolution = match answer.outcome {
-            RuleOutcome::Costs(costs) => u64::try_from(costs.resolution).unwrap_or(0),
-            RuleOutcome::Unavailable { .. } => 0,
-        };
-        Self::new(answer, usable, true, resolution)
+    fn net(of: &'a RuleCosts<'a>, usable: &[bool]) -> Option<Self> {
+        Self::new(of, usable, true, of.resolution)
     }
 
-    fn new(answer: &RuleAnswer<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
-        let RuleOutcome::Costs(costs) = answer.outcome else {
-            return None;
+    fn new(of: &'a RuleCosts<'a>, usable: &[bool], net: bool, resolution: u64) -> Option<Self> {
+        let costs = of.costs.as_deref()?;
+        let net = net && !of.tie_breaks.is_empty();
+        let values = match (net, of.answer.equal_up_to()) {
+            (false, None) => Cow::Borrowed(costs),
+            (_, equal_up_to) => (0..costs.len())
+                .map(|at| cost(of, at, net, equal_up_to))
+                .collect(),
         };
-        let mut scale = Self {
-            offer: answer.offer,
-            rule: answer.rule,
-            weight: answer.weight.into(),
-            costs,
-            net: net && costs.has_tie_breaks(),
-            equal_up_to: answer.equal_up_to(),
-            values: Vec::new(),
-            low: i64::MAX,
-            span: 0,
-            significant: 0,
-        };
-        let mut high = i64::MIN;
-        let mut value = |at: usize| {
-            if !usable[at] {
-                return 0;
-            }
-            let cost = scale.cost(at);
-            (scale.low, high) = (scale.low.min(cost), high.max(cost));
-            cost
-        };
-        scale.values = (0..usable.len()).map(&mut value).collect();
-        if scale.low > high {
+        let in_use = values.iter().zip(usable).filter(|(_, usable)| **usable);
+        let (low, high) = in_use.fold((i64::MAX, i64::MIN), |(low, high), (value, _)| {
+            (low.min(*value), high.max(*value))
+        });
+        if low > high {
             return None;
         }
-        scale.span = high.abs_diff(scale.low);
-        scale.significant = scale.span.saturating_sub(resolution);
-        Some(scale)
-    }
-
-    fn provider_cost(&self, at: usize, net: bool) -> i64 {
-        let cost = self.costs.get(at).unwrap_or(i64::MIN);
-        match net {
-            true => cost - self.costs.tie_break(at),
-            false => cost,
-        }
-    }
-
-    /// Nodes within the request cost as much as one that just meets it: they are equal with and
-    /// without tie-breaks, and any node beyond the request costs more.
-    fn cost(&self, at: usize) -> i64 {
-        match self.equal_up_to {
-            Some(request) if self.provider_cost(at, true) <= request => request,
-            _ => self.provider_cost(at, self.net),
-        }
+        let span = high.abs_diff(low);
+        Some(Self {
+            of,
+            weight: of.answer.weight.into(),
+            net,
+            values,
+            low,
+            span,
+            significant: span.saturating_sub(resolution),
+        })
     }
 
     /// Whether nodes differ by more than the resolution.
@@ -98,23 +114,23 @@ impl<'a> Scale<'a> {
     }
 
     fn scaled(&self, cost: i64) -> u128 {
-        let above = u128::from(cost.abs_diff(self.low));
-        let (span, significant) = (u128::from(self.span), u128::from(self.significant));
-        let scaled = above * u128::from(ONE) / span;
-        match significant == span {
+        let (above, span) = (cost.abs_diff(self.low), self.span);
+        let scaled = match above <= span && u32::try_from(span).is_ok() {
+            // The same in 64 bits: a division of 128 takes several times as long.
+            true => (above * (ONE / span) + above * (ONE % span) / span).into(),
+            false => u128::from(above) * u128::from(ONE) / u128::from(span),
+        };
+        match self.significant == span {
             true => scaled,
-            false => scaled * significant / span,
+            false => scaled * u128::from(self.significant) / u128::from(span),
         }
-    }
-
-    fn is_exact(&self) -> bool {
-        self.costs.resolution <= 0 && !self.costs.has_tie_breaks()
     }
 
     /// Nodes that another rule excludes may lie outside the scale.
     fn shown(&self, at: usize) -> Option<u64> {
-        self.costs.get(at).filter(|cost| *cost >= 0)?;
-        let cost = self.cost(at);
+        let costs = self.of.costs.as_deref()?;
+        costs.get(at).filter(|cost| **cost >= 0)?;
+        let cost = self.values[at];
         if cost <= self.low || self.span == 0 {
             return Some(0);
         }
@@ -122,15 +138,32 @@ impl<'a> Scale<'a> {
     }
 
     fn rule_scale(&self, usable: &[bool]) -> RuleScale {
-        let nodes = self.costs.len();
         let in_use = || (0..usable.len()).filter(|at| usable[*at]);
-        let costs = || in_use().map(|at| self.provider_cost(at, self.net));
+        let costs = || in_use().map(|at| provider_cost(self.of, at, self.net));
         RuleScale {
             low: costs().min().unwrap_or(self.low),
             high: costs().max().unwrap_or(self.low),
             decides: self.decides(),
-            scaled: (0..nodes).map(|at| self.shown(at)).collect(),
+            scaled: (0..self.values.len()).map(|at| self.shown(at)).collect(),
         }
+    }
+}
+
+fn provider_cost(of: &RuleCosts<'_>, at: usize, net: bool) -> i64 {
+    let costs = of.costs.as_deref().unwrap_or_default();
+    let cost = costs.get(at).copied().unwrap_or(i64::MIN);
+    match of.tie_breaks.get(at) {
+        Some(tie_break) if net => cost - tie_break,
+        _ => cost,
+    }
+}
+
+/// Nodes within the request (`equal_up_to`) cost as much as one that just meets it: they are equal
+/// with and without tie-breaks, and any node beyond the request costs more.
+fn cost(of: &RuleCosts<'_>, at: usize, net: bool, equal_up_to: Option<i64>) -> i64 {
+    match equal_up_to {
+        Some(request) if provider_cost(of, at, true) <= request => request,
+        _ => provider_cost(of, at, net),
     }
 }
 
@@ -151,36 +184,44 @@ pub struct RuleScale {
 /// The scale of each answer, in their order; `None` without costs of usable nodes. If the answers
 /// together leave no node, each is scaled over the nodes that it leaves.
 pub fn rule_scales(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<Option<RuleScale>> {
-    let usable = usable_by(nodes, answers);
+    let costs = RuleCosts::of(answers);
+    let usable = usable_by(nodes, &costs);
     if usable.contains(&true) {
-        let scales = scales(&usable, answers).into_iter();
+        let scales = scales(&usable, &costs).into_iter();
         return scales.map(|s| s.map(|s| s.rule_scale(&usable))).collect();
     }
-    let alone = |answer: &RuleAnswer<'_>| {
-        let usable = usable_by(nodes, &[*answer]);
-        let scale = scales(&usable, &[*answer]).pop().flatten()?;
+    let alone = |costs: &RuleCosts<'_>| {
+        let costs = std::slice::from_ref(costs);
+        let usable = usable_by(nodes, costs);
+        let scale = scales(&usable, costs).pop().flatten()?;
         Some(scale.rule_scale(&usable))
     };
-    answers.iter().map(alone).collect()
+    costs.iter().map(alone).collect()
 }
 
 /// Whether all answers admit a node, by position.
-pub(crate) fn usable_by(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<bool> {
-    (0..nodes)
-        .map(|at| answers.iter().all(|a| a.admits(at)))
-        .collect()
+pub(crate) fn usable_by(nodes: usize, answers: &[RuleCosts<'_>]) -> Vec<bool> {
+    let mut usable = vec![true; nodes];
+    for costs in answers {
+        costs.restrict(&mut usable);
+    }
+    usable
 }
 
 /// The scales of the mean: net, except that a rule that decides alone keeps its tie-breaks, which
 /// its provider weighed against its costs.
-fn scales<'a>(usable: &[bool], answers: &[RuleAnswer<'a>]) -> Vec<Option<Scale<'a>>> {
+fn scales<'a>(usable: &[bool], answers: &'a [RuleCosts<'a>]) -> Vec<Option<Scale<'a>>> {
     let net = answers.iter().map(|a| Scale::net(a, usable));
     let mut net: Vec<Option<Scale<'a>>> = net.collect();
-    if net.iter().flatten().all(Scale::is_exact) {
+    if answers.iter().all(RuleCosts::is_exact) {
         return net;
     }
     let decides = |s: &&Scale<'_>| s.decides();
-    let mut deciding = net.iter().flatten().filter(decides).map(|s| s.rule);
+    let mut deciding = net
+        .iter()
+        .flatten()
+        .filter(decides)
+        .map(|s| s.of.answer.rule);
     let alone = deciding
         .next()
         .is_some_and(|rule| deciding.all(|r| r == rule));
@@ -195,9 +236,9 @@ fn scales<'a>(usable: &[bool], answers: &[RuleAnswer<'a>]) -> Vec<Option<Scale<'
 }
 
 /// For each node the mean, and the order among nodes of equal mean.
-pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u64)> {
+pub(crate) fn ranks(usable: &[bool], answers: &[RuleCosts<'_>]) -> Vec<(u64, u64)> {
     let net: Vec<Scale<'_>> = scales(usable, answers).into_iter().flatten().collect();
-    if net.iter().all(Scale::is_exact) {
+    if answers.iter().all(RuleCosts::is_exact) {
         return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
     }
     let raw = answers.iter().filter_map(|a| Scale::raw(a, usable));
@@ -209,11 +250,12 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleAnswer<'_>]) -> Vec<(u64, u6
 fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
     let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
     for scale in scales {
+        let offer = scale.of.answer.offer;
         let at = offers
             .iter()
-            .position(|(o, ..)| *o == scale.offer)
+            .position(|(o, ..)| *o == offer)
             .unwrap_or_else(|| {
-                offers.push((scale.offer, 0, vec![0; usable.len()]));
+                offers.push((offer, 0, vec![0; usable.len()]));
                 offers.len() - 1
             });
         let (_, weights, sums) = &mut offers[at];
@@ -221,9 +263,10 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
         if !scale.decides() {
             continue;
         }
-        for (at, sum) in sums.iter_mut().enumerate() {
-            if usable[at] {
-                *sum += scale.weight * scale.scaled(scale.values[at]);
+        let values = scale.values.iter().zip(usable);
+        for (sum, (value, usable)) in sums.iter_mut().zip(values) {
+            if *usable {
+                *sum += scale.weight * scale.scaled(*value);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::normalized_cost::{ONE, ranks, usable_by};
+use crate::normalized_cost::{ONE, RuleCosts, ranks, usable_by};
 pub use crate::{
     costs::{CostDetail, Costs},
     normalized_cost::{RuleScale, rule_scales},
@@ -101,8 +101,9 @@ pub struct Plan {
 impl Plan {
     /// Decides on `nodes` nodes from the answers of all rules of all offers.
     pub fn new(nodes: usize, answers: &[RuleAnswer<'_>]) -> Self {
-        let usable = usable_by(nodes, answers);
-        let ranks = ranks(&usable, answers);
+        let costs = RuleCosts::of(answers);
+        let usable = usable_by(nodes, &costs);
+        let ranks = ranks(&usable, &costs);
         let best = (0..nodes)
             .filter(|at| usable[*at])
             .map(|at| ranks[at])

@@ -41,7 +41,7 @@ impl RuleAnswer<'_> {
 
     pub(crate) fn admits(&self, at: usize) -> bool {
         match self.outcome {
-            RuleOutcome::Costs(costs) => costs.is_usable(at),
+            RuleOutcome::Costs(costs) => costs.get(at).is_some_and(|cost| cost >= 0),
             RuleOutcome::Unavailable { reject, .. } => !reject,
         }
     }

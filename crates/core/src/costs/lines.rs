@@ -2,7 +2,8 @@
 
 use super::CostDetail;
 
-const NO_COST: i64 = i64::MIN;
+/// Stands for the cost of a position without a line.
+pub(super) const NO_COST: i64 = i64::MIN;
 /// Bytes of unused texts that do not justify a copy.
 const SLACK: usize = 1024;
 
