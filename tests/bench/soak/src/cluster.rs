@@ -21,6 +21,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     kinds::{self, GPU, KINDS, LATENCY, ZONE},
+    liar::Liar,
     processes::{ClockProcess, ManagedProcess},
 };
 
@@ -30,6 +31,7 @@ pub struct Cluster {
     pub members: Vec<ManagedProcess>,
     pub to_extenders: Balancer,
     pub to_gpus: Balancer,
+    pub liar: Liar,
 }
 
 /// Two of each, as deployed; the clocks are bound to their rule in turn.
@@ -80,7 +82,8 @@ impl Cluster {
             members.push(ManagedProcess::server(name, server));
         }
         let to_gpus = balancer(&members, &GPUS).await?;
-        gpu_service(&client, to_gpus.address.port()).await?;
+        let liar = Liar::start(to_gpus.address).await?;
+        gpu_service(&client, liar.address.port()).await?;
 
         let (cert, key) = certificate(&dir)?;
         let tls = [("--tls-cert", &cert), ("--tls-key", &key)]
@@ -105,6 +108,7 @@ impl Cluster {
             members,
             to_extenders,
             to_gpus,
+            liar,
         })
     }
 

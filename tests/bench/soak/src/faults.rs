@@ -6,17 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::cluster::{CLOCKS, Cluster, EXTENDERS, GPUS, SCRIPTED, bind};
+use crate::liar::Through;
 
 /// From the beginning of one fault to that of the next.
 const EVERY: Duration = Duration::from_secs(10);
 /// Time until a killed process restarts.
 const AWAY: Duration = Duration::from_secs(2);
 const HANGS: Duration = Duration::from_secs(6);
+/// Time by which an extender has opened a stream again.
+const LONGEST_BREAK: Duration = Duration::from_secs(60);
 /// Percentage of the soak during which all replicas are killed. After it those stay whose
 /// memory is checked.
 const ALL_DIE: u32 = 50;
@@ -35,9 +38,13 @@ pub enum Fault {
     ApiServerRestarted,
     ConnectionsCut,
     Garbage,
+    ThroughLate,
+    ThroughWrong,
+    ThroughNever,
+    KilledBeforeThrough,
 }
 
-const ALL: [Fault; 12] = [
+const ALL: [Fault; 16] = [
     Fault::GpuSliceKilled,
     Fault::GpuSliceHung,
     Fault::ClockKilled,
@@ -50,6 +57,10 @@ const ALL: [Fault; 12] = [
     Fault::ApiServerRestarted,
     Fault::ConnectionsCut,
     Fault::Garbage,
+    Fault::ThroughLate,
+    Fault::ThroughWrong,
+    Fault::ThroughNever,
+    Fault::KilledBeforeThrough,
 ];
 
 impl Fault {
@@ -67,6 +78,10 @@ impl Fault {
             Self::ApiServerRestarted => "API server killed and restarted",
             Self::ConnectionsCut => "all connections to the extenders cut",
             Self::Garbage => "garbage sent to every port",
+            Self::ThroughLate => "gpu-slice acknowledges late on its streams",
+            Self::ThroughWrong => "gpu-slice acknowledges wrongly on its streams",
+            Self::ThroughNever => "gpu-slice never acknowledges on its streams",
+            Self::KilledBeforeThrough => "gpu-slice killed before it acknowledges",
         }
     }
 }
@@ -163,6 +178,20 @@ impl Faults {
                 garbage(cluster, random).await;
                 Ok("")
             }
+            Fault::ThroughLate => lie(cluster, Through::Late).await,
+            Fault::ThroughWrong => lie(cluster, Through::Wrong).await,
+            Fault::ThroughNever => lie(cluster, Through::Never).await,
+            Fault::KilledBeforeThrough => {
+                cluster.liar.tell(Through::Late);
+                tokio::time::sleep(AWAY).await;
+                let name = match early {
+                    true => cluster.granting().await.unwrap_or(GPUS[1]),
+                    false => GPUS[1],
+                };
+                let killed = kill(cluster, name).await;
+                cluster.liar.tell(Through::True);
+                killed
+            }
         }
     }
 }
@@ -181,6 +210,24 @@ async fn hang(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&
     tokio::time::sleep(time).await;
     runs.process().resume();
     Ok(name)
+}
+
+/// Ends with the connections: a stream that begins anew knows nothing.
+async fn lie(cluster: &Cluster, through: Through) -> Result<&'static str> {
+    let before = cluster.liar.told();
+    cluster.liar.tell(through);
+    let begun = Instant::now();
+    while cluster.liar.told() == before {
+        ensure!(
+            begun.elapsed() < LONGEST_BREAK,
+            "no stream of costs is open"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(HANGS).await;
+    cluster.liar.tell(Through::True);
+    cluster.to_gpus.close_connections();
+    Ok("")
 }
 
 /// Noise, and incomplete requests.

@@ -18,6 +18,7 @@ mod expected;
 mod faults;
 mod final_state;
 mod kinds;
+mod liar;
 mod load;
 mod memory;
 mod processes;
