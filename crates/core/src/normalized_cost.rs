@@ -116,7 +116,7 @@ impl<'a> Scale<'a> {
     fn scaled(&self, cost: i64) -> u128 {
         let (above, span) = (cost.abs_diff(self.low), self.span);
         let scaled = match above <= span && u32::try_from(span).is_ok() {
-            // The same in 64 bits: a division of 128 takes several times as long.
+            // The same in 64 bits.
             true => (above * (ONE / span) + above * (ONE % span) / span).into(),
             false => u128::from(above) * u128::from(ONE) / u128::from(span),
         };
@@ -247,6 +247,14 @@ pub(crate) fn ranks(usable: &[bool], answers: &[RuleCosts<'_>]) -> Vec<(u64, u64
     means.zip(mean(usable, &raw)).collect()
 }
 
+/// Divides in 64 bits where they are enough, which takes a fraction of the time.
+fn quotient(sum: u128, by: u128) -> u128 {
+    match (u64::try_from(sum), u64::try_from(by)) {
+        (Ok(sum), Ok(by)) => (sum / by).into(),
+        _ => sum / by,
+    }
+}
+
 fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
     let mut offers: Vec<(usize, u128, Vec<u128>)> = Vec::new();
     for scale in scales {
@@ -276,9 +284,9 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
     let mean = |at: usize| -> u64 {
         let total: u128 = offers
             .iter()
-            .map(|(_, weights, sums)| sums[at] / *weights)
+            .map(|(_, weights, sums)| quotient(sums[at], *weights))
             .sum();
-        u64::try_from(total / count).unwrap_or(ONE)
+        u64::try_from(quotient(total, count)).unwrap_or(ONE)
     };
     (0..usable.len())
         .map(|at| if usable[at] { mean(at) } else { ONE })

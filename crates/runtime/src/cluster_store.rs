@@ -41,6 +41,9 @@ struct Inner {
     index: Mutex<Index>,
     /// Made on demand: writes after a snapshot copy the shards they touch.
     now: ArcSwap<Snapshot>,
+    /// Snapshots that `now` had before. The next write frees them: that takes longer than to make one,
+    /// and readers are waited for.
+    outdated: Mutex<Vec<Arc<Snapshot>>>,
     /// The index has changed since `now`. Written under the index lock.
     stale: AtomicBool,
     versions: watch::Sender<Versions>,
@@ -65,6 +68,7 @@ impl Default for ClusterStore {
         Self(Arc::new(Inner {
             index: Mutex::default(),
             now: ArcSwap::default(),
+            outdated: Mutex::default(),
             stale: AtomicBool::new(false),
             versions: watch::Sender::new(Versions::default()),
             versions_except_pods: watch::Sender::new(Versions::default()),
@@ -80,12 +84,16 @@ impl ClusterStore {
     /// The current state of the cluster.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let Inner {
-            index, now, stale, ..
+            index,
+            now,
+            outdated,
+            stale,
+            ..
         } = &*self.0;
         if stale.load(Ordering::Acquire) {
             let index = index.lock();
             if stale.load(Ordering::Acquire) {
-                now.store(Arc::new(index.snapshot()));
+                outdated.lock().push(now.swap(Arc::new(index.snapshot())));
                 stale.store(false, Ordering::Release);
             }
         }
@@ -259,6 +267,8 @@ impl ClusterStore {
     }
 
     fn changed(&self, kind: Kind) {
+        let outdated = std::mem::take(&mut *self.0.outdated.lock());
+        drop(outdated);
         let count = |versions: &mut Versions| versions.0[kind as usize] += 1;
         self.0.versions.send_modify(count);
         if kind != Kind::Pod {

@@ -2,12 +2,13 @@
 
 use std::{
     collections::VecDeque,
+    hash::BuildHasher,
     mem,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Snapshot;
 use crate::{cow_map::CowMap, model::Node, nodes::NodeSet};
@@ -20,9 +21,12 @@ const REST: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub struct NodeIndexes {
     nodes: CowMap<Arc<Node>>,
-    by_name: HashMap<Arc<str>, u32>,
+    /// The name of each index; `None` for one that is unused.
+    names: Vec<Option<Arc<str>>>,
+    /// The indexes with the hashes of their names.
+    by_hash: HashTable<(u64, u32)>,
+    hasher: DefaultHashBuilder,
     unused: VecDeque<(Instant, u32)>,
-    next: u32,
 }
 
 /// Indexes that came and went.
@@ -48,14 +52,13 @@ impl NodeIndexes {
         let before = mem::replace(&mut self.nodes, snapshot.nodes.clone());
         for (name, _, new) in snapshot.nodes.diff(&before) {
             match new {
-                Some(node) if !self.by_name.contains_key(name) => {
-                    let index = self.next_index(now);
-                    self.by_name.insert(Arc::clone(&node.name), index);
+                Some(node) if self.find(name).is_none() => {
+                    let index = self.add(&node.name, now);
                     changes.added.push((index, Arc::clone(&node.name)));
                 }
                 Some(_) => {}
                 None => {
-                    if let Some(index) = self.by_name.remove(name) {
+                    if let Some(index) = self.remove(name) {
                         self.unused.push_back((now, index));
                         changes.removed.push(index);
                     }
@@ -65,28 +68,67 @@ impl NodeIndexes {
         changes
     }
 
-    fn next_index(&mut self, now: Instant) -> u32 {
-        match self.unused.front() {
+    fn add(&mut self, name: &Arc<str>, now: Instant) -> u32 {
+        let index = match self.unused.front() {
             Some((since, index)) if now >= *since + REST => {
                 let index = *index;
                 self.unused.pop_front();
                 index
             }
             _ => {
-                self.next += 1;
-                self.next - 1
+                self.names.push(None);
+                // Far fewer nodes than that are possible.
+                u32::try_from(self.names.len() - 1).unwrap_or(u32::MAX)
             }
-        }
+        };
+        self.names[index as usize] = Some(Arc::clone(name));
+        let hash = self.hasher.hash_one(&**name);
+        self.by_hash
+            .insert_unique(hash, (hash, index), |(hash, _)| *hash);
+        index
+    }
+
+    fn remove(&mut self, name: &str) -> Option<u32> {
+        let index = self.find(name)?;
+        let hash = self.hasher.hash_one(name);
+        let entry = self.by_hash.find_entry(hash, |(_, of)| *of == index);
+        entry.ok()?.remove();
+        self.names[index as usize] = None;
+        Some(index)
+    }
+
+    fn has_name(&self, index: u32, name: &str) -> bool {
+        self.names[index as usize].as_deref() == Some(name)
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(name);
+        let found = self.by_hash.find(hash, |(_, of)| self.has_name(*of, name));
+        found.map(|(_, index)| *index)
     }
 
     /// All nodes.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
-        self.by_name.iter().map(|(name, index)| (*index, name))
+        let names = (0..).zip(&self.names);
+        names.filter_map(|(index, name)| Some((index, name.as_ref()?)))
     }
 
     /// The index of each node, by position; `None` if one is unknown.
     pub fn of(&self, nodes: &NodeSet) -> Option<Vec<u32>> {
-        nodes.iter().map(|n| self.by_name.get(n).copied()).collect()
+        // The names that belong to the hashes are not in the processor's cache. They are compared
+        // afterwards: there it waits for several at a time.
+        let likely = |name: &str| {
+            let hash = self.hasher.hash_one(name);
+            let found = self.by_hash.find(hash, |(of, _)| *of == hash);
+            found.map(|(_, index)| *index)
+        };
+        let mut indexes: Vec<u32> = nodes.iter().map(likely).collect::<Option<_>>()?;
+        for (index, name) in indexes.iter_mut().zip(nodes.iter()) {
+            if !self.has_name(*index, name) {
+                *index = self.find(name)?;
+            }
+        }
+        Some(indexes)
     }
 }
 
