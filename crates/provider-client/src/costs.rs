@@ -98,7 +98,8 @@ impl ProviderClient {
         };
         let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
         let span = Span::of_call(traced::ENDPOINT_COST);
-        let called = self.endpoint_cost(endpoints, raw, (deadline, until));
+        // Boxed: its kilobytes would be moved for costs that are on the stream too.
+        let called = Box::pin(self.endpoint_cost(endpoints, raw, (deadline, until)));
         let answered = span.scope(called).await;
         let whose = (&**service, &*rule.name);
         traced::record(&span, traced::ENDPOINT_COST, whose, &answered);

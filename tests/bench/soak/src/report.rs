@@ -129,7 +129,7 @@ impl Report {
             let judged = if figure.judged {
                 ""
             } else {
-                ", too short to checker"
+                ", too short to check"
             };
             rows.push((
                 format!(
