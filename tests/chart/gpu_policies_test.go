@@ -13,10 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const (
-	record = "tautline.io/gpu-devices"
-	held   = "tautline.io/gpu-held"
-)
+const record = "tautline.io/gpu-devices"
 
 // The record of a pod's cards is written by pods/binding only.
 func TestRecordOfCardsIsTheSchedulers(t *testing.T) {
@@ -56,13 +53,6 @@ func TestRecordOfCardsIsTheSchedulers(t *testing.T) {
 			t.Errorf("%s: %v", step, err)
 		}
 	}
-	marked := template("marked")
-	marked.Annotations[held] = "GPU-1:1000"
-	_, err = pods.Create(t.Context(), marked, metav1.CreateOptions{})
-	denied("a new pod with the agent's mark", err)
-	mark := fmt.Sprintf(`{"metadata": {"annotations": {%q: "GPU-1:1000"}}}`, held)
-	_, err = pods.Patch(t.Context(), "p", types.MergePatchType, []byte(mark), metav1.PatchOptions{})
-	denied("the agent's mark by update", err)
 	denied("a record by update", write("", `"GPU-1:250"`))
 	denied("a record by status", write("status", `"GPU-1:250"`))
 	check(t, pods.Bind(t.Context(), &corev1.Binding{

@@ -115,16 +115,6 @@ YAML
 
 pod_of_image() { gpu_pod "$1" image "$3" "$2" "$4" | kubectl create -f - >/dev/null; }
 
-# A pod that meets no webhook has the default scheduler, and no record: see webhooks_settled.
-gpu_webhooks_settled() {
-    local scheduler
-    for _ in 1 2 3; do
-        scheduler=$(gpu_pod settled image 250 | kubectl create --dry-run=server -o 'jsonpath={.spec.schedulerName}' -f -)
-        echo "$scheduler"
-        [[ $scheduler == tautline-scheduler ]] || return 1
-    done
-}
-
 # deployed NAME REPLICAS [NAMESPACE]
 deployed() {
     local pods

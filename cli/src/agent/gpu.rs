@@ -44,10 +44,6 @@ pub(crate) struct GpuArgs {
     /// HAMi-core's libvgpu.so on the host, for --limits hami-core
     #[arg(long, value_name = "FILE")]
     hami_core: Option<PathBuf>,
-    /// Containers of this namespace see the cards that their image or spec names in
-    /// NVIDIA_VISIBLE_DEVICES, such as an exporter's. Repeat it for several
-    #[arg(long = "exempt-namespace", value_name = "NS")]
-    exempt_namespaces: Vec<String>,
     /// Where the host's files are
     #[arg(long, value_name = "DIR", default_value = "/")]
     driver_root: PathBuf,
@@ -57,9 +53,6 @@ pub(crate) struct GpuArgs {
     /// Where CDI specs are, and the agent writes its own
     #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
     cdi_dir: PathBuf,
-    /// The container runtime's socket for NRI plugins
-    #[arg(long, value_name = "FILE", default_value = "/var/run/nri/nri.sock")]
-    nri_socket: PathBuf,
     /// The program that reads NVML [default: tautline-nvml beside this one]
     #[arg(long, value_name = "FILE")]
     nvml_reader: Option<PathBuf>,
@@ -96,11 +89,9 @@ fn config(args: GpuArgs) -> Result<Config> {
         driver_root: args.driver_root,
         kubelet_dir: args.kubelet_dir,
         cdi_dir: args.cdi_dir,
-        nri_socket: args.nri_socket,
         limits: args.limits,
         timeslice: args.timeslice,
         hami_core: args.hami_core,
-        exempt_namespaces: args.exempt_namespaces,
         reader: args.nvml_reader,
         library: args.nvml_library,
         admin: args.admin,

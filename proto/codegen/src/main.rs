@@ -1,5 +1,6 @@
-//! Generates `proto/src/generated` from `proto/*.proto`, and the same of `crates/node-proto`, without protoc; CI refuses a difference.
-//! Unchanged files are not written, so that nothing is rebuilt.
+//! Generates `proto/src/generated` from `proto/*.proto`, and the same of `crates/node-proto`,
+//! without protoc. CI refuses a difference to the committed files; unchanged files are not written,
+//! so that nothing is rebuilt.
 
 use std::{fs, io, path::Path};
 
@@ -15,7 +16,7 @@ const FILES: [&str; 5] = [
     "gpu.proto",
 ];
 
-const NODE_FILES: [&str; 3] = ["deviceplugin.proto", "nri.proto", "podresources.proto"];
+const NODE_FILES: [&str; 2] = ["deviceplugin.proto", "podresources.proto"];
 
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

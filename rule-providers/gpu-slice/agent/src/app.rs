@@ -1,14 +1,10 @@
-//! The agent's parts and what connects them.
+//! Builds the agent's parts, connects them, and starts them as tasks.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use kube::Client;
-use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use prometheus_client::registry::Registry;
 use tautline_agent_link::{Dialer, Provider, Token};
 use tautline_runtime::{
     admin::{self, Readiness},
@@ -26,56 +22,53 @@ use crate::{
     device_plugin::DevicePlugin,
     giver::Giver,
     limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice, timeslices},
-    metrics::Metrics,
+    metrics::{Metrics, PREFIX, StreamMetrics},
     mig::{Instances, Keeper},
     node::{NodeFacts, OwnNode},
-    nri_plugin::{self, NriPlugin},
     pods::Pods,
     reader::{self, ReaderCalls, ReaderConfig, Snapshot},
     stream::{StreamContext, follow_provider},
     usage::{self, UsageConfig, UseMetrics},
 };
 
-/// Reporter of the agent's events.
+/// The name of the agent as the reporter of its Kubernetes events.
 const REPORTER: &str = "tautline-gpu-agent";
-/// CDI specs of administrators, beside those in [`Config::cdi_dir`].
+/// The directory of administrators' CDI specs, which is read in addition to [`Config::cdi_dir`].
 const STATIC_CDI_DIR: &str = "/etc/cdi";
 const PROC: &str = "/proc";
-/// The MIG instances that the agent has made.
+/// The file in the run directory that lists the MIG instances that the agent has made.
 const MIG_FILE: &str = "mig.json";
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the agent's node.
+    /// The name of the agent's node.
     pub node: String,
-    /// Where the host's files are.
+    /// The root directory of the host's files, where the driver is installed.
     pub driver_root: PathBuf,
-    /// `/var/lib/kubelet`.
+    /// The kubelet's directory, usually `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
-    /// `/var/run/cdi`: where the agent writes CDI specs, and finds those of cards.
+    /// The directory, usually `/var/run/cdi`, where the agent writes CDI specs and finds those of
+    /// the cards.
     pub cdi_dir: PathBuf,
-    /// `/var/run/nri/nri.sock`.
-    pub nri_socket: PathBuf,
-    /// Limits on nodes without the label `tautline.io/gpu-limits`.
+    /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub limits: Mode,
-    /// The length of time slices in mode `timeslice`; `None`: the driver's.
+    /// The length of time slices in mode `timeslice`; `None` leaves the driver's.
     pub timeslice: Option<Timeslice>,
-    /// HAMi-core's library on the host.
+    /// The path of HAMi-core's library on the host; without it mode `hami-core` is refused.
     pub hami_core: Option<PathBuf>,
-    /// Namespaces whose containers see what their image or spec says in `NVIDIA_VISIBLE_DEVICES`.
-    pub exempt_namespaces: Vec<String>,
-    /// The program `tautline-nvml`; `None`: the one beside this executable.
+    /// The path of the program `tautline-nvml`; `None` means the one next to this executable.
     pub reader: Option<PathBuf>,
-    /// The library for it; `None`: the driver's.
+    /// The path of NVML's library for that program; `None` means the driver's.
     pub library: Option<PathBuf>,
-    /// Address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
+    /// The address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
     pub admin: SocketAddr,
-    /// Providers that hear what is used; each address of their names gets a stream.
+    /// The providers to which the agent reports use, on a stream to each address of their names.
     pub providers: Vec<Provider>,
-    /// CA and client certificate for `https` providers, which need the CA.
+    /// The CA and the client certificate for `https` providers, which need the CA.
     pub tls: ClientFiles,
-    /// Proof of the node for the providers; `None`: a client certificate, or no proof.
+    /// The token that proves the node to the providers; `None` if a client certificate proves it,
+    /// or nothing does.
     pub token: Option<Token>,
 }
 
@@ -90,7 +83,7 @@ pub struct App {
     readiness: Readiness,
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Parts {
     config: Config,
     client: Client,
@@ -100,12 +93,13 @@ struct Parts {
     giver: Arc<Giver>,
     metrics: Metrics,
     used: UseMetrics,
-    streams: Gauge,
+    streams: StreamMetrics,
     stop: CancellationToken,
 }
 
 impl App {
-    /// Fails if a port is taken or a file does not load.
+    /// Builds an agent and binds its admin port; fails if the port is taken or a file does not
+    /// load.
     pub async fn build(cluster: Cluster, config: Config) -> Result<Self> {
         let library = config.library.as_deref();
         let reader = ReaderConfig::new(config.reader.clone(), &config.driver_root, library)
@@ -129,12 +123,12 @@ impl App {
         })
     }
 
-    /// The address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
+    /// Returns the address of `/livez`, `/readyz` and `/metrics`, with the port that was picked.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Readiness, complete once the agent has read its node.
+    /// Returns the readiness, which is complete once the agent has read its node.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
@@ -148,7 +142,6 @@ impl App {
             given: watch::Sender::default(),
             entries: watch::Sender::default(),
             mode: watch::Sender::new(self.config.limits),
-            foreign: watch::Sender::default(),
         };
         let (events, queue) = Events::new();
         let pods = Arc::default();
@@ -169,7 +162,7 @@ impl App {
             pods,
             metrics: Metrics::default(),
             used: UseMetrics::default(),
-            streams: Gauge::default(),
+            streams: StreamMetrics::default(),
             stop: tasks.stop_token(),
         };
         parts.spawn_admin(self.listener, tasks);
@@ -208,8 +201,11 @@ impl App {
 impl Parts {
     fn spawn_admin(&self, listener: TcpListener, tasks: &mut Tasks) {
         let mut registry = Registry::with_prefix("tautline");
-        let shared = (&self.metrics, &self.used, &self.streams);
-        register(shared, &self.events, &mut registry);
+        self.metrics
+            .register("", registry.sub_registry_with_prefix(PREFIX));
+        self.used.register("", &mut registry);
+        self.events.register(&mut registry);
+        self.streams.register("", &mut registry);
         let nothing = |_| async { None };
         let (registry, readiness) = (Arc::new(registry), self.readiness.clone());
         let served = admin::serve(listener, registry, readiness, nothing, self.stop.clone());
@@ -267,7 +263,7 @@ impl Parts {
             node: self.config.node.clone(),
             dialer,
             uses: used,
-            streams: self.streams.clone(),
+            streams: self.streams.open.clone(),
         });
         for provider in self.config.providers.clone() {
             let following = follow_provider(Arc::clone(&context), provider, self.stop.clone());
@@ -283,16 +279,6 @@ impl Parts {
         output: &CardsOutput,
         tasks: &mut Tasks,
     ) {
-        let plugin = Arc::new(NriPlugin {
-            giver: Arc::clone(&self.giver),
-            foreign: output.foreign.subscribe(),
-            exempt: self.config.exempt_namespaces.iter().cloned().collect(),
-            attached: AtomicBool::new(false),
-            metrics: self.metrics.clone(),
-        });
-        let (socket, stop) = (self.config.nri_socket.clone(), self.stop.clone());
-        let attach = async move { nri_plugin::run(plugin, &socket, stop).await };
-        done(tasks, "nri", attach);
         let kubelet = DevicePlugin {
             kubelet_dir: self.config.kubelet_dir.clone(),
             inventory: output.given.subscribe(),
@@ -305,29 +291,13 @@ impl Parts {
     }
 }
 
-fn register(
-    (metrics, used, streams): (&Metrics, &UseMetrics, &Gauge),
-    events: &Events,
-    registry: &mut Registry,
-) {
-    metrics.register(registry);
-    used.register(registry);
-    events.register(registry);
-    registry.register(
-        "gpu_agent_streams",
-        "Open streams to replicas of providers",
-        streams.clone(),
-    );
-}
-
-/// Registers all metrics of the process, each with one series, for the reference of metrics.
+/// Registers all metrics of the process, each with one series, for the metrics reference.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    let (metrics, used) = (Metrics::default(), UseMetrics::default());
-    let shared = (&metrics, &used, &Gauge::default());
-    register(shared, &Events::new().0, registry);
-    metrics.add_examples();
-    used.add_examples();
+    Metrics::example("", registry.sub_registry_with_prefix(PREFIX));
+    UseMetrics::example("", registry);
+    Events::new().0.register(registry);
+    StreamMetrics::example("", registry);
 }
 
 fn giver(
@@ -345,7 +315,6 @@ fn giver(
         specs: Arc::new(CardSpecs::new(dirs)),
         limits: Box::new(move |parts| limits::checked_edits(*mode.borrow(), &settings, parts)),
         events: Arc::clone(events),
-        occupancy: parking_lot::Mutex::default(),
         instances,
     }
 }
@@ -357,7 +326,7 @@ fn settings(config: &Config) -> Settings {
     }
 }
 
-/// A task that cannot fail.
+/// Spawns a task that cannot fail.
 fn done(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
     tasks.spawn(name, async {
         task.await;

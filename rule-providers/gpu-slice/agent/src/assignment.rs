@@ -1,16 +1,17 @@
-//! Which of a pod's cards each of its containers gets. Pure.
+//! Decides which of the cards in a pod's record each of its containers gets. The functions are
+//! pure.
 
 use tautline_gpu_placement::{
     containers::{PartError, parts_of},
     device_annotation::{AnnotationError, CardShare, parse},
     names::DEVICES_ANNOTATION,
     node_inventory::{InventoryCard, MEMORY_RESOURCE, NodeInventory},
-    shape::CARD,
+    shape::CARD_MILLI,
 };
 
 use crate::pods::{Asks, Kind, PodEntry};
 
-/// Why a container gets no cards.
+/// The reason why a container gets no cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AssignmentError {
     #[error("the pod has no annotation {DEVICES_ANNOTATION}, which its binding writes")]
@@ -39,7 +40,7 @@ pub(crate) enum AssignmentError {
 }
 
 impl AssignmentError {
-    /// A stable code.
+    /// Returns a stable code for events and metrics.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoRecord => "NoRecord",
@@ -51,7 +52,7 @@ impl AssignmentError {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy for the user.
     pub fn mend(&self) -> &'static str {
         match self {
             Self::NoRecord => {
@@ -67,7 +68,7 @@ impl AssignmentError {
 /// A card of the node and the thousandths of it that a pod or container has.
 pub(crate) type Part = (InventoryCard, u16);
 
-/// The pod's record by UUID of the cards, each once.
+/// Returns the shares of the pod's record, one for each card, which is named by UUID.
 pub(crate) fn shares(
     pod: &PodEntry,
     inventory: &NodeInventory,
@@ -82,7 +83,7 @@ fn record<'a>(
 ) -> Result<Vec<(&'a InventoryCard, CardShare)>, AssignmentError> {
     let text = pod.record.as_deref().ok_or(AssignmentError::NoRecord)?;
     let mut parts: Vec<(&InventoryCard, CardShare)> = Vec::new();
-    for share in parse(text, CARD)? {
+    for share in parse(text, CARD_MILLI)? {
         let card = inventory.cards.iter().find(|card| {
             card.uuid == *share.card || share.card.parse::<u32>().is_ok_and(|i| i == card.index)
         });
@@ -105,7 +106,7 @@ fn record<'a>(
             }
         }
     }
-    match parts.iter().find(|(_, share)| share.milli > CARD) {
+    match parts.iter().find(|(_, share)| share.milli > CARD_MILLI) {
         Some((card, _)) => Err(AssignmentError::Overfull {
             card: card.uuid.clone(),
         }),
@@ -113,7 +114,8 @@ fn record<'a>(
     }
 }
 
-/// The container's part of the record, by index of the cards; empty if it asks for none.
+/// Returns the container's parts of the record, sorted by index of the cards; empty if the
+/// container requests no cards.
 pub(crate) fn assign(
     pod: &PodEntry,
     container: &str,
@@ -149,7 +151,7 @@ pub(crate) fn assign(
     Ok(taken)
 }
 
-/// Thousandths by card, in words.
+/// Formats the thousandths of several cards as text.
 fn list(left: &[u16]) -> String {
     if left.is_empty() {
         return "none".to_owned();

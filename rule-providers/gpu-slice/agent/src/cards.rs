@@ -1,4 +1,5 @@
-//! From readings and the node's settings to what the agent writes and gives out.
+//! Turns readings of the cards and the node's settings into the cards that the agent writes to its
+//! node and gives to containers.
 
 use std::sync::Arc;
 
@@ -15,34 +16,34 @@ use crate::{
     reader::{ReaderState, Snapshot},
 };
 
-/// What the rest of the agent follows.
+/// The values that the rest of the agent follows.
 pub(crate) struct CardsOutput {
-    /// The node's cards.
+    /// All cards of the node.
     pub inventory: watch::Sender<Arc<NodeInventory>>,
-    /// The cards that are given out: none while NVIDIA's device plugin owns them.
+    /// The cards that the agent gives out; empty until the node is read, and while NVIDIA's device
+    /// plugin owns the cards.
     pub given: watch::Sender<Arc<NodeInventory>>,
-    /// `None`: the reader has not said yet what is there.
+    /// The labels and the inventory to write; `None` until the reader has reported the node's
+    /// cards.
     pub entries: watch::Sender<Option<Arc<NodeEntries>>>,
+    /// The mode of limits that is in force.
     pub mode: watch::Sender<Mode>,
-    /// Whether the agent surely has no say over cards: there are none, or NVIDIA's device plugin
-    /// owns them.
-    pub foreign: watch::Sender<bool>,
 }
 
-/// Turns readings into what others follow.
+/// Turns readings into the values of [`CardsOutput`].
 pub(crate) struct Cards {
     pub snapshots: watch::Receiver<Snapshot>,
     pub facts: watch::Receiver<Option<NodeFacts>>,
     /// The MIG instances that the agent has made.
     pub own: watch::Receiver<OwnInstances>,
-    /// Of nodes without the label.
+    /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub default_mode: Mode,
     pub output: CardsOutput,
     pub metrics: Metrics,
 }
 
 impl Cards {
-    /// Follows until `stop`.
+    /// Publishes the values at each change, until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut restarts = 0;
         let mut wrong = None;
@@ -88,15 +89,12 @@ impl Cards {
         } else {
             Arc::default()
         };
-        let owned = facts.is_some_and(|f| f.nvidia_plugin);
-        let none = reading.is_none() && matches!(snapshot.state, ReaderState::NoDriver(_));
         set(&self.output.inventory, cards);
         set(&self.output.given, given);
-        set(&self.output.foreign, owned || none);
     }
 }
 
-/// The mode, and what is wrong with the label.
+/// Returns the mode of the label, or else the default, and the error if the label is invalid.
 fn mode(label: Option<&str>, default: Mode) -> (Mode, Option<ModeError>) {
     match label.map(str::parse) {
         None => (default, None),
@@ -105,7 +103,7 @@ fn mode(label: Option<&str>, default: Mode) -> (Mode, Option<ModeError>) {
     }
 }
 
-/// The error, if it is not the last one.
+/// Returns the error if it is a new one, and remembers it as the last.
 fn news(last: &mut Option<ModeError>, error: Option<ModeError>) -> Option<ModeError> {
     if *last == error {
         return None;
@@ -114,7 +112,7 @@ fn news(last: &mut Option<ModeError>, error: Option<ModeError>) -> Option<ModeEr
     error
 }
 
-/// `None`: nothing is known of the cards yet.
+/// Returns the labels and the inventory to write; `None` while the cards are not known.
 fn entries(snapshot: &Snapshot, cards: &NodeInventory) -> Option<NodeEntries> {
     match (&snapshot.reading, &snapshot.state) {
         (None, ReaderState::NoDriver(_)) => Some(NodeEntries::default()),
@@ -170,7 +168,6 @@ mod tests {
                 given: watch::Sender::default(),
                 entries: watch::Sender::default(),
                 mode: watch::Sender::default(),
-                foreign: watch::Sender::default(),
             },
             metrics: Metrics::default(),
         }
@@ -217,36 +214,6 @@ mod tests {
             all.output.entries.borrow().as_deref(),
             Some(&NodeEntries::default())
         );
-    }
-
-    #[test]
-    fn cards_are_foreign_only_once_that_is_known() {
-        let foreign = |state, facts| {
-            let unread = Snapshot {
-                state,
-                ..Snapshot::default()
-            };
-            *published(unread, facts).output.foreign.borrow()
-        };
-        let owned = NodeFacts {
-            nvidia_plugin: true,
-            ..NodeFacts::default()
-        };
-        // A tenant may write such a pod.
-        let asked = NodeFacts {
-            nvidia_pods: true,
-            ..NodeFacts::default()
-        };
-        assert!(!foreign(ReaderState::Starting, Some(asked.clone())));
-        let read = published(snapshot(1, ReaderState::Reading), Some(asked));
-        assert!(read.output.given.borrow().cards.is_empty());
-        let no_driver = || ReaderState::NoDriver("no library".into());
-        assert!(!foreign(ReaderState::Starting, None));
-        assert!(!foreign(ReaderState::Failing("silent".into()), None));
-        assert!(foreign(ReaderState::Starting, Some(owned)));
-        assert!(foreign(no_driver(), None));
-        let lost = published(snapshot(1, no_driver()), None);
-        assert!(!*lost.output.foreign.borrow());
     }
 
     #[test]

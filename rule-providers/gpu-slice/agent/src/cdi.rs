@@ -1,4 +1,4 @@
-//! CDI specs on the node: those that describe the cards, and the agent's own.
+//! The CDI specs on the node: those that describe the cards, and those that the agent writes.
 
 mod own;
 mod spec;
@@ -19,14 +19,15 @@ use spec::Spec;
 use crate::{assignment::Part, injection::Injection};
 
 const KIND: &str = "nvidia.com/gpu";
-/// A spec of 16 cards has some 200 kB.
-const LONGEST: u64 = 4 << 20;
-const MOST: usize = 256;
+/// The largest spec that is read, in bytes; a spec of 16 cards has some 200 kB.
+const MAX_SPEC_BYTES: u64 = 4 << 20;
+/// The largest number of specs that are read from a directory.
+const MAX_SPECS_PER_DIR: usize = 256;
 
-/// The specs of the cards, read again when a file changes.
+/// The specs of the cards; a file is read again when it changes.
 #[derive(Debug)]
 pub(crate) struct CardSpecs {
-    /// Those of later ones win.
+    /// The directories of the specs; a spec in a later directory wins.
     dirs: Vec<PathBuf>,
     cache: Mutex<HashMap<PathBuf, Cached>>,
 }
@@ -34,7 +35,7 @@ pub(crate) struct CardSpecs {
 #[derive(Clone, Debug)]
 struct Cached {
     stamp: Stamp,
-    /// `None`: it is not a spec of cards.
+    /// The spec; `None` if the file is not a readable spec of cards.
     spec: Option<Arc<Spec>>,
 }
 
@@ -50,8 +51,8 @@ impl CardSpecs {
         Self { dirs, cache }
     }
 
-    /// The edits for the cards together; `None` if a card is in no spec by its UUID. An index may
-    /// mean another card after a loss.
+    /// Returns the combined edits for the cards; `None` if no spec names one of the cards by UUID.
+    /// Names by index do not count, since an index may mean another card after a card is lost.
     pub fn edits(&self, parts: &[Part]) -> Option<Injection> {
         let specs = self.read();
         let mut common = BTreeMap::new();
@@ -71,7 +72,7 @@ impl CardSpecs {
         Some(all)
     }
 
-    /// By falling priority.
+    /// Returns the specs, those with the highest priority first.
     fn read(&self) -> Vec<Arc<Spec>> {
         let mut cache = self.cache.lock();
         let mut seen = HashMap::new();
@@ -102,7 +103,7 @@ fn spec_files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.path())
         .filter(|path| !own::is_own(path) && (is_json(path) || is_yaml(path)))
-        .take(MOST)
+        .take(MAX_SPECS_PER_DIR)
         .collect();
     files.sort();
     files
@@ -121,7 +122,7 @@ fn is_yaml(path: &Path) -> bool {
     has_extension(path, &["yaml", "yml"])
 }
 
-/// `None` if the file is gone.
+/// Returns the cached file, read again if it has changed; `None` if there is no such file.
 fn read_cached(path: &Path, cached: Option<Cached>) -> Option<Cached> {
     let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
     let stamp = Stamp {
@@ -139,9 +140,9 @@ fn read_cached(path: &Path, cached: Option<Cached>) -> Option<Cached> {
 }
 
 fn read_spec(path: &Path, length: u64) -> io::Result<Option<Arc<Spec>>> {
-    if length > LONGEST {
+    if length > MAX_SPEC_BYTES {
         return Err(io::Error::other(format!(
-            "it has more than {LONGEST} bytes"
+            "it has more than {MAX_SPEC_BYTES} bytes"
         )));
     }
     let text = fs::read_to_string(path)?;

@@ -1,20 +1,21 @@
-//! The container of a process, by `/proc/PID/cgroup`. Pure.
+//! Finds the container of a process in the text of `/proc/PID/cgroup`. The functions are pure.
 
-/// A container as its cgroup names it.
+/// A container, as its cgroup names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerRef {
-    /// UID of the pod.
+    /// The UID of the pod.
     pub pod_uid: String,
-    /// Id of the container; empty: the process is in the pod's own cgroup.
+    /// The ID of the container; empty if the process is in the pod's own cgroup.
     pub id: String,
 }
 
-/// The containers that the text of `/proc/PID/cgroup` names, outermost first; none: the process
-/// belongs to no pod.
+/// Returns the containers that the text of `/proc/PID/cgroup` names, outermost first; empty if the
+/// process belongs to no pod.
 ///
-/// A line is `HIERARCHY:CONTROLLERS:PATH`; cgroup v2 has one. The kubelet's part of the path begins
-/// anywhere, as a node may itself run in a container. A container that may write cgroups can add
-/// what looks like another pod below its own: the first pod that the node knows is the true one.
+/// Each line is `HIERARCHY:CONTROLLERS:PATH`; cgroup v2 has only one line. The kubelet's part may
+/// begin anywhere in the path, since the node itself may run in a container. A container that may
+/// write cgroups can create one below its own that looks like another pod's, so the first pod in
+/// the list that the node knows is the true one.
 pub(crate) fn containers(text: &str) -> Vec<ContainerRef> {
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut named = paths.map(containers_in_path);
@@ -22,7 +23,7 @@ pub(crate) fn containers(text: &str) -> Vec<ContainerRef> {
 }
 
 fn containers_in_path(path: &str) -> Vec<ContainerRef> {
-    // `SLICE:cri-containerd:ID`, of a runtime with systemd's names and the driver cgroupfs.
+    // A runtime with the cgroupfs driver takes systemd's name `SLICE:cri-containerd:ID` for a path.
     let path = path.replace(".slice:", ".slice/");
     let parts: Vec<&str> = path.split('/').collect();
     let container = |at: usize| {
@@ -36,17 +37,19 @@ fn containers_in_path(path: &str) -> Vec<ContainerRef> {
     (0..parts.len()).filter_map(container).collect()
 }
 
-/// `kubepods`, a class of service below it, or the slice of one.
+/// Returns whether the part of a path is `kubepods`, a QoS class below it, or systemd's slice of
+/// either.
 fn is_parent(part: &str) -> bool {
     matches!(part, "kubepods" | "burstable" | "besteffort")
         || (part.starts_with("kubepods") && part.ends_with(".slice"))
 }
 
-/// `poda-b-c` of cgroupfs, `kubepods-burstable-poda_b_c.slice` of systemd.
+/// Returns the pod's UID in `poda-b-c` (cgroupfs) or `kubepods-burstable-poda_b_c.slice` (systemd).
 fn pod_uid(part: &str, of_kubelet: bool) -> Option<String> {
     let uid = match part.strip_suffix(".slice") {
         Some(slice) => {
-            // A root of the kubelet's own is a prefix: `kubelet-kubepods-...`.
+            // If the kubelet has a cgroup root of its own, the name begins with it:
+            // `kubelet-kubepods-...`.
             let (root, rest) = slice.split_once("kubepods-")?;
             let classes = ["burstable-", "besteffort-"];
             let class = classes.iter().find_map(|c| rest.strip_prefix(c));
@@ -60,7 +63,8 @@ fn pod_uid(part: &str, of_kubelet: bool) -> Option<String> {
     (!uid.is_empty() && uid.bytes().all(plain)).then_some(uid)
 }
 
-/// `ID` of cgroupfs, `cri-containerd-ID.scope` or `crio-ID.scope` of systemd.
+/// Returns the container's ID in `ID` (cgroupfs), `cri-containerd-ID.scope` or `crio-ID.scope`
+/// (systemd).
 fn container_id(part: &str) -> Option<&str> {
     let part = part.strip_suffix(".scope").unwrap_or(part);
     let id = part.rsplit(['-', ':']).next()?;

@@ -1,5 +1,5 @@
-//! The kubelet's device plugin: counts thousandths and memory of cards, and prepares the start of
-//! each container that requests them.
+//! The device plugin for the kubelet: it offers thousandths and memory of the cards as countable
+//! resources, and prepares the start of each container that requests them.
 
 mod allocations;
 mod checkpoint;
@@ -32,18 +32,19 @@ pub(crate) use self::{
 };
 use crate::{metrics::Metrics, node::NodeFacts, pod_resources::PodResourcesClient};
 
-/// How often the kubelet's sockets are looked at.
-const POLL: Duration = Duration::from_secs(1);
-/// How often old CDI specs are removed, and their least age.
-const SWEEP: Duration = Duration::from_secs(30);
+/// The interval at which the kubelet's sockets are checked.
+const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which old CDI specs are removed, and the age at which a spec is old.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A device plugin for both resources.
+/// The device plugin for both resources.
 pub(crate) struct DevicePlugin<G, S> {
-    /// `/var/lib/kubelet`.
+    /// The kubelet's directory, usually `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
-    /// Without cards, nothing is registered.
+    /// The cards to offer; without cards no resource is registered.
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
-    /// `None` until the node was read: nothing is registered.
+    /// The facts about the node; `None` until the node is read, and no resource is registered
+    /// before.
     pub facts: watch::Receiver<Option<NodeFacts>>,
     pub giver: G,
     pub specs: S,
@@ -51,10 +52,10 @@ pub(crate) struct DevicePlugin<G, S> {
 }
 
 impl<G: Give, S: Specs> DevicePlugin<G, S> {
-    /// Runs until `stop`; the kubelet then has no allocatable devices, and forgets them after 5
+    /// Runs until `stop`. The kubelet then has no allocatable devices, and forgets them after 5
     /// minutes.
     pub async fn run(self, stop: CancellationToken) {
-        self.run_with(stop, POLL).await;
+        self.run_with(stop, SOCKET_POLL_INTERVAL).await;
     }
 
     async fn run_with(self, stop: CancellationToken, poll: Duration) {
@@ -98,7 +99,7 @@ impl<G: Give, S: Specs> DevicePlugin<G, S> {
         let sweeps = async {
             loop {
                 tokio::select! {
-                    () = time::sleep(SWEEP) => starter.sweep(SWEEP).await,
+                    () = time::sleep(SWEEP_INTERVAL) => starter.sweep(SWEEP_INTERVAL).await,
                     () = stop.cancelled() => return,
                 }
             }
@@ -113,7 +114,7 @@ impl<G: Give, S: Specs> DevicePlugin<G, S> {
     }
 }
 
-/// Keeps a resource's devices as the inventory and the node have them.
+/// Updates a resource's list of devices when the inventory or the facts about the node change.
 struct Supply {
     pool: Pool,
     counted: Counted,

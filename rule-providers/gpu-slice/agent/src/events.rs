@@ -1,4 +1,4 @@
-//! Events on pods whose containers are refused.
+//! Publishes events on pods whose containers are refused.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use crate::{device_plugin::Refusal, pods::PodEntry};
 
 const REASON: &str = "GpuRefused";
 const ACTION: &str = "GiveGpu";
-/// The kubelet tries a container again each few seconds.
-const QUIET: Duration = Duration::from_secs(60);
+/// The shortest time between two equal events; the kubelet tries a container again every few
+/// seconds.
+const EVENT_QUIET: Duration = Duration::from_secs(60);
 
-/// Writes why a container of the pod gets no cards, once a minute.
+/// Publishes the reason why a container of the pod gets no cards, at most once a minute.
 pub(crate) fn refused(events: &Events, pod: &PodEntry, container: &str, refusal: &Refusal) {
     let key = format!("{}/{container}/{}", pod.uid, refusal.reason);
-    events.publish_once(key, QUIET, || {
+    events.publish_once(key, EVENT_QUIET, || {
         Some(EventNote {
             regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.api_uid),
             secondary: None,

@@ -1,11 +1,9 @@
-//! The cards of a container by its pod's record: the kubelet's device plugin gives them, the NRI plugin
-//! holds them.
+//! Gives a container the cards of its pod's record.
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
 use tautline_gpu_placement::{
-    device_annotation::CardShare, mig::MigPlace, node_inventory::NodeInventory, shape::CARD,
+    device_annotation::CardShare, mig::MigPlace, node_inventory::NodeInventory, shape::CARD_MILLI,
 };
 use tautline_runtime::events::Events;
 use tokio::{sync::watch, time::Instant};
@@ -18,71 +16,51 @@ use crate::{
     injection::{Injection, inject},
     limits::{LimitEdits, LimitError},
     mig::Instances,
-    occupancy::{Held, Occupancy, Occupant, fits},
+    occupancy::{Held, Occupant, fits},
     pods::{PodEntry, Pods},
 };
 
-/// How long a start waits for the pod and its record where nothing else waits for it.
-const WAIT: Duration = Duration::from_secs(5);
-/// How often an occupied card is looked at again.
-const POLL: Duration = Duration::from_millis(100);
+/// The longest time that the start of a container waits for the pod, its record and free cards.
+const START_WAIT: Duration = Duration::from_secs(5);
+/// The interval at which occupied cards are checked again.
+const OCCUPANCY_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The limits of a container with these cards.
+/// A function that returns the limits of a container with these cards.
 pub(crate) type Limits = dyn Fn(&[Part]) -> Result<LimitEdits, LimitError> + Send + Sync;
 
 /// Gives containers their cards.
 pub(crate) struct Giver {
     pub node: String,
     pub pods: Arc<Pods>,
-    /// Empty where the agent gives out nothing: then containers that ask for cards are refused.
+    /// The cards that the agent gives out; while there are none, containers that request cards are
+    /// refused.
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
     pub specs: Arc<CardSpecs>,
     pub limits: Box<Limits>,
     pub events: Arc<Events>,
-    /// As the runtime tells; without NRI it is empty.
-    pub occupancy: Mutex<Occupancy>,
     pub instances: Instances,
-}
-
-/// What a start does for the MIG instance of its pod's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MigInstance {
-    /// Makes it if need be, also after the deadline.
-    Make,
-    /// Waits until another start has made it.
-    Find,
-}
-
-/// What a container gets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Gift {
-    /// The pod with all that its record gives.
-    pub occupant: Occupant,
-    /// Empty: the container asks for no card.
-    pub parts: Vec<Part>,
-    pub injection: Injection,
 }
 
 impl Give for Arc<Giver> {
     async fn give(&self, pod: &PodRef, container: &str) -> Result<Injection, Refusal> {
-        let deadline = Instant::now() + WAIT;
-        let gift = self.give_until(pod, container, deadline, MigInstance::Make);
-        gift.await.map(|gift| gift.injection)
+        let deadline = Instant::now() + START_WAIT;
+        self.give_until(pod, container, deadline).await
     }
 }
 
 impl Giver {
-    /// The container's cards; waits for the pod, its record and free cards until the deadline.
+    /// Returns the changes that give the container its cards. Waits for the pod, its record and
+    /// free cards until the deadline.
     ///
     /// # Errors
-    /// The text that the pod's event has too.
-    pub async fn give_until(
+    /// The reason for the refusal, with the text of the event on the pod. A pod that is not known
+    /// has no event.
+    async fn give_until(
         &self,
         pod: &PodRef,
         container: &str,
         deadline: Instant,
-        instance: MigInstance,
-    ) -> Result<Gift, Refusal> {
+    ) -> Result<Injection, Refusal> {
         let enough = |pod: &PodEntry| {
             let asks = pod.container(container).is_some_and(|c| c.asks.any());
             pod.record.is_some() || !asks
@@ -97,7 +75,7 @@ impl Giver {
                 ),
             });
         };
-        let given = self.give_known(&entry, container, deadline, instance).await;
+        let given = self.give_known(&entry, container, deadline).await;
         given.map_err(|why| {
             let refusal = Refusal {
                 reason: why.reason,
@@ -116,33 +94,22 @@ impl Giver {
         pod: &PodEntry,
         container: &str,
         deadline: Instant,
-        instance: MigInstance,
-    ) -> Result<Gift, Why> {
+    ) -> Result<Injection, Why> {
         let inventory = self.inventory_until(deadline).await?;
         let parts = assign(pod, container, &inventory)?;
-        let mut occupant = Occupant {
-            uid: Arc::clone(&pod.uid),
-            name: format!("{}/{}", pod.namespace, pod.name),
-            held: Vec::new(),
-        };
+        let mut held = Vec::new();
         if !parts.is_empty() {
-            occupant.held = assignment::shares(pod, &inventory)?;
-            self.wait_free(&occupant, &parts, &inventory, deadline)
+            held = assignment::shares(pod, &inventory)?;
+            self.wait_free(&pod.uid, &held, (&parts, &inventory), deadline)
                 .await?;
         }
         let limits = (self.limits)(&parts).map_err(|error| {
             let mend = "delete the pod afterwards";
             Why::new("Limits", error.to_string(), mend)
         })?;
-        let devices = self.devices(&parts, &occupant.held, &inventory, (instance, deadline));
-        let devices = devices.await?;
+        let devices = self.devices(&parts, &held, &inventory).await?;
         let cdi = self.card_edits(&devices, deadline).await?;
-        let injection = inject(&devices, cdi, limits);
-        Ok(Gift {
-            occupant,
-            parts,
-            injection,
-        })
+        Ok(inject(&devices, cdi, limits))
     }
 
     async fn inventory_until(&self, deadline: Instant) -> Result<Arc<NodeInventory>, Why> {
@@ -158,58 +125,44 @@ impl Giver {
         }
     }
 
-    /// Waits until no other pod's containers run on the pod's part of these cards.
+    /// Waits until no running container of another pod occupies the pod's part of these cards.
     async fn wait_free(
         &self,
-        occupant: &Occupant,
-        parts: &[Part],
-        inventory: &NodeInventory,
+        uid: &str,
+        held: &[Held],
+        (parts, inventory): (&[Part], &NodeInventory),
         deadline: Instant,
     ) -> Result<(), Why> {
         let on_parts = |held: &&Held| parts.iter().any(|(part, _)| *part.uuid == *held.card);
-        let wanted: Vec<Held> = occupant.held.iter().filter(on_parts).cloned().collect();
+        let wanted: Vec<Held> = held.iter().filter(on_parts).cloned().collect();
         loop {
             let occupants = self.occupants(inventory);
             let place = |held: &Held| place(held, inventory);
-            let Err(occupied) = fits(&occupant.uid, &wanted, &occupants, place) else {
+            let Err(occupied) = fits(uid, &wanted, &occupants, place) else {
                 return Ok(());
             };
-            if Instant::now() + POLL >= deadline {
+            if Instant::now() + OCCUPANCY_POLL_INTERVAL >= deadline {
                 let mend = "the kubelet tries again";
                 return Err(Why::new("OccupiedCard", occupied.to_string(), mend));
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(OCCUPANCY_POLL_INTERVAL).await;
         }
     }
 
-    /// By running containers, as the runtime and as the API server know them.
+    /// Returns the pods of which a container with cards runs, according to the API server.
     fn occupants(&self, inventory: &NodeInventory) -> Vec<Occupant> {
-        let mut occupants: Vec<Occupant> = self.occupancy.lock().occupants().cloned().collect();
-        for pod in self.pods.all().iter().filter(|pod| pod.holds()) {
-            if occupants.iter().all(|occupant| occupant.uid != pod.uid) {
-                occupants.extend(self.occupant(pod, inventory));
-            }
-        }
-        occupants
+        let pods = self.pods.all();
+        let holding = pods.iter().filter(|pod| pod.holds());
+        holding.filter_map(|pod| occupant(pod, inventory)).collect()
     }
 
-    /// What the pod's record gives; `None` if it cannot be read.
-    pub fn occupant(&self, pod: &PodEntry, inventory: &NodeInventory) -> Option<Occupant> {
-        Some(Occupant {
-            uid: Arc::clone(&pod.uid),
-            name: format!("{}/{}", pod.namespace, pod.name),
-            held: assignment::shares(pod, inventory).ok()?,
-        })
-    }
-
-    /// The parts by the UUID of what the container sees: a card, or the MIG instance that the pod's
-    /// record means.
+    /// Returns the parts with the UUIDs of the devices that the container sees: cards, or the MIG
+    /// instances that the pod's record names.
     async fn devices(
         &self,
         parts: &[Part],
         record: &[CardShare],
         inventory: &NodeInventory,
-        (instance, deadline): (MigInstance, Instant),
     ) -> Result<Vec<Part>, Why> {
         let mut devices = parts.to_vec();
         for (card, _) in &mut devices {
@@ -228,20 +181,14 @@ impl Giver {
                 (Some(_), Some(start)) => start,
                 (Some(_), None) => return Err(bad("has MIG on, and the record names no slice")),
                 (None, Some(_)) => return Err(bad("has MIG off, and the record names a slice")),
-                (None, None) if inventory.is_mig() && share.milli < CARD => {
+                (None, None) if inventory.is_mig() && share.milli < CARD_MILLI => {
                     return Err(bad(
                         "has MIG off, so limits mig cannot hold on a share of it",
                     ));
                 }
                 (None, None) => continue,
             };
-            let uuid = match instance {
-                MigInstance::Make => self.instances.make(card, share.milli, start).await,
-                MigInstance::Find => {
-                    let instances = &self.instances;
-                    instances.find(card, share.milli, start, deadline).await
-                }
-            };
+            let uuid = self.instances.make(card, share.milli, start).await;
             let why = |text| Why::new("NoInstance", text, "the kubelet tries again");
             card.uuid = uuid.map_err(why)?;
         }
@@ -285,6 +232,15 @@ impl From<AssignmentError> for Why {
     fn from(error: AssignmentError) -> Self {
         Self::new(error.code(), error.to_string(), error.mend())
     }
+}
+
+/// Returns the pod with the shares of its record; `None` if the record cannot be read.
+fn occupant(pod: &PodEntry, inventory: &NodeInventory) -> Option<Occupant> {
+    Some(Occupant {
+        uid: Arc::clone(&pod.uid),
+        name: format!("{}/{}", pod.namespace, pod.name),
+        held: assignment::shares(pod, inventory).ok()?,
+    })
 }
 
 fn place(held: &Held, inventory: &NodeInventory) -> Option<MigPlace> {

@@ -1,83 +1,84 @@
-//! What a container gets so that it sees its cards and no others. Pure.
+//! Builds the changes by which a container sees its own cards and no others. The functions are
+//! pure.
 
 use std::collections::BTreeMap;
 
 use crate::{assignment::Part, limits::LimitEdits};
 
-/// Names the cards for NVIDIA's runtime; `void` is none.
+/// The variable that names a container's cards for NVIDIA's runtime.
 pub(crate) const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
 /// The value of [`VISIBLE`] with which NVIDIA's runtime adds nothing.
 pub(crate) const VOID: &str = "void";
 
-/// Changes of a container, by CDI.
+/// The changes to a container, in the terms of CDI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
-    /// Variables, in place of those of the image and the pod.
+    /// The environment variables, which replace those of the image and the pod.
     pub env: BTreeMap<String, String>,
-    /// Device nodes.
+    /// The device nodes.
     pub devices: Vec<Device>,
-    /// Bind mounts.
+    /// The bind mounts.
     pub mounts: Vec<Mount>,
-    /// OCI hooks of a CDI spec.
+    /// The OCI hooks of a CDI spec.
     pub hooks: Vec<Hook>,
 }
 
 /// A device node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
-    /// Path in the container.
+    /// The path in the container.
     pub path: String,
-    /// Path on the host.
+    /// The path on the host.
     pub host_path: String,
-    /// Kind and numbers; `None`: those of the node at `host_path`.
+    /// The type and numbers; `None` takes those of the node at `host_path`.
     pub node: Option<DeviceNode>,
-    /// Of `r`, `w` and `m`; `None`: all.
+    /// The permissions of the device cgroup, out of `r`, `w` and `m`; `None` grants all.
     pub permissions: Option<String>,
-    /// Mode bits; `None`: the runtime's default.
+    /// The mode bits; `None` leaves the runtime's default.
     pub file_mode: Option<u32>,
-    /// Owner in the container; `None`: the runtime's default.
+    /// The owner's user ID in the container; `None` leaves the runtime's default.
     pub uid: Option<u32>,
-    /// Group in the container; `None`: the runtime's default.
+    /// The group ID in the container; `None` leaves the runtime's default.
     pub gid: Option<u32>,
 }
 
-/// What a device node stands for.
+/// The type and numbers of a device node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceNode {
-    /// `c`, `b` or `p`.
+    /// The type: `c`, `b` or `p`.
     pub kind: String,
-    /// Major number.
+    /// The major number.
     pub major: i64,
-    /// Minor number.
+    /// The minor number.
     pub minor: i64,
 }
 
 /// A bind mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Path on the host.
+    /// The path on the host.
     pub host_path: String,
-    /// Path in the container.
+    /// The path in the container.
     pub container_path: String,
-    /// Options of mount, such as `ro`, `nosuid`, `bind`.
+    /// The mount options, such as `ro`, `nosuid` and `bind`.
     pub options: Vec<String>,
 }
 
 /// An OCI hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// `createContainer`, as CDI has it.
+    /// The stage at which the hook runs, in CDI's spelling, such as `createContainer`.
     pub name: String,
-    /// Program on the host.
+    /// The path of the program on the host.
     pub path: String,
-    /// Arguments, the first is the program's name.
+    /// The arguments; the first is the program's name.
     pub args: Vec<String>,
-    /// Variables, `KEY=VALUE`.
+    /// The environment variables, as `KEY=VALUE`.
     pub env: Vec<String>,
 }
 
 impl Injection {
-    /// Adds what is not there yet. Variables of `other` win.
+    /// Adds the changes of `other` that are missing. Its variables replace those of the same name.
     pub(crate) fn extend(&mut self, other: Self) {
         self.env.extend(other.env);
         add(&mut self.devices, other.devices);
@@ -94,8 +95,8 @@ fn add<T: PartialEq>(to: &mut Vec<T>, from: Vec<T>) {
     }
 }
 
-/// What a container with these cards gets: the edits of their CDI devices, else the variable that
-/// NVIDIA's runtime obeys; and its limits.
+/// Returns the changes for a container with these cards: the edits of their CDI devices, or else
+/// the variable that NVIDIA's runtime obeys, and the container's limits.
 pub(crate) fn inject(parts: &[Part], cdi: Option<Injection>, limits: LimitEdits) -> Injection {
     let visible = match &cdi {
         None if !parts.is_empty() => {

@@ -1,22 +1,24 @@
-//! A reading as the node's annotation and labels have it.
+//! Converts a reading of the cards to the node's annotation and labels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tautline_gpu_placement::{
     mig::{MigLayout, MigPlace, MigProfile},
     node_inventory::{InventoryCard, MIG_LIMITS, NodeInventory},
-    shape::CARD,
+    shape::CARD_MILLI,
 };
 use tautline_nvml::{Card, MigInstance, Reading};
 
 use crate::mig::OwnInstance;
 
-/// Longest value of a label.
-const MAX_VALUE: usize = 63;
-/// Fault of a card whose memory and processors belong to MIG instances, with other limits.
+/// The longest value of a label, in characters.
+const MAX_LABEL_VALUE_CHARS: usize = 63;
+/// The fault of a card with MIG on if the node's limits are not `mig`: the card's memory and
+/// processors belong to MIG instances.
 const MIG_ON: &str = "MigOn";
 
-/// The annotation's value: what changes with use is left out. `own`: the agent's MIG instances.
+/// Returns the annotation's value, without the figures that change with use. `own` lists the MIG
+/// instances that the agent has made.
 pub(crate) fn inventory(
     reading: &Reading,
     limits: &str,
@@ -49,7 +51,8 @@ pub(crate) fn inventory(
     }
 }
 
-/// What a card with MIG can be cut to, beside the administrator's instances.
+/// Returns the MIG instances that a card can have, and the places that the administrator's
+/// instances occupy.
 fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -> MigLayout {
     let profiles = &card.mig_profiles;
     let ends = profiles
@@ -59,7 +62,7 @@ fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -
     let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     let profile = |p: &tautline_nvml::MigProfile| MigProfile {
         name: p.name.clone(),
-        milli: u16::try_from(p.size * u32::from(CARD) / slices).unwrap_or(CARD),
+        milli: u16::try_from(p.size * u32::from(CARD_MILLI) / slices).unwrap_or(CARD_MILLI),
         size: small(p.size),
         compute: small(p.compute),
         starts: p.starts.iter().copied().map(small).collect(),
@@ -81,8 +84,7 @@ fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -
     }
 }
 
-/// The labels that GPU feature discovery sets, of those that a node without MIG has. No cards: no
-/// labels.
+/// Returns the labels that GPU feature discovery sets on a node without MIG; empty without cards.
 pub(crate) fn labels(reading: &Reading) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     let Some(card) = most_common(&reading.cards) else {
@@ -94,7 +96,7 @@ pub(crate) fn labels(reading: &Reading) -> BTreeMap<String, String> {
     add("gpu.present", "true".into());
     add("gpu.count", reading.cards.len().to_string());
     add("gpu.product", product(&card.product));
-    // Cards that share the node's memory have none of their own that NVML tells.
+    // NVML reports no memory for cards that share the node's memory.
     if card.memory_bytes > 0 {
         add("gpu.memory", (card.memory_bytes >> 20).to_string());
     }
@@ -125,21 +127,26 @@ pub(crate) fn labels(reading: &Reading) -> BTreeMap<String, String> {
     labels
 }
 
-/// `NVIDIA-H100-80GB-HBM3` of `NVIDIA H100 80GB HBM3`.
+/// Converts a product's name to the value of a label, such as `NVIDIA H100 80GB HBM3` to
+/// `NVIDIA-H100-80GB-HBM3`.
 fn product(name: &str) -> String {
     value(&name.split_whitespace().collect::<Vec<_>>().join("-"))
 }
 
-/// Text as the value of a label.
+/// Converts a text to a valid value of a label.
 fn value(text: &str) -> String {
     let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let value: String = text.chars().filter(allowed).take(MAX_VALUE).collect();
+    let value: String = text
+        .chars()
+        .filter(allowed)
+        .take(MAX_LABEL_VALUE_CHARS)
+        .collect();
     value
         .trim_matches(|c: char| !c.is_ascii_alphanumeric())
         .to_owned()
 }
 
-/// The first card of the product that most cards are of.
+/// Returns the first card of the most common product.
 fn most_common(cards: &[Card]) -> Option<&Card> {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for card in cards {
@@ -150,7 +157,8 @@ fn most_common(cards: &[Card]) -> Option<&Card> {
         .max_by_key(|card| (counts[card.product.as_str()], std::cmp::Reverse(card.index)))
 }
 
-/// Numbers of the groups of cards that reach each other by NVLink; a card alone is in none.
+/// Returns the number of each card's group, whose cards reach each other by NVLink. A card without
+/// NVLinks has no number.
 fn nvlink_domains(cards: &[Card]) -> HashMap<&str, u16> {
     let mut group: Vec<usize> = (0..cards.len()).collect();
     let places: HashMap<&str, usize> = cards
@@ -381,7 +389,7 @@ mod tests {
         #[test]
         fn values_are_valid_labels(text in ".{0,100}") {
             let value = value(&text);
-            prop_assert!(value.len() <= MAX_VALUE);
+            prop_assert!(value.len() <= MAX_LABEL_VALUE_CHARS);
             prop_assert!(!value.starts_with(['-', '_', '.']) && !value.ends_with(['-', '_', '.']));
         }
     }

@@ -1,6 +1,11 @@
-//! The agent of the rule provider `gpu-slice`, on each node with GPUs. It reads the cards by NVML,
-//! writes them on its node, gives each container exactly the cards that the pod's record names,
-//! limits their use, and reports what is used to the provider.
+//! Gives containers their GPUs ("cards") on a node, as the agent of the rule provider `gpu-slice`.
+//! A container gets exactly the cards that an annotation of its pod (the pod's "record") names.
+//!
+//! ```text
+//! tautline-nvml ── readings ──▶ inventory ──▶ annotation of the Node ──▶ provider
+//! record of the pod ──▶ assignment, limits ──▶ device plugin, CDI ──▶ container
+//! processes on the cards ──▶ usage ── stream ──▶ provider
+//! ```
 
 #![warn(missing_docs)]
 
@@ -18,7 +23,6 @@ pub mod limits;
 mod metrics;
 mod mig;
 mod node;
-mod nri_plugin;
 mod occupancy;
 mod pod_resources;
 mod pods;

@@ -1,19 +1,20 @@
-//! Limits of a container's use of its cards.
+//! Limits how much of its cards a container can use, by the mode of the node.
 //!
-//! # What a hostile container gets around
-//! No mode is a boundary between tenants that attack each other; whole cards and MIG are.
-//! - `none`, `timeslice`: memory has no limit at all; time is shared by process, so more processes
-//!   get more time.
+//! # Limits that a hostile container can evade
+//! Only whole cards and MIG are a boundary between tenants that attack each other; the other modes
+//! are not.
+//! - `none`, `timeslice`: memory has no limit; the processes share the time, so a container with
+//!   more processes gets more time.
 //! - `mps`: the limits are variables that CUDA reads in the container. A process that changes them
-//!   before CUDA starts gets the daemon's default (`--largest-share`, else the whole card); a
+//!   before CUDA starts gets the daemon's default (`--largest-share`, or else the whole card); a
 //!   process without `CUDA_MPS_PIPE_DIRECTORY` runs outside of MPS, unless the card is exclusive
-//!   (`--exclusive`). The limits hold per process: several processes of a container get the share
-//!   each. A container whose user is root on the host may command the daemon by its pipe. A server
-//!   that crashes takes all its clients along.
-//! - `mig`: the card holds the limit; what stays shared is the bus, the power and the driver.
-//! - `hami-core`: a library in the process. Static programs, setuid programs and musl ignore
-//!   `ld.so.preload`; a process may change its variables, or call the driver by `ioctl` itself. The
-//!   lock directory is shared, so a container can hold up the start of others.
+//!   (`--exclusive`). The limits hold per process: each of several processes of a container gets
+//!   the full share. A container whose user is root on the host may command the daemon through its
+//!   pipe. When a server crashes, all its clients fail.
+//! - `mig`: the card itself enforces the limit; the bus, the power and the driver stay shared.
+//! - `hami-core`: a library in the process enforces the limit. Static programs, setuid programs and
+//!   musl ignore `ld.so.preload`; a process may change its variables, or call the driver by `ioctl`
+//!   itself. The lock directory is shared, so a container can delay the start of others.
 //!
 //! Use beyond a share is measured in all modes, and the provider reports it as Violation.
 
@@ -34,29 +35,29 @@ pub use driver_root::{DriverError, DriverRoot, exec_in_root};
 
 use crate::injection::Mount;
 
-/// Where all directories that containers mount are, on the host and in the agent's container.
+/// The parent of all directories that containers mount, on the host and in the agent's container.
 pub const RUN_DIR: &str = "/run/tautline";
 
-/// Thousandths of a whole card.
-const WHOLE: u16 = 1000;
+/// The thousandths of a whole card.
+const WHOLE_CARD_MILLI: u16 = 1000;
 
-/// How a container's use of its cards is limited.
+/// The mode in which a container's use of its cards is limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Not at all.
+    /// Neither time nor memory has a limit.
     #[default]
     None,
-    /// Time by the driver's time slices, memory not at all.
+    /// The driver's time slices divide the time; memory has no limit.
     Timeslice,
-    /// Memory and processors by NVIDIA's Multi-Process Service.
+    /// NVIDIA's Multi-Process Service limits memory and processors.
     Mps,
-    /// Memory and time by HAMi-core, a library in the container's processes.
+    /// HAMi-core, a library in the container's processes, limits memory and time.
     HamiCore,
-    /// Memory and processors by MIG: a slice is an instance of the card.
+    /// MIG limits memory and processors: a slice is a MIG instance of the card.
     Mig,
 }
 
-/// The text is no [`Mode`].
+/// The error for a text that is not a [`Mode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limits {0:?} are unknown; write none, timeslice, mps, hami-core or mig")]
 pub struct ModeError(String);
@@ -88,12 +89,13 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Where the files of the modes are.
+/// The paths of the files that the modes need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Directories that containers mount; the same path on the host and here.
+    /// The parent of the directories that containers mount, with the same path on the host and
+    /// here.
     pub run_dir: PathBuf,
-    /// HAMi-core's `libvgpu.so` on the host; `None`: mode `hami-core` is refused.
+    /// The path of HAMi-core's `libvgpu.so` on the host; without it mode `hami-core` is refused.
     pub hami_core: Option<PathBuf>,
 }
 
@@ -106,32 +108,33 @@ impl Default for Settings {
     }
 }
 
-/// What a container gets beside its cards.
+/// The changes to a container that limit its use of its cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitEdits {
-    /// Variables, in place of those of the image and the pod.
+    /// The environment variables, which replace those of the image and the pod.
     pub env: BTreeMap<String, String>,
-    /// Bind mounts.
+    /// The bind mounts.
     pub mounts: Vec<Mount>,
 }
 
-/// A container's cards cannot be limited as the node's mode says.
+/// The reason why the node's mode cannot limit a container's cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
-    /// MPS has a daemon per card, and a process can reach only one daemon.
+    /// The container has several cards, but MPS has a daemon per card, and a process can reach only
+    /// one daemon.
     #[error(
         "limits mps hold on one card per container, but this one has {0}; request a part of one \
          card or whole cards (multiples of 1000 tautline.io/gpu-milli), or set the node's limits \
          to hami-core"
     )]
     SeveralCards(String),
-    /// CUDA would run the container without MPS.
+    /// The card's MPS daemon is not ready, so CUDA would run the container without MPS.
     #[error(
         "the MPS daemon of card {0} is not ready on this node, so that no limit would hold; see the \
          log of the node's tautline-gpu-mps pod; the container starts once the daemon is ready"
     )]
     NoDaemon(String),
-    /// Mode `hami-core` without the library.
+    /// The mode is `hami-core`, but the library's path is not set.
     #[error(
         "limits hami-core need the host's libvgpu.so; start the agent with --hami-core PATH, or \
          set the node's limits to another mode"
@@ -139,7 +142,8 @@ pub enum LimitError {
     NoLibrary,
 }
 
-/// The edits for one container with these cards and thousandths. Whole cards have no limit.
+/// Returns the changes for one container with these cards and thousandths. Whole cards have no
+/// limit.
 ///
 /// # Errors
 /// The mode cannot limit these cards; the container must not start.
@@ -148,7 +152,7 @@ pub fn edits(
     settings: &Settings,
     cards: &[(InventoryCard, u16)],
 ) -> Result<LimitEdits, LimitError> {
-    if cards.iter().all(|(_, milli)| *milli >= WHOLE) {
+    if cards.iter().all(|(_, milli)| *milli >= WHOLE_CARD_MILLI) {
         return Ok(LimitEdits::default());
     }
     match mode {
@@ -158,10 +162,10 @@ pub fn edits(
     }
 }
 
-/// The edits of [`edits`], if what enforces them runs.
+/// Returns the changes of [`edits`] if the daemons that enforce them are ready.
 ///
 /// # Errors
-/// The container must not start, or not yet.
+/// The container must not start, or must wait until the daemon is ready.
 pub fn checked_edits(
     mode: Mode,
     settings: &Settings,
@@ -169,7 +173,7 @@ pub fn checked_edits(
 ) -> Result<LimitEdits, LimitError> {
     let edits = edits(mode, settings, cards)?;
     if mode == Mode::Mps {
-        let shares = cards.iter().filter(|(_, milli)| *milli < WHOLE);
+        let shares = cards.iter().filter(|(_, milli)| *milli < WHOLE_CARD_MILLI);
         let mut cards = shares.map(|(card, _)| &card.uuid);
         let down = cards.find(|card| !mps::is_ready(&settings.run_dir, card));
         if let Some(card) = down {
@@ -179,15 +183,16 @@ pub fn checked_edits(
     Ok(edits)
 }
 
-/// Memory of a part of a card in MiB, at least 1; `None`: that of the card is not known, as where
-/// it is the node's own, and nothing can be limited by it.
+/// Returns the memory of a part of a card in MiB, at least 1. `None` means that the memory cannot
+/// be limited, since the card's is not known, for example because the card shares the node's
+/// memory.
 fn memory_mib(memory_bytes: u64, milli: u16) -> Option<u64> {
-    let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(WHOLE);
+    let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(WHOLE_CARD_MILLI);
     let mib = u64::try_from(bytes >> 20).unwrap_or(u64::MAX).max(1);
     (memory_bytes > 0).then_some(mib)
 }
 
-/// Processors of a part of a card in percent, at least 1.
+/// Returns the processors of a part of a card in percent, at least 1.
 fn percent(milli: u16) -> u16 {
     (milli / 10).max(1)
 }

@@ -1,5 +1,6 @@
-//! MIG instances on this node. They are made for the pods whose records mean them and destroyed a
-//! while after that, unless a process uses them or the administrator has made them.
+//! Makes and destroys the MIG instances on this node. An instance is made for the pod whose record
+//! names it. It is destroyed when no record has named it for a while, unless a process uses it or
+//! the administrator has made it.
 
 mod own;
 mod plan;
@@ -12,7 +13,7 @@ use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
 use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, Outcome, Reading};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::{Instant, MissedTickBehavior, interval, timeout, timeout_at},
+    time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -23,23 +24,19 @@ use crate::{
     reader::{ReaderCalls, ReaderState, Snapshot},
 };
 
-/// How long an instance stays that no record means and no process uses.
-const LINGER: Duration = Duration::from_secs(10);
-/// Time between two looks for such instances.
-const TICK: Duration = Duration::from_secs(2);
-/// Time for an instance to be made, below the kubelet's 30 s.
-const MAKE: Duration = Duration::from_secs(15);
-/// Containers that wait for their instances.
-const MOST: usize = 64;
+/// The time for which an instance stays that no record names and no process uses.
+const UNUSED_LINGER: Duration = Duration::from_secs(10);
+/// The interval at which unused instances are searched for.
+const TIDY_INTERVAL: Duration = Duration::from_secs(2);
+/// The time in which an instance must be made, below the kubelet's 30 s.
+const MAKE_LIMIT: Duration = Duration::from_secs(15);
+/// The largest number of containers that wait for their instances.
+const MAX_WAITING_CONTAINERS: usize = 64;
 
-/// UUIDs of the instances that were made or found for containers.
-type Made = Arc<BTreeMap<OwnInstance, String>>;
-
-/// Asks for instances.
+/// A handle to ask the [`Keeper`] for instances.
 #[derive(Clone, Debug)]
 pub(crate) struct Instances {
     asks: mpsc::Sender<Ask>,
-    made: watch::Receiver<Made>,
 }
 
 #[derive(Debug)]
@@ -49,10 +46,11 @@ struct Ask {
 }
 
 impl Instances {
-    /// UUID of the instance that a record means, which is made if need be.
+    /// Returns the UUID of the instance that a record names, and makes the instance if it does not
+    /// exist.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The text gives the reason why there is no such instance.
     pub async fn make(
         &self,
         card: &InventoryCard,
@@ -65,42 +63,10 @@ impl Instances {
             self.asks.send(Ask { wanted, answer }).await.ok()?;
             answered.await.ok()
         };
-        match timeout(MAKE, ask).await {
+        match timeout(MAKE_LIMIT, ask).await {
             Ok(Some(made)) => made,
             Ok(None) => Err("the agent stops".to_owned()),
-            Err(_) => Err(format!("its MIG instance was not made in {MAKE:?}")),
-        }
-    }
-
-    /// UUID of the instance that a record means, once it is made.
-    ///
-    /// # Errors
-    /// It is not made at the deadline.
-    pub async fn find(
-        &self,
-        card: &InventoryCard,
-        milli: u16,
-        start: u8,
-        deadline: Instant,
-    ) -> Result<String, String> {
-        let wanted = wanted(card, milli, start)?.instance;
-        let mut made = self.made.clone();
-        let found = made.wait_for(|made| made.contains_key(&wanted));
-        match timeout_at(deadline, found).await {
-            Ok(Ok(made)) => Ok(made[&wanted].clone()),
-            _ => Err(format!(
-                "its MIG instance {} at memory slice {start} of card {} is not made yet",
-                wanted.profile, wanted.card
-            )),
-        }
-    }
-
-    /// Without a keeper, for tests.
-    #[cfg(test)]
-    pub fn none() -> Self {
-        Self {
-            asks: mpsc::channel(1).0,
-            made: watch::channel(Made::default()).1,
+            Err(_) => Err(format!("its MIG instance was not made in {MAKE_LIMIT:?}")),
         }
     }
 }
@@ -121,16 +87,15 @@ pub(crate) struct Keeper {
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
     pub pods: Arc<Pods>,
     asks: mpsc::Receiver<Ask>,
-    made: watch::Sender<Made>,
     own: watch::Sender<OwnInstances>,
     file: OwnFile,
-    /// Since when an instance of the agent is without use, or gone.
+    /// The times since when instances of the agent are unused, or gone.
     since: BTreeMap<OwnInstance, Instant>,
     linger: Duration,
 }
 
 impl Keeper {
-    /// `file`: where the agent's instances are kept, which outlive it.
+    /// Creates a keeper; `file` lists the agent's instances, which outlive the agent's process.
     pub fn new(
         file: PathBuf,
         calls: ReaderCalls,
@@ -138,8 +103,7 @@ impl Keeper {
         inventory: watch::Receiver<Arc<NodeInventory>>,
         pods: Arc<Pods>,
     ) -> (Self, Instances) {
-        let (asking, asks) = mpsc::channel(MOST);
-        let (made, known) = watch::channel(Made::default());
+        let (asking, asks) = mpsc::channel(MAX_WAITING_CONTAINERS);
         let file = OwnFile(file);
         let own = watch::Sender::new(Arc::new(file.read()));
         let keeper = Self {
@@ -148,27 +112,23 @@ impl Keeper {
             inventory,
             pods,
             asks,
-            made,
             own,
             file,
             since: BTreeMap::new(),
-            linger: LINGER,
+            linger: UNUSED_LINGER,
         };
-        let instances = Instances {
-            asks: asking,
-            made: known,
-        };
+        let instances = Instances { asks: asking };
         (keeper, instances)
     }
 
-    /// The instances that the agent has made: all others are the administrator's.
+    /// Returns the instances that the agent has made; all others are the administrator's.
     pub fn own(&self) -> watch::Receiver<OwnInstances> {
         self.own.subscribe()
     }
 
     /// Runs until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut tick = interval(TICK.min(self.linger));
+        let mut tick = interval(TIDY_INTERVAL.min(self.linger));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let work = async {
             loop {
@@ -198,7 +158,8 @@ impl Keeper {
             let other = OwnInstance::of(&of.card, going);
             self.destroy(other, going).await?;
         }
-        // Before it is made: what is not listed is the administrator's.
+        // The instance is listed before it is made, since one that is not listed counts as the
+        // administrator's.
         if instances
             .iter()
             .all(|one| OwnInstance::of(&of.card, one) != of)
@@ -219,9 +180,7 @@ impl Keeper {
                     start = of.start,
                     "MIG instance"
                 );
-                let uuid = made.uuid;
-                self.change_made(|all| all.insert(of, uuid.clone()));
-                Ok(uuid)
+                Ok(made.uuid)
             }
             Outcome::Error(why) => Err(why),
             Outcome::Destroyed(_) => Err("the reader of GPUs gave a wrong answer".to_owned()),
@@ -229,7 +188,6 @@ impl Keeper {
     }
 
     async fn destroy(&mut self, of: OwnInstance, instance: &MigInstance) -> Result<(), String> {
-        self.change_made(|all| all.remove(&of));
         let destroy = Action::Destroy(MigDestroy {
             card: of.card.clone(),
             profile: of.profile.clone(),
@@ -250,7 +208,8 @@ impl Keeper {
         }
     }
 
-    /// Destroys what was without use for a while, and forgets what is gone.
+    /// Destroys the agent's instances that have been unused for a while, and forgets those that
+    /// have been gone for a while.
     async fn tidy(&mut self) {
         let own = Arc::clone(&self.own.borrow());
         let Some(reading) = self.reading().filter(|_| !own.is_empty()) else {
@@ -267,7 +226,7 @@ impl Keeper {
             if self.lingers(&of) {
                 continue;
             }
-            // A process may use it still: it is tried again after the same while.
+            // A process may still use the instance; then it is tried again after the same time.
             self.since.remove(&of);
             if let Err(why) = self.destroy(of, &instance).await {
                 tracing::debug!(why, "a MIG instance stays");
@@ -298,7 +257,7 @@ impl Keeper {
         plan::wanted(pods.iter().map(|pod| &**pod), &self.inventory.borrow())
     }
 
-    /// `None`: nobody reads the cards now.
+    /// Returns the last reading; `None` while the reader sends no readings.
     fn reading(&self) -> Option<Arc<Reading>> {
         let snapshot = self.snapshots.borrow();
         let reads = snapshot.state == ReaderState::Reading;
@@ -314,12 +273,6 @@ impl Keeper {
         self.file.write(&own)?;
         self.own.send_replace(Arc::new(own));
         Ok(value)
-    }
-
-    fn change_made<T>(&self, change: impl FnOnce(&mut BTreeMap<OwnInstance, String>) -> T) {
-        self.made.send_modify(|made| {
-            change(Arc::make_mut(made));
-        });
     }
 }
 

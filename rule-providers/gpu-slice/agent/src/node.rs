@@ -1,4 +1,4 @@
-//! The agent's own node: writes its cards there, reads its settings.
+//! Writes the cards to the agent's own Node object, and reads the node's settings from it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,51 +26,52 @@ use crate::{
     pods::{Pods, has_nvidia_cards},
 };
 
-/// The owner of what the agent writes, in `managedFields`.
+/// The field manager of the agent's writes, in `managedFields`.
 const MANAGER: &str = "tautline-gpu-agent";
 const LIMITS_LABEL: &str = "tautline.io/gpu-limits";
-/// GPU feature discovery sets it.
+/// The label that GPU feature discovery sets.
 const GFD_LABEL: &str = "nvidia.com/gfd.timestamp";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two writes, so that a rival is not raced; after failures it grows to the longest.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The shortest and the longest wait between two writes. The shortest avoids a race with another
+/// writer; failures double the wait up to the longest.
+const WRITE_WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 const EVENT_QUIET: Duration = Duration::from_secs(3600);
 
-/// What the agent has to write; without cards, nothing.
+/// The labels and the inventory that the agent has to write; empty without cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeEntries {
-    /// As GPU feature discovery would set them.
+    /// The labels that GPU feature discovery would set.
     pub labels: BTreeMap<String, String>,
     /// The inventory as JSON.
     pub inventory: Option<String>,
 }
 
-/// What the agent reads on its node.
+/// The facts about the node that the agent needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeFacts {
-    /// The label `tautline.io/gpu-limits`.
+    /// The value of the label `tautline.io/gpu-limits`.
     pub limits: Option<String>,
-    /// NVIDIA's device plugin offers cards: it owns them all.
+    /// True if NVIDIA's device plugin offers cards, and so owns all of them on the node.
     pub nvidia_plugin: bool,
-    /// A pod requests cards of NVIDIA's device plugin. A tenant may write such a pod where there is
-    /// no such plugin, so that it must not show cards to anybody.
+    /// True if a pod requests cards of NVIDIA's device plugin. A tenant may create such a pod even
+    /// on a node without that plugin.
     pub nvidia_pods: bool,
 }
 
 impl NodeFacts {
-    /// Whether NVIDIA's device plugin may own the cards.
+    /// Returns whether NVIDIA's device plugin may own the cards.
     pub fn has_other_owner(&self) -> bool {
         self.nvidia_plugin || self.nvidia_pods
     }
 }
 
-/// The parts of the node that matter here.
+/// The parts of the Node object that the agent needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     uid: String,
     labels: BTreeMap<String, String>,
     inventory: Option<String>,
-    /// Labels that the agent owns.
+    /// The keys of the labels that the agent owns.
     own_labels: BTreeSet<String>,
     owns_inventory: bool,
     facts: NodeFacts,
@@ -80,7 +81,8 @@ struct Seen {
 pub(crate) struct OwnNode {
     pub client: Client,
     pub name: String,
-    /// `None`: not known yet, and nothing is written.
+    /// The labels and the inventory to write; while they are `None`, not known yet, nothing is
+    /// written.
     pub entries: watch::Receiver<Option<Arc<NodeEntries>>>,
     pub facts: watch::Sender<Option<NodeFacts>>,
     pub pods: Arc<Pods>,
@@ -108,7 +110,7 @@ impl OwnNode {
         let mut seen = seeing.subscribe();
         let mut entries = self.entries.clone();
         let mut pods = self.pods.version();
-        let mut wait = WAITS.0;
+        let mut wait = WRITE_WAITS.0;
         loop {
             let node = seen.borrow_and_update().clone();
             let wanted = entries.borrow_and_update().clone();
@@ -124,15 +126,15 @@ impl OwnNode {
                 wait = match within(DEADLINE, written).await {
                     Ok(node) => {
                         see(seeing, Some(&node));
-                        WAITS.0
+                        WRITE_WAITS.0
                     }
                     Err(error) => {
                         tracing::warn!(node = self.name, %error, "the node's cards are not written");
                         self.metrics.node_failures.inc();
-                        (wait * 2).min(WAITS.1)
+                        (wait * 2).min(WRITE_WAITS.1)
                     }
                 };
-                // Then the node is looked at again, changed or not.
+                // After the wait the node is compared again, even if it has not changed.
                 tokio::select! {
                     () = time::sleep(wait) => continue,
                     () = stop.cancelled() => return,
@@ -202,7 +204,7 @@ fn read(node: &Node) -> Seen {
         let fields = own.get(of).and_then(Value::as_object).into_iter().flatten();
         fields.filter_map(|(key, _)| key.strip_prefix("f:").map(str::to_owned))
     };
-    // Allocatable is 0 while the plugin restarts.
+    // Unlike allocatable, the capacity does not drop to 0 while the plugin restarts.
     let capacity = node.status.as_ref().and_then(|s| s.capacity.as_ref());
     let ours = |key: &str| key.starts_with("nvidia.com/") || key.starts_with("tautline.io/");
     let labels = node.labels().iter().filter(|(key, _)| ours(key));
@@ -220,7 +222,7 @@ fn read(node: &Node) -> Seen {
     }
 }
 
-/// `None`: the pods are not known yet.
+/// Returns the facts with the requests of pods; `None` until the pods are known.
 fn with_pods(facts: &NodeFacts, pods: &Pods) -> Option<NodeFacts> {
     Some(NodeFacts {
         nvidia_pods: pods.ask_nvidia()?,
@@ -228,7 +230,7 @@ fn with_pods(facts: &NodeFacts, pods: &Pods) -> Option<NodeFacts> {
     })
 }
 
-/// `f:labels` and `f:annotations` that the agent applied.
+/// Returns the `f:labels` and `f:annotations` that the agent applied.
 fn own_fields(node: &Node) -> Value {
     let managers = node.managed_fields().iter();
     let mut own = managers.filter(|entry| {
@@ -239,8 +241,9 @@ fn own_fields(node: &Node) -> Value {
     metadata.cloned().unwrap_or_default()
 }
 
-/// The patch that the node needs; `None`: it has all. What it leaves out of the agent's own is
-/// removed. A label that somebody else has set stays as it is.
+/// Returns the patch that the node needs; `None` if it is up to date. The API server removes the
+/// agent's own labels and annotations that the patch leaves out. A label that another manager has
+/// set is not changed.
 fn plan(node: &Seen, wanted: &NodeEntries) -> Option<Value> {
     let discovered = node.labels.contains_key(GFD_LABEL);
     let mut labels = wanted.labels.clone();
@@ -266,7 +269,7 @@ fn plan(node: &Seen, wanted: &NodeEntries) -> Option<Value> {
     Some(json!({
         "apiVersion": "v1",
         "kind": "Node",
-        // Of another node with the same name, nothing is written.
+        // The UID prevents a write to another node with the same name.
         "metadata": {"uid": node.uid, "labels": labels, "annotations": annotations},
     }))
 }

@@ -1,52 +1,24 @@
-//! Which pods hold cards by running containers, as the container runtime tells. Pure.
+//! Checks whether a pod's parts of cards are free of other pods' running containers. The functions
+//! are pure.
 
 use std::{collections::HashMap, sync::Arc};
 
-use tautline_gpu_placement::{device_annotation::CardShare, mig::MigPlace, shape::CARD};
+use tautline_gpu_placement::{device_annotation::CardShare, mig::MigPlace, shape::CARD_MILLI};
 
-/// The part of a card, by UUID, that a pod's record gives.
+/// The part of a card that a pod's record gives; the card is named by UUID.
 pub(crate) type Held = CardShare;
 
 /// A pod that holds cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occupant {
     pub uid: Arc<str>,
-    /// `NAMESPACE/NAME`.
+    /// The pod's name as `NAMESPACE/NAME`.
     pub name: String,
-    /// All that the record gives: one running container holds it for the others.
+    /// All parts that the record gives: one running container holds them for the whole pod.
     pub held: Vec<Held>,
 }
 
-/// Holders by id of the container that holds, with the id of its sandbox.
-#[derive(Debug, Default)]
-pub(crate) struct Occupancy(HashMap<String, (String, Occupant)>);
-
-impl Occupancy {
-    pub fn hold(&mut self, container_id: &str, sandbox_id: &str, occupant: Occupant) {
-        let held = (sandbox_id.to_owned(), occupant);
-        self.0.insert(container_id.to_owned(), held);
-    }
-
-    pub fn release(&mut self, container_id: &str) {
-        self.0.remove(container_id);
-    }
-
-    /// A pod may have another sandbox meanwhile.
-    pub fn release_sandbox(&mut self, id: &str) {
-        self.0.retain(|_, (sandbox, _)| sandbox != id);
-    }
-
-    pub fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// In no order; a pod once for each container.
-    pub fn occupants(&self) -> impl Iterator<Item = &Occupant> {
-        self.0.values().map(|(_, occupant)| occupant)
-    }
-}
-
-/// A card that others hold so much of that a pod's part does not fit.
+/// The error for a card on which other pods leave too little room for a pod's part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Occupied {
     #[error(
@@ -61,8 +33,8 @@ pub(crate) enum Occupied {
     Slices { card: Box<str>, occupant: String },
 }
 
-/// Whether a pod's parts fit beside what others hold. Several occupants may be of one pod.
-/// `place`: the slices of a MIG instance.
+/// Checks that a pod's parts fit on the cards together with the parts that other pods hold. Several
+/// occupants may be the same pod. `place` returns the slices of a MIG instance.
 pub(crate) fn fits(
     uid: &str,
     wanted: &[Held],
@@ -92,12 +64,12 @@ pub(crate) fn fits(
             .map(|(name, held)| (name, u32::from(held.milli)))
             .collect();
         let used: u32 = on_card.iter().map(|(_, milli)| milli).sum();
-        if used + u32::from(part.milli) > u32::from(CARD) {
+        if used + u32::from(part.milli) > u32::from(CARD_MILLI) {
             on_card.sort_unstable();
             let names: Vec<&str> = on_card.iter().map(|(name, _)| *name).collect();
             return Err(Occupied::Milli {
                 card: part.card.clone(),
-                free: CARD.saturating_sub(u16::try_from(used).unwrap_or(CARD)),
+                free: CARD_MILLI.saturating_sub(u16::try_from(used).unwrap_or(CARD_MILLI)),
                 occupants: names.join(", "),
             });
         }
@@ -132,26 +104,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_counts_once_and_until_its_last_container_ends() {
-        let mut occupancy = Occupancy::default();
-        occupancy.hold("c1", "s1", occupant("a", 0, 600));
-        occupancy.hold("c2", "s2", occupant("a", 0, 600));
-        let fits = |occupancy: &Occupancy, uid: &str, milli| {
-            let occupants: Vec<Occupant> = occupancy.occupants().cloned().collect();
-            fits(uid, &[share(0, milli, None)], &occupants, no_place)
-        };
-        assert_eq!(fits(&occupancy, "b", 400), Ok(()));
-        assert_eq!(fits(&occupancy, "a", 600), Ok(()));
-        let error = fits(&occupancy, "b", 401).unwrap_err().to_string();
+    fn a_pod_counts_once_and_not_against_itself() {
+        let occupants = [occupant("a", 0, 600), occupant("a", 0, 600)];
+        let fits = |uid: &str, milli| fits(uid, &[share(0, milli, None)], &occupants, no_place);
+        assert_eq!(fits("b", 400), Ok(()));
+        assert_eq!(fits("a", 600), Ok(()));
+        let error = fits("b", 401).unwrap_err().to_string();
         assert_eq!(
             error,
             "card GPU-0 has 400 of 1000 thousandths free, as containers of shop/a still run"
         );
-        occupancy.release("c1");
-        occupancy.release_sandbox("s1");
-        assert!(fits(&occupancy, "b", 1000).is_err());
-        occupancy.release_sandbox("s2");
-        assert_eq!(fits(&occupancy, "b", 1000), Ok(()));
     }
 
     #[test]
@@ -188,19 +150,19 @@ mod tests {
         fn no_card_is_ever_given_twice(
             starts in prop::collection::vec((0usize..12, 0u8..3, 1u16..=1000, any::<bool>()), 0..40),
         ) {
-            let mut occupancy = Occupancy::default();
+            let mut running: Vec<Occupant> = Vec::new();
             for (pod, card, milli, ends) in starts {
-                let (uid, id) = (format!("p{pod}"), format!("c{pod}"));
-                let new = occupant(&uid, card, milli);
-                let occupants: Vec<Occupant> = occupancy.occupants().cloned().collect();
-                if ends {
-                    occupancy.release(&id);
-                } else if fits(&uid, &new.held, &occupants, no_place).is_ok() {
-                    occupancy.hold(&id, &uid, new);
+                let new = occupant(&format!("p{pod}"), card, milli);
+                let free = fits(&new.uid, &new.held, &running, no_place).is_ok();
+                if ends || free {
+                    running.retain(|occupant| occupant.uid != new.uid);
+                }
+                if !ends && free {
+                    running.push(new);
                 }
                 for card in 0..3 {
                     let card = format!("GPU-{card}");
-                    let all = occupancy.occupants().flat_map(|h| &h.held);
+                    let all = running.iter().flat_map(|h| &h.held);
                     let used: u32 =
                         all.filter(|h| *h.card == card).map(|h| u32::from(h.milli)).sum();
                     prop_assert!(used <= 1000);

@@ -1,4 +1,5 @@
-//! The kubelet's PodResources API: which device IDs each container holds.
+//! The client of the kubelet's PodResources API, which lists the device IDs that each container
+//! holds.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,14 +17,14 @@ use tonic::{
 };
 use tower::service_fn;
 
-/// Of one list, with its retries.
+/// The time in which a list must arrive, including retries, and in which a connection must open.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// The kubelet rejects calls above 100 a second.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Each ID of 16 cards has an entry of about 50 bytes.
-const MOST_BYTES: usize = 32 << 20;
+/// The pause before a retry; the kubelet rejects calls above 100 per second.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+/// The largest list, in bytes; each ID of 16 cards has an entry of about 50 bytes.
+const MAX_LIST_BYTES: usize = 32 << 20;
 
-/// A client that connects at the first call, and again after a restart of the kubelet.
+/// A client that connects at the first call, and reconnects after a restart of the kubelet.
 #[derive(Clone, Debug)]
 pub(crate) struct PodResourcesClient {
     client: PodResourcesListerClient<Channel>,
@@ -35,12 +36,13 @@ impl PodResourcesClient {
         let socket = kubelet_dir.join("pod-resources/kubelet.sock");
         let channel = channel(socket.clone());
         Self {
-            client: PodResourcesListerClient::new(channel).max_decoding_message_size(MOST_BYTES),
+            client: PodResourcesListerClient::new(channel)
+                .max_decoding_message_size(MAX_LIST_BYTES),
             socket,
         }
     }
 
-    /// All pods of the node; their init containers are not listed, except sidecars.
+    /// Returns all pods of the node, without their init containers except sidecars.
     pub async fn list(&self) -> Result<Vec<PodResources>, Status> {
         let calls = async {
             loop {
@@ -48,7 +50,7 @@ impl PodResourcesClient {
                 match client.list(ListPodResourcesRequest {}).await {
                     Ok(list) => return Ok(list.into_inner().pod_resources),
                     Err(status) if status.code() == Code::ResourceExhausted => {
-                        time::sleep(PAUSE).await;
+                        time::sleep(RETRY_PAUSE).await;
                     }
                     Err(status) => return Err(status),
                 }
@@ -67,7 +69,7 @@ impl PodResourcesClient {
     }
 }
 
-/// A channel to a socket, which connects when it is used.
+/// Returns a channel to a socket, which connects when it is first used.
 pub(crate) fn channel(socket: PathBuf) -> Channel {
     let connector = service_fn(move |_| {
         let socket = socket.clone();

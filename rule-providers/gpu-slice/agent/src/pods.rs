@@ -1,4 +1,4 @@
-//! The pods of this node, kept by a watch.
+//! The pods of this node, kept up to date by a watch.
 
 mod entry;
 
@@ -26,16 +26,16 @@ use crate::device_plugin::PodRef;
 #[derive(Debug)]
 pub(crate) struct Pods {
     known: RwLock<Known>,
-    /// Grows with each change.
+    /// A number that grows with each change of the pods.
     version: watch::Sender<u64>,
     synced: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By the API server's UID.
+    /// The pods by the UID that the API server gave them.
     pods: HashMap<Arc<str>, Arc<PodEntry>>,
-    /// The list of a watch that starts.
+    /// The pods that a starting watch has listed so far.
     fresh: Option<HashMap<Arc<str>, Arc<PodEntry>>>,
 }
 
@@ -50,7 +50,7 @@ impl Default for Pods {
 }
 
 impl Pods {
-    /// Keeps the pods in step with the cluster until `stop`.
+    /// Watches the pods of the node until `stop`.
     pub async fn watch(&self, client: Client, node: &str, stop: CancellationToken) {
         let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
         let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
@@ -106,12 +106,12 @@ impl Pods {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// All pods, in no order.
+    /// Returns all pods, in no order.
     pub fn all(&self) -> Vec<Arc<PodEntry>> {
         self.known.read().pods.values().cloned().collect()
     }
 
-    /// The pod with this UID of the runtime and of cgroups.
+    /// Returns the pod with this UID, as the runtime and cgroups know it.
     pub fn by_uid(&self, uid: &str) -> Option<Arc<PodEntry>> {
         let known = self.known.read();
         let pod = known.pods.get(uid).filter(|pod| *pod.uid == *uid);
@@ -119,7 +119,8 @@ impl Pods {
             .cloned()
     }
 
-    /// By name, a pod that ends is not meant, but the one that takes its name over.
+    /// Returns the pod. A name does not mean a pod that is ending, since a new pod may take its
+    /// name over.
     pub fn get(&self, pod: &PodRef) -> Option<Arc<PodEntry>> {
         match pod {
             PodRef::Uid(uid) => self.by_uid(uid),
@@ -134,7 +135,8 @@ impl Pods {
         }
     }
 
-    /// Waits until the pod is `enough`; at the deadline, what is known of it.
+    /// Waits until `enough` accepts the pod, and returns it; at the deadline returns the pod as it
+    /// is known then.
     pub async fn wait_for(
         &self,
         pod: &PodRef,
@@ -155,26 +157,26 @@ impl Pods {
         }
     }
 
-    /// Waits until all pods are known; `false` at the deadline.
+    /// Waits until all pods are known; returns `false` at the deadline.
     pub async fn wait_synced(&self, deadline: Instant) -> bool {
         let mut synced = self.synced.subscribe();
         let known = synced.wait_for(|synced| *synced);
         matches!(tokio::time::timeout_at(deadline, known).await, Ok(Ok(_)))
     }
 
-    /// Whether a pod that has not ended requests cards of NVIDIA's device plugin; `None`: the pods
-    /// are not known yet.
+    /// Returns whether a pod that has not ended requests cards of NVIDIA's device plugin; `None`
+    /// until the pods are known.
     pub fn ask_nvidia(&self) -> Option<bool> {
         let asks = |pod: &Arc<PodEntry>| pod.nvidia && !pod.ended;
         (*self.synced.borrow()).then(|| self.known.read().pods.values().any(asks))
     }
 
-    /// Changes with the pods.
+    /// Returns a receiver of a number that changes with the pods.
     pub fn version(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }
 
-    /// A store with these pods, for tests.
+    /// Creates a store with these pods, for tests.
     #[cfg(test)]
     pub fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
         let store = Arc::new(Self::default());

@@ -20,64 +20,66 @@ use tracing::{info, warn};
 use calls::Open;
 pub(crate) use calls::{Calls, ReaderCalls};
 
-/// Name of the program beside the agent's.
+/// The name of the program, which is next to the agent's executable.
 const PROGRAM: &str = "tautline-nvml";
-/// Exit status of a reader that finds no library or driver.
-const NO_DRIVER: i32 = 3;
-/// Longest line: some thousand processes.
-const MAX_LINE: u64 = 4 << 20;
-/// Longest message of the reader's that is kept.
-const MAX_MESSAGE: u64 = 1024;
-/// A message without another one or the end after this time is not the last one.
+/// The exit status of a reader that finds no library or driver.
+const EXIT_NO_DRIVER: i32 = 3;
+/// The longest line, in bytes; it has room for some thousand processes.
+const MAX_LINE_BYTES: u64 = 4 << 20;
+/// The longest message of the reader, in bytes; a longer one is split.
+const MAX_MESSAGE_BYTES: u64 = 1024;
+/// The time after which a message is logged, if the reader has neither sent another one nor ended.
 const MESSAGE_PAUSE: Duration = Duration::from_millis(500);
-/// Time between two looks at the age of the last reading.
+/// The interval at which the age of the last reading is checked.
 const AGE_TICK: Duration = Duration::from_secs(1);
 
-/// What the agent knows of its node's cards.
+/// The cards of the node as the reader has last reported them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// The last reading, in which lost cards stay listed with a fault; `None`: no card was ever
-    /// seen.
+    /// The last reading, in which lost cards stay listed with a fault; `None` before the first
+    /// reading.
     pub(crate) reading: Option<Arc<Reading>>,
-    /// State of the reader.
+    /// The state of the reader.
     pub(crate) state: ReaderState,
-    /// Starts of the reader after the first one.
+    /// The number of starts of the reader after the first one.
     pub(crate) restarts: u64,
 }
 
-/// State of the reader.
+/// The state of the reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ReaderState {
-    /// It has not read yet.
+    /// The reader has not sent a reading yet.
     #[default]
     Starting,
-    /// It reads.
+    /// The reader sends readings.
     Reading,
-    /// The node has no NVIDIA library or driver; the reason.
+    /// The node has no NVIDIA library or driver, for this reason.
     NoDriver(String),
-    /// It ended or was silent; the reason.
+    /// The reader ended or was silent, for this reason.
     Failing(String),
 }
 
-/// How to run the reader.
+/// The command that runs the reader, and its time limits.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderConfig {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
-    /// Time until the first reading: without persistence mode NVML starts each card.
+    /// The time in which the first reading must arrive; without persistence mode NVML starts each
+    /// card.
     pub(crate) start_limit: Duration,
-    /// Time without a line.
+    /// The longest time without a line.
     pub(crate) silence_limit: Duration,
     /// The first pause before a restart; it doubles up to `no_driver_pause`.
     pub(crate) first_pause: Duration,
-    /// Pause on a node without a driver.
+    /// The pause before a restart on a node without a driver.
     pub(crate) no_driver_pause: Duration,
-    /// Age of the last reading at which no card counts as sound any more.
+    /// The age of the last reading at which all cards count as faulty.
     pub(crate) stale_after: Duration,
 }
 
 impl ReaderConfig {
-    /// Limits that hold on real cards. `program`: default beside the agent's executable.
+    /// Creates a configuration with time limits that real cards meet. `program` defaults to the one
+    /// next to the agent's executable.
     pub(crate) fn new(
         program: Option<PathBuf>,
         driver_root: &Path,
@@ -103,7 +105,8 @@ impl ReaderConfig {
     }
 }
 
-/// Reads for ever, and passes commands on; the reader ends with this future.
+/// Runs the reader forever, and passes commands on to it; the reader ends when this future is
+/// dropped.
 pub(crate) async fn run(config: ReaderConfig, output: watch::Sender<Snapshot>, mut calls: Calls) {
     let shared = Output {
         sender: output,
@@ -147,7 +150,7 @@ impl Output {
     }
 }
 
-/// How a run of the reader ended.
+/// The way in which a run of the reader ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     NoDriver(String),
@@ -167,7 +170,7 @@ async fn supervise(config: &ReaderConfig, output: &Output, calls: &mut Calls) {
                 End::Failed(why) => warn!(reason = %why, "the reader of GPUs ended; restarting it"),
             }
         }
-        // A reader that held out is not failing again and again.
+        // A reader that ran this long does not fail repeatedly.
         if start.elapsed() > config.no_driver_pause {
             pause = config.first_pause;
         }
@@ -182,7 +185,7 @@ async fn supervise(config: &ReaderConfig, output: &Output, calls: &mut Calls) {
     }
 }
 
-/// Marks all cards once the last reading is too old.
+/// Marks all cards as faulty once the last reading is too old.
 async fn watch_age(config: &ReaderConfig, output: &Output) {
     let mut tick = interval(AGE_TICK.min(config.stale_after));
     loop {
@@ -241,7 +244,7 @@ enum Ended {
     ByForce(String),
 }
 
-/// Waits for the reader's end, and ends it if need be.
+/// Waits for the end of the reader, and kills it if it was silent or does not end in time.
 async fn end(config: &ReaderConfig, child: &mut Child, silence: Option<String>) -> Ended {
     if silence.is_none()
         && let Ok(Ok(status)) = timeout(config.silence_limit, child.wait()).await
@@ -271,12 +274,13 @@ fn end_of(status: ExitStatus, message: &str) -> End {
         message => message.to_owned(),
     };
     match status.code() {
-        Some(NO_DRIVER) => End::NoDriver(why),
+        Some(EXIT_NO_DRIVER) => End::NoDriver(why),
         _ => End::Failed(why),
     }
 }
 
-/// Reads until stdout ends (`None`), or a line is late or wrong.
+/// Reads lines until stdout ends, and then returns `None`, or until a line is late or invalid, and
+/// then returns the reason.
 async fn read_lines(
     config: &ReaderConfig,
     output: &Output,
@@ -286,7 +290,7 @@ async fn read_lines(
     let mut lines = BufReader::new(stdout);
     let mut limit = config.start_limit;
     loop {
-        let next = timeout(limit, line(&mut lines, MAX_LINE));
+        let next = timeout(limit, line(&mut lines, MAX_LINE_BYTES));
         let line = match while_passing(next, calls, open).await {
             Ok(Ok(line)) => line?,
             Ok(Err(error)) => return Some(format!("its output cannot be read: {error}")),
@@ -307,7 +311,7 @@ async fn read_lines(
     }
 }
 
-/// Passes commands on until the future is done.
+/// Waits for the future, and passes commands on to the reader meanwhile.
 async fn while_passing<F: Future>(future: F, calls: &mut Calls, open: &mut Open) -> F::Output {
     tokio::pin!(future);
     let mut more = true;
@@ -324,7 +328,8 @@ async fn while_passing<F: Future>(future: F, calls: &mut Calls, open: &mut Open)
     }
 }
 
-/// A line without its end; `None`: the stream ended.
+/// Reads a line of at most `max` bytes and returns it without its line end; `None` if the stream
+/// ended.
 async fn line(stream: &mut (impl AsyncBufRead + Unpin), max: u64) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     stream.take(max).read_until(b'\n', &mut line).await?;
@@ -338,15 +343,15 @@ async fn line(stream: &mut (impl AsyncBufRead + Unpin), max: u64) -> io::Result<
     }
 }
 
-/// Logs the reader's messages until it closes stderr, but for the last one, which it returns: that
-/// says why the reader ended.
+/// Logs the reader's messages until it closes stderr, except for the last one. That one is
+/// returned, since it gives the reason why the reader ended.
 async fn read_messages(stderr: ChildStderr) -> String {
     let mut stream = BufReader::new(stderr);
     let mut last = String::new();
     let mut unlogged = false;
     loop {
         let mut piece = Vec::new();
-        let mut limited = (&mut stream).take(MAX_MESSAGE);
+        let mut limited = (&mut stream).take(MAX_MESSAGE_BYTES);
         let next = limited.read_until(b'\n', &mut piece);
         tokio::pin!(next);
         let count = match timeout(MESSAGE_PAUSE, &mut next).await {

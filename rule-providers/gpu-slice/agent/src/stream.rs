@@ -1,4 +1,5 @@
-//! The stream to one replica of the provider: what is used, at each reading.
+//! The stream to one replica of a provider, on which the agent reports the use of its node's cards
+//! at each reading.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -15,26 +16,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::usage::Measured;
 
-/// For a replica to take a message, or to open a stream.
+/// The time in which a replica must take a message or open a stream.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Between two reports; readings come each 2 s, and at once when a card fails.
-const APART: Duration = Duration::from_millis(500);
-/// A use of then says nothing of now.
-const STALE: Duration = Duration::from_secs(10);
-/// A replica closes streams that are silent for 30 s.
-const SILENCE: Duration = Duration::from_secs(10);
+/// The shortest time between two reports; readings come every 2 s, and at once when a card fails.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// The age at which a measurement no longer describes the present use, so that it is not reported.
+const MAX_MEASUREMENT_AGE: Duration = Duration::from_secs(10);
+/// The longest time without a message; a replica closes streams that are silent for 30 s.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 
-/// What all streams share.
+/// The state that all streams share.
 pub(crate) struct StreamContext {
     /// The name of the agent's node.
     pub node: String,
     pub dialer: Dialer,
     pub uses: watch::Receiver<Option<Measured>>,
-    /// Open streams.
+    /// The number of open streams.
     pub streams: Gauge,
 }
 
-/// Keeps a stream to each replica of a provider, until stopped.
+/// Keeps a stream to each replica of a provider open, until `stop`.
 pub(crate) async fn follow_provider(
     context: Arc<StreamContext>,
     provider: Provider,
@@ -85,12 +86,12 @@ async fn session(context: &StreamContext, provider: &Provider, address: SocketAd
     let mut sent = Instant::now();
     loop {
         let changed = async {
-            sleep_until(sent + APART).await;
+            sleep_until(sent + MIN_REPORT_INTERVAL).await;
             uses.changed().await
         };
         tokio::select! {
             message = incoming.message() => match message.map_err(refused)? {
-                // Of a later version.
+                // A provider of a later version may send messages; they are ignored.
                 Some(_) => {}
                 None => return Ok(()),
             },
@@ -99,7 +100,7 @@ async fn session(context: &StreamContext, provider: &Provider, address: SocketAd
                 send(&messages, fresh(&mut uses)).await?;
                 sent = Instant::now();
             }
-            () = sleep_until(sent + SILENCE) => {
+            () = sleep_until(sent + MAX_SILENCE) => {
                 send(&messages, None).await?;
                 sent = Instant::now();
             }
@@ -110,10 +111,10 @@ async fn session(context: &StreamContext, provider: &Provider, address: SocketAd
 
 fn fresh(uses: &mut watch::Receiver<Option<Measured>>) -> Option<What> {
     let measured = uses.borrow_and_update().clone()?;
-    (measured.at.elapsed() < STALE).then(|| What::Use((*measured.used).clone()))
+    (measured.at.elapsed() < MAX_MEASUREMENT_AGE).then(|| What::Use((*measured.used).clone()))
 }
 
-/// `None`: only a sign of life.
+/// Sends a message; `None` sends an empty one as a sign of life.
 async fn send(messages: &mpsc::Sender<FromAgent>, what: Option<What>) -> Result<()> {
     match timeout(DEADLINE, messages.send(FromAgent { what })).await {
         Ok(Ok(())) => Ok(()),

@@ -233,7 +233,7 @@ async fn old_uses_are_not_sent() {
     let now = std::time::Instant::now();
     sender.send_replace(measured(now));
     assert_eq!(fresh(&mut uses), Some(What::Use(Use::default())));
-    sender.send_replace(now.checked_sub(STALE).and_then(measured));
+    sender.send_replace(now.checked_sub(MAX_MEASUREMENT_AGE).and_then(measured));
     assert_eq!(fresh(&mut uses), None);
 }
 

@@ -1,4 +1,5 @@
-//! What containers use of the node's cards: the processes of a reading, by their cgroups.
+//! Measures how much of the node's cards each container uses. It finds the containers of a
+//! reading's processes by their cgroups.
 
 mod metrics;
 mod processes;
@@ -25,9 +26,10 @@ use crate::{
     reader::{ReaderState, Snapshot},
 };
 
-/// Containers of a report, those with the most memory; a provider refuses more.
+/// The largest number of containers in a report, which has those with the most memory; a provider
+/// refuses more.
 const MAX_CONTAINERS: usize = 1_024;
-/// The pause between two warnings.
+/// The shortest time between two warnings.
 const WARN_EVERY: Duration = Duration::from_secs(600);
 
 /// The use of the node's cards at one moment.
@@ -40,16 +42,16 @@ pub(crate) struct Measured {
 /// A container of a pod that the API server has on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerName {
-    /// UID of the pod as the API server has it.
+    /// The UID that the API server gave the pod.
     pub pod_uid: String,
     pub namespace: String,
     pub pod: String,
-    /// Empty: not in the pod's status yet.
+    /// The name of the container; empty if it is not in the pod's status yet.
     pub container: String,
 }
 
 impl ContainerName {
-    /// `None`: no pod of this node.
+    /// Returns the name of a container; `None` if the pod is not on this node.
     fn find(pods: &Pods, of: &ContainerRef) -> Option<Self> {
         let pod = pods.by_uid(&of.pod_uid)?;
         let mut containers = pod.containers.iter();
@@ -63,16 +65,16 @@ impl ContainerName {
     }
 }
 
-/// Where processes are looked up.
+/// The directories in which processes are looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct UsageConfig {
-    /// `/proc` of the host's PID namespace.
+    /// The `/proc` of the host's PID namespace.
     pub proc: PathBuf,
-    /// Where the host's files are.
+    /// The root directory of the host's files.
     pub driver_root: PathBuf,
 }
 
-/// Turns readings into uses and metrics until stopped.
+/// Converts readings to uses and metrics until `stop`.
 pub(crate) async fn run(
     mut snapshots: watch::Receiver<Snapshot>,
     config: UsageConfig,
@@ -97,7 +99,7 @@ pub(crate) async fn run(
                 let used = Arc::new(used(&reading, &owners, &name));
                 Some(Measured { at, used })
             }
-            // The last reading says nothing of now.
+            // The last reading does not describe the present use.
             _ => None,
         };
         metrics.set(measured.as_ref().map(|m| &*m.used));
@@ -125,17 +127,18 @@ fn warn_unknown(warned: &mut Option<Instant>, reading: &Reading) {
     }
 }
 
-/// Those of processes that have not ended.
+/// Returns the owners of the reading's processes that have not ended, by process ID.
 fn owners(processes: &Processes, reading: &Reading) -> BTreeMap<u32, Owner> {
     let pids = reading.processes.iter().map(|p| p.pid);
     pids.filter_map(|pid| Some((pid, processes.owner(pid)?)))
         .collect()
 }
 
-/// Pod, namespace, pod's name, container and card.
+/// The pod's UID, its namespace, its name, the container and the card.
 type Key = (String, String, String, String, String);
 
-/// The uses of a reading. The overhead of MPS servers is in the cards' figures only.
+/// Returns the use of a reading by container and card. The overhead of MPS servers is only in the
+/// figures of the cards.
 fn used(
     reading: &Reading,
     owners: &BTreeMap<u32, Owner>,
@@ -188,7 +191,8 @@ fn used(
     }
 }
 
-/// The first pod that is known here, else the UID of the innermost.
+/// Returns the name of the first container whose pod is on this node, or else only the UID of the
+/// innermost pod.
 fn pod_name(
     containers: &[ContainerRef],
     name: &impl Fn(&ContainerRef) -> Option<ContainerName>,

@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Text of `--help`.
+/// The text of `--help`.
 pub const HELP: &str = "\
 Reads the GPUs of this node by NVML and writes a line of JSON for each reading.
 
@@ -19,7 +19,7 @@ destroys a MIG instance. A fault by an XID lasts until it is restarted.
 Exit status: 0 ended, 1 NVML failed, 2 wrong option, 3 no library or no driver, 4 NVML hangs.
 ";
 
-/// Options of the command line.
+/// The options of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Args {
     pub library: Option<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// `None`: help is asked for.
+    /// Parses the command line; returns `None` if it asks for help.
     pub fn parse(words: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let mut args = Self {
             library: None,

@@ -11,31 +11,33 @@ use crate::health::Health;
 use crate::topology::{Remote, pci_address};
 use crate::{mig, processes, raw};
 
-/// NVLinks of a card that NVML numbers.
+/// The number of NVLinks of a card that NVML numbers.
 const MAX_LINKS: u32 = 18;
-/// NVML's scope of a NUMA node.
+/// NVML's affinity scope for NUMA nodes.
 const SCOPE_NODE: u32 = 0;
-/// A card that gives other errors than "lost" is gone after as many readings.
+/// The number of failed readings in a row after which a card counts as gone, if NVML does not
+/// report it as lost at once.
 const MAX_FAILURES: u32 = 3;
 
-/// A card that NVML has found, which stays listed when it is lost.
+/// A card that NVML has found; it stays listed when it is lost.
 pub struct Seen<'n> {
     pub device: Device<'n>,
     pub card: Card,
     pub health: Health,
     /// The other ends of the active NVLinks.
     pub remotes: Vec<Remote>,
-    /// The last XID, which is logged once.
+    /// The last XID, which is logged only once.
     pub logged_xid: Option<u64>,
-    /// Time of the last sample of utilization, in microseconds.
+    /// The time of the last utilization sample, in microseconds.
     since: u64,
-    /// Where the card shuts down, in °C.
+    /// The temperature at which the card shuts down, in °C.
     shutdown_temperature: Option<u32>,
+    /// The number of failed readings in a row.
     failures: u32,
 }
 
 impl<'n> Seen<'n> {
-    /// Reads the properties that do not change.
+    /// Finds the card with this index and reads its properties that do not change.
     pub fn find(nvml: &'n Nvml, index: u32) -> Result<Self, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let capability = device.cuda_compute_capability();
@@ -71,7 +73,7 @@ impl<'n> Seen<'n> {
         })
     }
 
-    /// Reads memory, load, temperature and processes. A card that cannot be read is no error.
+    /// Reads memory, load, temperature and processes. A card that cannot be read is not an error.
     pub fn read_use(&mut self) -> Result<Vec<Process>, NvmlError> {
         let result = self.try_read_use();
         self.health.reset_required = matches!(result, Err(NvmlError::ResetRequired));
@@ -108,8 +110,8 @@ impl<'n> Seen<'n> {
         processes::read(&self.device, &self.card.uuid, &mut self.since)
     }
 
-    /// Reads what changes seldom: memory errors, MIG instances and NVLinks. What cannot be read
-    /// stays as it was.
+    /// Reads the values that seldom change: memory errors, MIG instances and NVLinks. A value that
+    /// cannot be read stays unchanged.
     pub fn read_state(&mut self) {
         let device = &self.device;
         if let Ok(errors) = device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
@@ -150,7 +152,8 @@ impl<'n> Seen<'n> {
     }
 }
 
-/// Whether NVML as a whole no longer works, as when the driver was unloaded or replaced.
+/// Returns whether NVML as a whole no longer works, for example because the driver was unloaded or
+/// replaced.
 fn ends_session(error: &NvmlError) -> bool {
     matches!(
         error,
@@ -158,7 +161,7 @@ fn ends_session(error: &NvmlError) -> bool {
     )
 }
 
-/// `None`: the card or its driver has no such value.
+/// Returns the value; `None` if the card or its driver does not have it.
 fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -176,7 +179,7 @@ fn unsigned(number: i32) -> u32 {
     number.try_into().unwrap_or_default()
 }
 
-/// NUMA node of a card: by NVML, else by Linux.
+/// Returns the NUMA node of a card, from NVML or else from Linux.
 fn numa(device: &Device<'_>, pci: &str) -> Option<u32> {
     let nodes = device
         .memory_affinity(1, SCOPE_NODE)
@@ -208,7 +211,7 @@ fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
                 remotes.push(Remote::Card(pci_address(&link.remote_pci_info()?.bus_id)));
             }
             raw::REMOTE_NPU => {}
-            // In virtual machines NVML does not say what a link of NVSwitch leads to.
+            // In virtual machines NVML does not report that a link leads to an NVSwitch.
             _ => remotes.push(Remote::Switch),
         }
     }

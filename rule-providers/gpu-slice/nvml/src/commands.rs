@@ -1,4 +1,4 @@
-//! The agent's commands, a line of stdin each. They run beside the readings.
+//! Reads the agent's commands, one per line of stdin, and runs them while the readings go on.
 
 use std::io::{BufRead, Read};
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use crate::mig;
 use crate::raw::exit_now;
 use crate::watchdog::{Watchdog, write};
 
-/// Time for a command: the driver needs a second for an instance.
-const LIMIT: Duration = Duration::from_secs(30);
-/// Longest line.
-const MAX_LINE: u64 = 1 << 16;
+/// The time in which a command must end; the driver needs a second for an instance.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+/// The longest line of stdin that is read, in bytes.
+const MAX_LINE_BYTES: u64 = 1 << 16;
 
-/// Lines of stdin, whose end ends the process, even in a call that hangs.
+/// Starts a thread that reads commands from stdin. The end of stdin ends the process, even while a
+/// call of NVML hangs.
 pub fn read_stdin() -> std::io::Result<Receiver<Command>> {
     let (sender, commands) = channel();
     thread::Builder::new().name("stdin".into()).spawn(move || {
@@ -33,29 +34,32 @@ fn read_lines(sender: &Sender<Command>) {
     let mut stdin = std::io::stdin().lock();
     loop {
         let mut line = Vec::new();
-        match (&mut stdin).take(MAX_LINE).read_until(b'\n', &mut line) {
+        match (&mut stdin)
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)
+        {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
         match serde_json::from_slice(&line) {
-            // Nobody acts on it before NVML has started, or after it failed.
+            // Before NVML has started, and after it has failed, no thread runs the command.
             Ok(command) => _ = sender.send(command),
             Err(error) => eprintln!("a line of stdin is no command: {error}"),
         }
     }
 }
 
-/// Acts on commands. `stale` is set when MIG instances may have changed.
+/// Starts a thread that runs the commands. It sets `stale` when MIG instances may have changed.
 pub fn serve(
     nvml: Arc<Nvml>,
     commands: Receiver<Command>,
     stale: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
-    // One of its own: a command may hang beside a reading that does not.
+    // The readings have another watchdog: a command may hang while a reading does not.
     let watchdog = Watchdog::start()?;
     let serve = move || {
         for command in commands {
-            let outcome = watchdog.guard("a MIG command", None, LIMIT, || {
+            let outcome = watchdog.guard("a MIG command", None, COMMAND_LIMIT, || {
                 mig::act(&nvml, &command.action)
             });
             stale.store(true, Ordering::Release);

@@ -9,7 +9,7 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 use crate::card::Seen;
 use crate::raw;
 
-/// Least time between two readings, whatever happens.
+/// The shortest pause between two readings, however many events arrive.
 const MIN_PAUSE: Duration = Duration::from_millis(200);
 
 /// An event of a card.
@@ -22,13 +22,13 @@ pub enum Event {
     MigChanged,
 }
 
-/// Events of all cards, where the driver has them.
+/// The events of all cards, if the driver supports events.
 pub struct Events<'n> {
     set: Option<EventSet<'n>>,
 }
 
 impl<'n> Events<'n> {
-    /// A set without cards.
+    /// Creates a set of events without cards.
     pub fn new(nvml: &'n Nvml) -> Self {
         let set = nvml.create_event_set();
         if let Err(error) = &set {
@@ -54,8 +54,8 @@ impl<'n> Events<'n> {
         }
     }
 
-    /// Waits until `until`, or until the card's event is one that `is_news` wants to be read at
-    /// once, or until NVML loses a card.
+    /// Waits until `until`, or until NVML loses a card, or until `is_news` returns true for an
+    /// event, so that the cards are read at once.
     pub fn wait(&self, until: Instant, mut is_news: impl FnMut(&Device<'n>, Event) -> bool) {
         let start = Instant::now();
         let mut news = false;

@@ -1,28 +1,28 @@
-/// XIDs that an application causes on a sound card: graphics exception, page fault, stopped
+/// The XIDs that an application causes on a sound card: graphics exception, page fault, stopped
 /// channel, preemptive clean-up, video processor exception, context switch timeout.
 const APPLICATION_XIDS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// What is known of a card's health.
+/// The signs of a card's health that NVML has reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {
-    /// NVML cannot read the card now.
+    /// True if NVML cannot read the card now.
     pub gone: bool,
-    /// NVML wants the card to be reset.
+    /// True if NVML requires a reset of the card.
     pub reset_required: bool,
-    /// The first XID that is not an application's; it stays until the reader is restarted.
+    /// The first XID that an application does not cause; it stays until the reader is restarted.
     pub xid: Option<u64>,
-    /// Memory errors since the driver was loaded that ECC could not correct.
+    /// True if memory errors that ECC could not correct have occurred since the driver was loaded.
     pub uncorrectable: bool,
-    /// Pages wait for a reboot to be retired.
+    /// True if pages wait for a reboot to be retired.
     pub pages_pending: bool,
-    /// Remapping a row of memory failed.
+    /// True if remapping a row of memory failed.
     pub remap_failed: bool,
-    /// The temperature is where the card shuts down.
+    /// True if the card is as hot as the temperature at which it shuts down.
     pub overheated: bool,
 }
 
 impl Health {
-    /// Notes an XID; whether it is news.
+    /// Records an XID, and returns whether it is the first that is a fault of the card.
     pub fn xid(&mut self, xid: u64) -> bool {
         let news = self.xid.is_none() && !APPLICATION_XIDS.contains(&xid);
         if news {
@@ -31,7 +31,7 @@ impl Health {
         news
     }
 
-    /// The gravest fault.
+    /// Returns the gravest fault.
     pub fn fault(&self) -> Option<String> {
         if self.gone {
             return Some("Gone".into());

@@ -1,6 +1,7 @@
-//! What `tautline-nvml` writes and reads: one JSON object a line. NVML hangs when a card falls off
-//! the bus, and needs a dynamic linker, which a static binary lacks: so it is read in a process of
-//! its own, which the agent ends and restarts.
+//! Defines the messages that the program `tautline-nvml` writes and reads, one JSON object per
+//! line. The program reads the GPUs ("cards") of a node by NVML, in a process of its own that the
+//! agent can end and restart: NVML hangs when a card falls off the bus, and it needs a dynamic
+//! linker, which the agent's static binary lacks.
 
 #![warn(missing_docs)]
 
@@ -10,64 +11,67 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Reading {
-    /// Version of the driver, such as `580.159.04`.
+    /// The version of the driver, such as `580.159.04`.
     pub driver: String,
-    /// The newest CUDA version that the driver supports, such as `13.0`; empty: unknown.
+    /// The newest CUDA version that the driver supports, such as `13.0`; empty if it is unknown.
     pub cuda: String,
-    /// All cards, by index.
+    /// All cards, sorted by index.
     pub cards: Vec<Card>,
-    /// Processes with memory on a card; a process on two cards is listed twice.
+    /// The processes with memory on a card; a process on two cards is listed twice.
     pub processes: Vec<Process>,
 }
 
-/// A card.
+/// A GPU of the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Card {
-    /// `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
+    /// The UUID, such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
     pub uuid: String,
-    /// Index of NVML, from 0.
+    /// The index that NVML gives the card, from 0.
     pub index: u32,
-    /// Minor number of the device node `/dev/nvidiaN`.
+    /// The minor number N of the device node `/dev/nvidiaN`.
     pub minor: u32,
-    /// `NVIDIA H200`.
+    /// The name of the product, such as `NVIDIA H200`.
     pub product: String,
-    /// `hopper`, as the label `nvidia.com/gpu.family` has it; empty: unknown.
+    /// The architecture, such as `hopper`, as in the label `nvidia.com/gpu.family`; empty if it is
+    /// unknown.
     pub family: String,
-    /// Compute capability, such as `(9, 0)`.
+    /// The compute capability, such as `(9, 0)`.
     pub compute: (u32, u32),
-    /// Memory in bytes.
+    /// The memory in bytes; 0 if NVML does not report it.
     pub memory_bytes: u64,
-    /// Memory in use in bytes.
+    /// The memory in use, in bytes.
     pub memory_used_bytes: u64,
-    /// Thousandths of the last period in which a kernel ran.
+    /// The part of the last sample period in which a kernel ran, in thousandths.
     pub busy_milli: u32,
-    /// Why the card cannot be used: `Xid79`, `EccUncorrectable`, `RowRemapFailed`, `PagesPending`,
-    /// `ResetRequired`, `Overheated`, `Unresponsive`, `Gone`.
+    /// The reason why the card cannot be used: `Xid79`, `EccUncorrectable`, `RowRemapFailed`,
+    /// `PagesPending`, `ResetRequired`, `Overheated`, `Unresponsive`, `Gone`.
     pub fault: Option<String>,
-    /// PCI address, such as `0000:3b:00.0`.
+    /// The PCI address, such as `0000:3b:00.0`.
     pub pci: String,
-    /// NUMA node of the PCI device.
+    /// The NUMA node of the card.
     pub numa: Option<u32>,
-    /// Ways to the other cards.
+    /// The connections to all other cards.
     pub links: Vec<Link>,
-    /// MIG is on, and these instances exist; `None`: it is off, or the card has none.
+    /// The MIG instances of the card; `None` if MIG is off or the card does not support it.
     pub mig: Option<Vec<MigInstance>>,
-    /// What a card with MIG on can be cut to; profiles with attributes such as `+me` are left out.
+    /// The profiles of the instances that a card with MIG on can have, without profiles that have
+    /// attributes such as `+me`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mig_profiles: Vec<MigProfile>,
 }
 
-/// The best way from a card to another one.
+/// The best connection from a card to another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
-    /// UUID of the other card.
+    /// The UUID of the other card.
     pub to: String,
-    /// Number of NVLinks between the two; through NVSwitch those of the card; 0: none.
+    /// The number of NVLinks between the two cards; 0 if there are none. Through NVSwitch it is the
+    /// number of links to the switch that the card with fewer of them has.
     pub nvlinks: u32,
-    /// NVML's topology level: 0 internal, 10 one switch, 20 several, 30 host bridge, 40 NUMA node,
-    /// 50 system.
+    /// The topology level of the two cards in NVML: 0 internal, 10 one switch, 20 several switches,
+    /// 30 host bridge, 40 NUMA node, 50 system.
     pub pcie: u32,
 }
 
@@ -75,13 +79,13 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigProfile {
-    /// `1g.10gb`.
+    /// The name, such as `1g.10gb`.
     pub name: String,
-    /// Memory slices.
+    /// The number of memory slices.
     pub size: u32,
-    /// Compute slices.
+    /// The number of compute slices.
     pub compute: u32,
-    /// Memory slices at which an instance can start, ascending.
+    /// The memory slices at which an instance can start, in ascending order.
     pub starts: Vec<u32>,
 }
 
@@ -89,37 +93,37 @@ pub struct MigProfile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigInstance {
-    /// `MIG-...`; empty: a GPU instance without a compute instance.
+    /// The UUID, such as `MIG-...`; empty for a GPU instance without a compute instance.
     pub uuid: String,
-    /// `1g.10gb`, that of the GPU instance.
+    /// The profile of the GPU instance, such as `1g.10gb`.
     pub profile: String,
-    /// First memory slice.
+    /// The first memory slice.
     pub start: u32,
-    /// Memory slices.
+    /// The number of memory slices.
     pub size: u32,
-    /// Compute slices.
+    /// The number of compute slices.
     pub compute: u32,
-    /// Id of the GPU instance.
+    /// The ID of the GPU instance.
     pub gpu_instance: u32,
-    /// Id of the compute instance.
+    /// The ID of the compute instance; 0 if there is none.
     pub compute_instance: u32,
 }
 
-/// A line of stdin.
+/// A command to the program; a line of stdin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// That of the reply.
+    /// The ID that the reply repeats.
     pub id: u64,
-    /// What to do.
+    /// The action to take.
     #[serde(flatten)]
     pub action: Action,
 }
 
-/// What a command does.
+/// The action of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// Makes a MIG instance with a compute instance over all of it, unless it is there.
+    /// Makes a MIG instance with a compute instance over all of it, unless it exists.
     Create(MigCreate),
     /// Destroys a MIG instance that no process uses.
     Destroy(MigDestroy),
@@ -129,52 +133,53 @@ pub enum Action {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigCreate {
-    /// UUID of the card.
+    /// The UUID of the card.
     pub card: String,
-    /// `2g.20gb`.
+    /// The profile, such as `2g.20gb`.
     pub profile: String,
-    /// First memory slice.
+    /// The first memory slice.
     pub start: u32,
 }
 
-/// A MIG instance to destroy; nothing is done if it is not the one that has the id.
+/// A MIG instance to destroy. Nothing is done unless the GPU instance with the ID has this profile
+/// and this first memory slice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigDestroy {
-    /// UUID of the card.
+    /// The UUID of the card.
     pub card: String,
-    /// `2g.20gb`.
+    /// The profile, such as `2g.20gb`.
     pub profile: String,
-    /// First memory slice.
+    /// The first memory slice.
     pub start: u32,
-    /// Id of the GPU instance.
+    /// The ID of the GPU instance.
     pub gpu_instance: u32,
 }
 
-/// What a command led to; a line of stdout that begins with [`Reply::PREFIX`].
+/// The reply to a command; a line of stdout that begins with [`Reply::PREFIX`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// That of the command.
+    /// The ID of the command.
     pub id: u64,
-    /// What it led to.
+    /// The outcome of the command.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl Reply {
-    /// How lines begin that are replies.
+    /// The bytes with which a line begins if it is a reply.
     pub const PREFIX: &[u8] = br#"{"id":"#;
 }
 
-/// What a command led to.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
-    /// The instance that was made, or was there.
+    /// The instance that was made or existed already.
     Instance(MigInstance),
-    /// Id of the GPU instance that is gone.
+    /// The ID of the GPU instance that no longer exists.
     Destroyed(u32),
-    /// Why nothing was done.
+    /// The reason why the command failed.
     Error(String),
 }
 
@@ -182,18 +187,19 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
-    /// Process id, as the reader's own PID namespace has it.
+    /// The process ID in the PID namespace of the program.
     pub pid: u32,
-    /// UUID of the card.
+    /// The UUID of the card.
     pub card: String,
-    /// Memory of the card that the process holds, in bytes.
+    /// The memory of the card that the process holds, in bytes.
     pub memory_bytes: u64,
-    /// Thousandths of the card's processors in the last period; 0 if the driver does not say.
+    /// The part of the card's processors that the process used in the last sample period, in
+    /// thousandths; 0 if the driver does not report it.
     pub sm_milli: u32,
 }
 
-/// Family of the cards with a compute capability, as GPU feature discovery names it; empty: not
-/// known.
+/// Returns the architecture of the cards with a compute capability, as GPU feature discovery names
+/// it; empty if it is not known.
 pub fn family((major, minor): (u32, u32)) -> &'static str {
     match (major, minor) {
         (1, _) => "tesla",

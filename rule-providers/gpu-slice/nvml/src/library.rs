@@ -3,10 +3,10 @@ use std::path::{Component, Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-/// File name of the library.
+/// The file name of NVML's library.
 const NAME: &str = "libnvidia-ml.so.1";
-/// Folders of the library below the driver root: distributions, GKE's Container-Optimized OS, the
-/// driver container of the GPU operator.
+/// The directories of the library below the driver root: those of distributions, of GKE's
+/// Container-Optimized OS, and of the GPU operator's driver container.
 const FOLDERS: [&str; 8] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -17,20 +17,20 @@ const FOLDERS: [&str; 8] = [
     "run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     "run/nvidia/driver/usr/lib/aarch64-linux-gnu",
 ];
-/// Links that are followed from a library's name to its file.
+/// The number of symbolic links that are followed from the library's name to its file.
 const MAX_LINKS: usize = 8;
 
-/// Why NVML does not answer.
+/// The reason why NVML does not answer.
 #[derive(Debug)]
 pub enum OpenError {
     /// The node has no library, or its driver is not loaded.
     NoDriver(String),
-    /// NVML is there and fails.
+    /// The node has the library, but NVML fails.
     Failed(String),
 }
 
-/// Loads and initializes NVML: the given library, else the first one below `driver_root` that
-/// works, else the linker's.
+/// Loads and initializes NVML. Without a given library it takes the first one below `driver_root`
+/// that works, or else the one that the linker finds.
 pub fn open(library: Option<&Path>, driver_root: &Path) -> Result<Nvml, OpenError> {
     if let Some(library) = library {
         return init(library);
@@ -74,7 +74,8 @@ fn candidates(root: &Path) -> Vec<PathBuf> {
     folders.filter_map(|path| below(root, path)).collect()
 }
 
-/// The file that a path's links lead to, where absolute links are those of `root`.
+/// Returns the file to which the links of a path lead, with absolute links relative to `root`;
+/// `None` if there is no such file.
 fn below(root: &Path, mut path: PathBuf) -> Option<PathBuf> {
     for _ in 0..MAX_LINKS {
         let Ok(target) = path.read_link() else {

@@ -1,4 +1,5 @@
-//! `tautline-nvml`: reads the GPUs of this node, one line of JSON at a time.
+//! The program `tautline-nvml`, which reads the GPUs of this node by NVML and writes each reading
+//! as a line of JSON. It also makes and destroys MIG instances on command.
 
 mod args;
 mod card;

@@ -1,4 +1,4 @@
-//! MIG: the profiles of a card, and its instances as they are listed, made and destroyed.
+//! Lists the MIG profiles and MIG instances of a card, and makes and destroys instances.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, MigProfile, Outc
 use crate::raw;
 use crate::raw_mig::{self, GpuInstance, Profile};
 
-/// The profiles of a card in MIG mode, which do not change.
+/// Returns the profiles without attributes of a card in MIG mode, which do not change.
 pub fn profiles(device: &Device<'_>) -> Result<Vec<MigProfile>, NvmlError> {
     let plain = raw_mig::profiles(device)?.into_iter().filter(|p| p.plain);
     let mut profiles = Vec::new();
@@ -32,7 +32,8 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<MigProfile>, NvmlError> {
     Ok(profiles)
 }
 
-/// The GPU instances of a card, one entry for each compute instance.
+/// Returns the GPU instances of a card, with one entry for each compute instance. A GPU instance
+/// without one has an entry with an empty UUID.
 pub fn instances(device: &Device<'_>) -> Result<Vec<MigInstance>, NvmlError> {
     let mut devices: BTreeMap<u32, Vec<(String, u32)>> = BTreeMap::new();
     for index in 0..device.mig_device_count()? {
@@ -70,7 +71,7 @@ fn gpu_instances(device: &Device<'_>) -> Result<Vec<(Profile, GpuInstance)>, Nvm
     Ok(all)
 }
 
-/// Does what the agent asks for; an error says why not.
+/// Runs a command of the agent, and returns its outcome.
 pub fn act(nvml: &Nvml, action: &Action) -> Outcome {
     let done = match action {
         Action::Create(create) => self::create(nvml, create).map(Outcome::Instance),
@@ -79,7 +80,7 @@ pub fn act(nvml: &Nvml, action: &Action) -> Outcome {
     done.unwrap_or_else(Outcome::Error)
 }
 
-/// Makes an instance, unless it is there.
+/// Makes an instance, unless it exists.
 fn create(nvml: &Nvml, of: &MigCreate) -> Result<MigInstance, String> {
     let what = || format!("instance {} {} of card {}", of.profile, of.start, of.card);
     let failed = |error: NvmlError| format!("{}: {error}", what());
@@ -131,7 +132,7 @@ fn create_gpu(device: &Device<'_>, of: &MigCreate) -> Result<GpuInstance, String
     raw_mig::create(device, profile.id, place).map_err(failed)
 }
 
-/// Destroys an instance that no process uses. One that is gone is no error.
+/// Destroys an instance that no process uses. An instance that no longer exists is not an error.
 fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
     let failed = |error: NvmlError| {
         format!(
@@ -150,7 +151,7 @@ fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
     let compute = device.running_compute_processes().map_err(failed)?;
     let graphics = device.running_graphics_processes().map_err(failed)?;
     let uses = |p: &&nvml_wrapper::struct_wrappers::device::ProcessInfo| {
-        // One whose instance NVML does not say may use this one.
+        // A process whose instance NVML does not report may use this one.
         p.gpu_instance_id.is_none_or(|id| id == gpu.id)
     };
     if let Some(process) = compute.iter().chain(&graphics).find(uses) {

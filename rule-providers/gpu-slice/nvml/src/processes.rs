@@ -6,9 +6,9 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use tautline_nvml::Process;
 
-/// Processes with memory on a card: compute, graphics, and clients of MPS.
+/// Returns the processes with memory on a card: compute, graphics, and clients of MPS.
 ///
-/// `since` is the time of the last sample of utilization, in microseconds.
+/// `since` is the time of the last utilization sample, in microseconds, and is updated.
 pub fn read(device: &Device<'_>, uuid: &str, since: &mut u64) -> Result<Vec<Process>, NvmlError> {
     let mut memory: BTreeMap<u32, u64> = BTreeMap::new();
     for list in [
@@ -31,7 +31,7 @@ pub fn read(device: &Device<'_>, uuid: &str, since: &mut u64) -> Result<Vec<Proc
     Ok(memory.into_iter().map(process).collect())
 }
 
-/// An empty list where the driver has no such list.
+/// Returns an empty list if the driver does not have the list.
 fn present<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
     match list {
         Err(
@@ -46,7 +46,8 @@ fn present<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
     }
 }
 
-/// A process may be in several lists with the same memory.
+/// Adds the memory of a list's processes. A process may be in several lists with the same memory,
+/// which counts once.
 fn add(memory: &mut BTreeMap<u32, u64>, list: &[ProcessInfo]) {
     for process in list.iter().filter(|process| process.pid != 0) {
         let bytes = match process.used_gpu_memory {
@@ -58,7 +59,8 @@ fn add(memory: &mut BTreeMap<u32, u64>, list: &[ProcessInfo]) {
     }
 }
 
-/// Thousandths of the card's processors by process, from the latest sample of each.
+/// Returns the part of the card's processors that each process used, in thousandths, from the
+/// latest sample of the process.
 fn busy(samples: &[ProcessUtilizationSample], since: &mut u64) -> HashMap<u32, u32> {
     let mut latest: HashMap<u32, (u64, u32)> = HashMap::new();
     for sample in samples

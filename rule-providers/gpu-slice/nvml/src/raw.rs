@@ -1,17 +1,17 @@
-//! Calls of NVML that `nvml-wrapper` lacks or gets wrong, and the end of the process.
+//! NVML calls that `nvml-wrapper` lacks or gets wrong, and the immediate exit of the process.
 #![allow(unsafe_code)]
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, EventSet};
 
-/// Device types at the other end of an NVLink, as NVML numbers them.
+/// NVML's number for a GPU at the other end of an NVLink.
 pub const REMOTE_GPU: u32 = 0;
-/// A POWER processor.
+/// NVML's number for a POWER processor at the other end of an NVLink.
 pub const REMOTE_NPU: u32 = 1;
-/// NVML does not say.
+/// NVML's number for an unknown device at the other end of an NVLink.
 pub const REMOTE_UNKNOWN: u32 = 255;
 
-/// Whether remapping a row of memory failed.
+/// Returns whether remapping a row of memory failed.
 pub fn row_remap_failed(device: &Device<'_>) -> Result<bool, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
     let (mut corrected, mut uncorrected, mut pending, mut failed) = (0, 0, 0, 0);
@@ -28,7 +28,7 @@ pub fn row_remap_failed(device: &Device<'_>) -> Result<bool, NvmlError> {
     Ok(failed != 0)
 }
 
-/// Type of the device at the other end of a link.
+/// Returns the type of the device at the other end of a link.
 pub fn remote_type(device: &Device<'_>, link: u32) -> Result<u32, NvmlError> {
     let call = nvml_sym(
         device
@@ -43,7 +43,7 @@ pub fn remote_type(device: &Device<'_>, link: u32) -> Result<u32, NvmlError> {
     Ok(remote)
 }
 
-/// Ids of a MIG device: GPU instance and compute instance.
+/// Returns the IDs of a MIG device's GPU instance and compute instance.
 pub fn mig_ids(mig: &Device<'_>) -> Result<(u32, u32), NvmlError> {
     let library = mig.nvml().lib();
     let gpu_call = nvml_sym(library.nvmlDeviceGetGpuInstanceId.as_ref())?;
@@ -57,14 +57,14 @@ pub fn mig_ids(mig: &Device<'_>) -> Result<(u32, u32), NvmlError> {
     Ok((gpu, compute))
 }
 
-/// Adds a device's events to the set, which stays whole if that fails.
+/// Adds a device's events to the set, which stays valid if that fails.
 pub fn register(device: &Device<'_>, set: &EventSet<'_>, events: u64) -> Result<(), NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceRegisterEvents.as_ref())?;
     // SAFETY: both handles live as long as their owners.
     nvml_try(unsafe { call(device.handle(), events, set.handle()) })
 }
 
-/// Whether both are the same device.
+/// Returns whether both are the same device.
 pub fn same(a: &Device<'_>, b: &Device<'_>) -> bool {
     // SAFETY: the handles are compared only.
     unsafe { a.handle() == b.handle() }

@@ -1,4 +1,4 @@
-//! MIG by NVML's own calls, which `nvml-wrapper` lacks.
+//! NVML's calls for MIG, which `nvml-wrapper` lacks.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -15,8 +15,9 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
-/// The profiles without media or graphics attributes: each has all that its slices bring.
-const PLAIN: [u32; 8] = [
+/// The kinds of profiles without media or graphics attributes: an instance has all engines that
+/// belong to its slices.
+const PLAIN_KINDS: [u32; 8] = [
     NVML_GPU_INSTANCE_PROFILE_1_SLICE,
     NVML_GPU_INSTANCE_PROFILE_2_SLICE,
     NVML_GPU_INSTANCE_PROFILE_3_SLICE,
@@ -27,23 +28,24 @@ const PLAIN: [u32; 8] = [
     // One compute slice with twice the memory.
     NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2,
 ];
-/// Profiles that are asked for: newer drivers have more than the bindings know.
-const KINDS: u32 = 32;
-/// Most GPU or compute instances of one profile.
-const MOST: usize = 16;
-/// Most places of a profile.
-const MOST_PLACES: u32 = 32;
+/// The number of kinds of profiles that are tried; newer drivers have more kinds than the bindings
+/// know.
+const PROFILE_KINDS: u32 = 32;
+/// The largest number of GPU or compute instances of one profile.
+const MAX_INSTANCES: usize = 16;
+/// The largest number of places of a profile.
+const MAX_PLACES: u32 = 32;
 
 /// A size of GPU instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Id of NVML.
+    /// The ID that NVML gives the profile.
     pub id: u32,
-    /// `2g.20gb`.
+    /// The name, such as `2g.20gb`.
     pub name: String,
-    /// Compute slices.
+    /// The number of compute slices.
     pub compute: u32,
-    /// Whether it has no attributes, such as `+me`.
+    /// True if the profile has no attributes, such as `+me`.
     pub plain: bool,
 }
 
@@ -52,13 +54,13 @@ pub struct Profile {
 pub struct GpuInstance {
     handle: nvmlGpuInstance_t,
     pub id: u32,
-    /// First memory slice.
+    /// The first memory slice.
     pub start: u32,
-    /// Memory slices.
+    /// The number of memory slices.
     pub size: u32,
 }
 
-/// The profiles that the card has.
+/// Returns the profiles that the card has.
 pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
     let call = nvml_sym(
         device
@@ -68,12 +70,12 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
             .as_ref(),
     )?;
     let mut profiles = Vec::new();
-    for kind in 0..KINDS {
+    for kind in 0..PROFILE_KINDS {
         // SAFETY: zeroes are a value of the struct's integers and characters.
         let mut info: nvmlGpuInstanceProfileInfo_v2_t = unsafe { std::mem::zeroed() };
         info.version = (size_of::<nvmlGpuInstanceProfileInfo_v2_t>() | 2 << 24) as u32;
-        // SAFETY: the handle lives as long as `device`; the call fills the struct, whose version it
-        // gets.
+        // SAFETY: the handle lives as long as `device`; the call fills the struct, whose version is
+        // set.
         match nvml_try(unsafe { call(device.handle(), kind, &mut info) }) {
             Ok(()) => {}
             Err(NvmlError::NotSupported | NvmlError::InvalidArg) => continue,
@@ -87,14 +89,14 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
             id: info.id,
             name: name.strip_prefix("MIG ").unwrap_or(&name).to_owned(),
             compute: info.sliceCount,
-            plain: PLAIN.contains(&kind) && !name.contains(['+', '-']),
+            plain: PLAIN_KINDS.contains(&kind) && !name.contains(['+', '-']),
         });
     }
     Ok(profiles)
 }
 
-/// First memory slice and number of memory slices of each place where an instance of a profile can
-/// be, whether it is free or not.
+/// Returns the first memory slice and the number of memory slices of each place where an instance
+/// of a profile can be, whether the place is free or not.
 pub fn places(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, NvmlError> {
     let call = nvml_sym(
         device
@@ -104,19 +106,19 @@ pub fn places(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, Nvml
             .as_ref(),
     )?;
     let empty = nvmlGpuInstancePlacement_t { start: 0, size: 0 };
-    let mut places = vec![empty; MOST_PLACES as usize];
-    let mut count = MOST_PLACES;
+    let mut places = vec![empty; MAX_PLACES as usize];
+    let mut count = MAX_PLACES;
     // SAFETY: the handle lives as long as `device`; the call writes `count` places at most.
     nvml_try(unsafe { call(device.handle(), profile, places.as_mut_ptr(), &mut count) })?;
     places.truncate(count as usize);
     Ok(places.iter().map(|p| (p.start, p.size)).collect())
 }
 
-/// The GPU instances of a profile.
+/// Returns the GPU instances of a profile.
 pub fn gpu_instances(device: &Device<'_>, profile: u32) -> Result<Vec<GpuInstance>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstances.as_ref())?;
-    let mut handles: Vec<nvmlGpuInstance_t> = vec![std::ptr::null_mut(); MOST];
-    let mut count = MOST as u32;
+    let mut handles: Vec<nvmlGpuInstance_t> = vec![std::ptr::null_mut(); MAX_INSTANCES];
+    let mut count = MAX_INSTANCES as u32;
     // SAFETY: the handle lives as long as `device`; the call writes as many handles as the profile
     // can have instances, of which no card has more than the list has room for.
     nvml_try(unsafe { call(device.handle(), profile, handles.as_mut_ptr(), &mut count) })?;
@@ -181,15 +183,16 @@ pub fn create_compute(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlE
     nvml_try(unsafe { call(of.handle, profile, &mut handle) })
 }
 
-/// Destroys a GPU instance with its compute instances. NVML refuses what processes use.
+/// Destroys a GPU instance with its compute instances. NVML refuses to destroy instances that
+/// processes use.
 pub fn destroy(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
     let library = device.nvml().lib();
     let list = nvml_sym(library.nvmlGpuInstanceGetComputeInstances.as_ref())?;
     let destroy_compute = nvml_sym(library.nvmlComputeInstanceDestroy.as_ref())?;
     let destroy = nvml_sym(library.nvmlGpuInstanceDestroy.as_ref())?;
     for (profile, _) in compute_profiles(device, of)? {
-        let mut handles: Vec<nvmlComputeInstance_t> = vec![std::ptr::null_mut(); MOST];
-        let mut count = MOST as u32;
+        let mut handles: Vec<nvmlComputeInstance_t> = vec![std::ptr::null_mut(); MAX_INSTANCES];
+        let mut count = MAX_INSTANCES as u32;
         // SAFETY: NVML has given the instance's handle; the call writes as many handles as the
         // profile can have instances, of which no card has more than the list has room for.
         nvml_try(unsafe { list(of.handle, profile, handles.as_mut_ptr(), &mut count) })?;
@@ -198,11 +201,12 @@ pub fn destroy(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
             nvml_try(unsafe { destroy_compute(handle) })?;
         }
     }
-    // SAFETY: NVML has given the handle, which nobody uses after this call.
+    // SAFETY: NVML has given the handle, which is not used after this call.
     nvml_try(unsafe { destroy(of.handle) })
 }
 
-/// Ids of the compute instances' profiles, and their compute slices.
+/// Returns the ID and the number of compute slices of each compute instance profile of a GPU
+/// instance.
 fn compute_profiles(device: &Device<'_>, of: &GpuInstance) -> Result<Vec<(u32, u32)>, NvmlError> {
     let call = nvml_sym(
         device

@@ -18,18 +18,18 @@ use crate::raw;
 use crate::topology::{self, Linked};
 use crate::watchdog::Watchdog;
 
-/// Exit status without a library or driver.
-const NO_DRIVER: u8 = 3;
-/// Time for NVML to start: without persistence mode it starts each card.
+/// The exit status without a library or driver.
+const EXIT_NO_DRIVER: u8 = 3;
+/// The time in which NVML must start; without persistence mode it starts each card.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// Time to read a card.
+/// The time in which a card must be read.
 const CARD_LIMIT: Duration = Duration::from_secs(5);
-/// Time between readings of what changes seldom.
+/// The interval at which the values that seldom change are read.
 const STATE_INTERVAL: Duration = Duration::from_secs(30);
-/// The same while cards are missing.
+/// The interval at which these values are read while cards are missing.
 const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reads until stdin closes.
+/// Reads the cards until stdin closes, or once with `--once`.
 pub fn run(args: &Args) -> ExitCode {
     let (watchdog, commands) = match start(args) {
         Ok(started) => started,
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> ExitCode {
         },
         Err(OpenError::NoDriver(why)) => {
             eprintln!("no NVIDIA driver: {why}");
-            ExitCode::from(NO_DRIVER)
+            ExitCode::from(EXIT_NO_DRIVER)
         }
         Err(OpenError::Failed(why)) => failed(&anyhow::anyhow!("NVML does not start: {why}")),
     }
@@ -54,7 +54,7 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The commands, unless it reads once.
+/// Starts the watchdog, and the reading of commands unless the cards are read only once.
 fn start(args: &Args) -> anyhow::Result<(Watchdog, Option<Receiver<Command>>)> {
     let commands = (!args.once).then(commands::read_stdin).transpose()?;
     Ok((Watchdog::start()?, commands))
@@ -95,13 +95,13 @@ struct Node<'n> {
     nvml: &'n Nvml,
     driver: String,
     cuda: String,
-    /// By index.
+    /// The cards, sorted by index.
     cards: Vec<Seen<'n>>,
     events: Events<'n>,
-    /// Topology level of pairs of cards.
+    /// The topology level in NVML of each pair of cards, by their indexes in ascending order.
     pcie: HashMap<(u32, u32), u32>,
     state_due: Instant,
-    /// Indexes that NVML counts and cannot read.
+    /// The indexes of cards that NVML counts but cannot read.
     missing: BTreeSet<u32>,
 }
 

@@ -3,13 +3,13 @@ use tautline_nvml::Link;
 /// The other end of an active NVLink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remote {
-    /// A card, by PCI address.
+    /// A card with this PCI address.
     Card(String),
     /// An NVSwitch.
     Switch,
 }
 
-/// A card as the ways between cards need it.
+/// The facts about a card that determine its connections.
 #[derive(Clone, Debug)]
 pub struct Linked<'a> {
     pub uuid: &'a str,
@@ -18,7 +18,8 @@ pub struct Linked<'a> {
     pub remotes: &'a [Remote],
 }
 
-/// The ways from each card to the others. Cards with active links to a switch reach each other.
+/// Returns the connections from each card to all others. Cards with active NVLinks to a switch
+/// reach each other. `pcie` returns the topology level of two cards by their positions in `cards`.
 pub fn links(cards: &[Linked<'_>], pcie: impl Fn(usize, usize) -> u32) -> Vec<Vec<Link>> {
     let switched: Vec<u32> = cards
         .iter()
@@ -50,7 +51,8 @@ fn count(card: &Linked<'_>, remote: &Remote) -> u32 {
         .unwrap_or(u32::MAX)
 }
 
-/// `00000000:3B:00.0` and `0000:3B:00.0` as `0000:3b:00.0`, the name that Linux has.
+/// Converts a bus ID such as `00000000:3B:00.0` or `0000:3B:00.0` to the name that Linux uses,
+/// `0000:3b:00.0`.
 pub fn pci_address(bus_id: &str) -> String {
     let lower = bus_id.to_ascii_lowercase();
     match lower.split_once(':') {

@@ -8,12 +8,13 @@ use tautline_nvml::Reading;
 
 use crate::raw::exit_now;
 
-/// Exit status after a call that hangs.
-const HANGS: i32 = 4;
-/// Time between two looks at the clock.
-const TICK: Duration = Duration::from_secs(1);
+/// The exit status after a call that hangs.
+const EXIT_HANGS: i32 = 4;
+/// The interval at which the deadline of a call is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Ends the process when a call of NVML hangs, with a last reading in which the card is faulty.
+/// Ends the process when a call of NVML hangs, after writing a last reading in which the card is
+/// faulty.
 #[derive(Clone, Default)]
 pub struct Watchdog {
     state: Arc<Mutex<State>>,
@@ -27,19 +28,19 @@ struct State {
 
 struct Call {
     what: String,
-    /// UUID of the card.
+    /// The UUID of the card, if the call concerns only one.
     card: Option<String>,
     until: Instant,
 }
 
 impl Watchdog {
-    /// Starts to watch.
+    /// Starts a thread that watches the calls.
     pub fn start() -> std::io::Result<Self> {
         let watchdog = Self::default();
         let watching = watchdog.clone();
         let watch = move || {
             loop {
-                thread::sleep(TICK);
+                thread::sleep(CHECK_INTERVAL);
                 watching.check(Instant::now());
             }
         };
@@ -49,7 +50,7 @@ impl Watchdog {
         Ok(watchdog)
     }
 
-    /// Runs calls of NVML that take `limit` at most.
+    /// Runs calls of NVML; the process ends if they take longer than `limit`.
     pub fn guard<T>(
         &self,
         what: &str,
@@ -68,7 +69,7 @@ impl Watchdog {
         value
     }
 
-    /// Writes a reading and keeps it.
+    /// Writes a reading and remembers it as the last one.
     pub fn write(&self, reading: Reading) -> std::io::Result<()> {
         write(&reading)?;
         self.lock().last = reading;
@@ -85,7 +86,7 @@ impl Watchdog {
             .as_ref()
             .and_then(|card| unresponsive(&state.last, card));
         if let Some(last) = last {
-            // The exit status says all there is to say if nobody reads.
+            // If the agent no longer reads, the exit status has to suffice.
             let _ = write(&last);
         }
         let card = call
@@ -94,7 +95,7 @@ impl Watchdog {
             .map(|card| format!(" of card {card}"))
             .unwrap_or_default();
         eprintln!("NVML hangs: {}{card}", call.what);
-        exit_now(HANGS);
+        exit_now(EXIT_HANGS);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -102,7 +103,7 @@ impl Watchdog {
     }
 }
 
-/// Writes a line, of a thread each.
+/// Writes a line to stdout; the lines of several threads do not mix.
 pub fn write(line: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(line)?;
     line.push(b'\n');
@@ -111,7 +112,8 @@ pub fn write(line: &impl Serialize) -> std::io::Result<()> {
     out.flush()
 }
 
-/// The last reading with the card that does not answer; `None`: it was never read.
+/// Returns the last reading with the card marked as unresponsive; `None` if the card was never
+/// read.
 fn unresponsive(last: &Reading, card: &str) -> Option<Reading> {
     let mut reading = last.clone();
     let card = reading

@@ -2,42 +2,43 @@
 
 use tautline_core::ContainerKind;
 
-use crate::shape::{CARD, memory_milli};
+use crate::shape::{CARD_MILLI, memory_milli};
 
-/// Thousandths that are lost where the memory of a whole pod is rounded up once, and here that of
-/// each container.
-const ROUNDING: u32 = 8;
+/// The thousandths by which a part of a card may fall short of the requested memory: the memory of
+/// a pod is rounded up once, and here the memory of each container is rounded up.
+const MAX_ROUNDING_MILLI: u32 = 8;
 
-/// The cards that a container's limits ask for; the larger of both counts.
+/// The cards that a container's limits ask for. The larger of the two amounts counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Asks {
     /// Thousandths of cards: a share of one card, or whole cards and a share of another.
     pub milli: u32,
-    /// Memory of one card.
+    /// Memory of one card in GiB.
     pub gib: u32,
 }
 
-/// Why a container finds too little on its pod's cards.
+/// The reasons why a container finds too little on its pod's cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartError<C> {
     /// Too little is left on one card.
     Short {
-        /// Thousandths that it needs.
+        /// Thousandths that the container needs.
         asks: u32,
-        /// Thousandths that are left of the pod's cards, by card.
+        /// Thousandths that are left of each of the pod's cards.
         left: Vec<u16>,
     },
-    /// The card has less memory than it asks for, or its memory is not known.
+    /// The card has less memory than the container asks for, or its memory is not known.
     TooLarge(C),
 }
 
 impl Asks {
-    /// Returns whether it asks for any card.
+    /// Returns whether the container asks for any card.
     pub fn any(self) -> bool {
         self.milli > 0 || self.gib > 0
     }
 
-    /// Thousandths of a card with this memory; `None`: it has less, or its memory is not known.
+    /// Returns the thousandths of a card with this memory that the container asks for; `None`: the
+    /// card has less memory than requested, or its memory is not known.
     fn on(self, memory_bytes: u64) -> Option<u32> {
         let memory = match self.gib {
             0 => 0,
@@ -47,18 +48,24 @@ impl Asks {
     }
 
     fn slack(self, need: u32) -> u32 {
-        if need > self.milli { ROUNDING } else { 0 }
+        if need > self.milli {
+            MAX_ROUNDING_MILLI
+        } else {
+            0
+        }
     }
 }
 
-/// The parts that the container of this index gets of its pod's cards; empty if it asks for none.
-/// `cards`: the pod's, with thousandths; `memory_bytes`: of a card, 0 if it is not known.
+/// Returns the parts of its pod's cards that the container with index `at` gets; empty if it asks
+/// for no card. `cards` are the pod's cards with their thousandths; `memory_bytes` returns the
+/// memory of a card, 0 if it is not known.
 ///
-/// Sidecars and containers share the cards in the order of the spec. An init container has what the
-/// sidecars before it leave.
+/// Sidecars and containers share the cards in the order of the spec. An init container gets what
+/// the sidecars before it leave.
 ///
 /// # Errors
-/// No card, or too few whole ones, have as much left.
+/// [`PartError::Short`] if no card, or too few whole cards, have enough left;
+/// [`PartError::TooLarge`] if a card has too little memory or its memory is not known.
 pub fn parts_of<C: Clone>(
     containers: &[(ContainerKind, Asks)],
     at: usize,
@@ -73,12 +80,12 @@ pub fn parts_of<C: Clone>(
     let mut left = cards;
     for (earlier, asks) in containers.iter().take(at) {
         if asks.any() && lives_beside(*earlier, *kind) {
-            // One that finds too little is refused itself, and takes nothing.
+            // An earlier container that finds too little is refused itself, and takes nothing.
             _ = take(&mut left, *asks, &memory_bytes);
         }
     }
     take(&mut left, *meant, &memory_bytes).map_err(|error| match error {
-        // Where no card is left, only those that were there tell what its memory means.
+        // If no card is left, only the original cards show how many thousandths the memory is.
         PartError::Short { asks, left } => PartError::Short {
             asks: asks.max(need),
             left,
@@ -112,16 +119,17 @@ fn take<C: Clone>(
         asks: most,
         left: left.iter().map(|(_, milli)| *milli).collect(),
     };
-    let card = u32::from(CARD);
-    // Memory is of one card, so that only thousandths are more than one.
-    let (whole, share) = match most <= card {
-        true => (0, None),
-        false => (most / card, Some(most % card).filter(|share| *share > 0)),
+    let card = u32::from(CARD_MILLI);
+    // Memory is requested of one card only, so more than one card is a request of thousandths.
+    let (whole, share) = if most <= card {
+        (0, None)
+    } else {
+        (most / card, Some(most % card).filter(|share| *share > 0))
     };
     let mut rest = left.clone();
     let mut taken = Vec::new();
     for _ in 0..whole {
-        let full = rest.iter().position(|(_, milli)| *milli == CARD);
+        let full = rest.iter().position(|(_, milli)| *milli == CARD_MILLI);
         taken.push(rest.remove(full.ok_or_else(|| short(left))?));
     }
     if whole == 0 || share.is_some() {
@@ -131,7 +139,7 @@ fn take<C: Clone>(
         let at = fits.ok_or_else(|| short(left))?;
         let need = need(at);
         let (card, milli) = &mut rest[at];
-        let part = u16::try_from(need).unwrap_or(CARD).min(*milli);
+        let part = u16::try_from(need).unwrap_or(CARD_MILLI).min(*milli);
         *milli -= part;
         taken.push((card.clone(), part));
         rest.retain(|(_, milli)| *milli > 0);

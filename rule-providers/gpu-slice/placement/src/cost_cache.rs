@@ -1,4 +1,4 @@
-//! Costs of shapes on nodes, cached: a change of one node costs that node's work alone.
+//! Caches the costs of shapes on nodes: a change of one node recomputes only that node's costs.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,9 +10,10 @@ use crate::{
     shape::{CardKind, Shape},
 };
 
-const SHAPES: usize = 256;
-/// The cost of cards none of which are linked, in resolutions of the policy: more would cost
-/// allocation (docs/benchmarks.md).
+/// The default for the maximum number of shapes whose costs are cached.
+const DEFAULT_MAX_SHAPES: usize = 256;
+/// The additional cost of a placement whose cards have no links to each other, in multiples of
+/// [`Policy::resolution`]: a higher one would reduce allocation (docs/benchmarks.md).
 const UNLINKED_RESOLUTIONS: i64 = 2;
 
 /// Reasons why a shape has no cost on a node.
@@ -66,7 +67,7 @@ pub struct CostCache {
 }
 
 impl CostCache {
-    /// A cache without nodes and classes, for the costs of 256 shapes.
+    /// Creates a cache without nodes and classes, for the costs of 256 shapes.
     pub fn new(policy: Box<dyn Policy>) -> Self {
         Self {
             policy,
@@ -75,21 +76,22 @@ impl CostCache {
             nodes: Vec::new(),
             shapes: HashMap::new(),
             by_shape: Vec::new(),
-            max_shapes: SHAPES,
+            max_shapes: DEFAULT_MAX_SHAPES,
             clock: 0,
             epoch: 0,
             invalidations: 0,
         }
     }
 
-    /// Raises the number of shapes whose costs are kept. The one unused for longest is dropped.
+    /// Raises the maximum number of shapes whose costs are cached. A further shape replaces the
+    /// least recently used one.
     pub fn with_capacity_for(mut self, shapes: usize) -> Self {
         self.max_shapes = self.max_shapes.max(shapes);
         self
     }
 
-    /// The index by which a [`NodeCapacity`] refers to a card kind. A new kind makes all cached
-    /// costs void.
+    /// Returns the index by which a [`NodeCapacity`] refers to a card kind. A new kind invalidates
+    /// all cached costs.
     pub fn kind_index(&mut self, kind: &CardKind) -> u16 {
         if let Some(known) = self.kinds.iter().position(|k| k == kind) {
             return known as u16;
@@ -103,17 +105,18 @@ impl CostCache {
         (self.kinds.len() - 1) as u16
     }
 
-    /// The policy's [`Policy::resolution`].
+    /// Returns the policy's [`Policy::resolution`].
     pub fn resolution(&self) -> i64 {
         self.policy.resolution()
     }
 
-    /// Card kinds, in the order of [`CostCache::kind_index`].
+    /// The card kinds, in the order of their indexes from [`CostCache::kind_index`].
     pub fn kinds(&self) -> &[CardKind] {
         &self.kinds
     }
 
-    /// All cached costs become void.
+    /// Sets the classes of requests to plan for, with their probabilities. Invalidates all cached
+    /// costs.
     pub fn plan_for(&mut self, classes: Vec<(RequestClass, f64)>) {
         self.policy
             .plan_for(PlannedClasses::new(&classes, &self.kinds));
@@ -140,7 +143,7 @@ impl CostCache {
         &self.classes
     }
 
-    /// `None`: no capacity is set for the node.
+    /// The free capacity of a node; `None`: no capacity is set for it.
     pub fn capacity(&self, node: usize) -> Option<&NodeCapacity> {
         self.nodes.get(node)?.capacity.as_ref()
     }
@@ -151,7 +154,8 @@ impl CostCache {
         self.nodes.iter().enumerate().filter_map(capacity)
     }
 
-    /// To be called before [`CostCache::set_capacity`].
+    /// Sets a node's [position](NodeView::position). Must be called before
+    /// [`CostCache::set_capacity`].
     pub fn set_position(&mut self, node: usize, position: f64) {
         let at = self.node(node);
         if at.position != position {
@@ -196,7 +200,8 @@ impl CostCache {
         self.place_by_index(shape_index, node)
     }
 
-    /// [`CostCache::place`] by the index of [`CostCache::shape_index`]; any other index may panic.
+    /// Works like [`CostCache::place`], for a shape index from [`CostCache::shape_index`]. Any
+    /// other index may panic.
     pub fn place_by_index(
         &mut self,
         shape_index: usize,
@@ -208,8 +213,8 @@ impl CostCache {
         }
     }
 
-    /// The cost if the node had this free capacity; not cached. A node that is not in the cache has
-    /// position 1.
+    /// The cost of the best placement if the node had this free capacity; it is not cached. A node
+    /// that is not in the cache has position 1.
     pub fn place_with_capacity(
         &self,
         shape: &Shape,
@@ -227,12 +232,13 @@ impl CostCache {
         Ok(place(&*self.policy, seen, shape))
     }
 
-    /// The node with the lowest cost, the first of equal ones; `None`: the shape fits nowhere.
+    /// The first node with the lowest cost; `None`: the shape fits nowhere.
     pub fn cheapest(&mut self, shape: &Shape) -> Option<(usize, PlacementCost)> {
         self.cheapest_with_ties(shape, |_| false)
     }
 
-    /// `replaces` decides whether the nth of equally cheap nodes replaces the one found before.
+    /// Works like [`CostCache::cheapest`], but `replaces` decides whether the nth of equally cheap
+    /// nodes replaces the one found before.
     pub fn cheapest_with_ties(
         &mut self,
         shape: &Shape,
@@ -262,7 +268,7 @@ impl CostCache {
         best
     }
 
-    /// With the same version equal capacities and positions have equal costs.
+    /// The version of the costs: within a version, equal capacities and positions cost the same.
     pub fn version(&mut self) -> (u32, u32) {
         if self.policy.refresh() {
             self.invalidate_all();
@@ -343,7 +349,8 @@ impl CostCache {
     }
 }
 
-/// The policy's placement, with the links of the cards: unlinked cards cost more.
+/// Places a shape by the policy and by the links of the cards: a placement costs more if NVLink
+/// does not link its cards.
 fn place(policy: &dyn Policy, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
     let mut place = policy.place(node, shape);
     place.card = place.card.map(|card| node.capacity.prefer_by_links(card));

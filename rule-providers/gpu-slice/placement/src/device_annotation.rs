@@ -2,20 +2,21 @@
 
 use std::fmt::Write as _;
 
-use crate::shape::CARD;
+use crate::shape::CARD_MILLI;
 
 /// A part of a card, or a whole card, that a pod has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardShare {
-    /// Index on the node, or UUID.
+    /// The card's index on the node, or its UUID.
     pub card: Box<str>,
     /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
-    /// First memory slice of the MIG instance; `None`: it is none.
+    /// First memory slice of the MIG instance; `None`: the part is not an instance.
     pub start: Option<u8>,
 }
 
-/// A part of the text does not name a card, or its thousandths are not from 1 to 1000.
+/// The error of an annotation with a part that does not name a card, or whose thousandths are not
+/// from 1 to 1000.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{part:?} is no card with thousandths; write CARD:MILLI, as in 0:250, or CARD for a whole one"
@@ -24,16 +25,16 @@ pub struct AnnotationError {
     part: String,
 }
 
-/// Reads the cards of a record. A card without thousandths gets `milli`.
+/// Reads the cards of an annotation. A card without thousandths gets `milli`.
 pub fn parse(text: &str, milli: u16) -> Result<Vec<CardShare>, AnnotationError> {
     parts(text).map(|part| parse_part(part, milli)).collect()
 }
 
-/// Reads as [`parse`] does, and takes a part that cannot be read for a whole card.
+/// Reads like [`parse`], but takes a part that cannot be read for a whole card.
 pub(crate) fn parse_leniently(text: &str, milli: u16) -> Vec<CardShare> {
     let whole = |part: &str| CardShare {
         card: part.split(':').next().unwrap_or_default().trim().into(),
-        milli: CARD,
+        milli: CARD_MILLI,
         start: None,
     };
     let share = |part| parse_part(part, milli).unwrap_or_else(|_| whole(part));
@@ -62,14 +63,14 @@ fn parse_part(part: &str, milli: u16) -> Result<CardShare, AnnotationError> {
         }
         None => (part, milli, None),
     };
-    if card.is_empty() || milli == 0 || milli > CARD {
+    if card.is_empty() || milli == 0 || milli > CARD_MILLI {
         return Err(error());
     }
     let card = card.into();
     Ok(CardShare { card, milli, start })
 }
 
-/// The text that [`parse`] reads: `0:250,1:1000`.
+/// Writes the text that [`parse`] reads: `0:250,1:1000`.
 pub fn format(parts: &[CardShare]) -> String {
     let mut text = String::new();
     for part in parts {
@@ -84,7 +85,7 @@ pub fn format(parts: &[CardShare]) -> String {
     text
 }
 
-/// The cards without thousandths, as in `alibabacloud.com/gpu-index`: `0-1`.
+/// Writes the cards without thousandths, as in `alibabacloud.com/gpu-index`: `0-1`.
 pub fn format_indexes(parts: &[CardShare]) -> String {
     let cards: Vec<&str> = parts.iter().map(|p| &*p.card).collect();
     cards.join("-")
@@ -103,45 +104,45 @@ mod tests {
             milli,
             start: None,
         };
-        assert_eq!(parse("0:250", CARD), Ok(vec![part("0", 250)]));
+        assert_eq!(parse("0:250", CARD_MILLI), Ok(vec![part("0", 250)]));
         assert_eq!(
-            parse("1,3", CARD),
+            parse("1,3", CARD_MILLI),
             Ok(vec![part("1", 1000), part("3", 1000)])
         );
         assert_eq!(
-            parse("2-3", CARD),
+            parse("2-3", CARD_MILLI),
             Ok(vec![part("2", 1000), part("3", 1000)])
         );
         assert_eq!(parse("2", 460), Ok(vec![part("2", 460)]));
         assert_eq!(
-            parse("GPU-1a-2b:500", CARD),
+            parse("GPU-1a-2b:500", CARD_MILLI),
             Ok(vec![part("GPU-1a-2b", 500)])
         );
         let instance = CardShare {
             start: Some(4),
             ..part("GPU-a", 250)
         };
-        assert_eq!(parse("GPU-a:250@4", CARD), Ok(vec![instance]));
-        assert!(parse("0:250@", CARD).is_err());
-        assert!(parse("0:250@x", CARD).is_err());
-        assert!(parse("0:1001", CARD).is_err());
-        assert!(parse("0:0", CARD).is_err());
-        assert!(parse("", CARD).is_err());
-        let error = parse("0:x", CARD).unwrap_err().to_string();
+        assert_eq!(parse("GPU-a:250@4", CARD_MILLI), Ok(vec![instance]));
+        assert!(parse("0:250@", CARD_MILLI).is_err());
+        assert!(parse("0:250@x", CARD_MILLI).is_err());
+        assert!(parse("0:1001", CARD_MILLI).is_err());
+        assert!(parse("0:0", CARD_MILLI).is_err());
+        assert!(parse("", CARD_MILLI).is_err());
+        let error = parse("0:x", CARD_MILLI).unwrap_err().to_string();
         assert!(error.contains("\"0:x\" is no card"), "{error}");
     }
 
     proptest! {
         #[test]
-        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD, any::<Option<u8>>()), 1..5)) {
+        fn parse_reads_what_format_writes(parts in prop::collection::vec(("[A-Za-z0-9-]{1,9}", 1..=CARD_MILLI, any::<Option<u8>>()), 1..5)) {
             let parts: Vec<CardShare> = parts.into_iter()
                 .map(|(card, milli, start)| CardShare { card: card.into(), milli, start }).collect();
-            prop_assert_eq!(parse(&format(&parts), CARD), Ok(parts));
+            prop_assert_eq!(parse(&format(&parts), CARD_MILLI), Ok(parts));
         }
 
         #[test]
         fn parse_never_panics(text in ".{0,40}") {
-            _ = parse(&text, CARD);
+            _ = parse(&text, CARD_MILLI);
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Devices of DRA drivers (`resource.k8s.io/v1`), their claims, and the free devices of a node.
+//! Models the devices of DRA drivers (`resource.k8s.io/v1`) and the claims on them, to find the
+//! devices that are free on a node.
 //!
 //! The rules are those of the scheduler's allocator in Kubernetes 1.36: KEP-4381 (structured
 //! parameters), KEP-4815 (partitionable devices), KEP-5075 (consumable capacity), KEP-5055
-//! (device taints). CEL selectors are not evaluated: see [`Match`]. DeviceTaintRules, off
+//! (device taints). CEL selectors are not evaluated: see [`Match`]. DeviceTaintRules, which are off
 //! by default in 1.36, are not supported.
 
 pub use cards::DeviceCard;

@@ -1,4 +1,4 @@
-//! The GPUs of a node, card by card, and the pods that have them.
+//! The GPUs of a node, card by card, and the pods that hold them.
 
 mod agent;
 mod assign;
@@ -17,27 +17,28 @@ use crate::{
     mig::{MigLayout, MigPlace, Occupied},
     names::Names,
     node_capacity::NodeCapacity,
-    shape::{CARD, CardKind, SharingMode},
+    shape::{CARD_MILLI, CardKind, SharingMode},
     topology::{CardLinks, Topology},
 };
 
 /// The fault of a card that is listed as unhealthy without a reason.
 pub const UNHEALTHY: &str = "unhealthy";
-/// Pods that a reason names.
+/// The maximum number of pods that a message names.
 const MAX_NAMES: usize = 3;
 
 /// The GPUs and the free CPU and memory of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
-    /// Cards that are known one by one; a pool for each resource.
+    /// Cards that are known one by one, in pools of equal cards.
     pub pools: Vec<CardPool>,
-    /// MIG instances, and shares of unknown size.
+    /// Resources of which only the number of units is known: MIG instances, and shares of unknown
+    /// size.
     pub counted: Vec<CountedResource>,
-    /// Free CPU in thousandths of a core; of a node that lists none, practically unlimited.
+    /// Free CPU in thousandths of a core; practically unlimited if the node lists no CPU.
     pub cpu_milli: i64,
-    /// Free memory in bytes; of a node that lists none, practically unlimited.
+    /// Free memory in bytes; practically unlimited if the node lists no memory.
     pub memory_bytes: i64,
-    /// What is wrong with the node's labels or with the annotations of its pods.
+    /// Warnings about the labels and annotations of the node, and the annotations of its pods.
     pub warnings: Vec<String>,
 }
 
@@ -46,49 +47,52 @@ pub struct Inventory {
 pub struct CardPool {
     /// Product and sharing mode, the same for all cards of the pool.
     pub kind: CardKind,
-    /// `None`: cards are assigned when a pod is bound, and nothing counts them.
+    /// Resource that stands for the cards; `None`: cards are assigned when a pod is bound, and no
+    /// resource counts them.
     pub resource: Option<Arc<str>>,
     /// Memory of each card in bytes, from the node's agent or label; `None`: not known.
     pub card_memory_bytes: Option<i64>,
-    /// The possible thousandths of a share, ascending; of cards that are given whole only, 1000;
-    /// `None`: all.
+    /// Possible sizes of a share in thousandths, ascending; 1000 alone if cards are given whole
+    /// only; `None`: all sizes.
     pub sizes: Option<Arc<[u16]>>,
-    /// Further pods may get cards. False while the node's agent offers none: it is away, or another
-    /// device plugin has them.
+    /// True if further pods may get cards. False while the node's agent offers no cards: the agent
+    /// is not running, or another device plugin has the cards.
     pub offered: bool,
     /// Cards by index on the node, from 0.
     pub cards: Vec<Card>,
 }
 
-/// A card and the parts of it that pods have.
+/// A card, and the parts of the card that pods have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Index on the node, such as `0`.
+    /// Index of the card on the node, such as `0`.
     pub name: Box<str>,
-    /// Such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`; `None`: not known.
+    /// UUID of the card, such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`; `None`: not known.
     pub uuid: Option<Box<str>>,
-    /// Why nothing of the card is free for further pods, such as `Xid79`; else [`UNHEALTHY`].
+    /// Reason why no part of the card is free for further pods, such as `Xid79`, or [`UNHEALTHY`];
+    /// `None`: the card is healthy.
     pub fault: Option<Box<str>>,
-    /// The cards and the NUMA node that it is near to.
+    /// NVLink domain and NUMA node of the card.
     pub links: CardLinks,
-    /// MIG is on, and shares are instances.
+    /// Layout of MIG instances, if MIG is on and shares are instances.
     pub mig: Option<Arc<MigLayout>>,
-    /// Parts that pods have; a pod may have several. Where they are more than the card, those who
-    /// keep theirs come first ([`seniority`]).
+    /// Parts that pods have; a pod may have several. If the parts are more than the card, the
+    /// holders that keep their parts come first ([`seniority`]).
     pub holders: Vec<Holder>,
 }
 
 /// A part of a card that a pod has, or that is reserved for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// `namespace/name`.
+    /// Pod as `namespace/name`.
     pub pod: Box<str>,
     /// Thousandths of the card, from 1 to 1000.
     pub milli: u16,
-    /// First memory slice of the MIG instance.
+    /// First memory slice of the MIG instance; `None`: the part is not an instance, or its place is
+    /// not known.
     pub start: Option<u8>,
-    /// From the pod's annotation; otherwise a guess of the device plugin's choice: tightest
-    /// packing.
+    /// True if the part is from a pod's annotation or a reservation. Otherwise it is a guess of the
+    /// device plugin's choice, by the tightest packing.
     pub annotated: bool,
 }
 
@@ -99,7 +103,7 @@ pub struct CountedResource {
     pub resource: Arc<str>,
     /// Product name from the node's labels; empty: unknown.
     pub product: Arc<str>,
-    /// A unit is a MIG instance, or a share of one.
+    /// True if a unit is a MIG instance, or a share of an instance.
     pub is_instance: bool,
     /// Units that the node has (allocatable).
     pub total: i64,
@@ -119,32 +123,34 @@ impl Card {
         }
     }
 
-    /// Whether a pod's record means this card, by index or UUID.
+    /// Returns whether `card`, the index or UUID in a pod's record, means this card.
     pub fn is(&self, card: &str) -> bool {
         *self.name == *card || self.uuid.as_deref() == Some(card)
     }
 
-    /// The UUID if it is known, else the index: how new records name the card.
+    /// The name of the card in new records: the UUID if it is known, else the index.
     pub fn record_name(&self) -> &str {
         self.uuid.as_deref().unwrap_or(&self.name)
     }
 
-    /// Above [`CARD`] the card is over-committed.
+    /// The thousandths of all holders together; above [`CARD_MILLI`] the card is over-committed.
     pub fn held_milli(&self) -> u32 {
         self.holders.iter().map(|h| u32::from(h.milli)).sum()
     }
 
-    /// Thousandths that are free, on a card with MIG for one instance; 0: the card is full,
-    /// over-committed or unhealthy.
+    /// The free thousandths of the card; with MIG, the thousandths that one further instance can
+    /// have. 0: the card is full, over-committed or unhealthy.
     pub fn left_milli(&self) -> u16 {
         match (&self.fault, &self.mig) {
             (Some(_), _) => 0,
             (None, Some(mig)) => self.occupied(mig).map_or(0, |taken| mig.left_milli(taken)),
-            (None, None) => CARD.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD)),
+            (None, None) => {
+                CARD_MILLI.saturating_sub(u16::try_from(self.held_milli()).unwrap_or(CARD_MILLI))
+            }
         }
     }
 
-    /// What [`left_milli`](Self::left_milli) would be with a further share that fits.
+    /// The value of [`left_milli`](Self::left_milli) after a further share that fits.
     pub fn left_after(&self, milli: u16) -> u16 {
         let with_instance = || {
             let (mig, mut taken) = (self.mig.as_ref()?, self.occupied(self.mig.as_ref()?)?);
@@ -154,13 +160,13 @@ impl Card {
         with_instance().unwrap_or_else(|| self.left_milli().saturating_sub(milli))
     }
 
-    /// The first memory slice of a further MIG instance; `None`: it has no place.
+    /// The first memory slice of a further MIG instance; `None`: there is no place for it.
     pub fn place(&self, milli: u16) -> Option<u8> {
         let mig = self.mig.as_ref()?;
         Some(mig.place(milli, self.occupied(mig)?)?.start)
     }
 
-    /// `None`: a share has no place that is known.
+    /// The slices that the holders have; `None`: the place of a share is not known.
     fn occupied(&self, mig: &MigLayout) -> Option<Occupied> {
         let mut taken = mig.empty();
         for place in self.places(mig) {
@@ -174,13 +180,13 @@ impl Card {
         holders.map(|h| mig.place_of(h.milli, h.start?))
     }
 
-    /// Returns whether holders have more than the card, or the same of it.
+    /// Returns whether the holders have more than the card, or the same memory slices.
     fn is_over_committed(&self) -> bool {
         let overlaps = || (0..self.holders.len()).any(|at| self.overlaps_before(at));
-        self.held_milli() > u32::from(CARD) || overlaps()
+        self.held_milli() > u32::from(CARD_MILLI) || overlaps()
     }
 
-    /// Returns whether the instance of a holder has memory slices that one before it has.
+    /// Returns whether the holder at this index has memory slices that an earlier holder has.
     fn overlaps_before(&self, at: usize) -> bool {
         let Some(mig) = &self.mig else { return false };
         let mut taken = Occupied::default();
@@ -191,24 +197,26 @@ impl Card {
         own.is_some_and(|own| !taken.is_free(own))
     }
 
-    /// Thousandths that those hold who keep theirs before the pod. `pod`: `namespace/name`.
+    /// The thousandths of other pods that come before the pod's last part in the order of
+    /// [`holders`](Self::holders); 0 if the pod has no part. `pod` is `namespace/name`.
     pub fn held_before(&self, pod: &str) -> u32 {
         let before = self.before(pod).iter().filter(|h| *h.pod != *pod);
         before.map(|h| u32::from(h.milli)).sum()
     }
 
-    /// The holders up to the pod's last part, without parts; empty if it has none.
+    /// The holders up to and including the pod's last part; empty if the pod has no part.
     fn before(&self, pod: &str) -> &[Holder] {
         let last = self.holders.iter().rposition(|h| *h.pod == *pod);
         last.map_or(&[], |last| &self.holders[..=last])
     }
 
-    /// Returns why the pod cannot have its part of the card beside those that came before it, if so.
+    /// Returns the reason why the pod cannot have its part of the card in addition to the parts of
+    /// earlier holders; `None`: it can.
     fn conflict(&self, pod: &str) -> Option<String> {
         let before = self.before(pod);
         let mut own = (0..before.len()).filter(|at| *before[*at].pod == *pod);
         let held: u32 = before.iter().map(|h| u32::from(h.milli)).sum();
-        let mut text = if held > u32::from(CARD) {
+        let mut text = if held > u32::from(CARD_MILLI) {
             let all = self.held_milli();
             format!("is over-committed: {all}m of 1000m held")
         } else if own.any(|at| self.overlaps_before(at)) {
@@ -227,7 +235,7 @@ impl Card {
     }
 }
 
-/// The first of the pods' names, and how many more there are.
+/// Lists the first three of the pods' names, and the number of further ones.
 pub fn list_pods<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     let mut text = String::new();
     let mut more = 0;
@@ -245,39 +253,43 @@ pub fn list_pods<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
 }
 
 impl CardPool {
-    /// Whether an agent on the node gives out the cards: containers must request them.
+    /// Returns whether an agent on the node gives out the cards: then containers must request them.
     pub fn has_agent(&self) -> bool {
         self.kind.mode == SharingMode::Agent
     }
 
     /// Rounds a share up to the next size; `None`: the cards are given whole only.
     pub fn round_up(&self, milli: i64) -> Option<i64> {
-        let (whole, share) = (milli - milli % i64::from(CARD), milli % i64::from(CARD));
+        let (whole, share) = (
+            milli - milli % i64::from(CARD_MILLI),
+            milli % i64::from(CARD_MILLI),
+        );
         let Some(sizes) = self.sizes.as_ref().filter(|_| share > 0) else {
             return Some(milli);
         };
-        let smaller = sizes.first().is_some_and(|size| *size < CARD);
+        let smaller = sizes.first().is_some_and(|size| *size < CARD_MILLI);
         let mut sizes = sizes.iter().map(|size| i64::from(*size));
         let size = sizes.find(|size| *size >= share);
-        smaller.then(|| whole + size.unwrap_or(i64::from(CARD)))
+        smaller.then(|| whole + size.unwrap_or(i64::from(CARD_MILLI)))
     }
 }
 
 impl Inventory {
     /// The cards that a pod's annotation names; `None`: the pod has no such annotation. On nodes
-    /// with an agent only Tautline's record counts: anyone may write those of others.
+    /// with an agent only Tautline's annotation counts, because anyone may write the other ones.
     pub fn assigned_cards(
         &self,
         names: &Names,
         pod: &Pod,
     ) -> Option<Result<Vec<CardShare>, AnnotationError>> {
-        match self.pools.iter().any(CardPool::has_agent) {
-            true => recorded_cards(pod),
-            false => assigned_cards(names, pod),
+        if self.pools.iter().any(CardPool::has_agent) {
+            recorded_cards(pod)
+        } else {
+            assigned_cards(names, pod)
         }
     }
 
-    /// The free capacity of a pool; `kind`: its index in the cost cache.
+    /// The free capacity of a pool; `kind` is the index of the pool's kind in the cost cache.
     pub fn capacity(&self, pool: &CardPool, kind: u16) -> NodeCapacity {
         let left = |card: &Card| if pool.offered { card.left_milli() } else { 0 };
         let left = pool.cards.iter().map(left).collect();
@@ -292,11 +304,11 @@ impl Inventory {
             .find_map(|p| Some((p, p.cards.iter().find(|c| c.is(name))?)))
     }
 
-    /// Returns the first fault of a pod's cards: one is gone, one is unhealthy, or more is held than
-    /// there is and others keep theirs. `pod`: `namespace/name`.
+    /// Returns the first fault of a pod's cards: a card is gone or unhealthy, or the pod's part is
+    /// in conflict with the parts of earlier holders. `pod` is `namespace/name`.
     pub fn fault(&self, pod: &str, parts: &[CardShare]) -> Option<String> {
-        // Faults of cards come first: what the pod had of a card that is gone counts as held on
-        // another one.
+        // Faults of cards come first: the pod's part of a card that is gone counts as held on
+        // another card.
         let of_card = parts.iter().find_map(|part| {
             let name = &part.card;
             let Some((_, card)) = self.card(name) else {
@@ -315,8 +327,8 @@ impl Inventory {
         })
     }
 
-    /// The first card of which the pod has what others had before it, by what is known or guessed
-    /// of its cards. `pod`: `namespace/name`.
+    /// The first card on which the pod's part, recorded or guessed, is in conflict with the parts
+    /// of earlier holders, with its pool and the reason. `pod` is `namespace/name`.
     pub fn conflict(&self, pod: &str) -> Option<(&CardPool, &Card, String)> {
         self.pools.iter().find_map(|pool| {
             let mut cards = pool.cards.iter();

@@ -1,6 +1,12 @@
-//! The GPUs of a cluster: devices and free capacity of a node ([`inventory`], [`node_capacity`],
-//! [`mig`], [`dra`]), the distribution of requests ([`request_distribution`]), and the placement
-//! ([`policy`], [`cost_cache`]). Pure: no I/O, no Kubernetes API, nothing async.
+//! Places GPU requests on the nodes and cards of a cluster: computes what a placement on each node
+//! costs and which cards it takes. By Tautline's policy it costs what it takes from future pods,
+//! whose distribution is learned from earlier requests. The crate is pure: no I/O, no Kubernetes
+//! API, nothing async.
+//!
+//! ```text
+//! inventory, mig, dra ──▶ node_capacity ──┐
+//! request_distribution ───────────────────┴──▶ policy, cost_cache ──▶ a node's cost and cards
+//! ```
 
 #![warn(missing_docs)]
 
@@ -26,5 +32,5 @@ pub use node_capacity::{CardGrant, NodeCapacity, Shortage};
 pub use planned_classes::PlannedClasses;
 pub use policy::PlacementCost;
 pub use request_distribution::{RequestClass, RequestDistribution};
-pub use shape::{CARD, CardKind, Shape, SharingMode};
+pub use shape::{CARD_MILLI, CardKind, Shape, SharingMode};
 pub use topology::{CardLinks, Topology};

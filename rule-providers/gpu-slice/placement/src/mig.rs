@@ -1,13 +1,13 @@
-//! MIG: the GPU instances that fit on a card next to its present ones.
+//! Determines which MIG instances fit on a card in addition to its present instances.
 //!
 //! A card in MIG mode has memory slices in a row and compute slices. An instance takes adjacent
 //! memory slices from one of its profile's starts, and a number of compute slices.
 //!
-//! A DRA driver names a card's product only, so [`Geometry`] has tables; an agent on the node writes
-//! what the driver lists ([`MigLayout`]).
+//! A DRA driver publishes only a card's product, so [`Geometry`] has tables of profiles. An agent
+//! on the node publishes the profiles that NVIDIA's driver lists ([`MigLayout`]).
 //!
-//! Source of the tables' numbers: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles" and the
-//! placements of `nvidia-smi mig -lgipp`.
+//! The tables' numbers are from the NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles",
+//! and from the placements of `nvidia-smi mig -lgipp`.
 
 pub use card::{MigCard, MigError, Placement};
 pub use geometry::{Geometry, Profile};

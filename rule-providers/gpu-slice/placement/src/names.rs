@@ -1,10 +1,12 @@
-//! Default names of NVIDIA, CastSlice, the openb trace and Tautline.
+//! The names of the resources, labels and annotations that describe GPUs. The defaults are those of
+//! NVIDIA, CastSlice, the openb trace and Tautline.
 
 use std::sync::Arc;
 
 use crate::node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE};
 
-/// A pod's cards by index or UUID, with thousandths: `0:250`, or `1,3` for whole ones.
+/// The pod annotation with the pod's cards by index or UUID, and their thousandths: `0:250`, or
+/// `1,3` for whole cards.
 pub const DEVICES_ANNOTATION: &str = "tautline.io/gpu-devices";
 
 /// Names of the resources, labels and annotations that describe GPUs.
@@ -13,18 +15,20 @@ pub struct Names {
     pub(crate) whole: Vec<Arc<str>>,
     pub(crate) shared: Vec<Arc<str>>,
     pub(crate) instances: Vec<Arc<str>>,
-    /// Number of cards of a node whose cards are assigned when a pod is bound.
+    /// Resources, labels or annotations with the number of cards of a node whose cards are assigned
+    /// when a pod is bound.
     pub(crate) cards: Vec<Arc<str>>,
-    /// Indexes of unhealthy cards.
+    /// Node annotation that lists the unhealthy cards, by index or UUID.
     pub(crate) unhealthy: Arc<str>,
-    /// Labels of the product name; the first one present counts.
+    /// Node labels with the product name of the cards; the first one present counts.
     pub(crate) product: Vec<Arc<str>>,
     pub(crate) memory: Arc<str>,
-    /// Label of the units of a shared card.
+    /// Node label with the number of units of a shared card.
     pub replicas: Arc<str>,
     pub(crate) pod_milli: Arc<str>,
     pub(crate) pod_count: Arc<str>,
-    /// The first one present counts. Only Tautline's has thousandths; `0-1` are indexes.
+    /// Pod annotations that name the pod's cards; the first one present counts. Only Tautline's has
+    /// thousandths; `0-1` are two indexes.
     pub(crate) pod_devices: Vec<Arc<str>>,
 }
 
@@ -48,7 +52,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Whether the resource stands for cards, shares of cards or MIG instances.
+    /// Returns whether the resource stands for cards, shares of cards or MIG instances.
     pub fn is_gpu(&self, resource: &str) -> bool {
         self.is_whole(resource)
             || self.is_shared(resource)
@@ -56,22 +60,23 @@ impl Names {
             || Self::is_of_agent(resource)
     }
 
-    /// Whether nodes with an agent offer the resource: thousandths of cards, or their memory.
+    /// Returns whether nodes with an agent offer the resource: thousandths of cards, or memory of
+    /// cards.
     pub fn is_of_agent(resource: &str) -> bool {
         [MILLI_RESOURCE, MEMORY_RESOURCE].contains(&resource)
     }
 
-    /// Whether the resource stands for whole cards, such as `nvidia.com/gpu`.
+    /// Returns whether the resource stands for whole cards, such as `nvidia.com/gpu`.
     pub fn is_whole(&self, resource: &str) -> bool {
         self.whole.iter().any(|n| **n == *resource)
     }
 
-    /// Whether the resource stands for units of shared cards, such as `nvidia.com/gpu.shared`.
+    /// Returns whether the resource stands for units of shared cards (`nvidia.com/gpu.shared`).
     pub fn is_shared(&self, resource: &str) -> bool {
         self.shared.iter().any(|n| **n == *resource)
     }
 
-    /// Whether the resource stands for MIG instances, such as `nvidia.com/mig-1g.5gb`.
+    /// Returns whether the resource stands for MIG instances, such as `nvidia.com/mig-1g.5gb`.
     pub fn is_instance(&self, resource: &str) -> bool {
         let of = |prefix: &Arc<str>| {
             let rest = resource.strip_prefix(&**prefix);

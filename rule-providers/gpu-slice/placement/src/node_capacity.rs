@@ -1,7 +1,7 @@
 //! The free capacity of one node. [`NodeCapacity::take`] never takes more than is free.
 
 use crate::{
-    shape::{CARD, Shape},
+    shape::{CARD_MILLI, Shape},
     topology::Topology,
 };
 
@@ -18,7 +18,7 @@ pub struct NodeCapacity {
 /// Parts of cards that [`NodeCapacity::take`] has taken for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CardGrant {
-    /// Card index and thousandths.
+    /// Index of each card, and the thousandths taken from it.
     pub parts: Vec<(u16, u16)>,
 }
 
@@ -37,10 +37,11 @@ pub enum Shortage {
 }
 
 impl NodeCapacity {
-    /// `cards`: thousandths left, each at most [`CARD`].
+    /// Creates the capacity of a node. `cards` has the thousandths left of each card; values above
+    /// [`CARD_MILLI`] are reduced to it.
     pub fn new(cpu_milli: i64, memory_bytes: i64, kind: u16, mut cards: Vec<u16>) -> Self {
         for left in &mut cards {
-            *left = (*left).min(CARD);
+            *left = (*left).min(CARD_MILLI);
         }
         Self {
             cpu_milli,
@@ -51,7 +52,7 @@ impl NodeCapacity {
         }
     }
 
-    /// With the links of its cards.
+    /// Sets the links of the node's cards.
     #[must_use]
     pub fn with_topology(self, topology: Option<Topology>) -> Self {
         Self { topology, ..self }
@@ -71,16 +72,16 @@ impl NodeCapacity {
         self.kind
     }
 
-    /// Thousandths left.
+    /// Thousandths left of each card.
     pub fn cards(&self) -> &[u16] {
         &self.cards
     }
 
     pub(crate) fn free_cards(&self) -> usize {
-        self.cards.iter().filter(|c| **c == CARD).count()
+        self.cards.iter().filter(|c| **c == CARD_MILLI).count()
     }
 
-    /// The fullest card that can give the share; `None`: no share.
+    /// The fullest card that can give the share; `None`: the shape has no share, or no card can.
     pub(crate) fn tightest_card(&self, shape: &Shape) -> Option<u16> {
         let able = |i: &usize| shape.share > 0 && self.can_give_share(shape, *i);
         let cards = (0..self.cards.len()).filter(able);
@@ -106,7 +107,7 @@ impl NodeCapacity {
         }
     }
 
-    /// Copies of a shape that fit; `None`: no limit, as the shape is empty.
+    /// Number of copies of a shape that fit; `None`: no limit, as the shape is empty.
     pub fn max_copies(&self, shape: &Shape) -> Option<i64> {
         let of = |left: i64, each: i64| (each > 0).then(|| (left / each).max(0));
         let limits = [
@@ -127,8 +128,8 @@ impl NodeCapacity {
             (0, _) => Some(shares(&mut self.cards.iter())),
             (each, 0) => Some(whole / each),
             (each, share) => {
-                let parts = shares(&mut self.cards.iter().filter(|c| **c < CARD));
-                let of_one = i64::from(CARD / share);
+                let parts = shares(&mut self.cards.iter().filter(|c| **c < CARD_MILLI));
+                let of_one = i64::from(CARD_MILLI / share);
                 let best = |cut: i64| ((whole - cut) / each).min(parts + cut * of_one);
                 (0..=whole).map(best).max()
             }
@@ -144,51 +145,58 @@ impl NodeCapacity {
         if shape.share == 0 || whole < needed {
             return whole >= needed;
         }
-        whole > needed || self.cards.iter().any(|c| *c >= shape.share && *c < CARD)
+        whole > needed
+            || self
+                .cards
+                .iter()
+                .any(|c| *c >= shape.share && *c < CARD_MILLI)
     }
 
-    /// Whether the share fits on this card and the whole cards on others.
+    /// Returns whether the share fits on this card and the whole cards on others.
     pub(crate) fn can_give_share(&self, shape: &Shape, card: usize) -> bool {
         let Some(left) = self.cards.get(card) else {
             return false;
         };
         let whole = self.free_cards();
-        let others = whole - usize::from(*left == CARD);
+        let others = whole - usize::from(*left == CARD_MILLI);
         *left >= shape.share && others >= usize::from(shape.whole)
     }
 
-    /// The whole cards of a pod: those that [`Topology::choose`] chooses, else the first free ones.
+    /// The whole cards for a pod: those that [`Topology::choose`] chooses; without a topology, the
+    /// first free ones.
     fn choose_whole(&self, count: u16) -> Vec<usize> {
         let count = usize::from(count);
-        let free = (0..self.cards.len()).filter(|i| self.cards[*i] == CARD);
+        let free = (0..self.cards.len()).filter(|i| self.cards[*i] == CARD_MILLI);
         match &self.topology {
             Some(topology) => topology.choose(&free.collect::<Vec<_>>(), count),
             None => free.take(count).collect(),
         }
     }
 
-    /// A free card in place of another free one, so that NVLink domains stay whole.
+    /// Returns the free card to take instead of a free `card`, so that NVLink domains stay whole.
+    /// Returns `card` itself if it is in use, or if the node has no topology.
     pub(crate) fn prefer_by_links(&self, card: u16) -> u16 {
-        let free = self.cards.get(usize::from(card)) == Some(&CARD);
+        let free = self.cards.get(usize::from(card)) == Some(&CARD_MILLI);
         let chosen = (free && self.topology.is_some()).then(|| self.choose_whole(1));
         let chosen = chosen.and_then(|cards| cards.first().copied());
         chosen.map_or(card, |chosen| chosen as u16)
     }
 
-    /// The part of the pairs of the pod's whole cards that NVLink does not link, 0 to 1. `card`
-    /// gives the share.
+    /// The fraction of the pairs of the pod's whole cards that NVLink does not link, from 0 to 1.
+    /// `card` is the card that gives the share.
     pub(crate) fn unlinked_part(&self, shape: &Shape, card: Option<u16>) -> f64 {
         let Some(topology) = self.topology.as_ref().filter(|_| shape.whole > 1) else {
             return 0.0;
         };
         let mut free: Vec<usize> = (0..self.cards.len()).collect();
-        free.retain(|i| self.cards[*i] == CARD && card.map(usize::from) != Some(*i));
+        free.retain(|i| self.cards[*i] == CARD_MILLI && card.map(usize::from) != Some(*i));
         let chosen = topology.choose(&free, shape.whole.into());
         let (unlinked, pairs) = topology.unlinked_pairs(&chosen);
         unlinked as f64 / pairs.max(1) as f64
     }
 
-    /// The share comes from `card`, whole cards from free ones that NVLink links, where possible.
+    /// Takes a shape's CPU, memory and cards: the share from `card`, the whole cards from free ones
+    /// that NVLink links, where possible.
     pub fn take(&mut self, shape: &Shape, card: Option<usize>) -> Result<CardGrant, Shortage> {
         self.fits(shape)?;
         let mut parts = Vec::new();
@@ -201,20 +209,21 @@ impl NodeCapacity {
         }
         for card in self.choose_whole(shape.whole) {
             self.cards[card] = 0;
-            parts.push((card as u16, CARD));
+            parts.push((card as u16, CARD_MILLI));
         }
         self.cpu_milli -= shape.cpu_milli;
         self.memory_bytes -= shape.memory_bytes;
         Ok(CardGrant { parts })
     }
 
-    /// Ignores unknown cards and more than a whole card.
+    /// Gives back what [`NodeCapacity::take`] has taken. Ignores unknown cards, and never frees
+    /// more than a whole card.
     pub fn release(&mut self, shape: &Shape, grant: &CardGrant) {
         self.cpu_milli += shape.cpu_milli;
         self.memory_bytes += shape.memory_bytes;
         for (card, milli) in &grant.parts {
             if let Some(left) = self.cards.get_mut(usize::from(*card)) {
-                *left = left.saturating_add(*milli).min(CARD);
+                *left = left.saturating_add(*milli).min(CARD_MILLI);
             }
         }
     }
@@ -228,12 +237,14 @@ mod tests {
     use crate::topology::CardLinks;
 
     fn shapes() -> impl Strategy<Value = Shape> {
-        (0..4_i64, 0..4_i64, 0..4_u16, 0..CARD).prop_map(|(cpu, memory, whole, share)| Shape {
-            cpu_milli: cpu * 1000,
-            memory_bytes: memory << 30,
-            whole,
-            share,
-            ..Shape::default()
+        (0..4_i64, 0..4_i64, 0..4_u16, 0..CARD_MILLI).prop_map(|(cpu, memory, whole, share)| {
+            Shape {
+                cpu_milli: cpu * 1000,
+                memory_bytes: memory << 30,
+                whole,
+                share,
+                ..Shape::default()
+            }
         })
     }
 
@@ -248,7 +259,7 @@ mod tests {
                 let links = |nvlink| CardLinks { nvlink, numa: None };
                 Topology::new(d.into_iter().map(links))
             });
-            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD; 6]).with_topology(links);
+            let full = NodeCapacity::new(32_000, 64 << 30, 0, vec![CARD_MILLI; 6]).with_topology(links);
             let mut capacity = full.clone();
             let mut held: Vec<(Shape, CardGrant)> = Vec::new();
             for (shape, card, give_back) in asks {
@@ -274,7 +285,7 @@ mod tests {
                     sums[usize::from(*card)] += u32::from(*milli);
                 }
                 for (sum, left) in sums.iter().zip(capacity.cards()) {
-                    prop_assert_eq!(sum + u32::from(*left), u32::from(CARD));
+                    prop_assert_eq!(sum + u32::from(*left), u32::from(CARD_MILLI));
                 }
                 let cpu: i64 = held.iter().map(|(s, _)| s.cpu_milli).sum();
                 prop_assert_eq!(cpu + capacity.cpu_milli(), 32_000);
@@ -288,7 +299,7 @@ mod tests {
 
         #[test]
         fn max_copies_is_exact(
-            shape in shapes(), cards in prop::collection::vec(0..=CARD, 0..8), cpu in 0..40_i64,
+            shape in shapes(), cards in prop::collection::vec(0..=CARD_MILLI, 0..8), cpu in 0..40_i64,
         ) {
             let mut capacity = NodeCapacity::new(cpu * 1000, 8 << 30, 0, cards);
             let copies = capacity.max_copies(&shape);

@@ -4,23 +4,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::mig::MigLayout;
 
-/// The annotation of a node that has [`NodeInventory`] as JSON.
+/// The node annotation with [`NodeInventory`] as JSON.
 pub const INVENTORY_ANNOTATION: &str = "tautline.io/gpu-inventory";
 /// The countable resource of a node with an agent: thousandths of cards.
 pub const MILLI_RESOURCE: &str = "tautline.io/gpu-milli";
 /// The countable resource of a node with an agent: memory of cards in GiB.
 pub const MEMORY_RESOURCE: &str = "tautline.io/gpu-memory";
 
-/// The limits with which slices of cards are MIG instances.
+/// The value of [`NodeInventory::limits`] with which slices of cards are MIG instances.
 pub const MIG_LIMITS: &str = "mig";
 
 /// The cards of a node with an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeInventory {
-    /// By index.
+    /// Cards of the node, sorted by index.
     pub cards: Vec<InventoryCard>,
-    /// How slices are limited: `none`, `timeslice`, `mps`, `mig` or `hami-core`.
+    /// Mechanism that limits slices: `none`, `timeslice`, `mps`, `mig` or `hami-core`.
     pub limits: String,
 }
 
@@ -28,30 +28,31 @@ pub struct NodeInventory {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InventoryCard {
-    /// `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
+    /// UUID of the card, such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
     pub uuid: String,
-    /// Index of NVML, from 0.
+    /// Index of the card in NVML, from 0.
     pub index: u32,
-    /// `NVIDIA-H200`, as the label `nvidia.com/gpu.product` has it.
+    /// Product name as in the label `nvidia.com/gpu.product`, such as `NVIDIA-H200`.
     pub product: String,
     /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Why the card cannot be used, such as `Xid79`.
+    /// Reason why the card cannot be used, such as `Xid79`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Cards with the same number reach each other by NVLink.
+    /// Number of the NVLink domain: cards with the same number reach each other by NVLink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvlink: Option<u16>,
-    /// NUMA node.
+    /// Number of the card's NUMA node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<u16>,
-    /// MIG is on, and slices become instances.
+    /// Layout of MIG instances; present if MIG is on and slices become instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mig: Option<MigLayout>,
 }
 
 impl NodeInventory {
-    /// Whether cards without MIG are given whole only.
+    /// Returns whether slices are MIG instances: then cards without MIG are given as whole cards
+    /// only.
     pub fn is_mig(&self) -> bool {
         self.limits == MIG_LIMITS
     }

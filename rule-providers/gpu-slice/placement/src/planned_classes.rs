@@ -6,7 +6,7 @@ use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, sha
 #[derive(Clone, Debug)]
 pub struct PlannedClass {
     pub(crate) cpu_milli: i64,
-    /// 0: no GPU.
+    /// Thousandths of each card; 0: no GPU.
     pub(crate) milli: u16,
     pub(crate) cards: u16,
     /// Probability that the next request is of this class, from 0 to 1.
@@ -19,7 +19,8 @@ impl PlannedClass {
         i64::from(self.milli) * i64::from(self.cards)
     }
 
-    /// Whether free cards of the kind could serve the class. `kind`: its index in the cost cache.
+    /// Returns whether free cards of the kind could serve the class. `kind` is the kind's index in
+    /// the cost cache.
     pub fn may_run_on(&self, kind: u16) -> bool {
         self.allowed
             .get(usize::from(kind))
@@ -27,7 +28,8 @@ impl PlannedClass {
             .unwrap_or(false)
     }
 
-    /// All idle thousandths where the class cannot run, else those of too small remainders.
+    /// The idle thousandths that the class cannot use: all if the class cannot run on the node,
+    /// else those of cards with too little left.
     pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
         let all = !self.can_use_gpu(capacity);
         let lost = |left: &&u16| all || **left < self.milli;
@@ -49,7 +51,8 @@ impl PlannedClass {
 pub struct PlannedClasses(Vec<PlannedClass>);
 
 impl PlannedClasses {
-    /// `classes`: with probabilities; `kinds`: card kinds, in the order of their indexes.
+    /// Creates the classes to plan for. `classes` have their probabilities; `kinds` are the card
+    /// kinds in the order of their indexes.
     pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
         let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
@@ -69,7 +72,7 @@ impl PlannedClasses {
         self.0.iter()
     }
 
-    /// `true`: no request is known, and nothing counts as fragmented.
+    /// Returns whether no request is known; then no GPU counts as fragmented.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -78,14 +81,14 @@ impl PlannedClasses {
         self.0.len()
     }
 
-    /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected
-    /// not to be able to use (USENIX ATC 2023, section 4). A class that cannot run there can use
-    /// none of it, one that can not the cards with too little left, one without GPU none at all.
+    /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected not
+    /// to be able to use (USENIX ATC 2023, section 4). A class without GPU and a class that cannot
+    /// run on the node can use no GPU; a class that can run cannot use cards with too little left.
     pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
         self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
     }
 
-    /// [`Self::fragmented_milli`] for each card.
+    /// The parts of [`Self::fragmented_milli`] that the cards have, in the order of the cards.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
         for class in &self.0 {
@@ -102,7 +105,7 @@ impl PlannedClasses {
     pub(crate) fn fragmented(&self, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
         let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
         let idle = idle as f64;
-        // In the published order of summation: the last bit can change a truncated cost.
+        // The order of summation is the published one: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for class in &self.0 {
@@ -135,7 +138,7 @@ impl PlannedClasses {
         short + runs + no_cpu + light + light_no_cpu + foreign
     }
 
-    /// Whether CPU and cards for a request of the class are free. Memory does not count.
+    /// Returns whether CPU and cards for a request of the class are free. Memory does not count.
     pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
         let enough = capacity
             .cards()
@@ -155,14 +158,14 @@ mod tests {
     use super::*;
     use crate::{
         request_distribution::RequestDistribution,
-        shape::{CARD, Shape},
+        shape::{CARD_MILLI, Shape},
     };
 
     proptest! {
         #[test]
         fn fragmentation_is_the_sum_of_its_parts(
             asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),
-            cards in prop::collection::vec(0..=CARD, 0..8),
+            cards in prop::collection::vec(0..=CARD_MILLI, 0..8),
             cpu in 0..8_i64,
         ) {
             let shapes: Vec<Shape> = asks.iter().map(|(whole, share, cpu)| Shape {

@@ -17,22 +17,23 @@ use crate::{node_capacity::NodeCapacity, planned_classes::PlannedClasses, shape:
 /// The best placement of a shape on a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlacementCost {
-    /// Lower is better. Costs of different policies cannot be compared.
+    /// Cost of the placement: lower is better. Costs of different policies cannot be compared.
     pub cost: i64,
-    /// The part of the cost that comes from the node's position.
+    /// Part of the cost that comes from the node's position.
     pub position_cost: i64,
     /// Index of the card that gives the share; `None`: the shape has no share.
     pub card: Option<u16>,
 }
 
-/// A node's free capacity and position, with what the policy has computed for them.
+/// A node's free capacity and position, with the values that the policy has precomputed.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
-    /// Free capacity, in [`Policy::place`] before the placement.
+    /// Free capacity; in [`Policy::place`], before the placement.
     pub capacity: &'a NodeCapacity,
-    /// The result of [`Policy::precompute`] for the capacity.
+    /// Result of [`Policy::precompute`] for the capacity.
     pub precomputed: &'a [f64],
-    /// Order in which nodes are filled, from 0 (first) to 1. Only Tautline's policy uses it.
+    /// Position in the order in which nodes are filled, from 0 (first) to 1. Only Tautline's policy
+    /// uses it.
     pub position: f64,
 }
 
@@ -46,52 +47,54 @@ impl<'a> NodeView<'a> {
     }
 }
 
-/// A rule for choosing nodes and cards. It tracks the other nodes itself.
+/// A rule for choosing nodes and cards. A policy tracks the state of all nodes itself.
 pub trait Policy: Send + Sync + fmt::Debug {
-    /// The distribution has changed; [`Policy::node_changed`] follows for every node.
+    /// Sets the classes of requests to plan for. [`Policy::node_changed`] follows for every node.
     fn plan_for(&mut self, _types: PlannedClasses) {}
 
-    /// A node's capacity has changed. `before` is `None` for a new node, `after` for a removed one.
+    /// Called when a node's capacity has changed. `before` is `None` for a new node, `after` for a
+    /// removed one.
     fn node_changed(&mut self, _before: Option<NodeView<'_>>, _after: Option<NodeView<'_>>) {}
 
-    /// Called before each request. Returns whether all precomputed values are void; then they
-    /// are computed again, and [`Policy::node_changed`] follows for every node.
+    /// Returns whether all precomputed values are void; then they are computed again, and a call of
+    /// [`Policy::node_changed`] follows for every node. Called before each request.
     fn refresh(&mut self) -> bool {
         false
     }
 
-    /// Costs of an earlier epoch are void. Called before each request.
+    /// Returns the current epoch: costs of an earlier epoch are void. Called before each request.
     fn epoch(&mut self) -> u32 {
         0
     }
 
-    /// Values for all costs on a node, from its capacity only.
+    /// Computes the values that all costs on a node use, from the node's capacity only.
     fn precompute(&self, _room: &NodeCapacity) -> Box<[f64]> {
         Box::default()
     }
 
-    /// The largest cost difference, without the position's, of equally good placements.
+    /// The largest cost difference between placements that count as equally good, without the
+    /// difference of their position costs.
     fn resolution(&self) -> i64 {
         0
     }
 
-    /// The best place on a node that fits the shape and has a suitable kind.
+    /// Returns the best placement on a node that fits the shape and has cards of a suitable kind.
     fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost;
 }
 
-/// The policies by name.
+/// The names of the policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PolicyName {
-    /// Tautline's own.
+    /// Tautline's own policy.
     #[default]
     Tautline,
     /// Fragmentation gradient descent, exactly as published.
     Fgd,
-    /// The node with the least left.
+    /// Prefers the node with the least left.
     BestFit,
-    /// Cards in use first, then nodes in use.
+    /// Prefers cards in use, then nodes in use.
     Packing,
-    /// The node with most left.
+    /// Prefers the node with the most left.
     Spread,
 }
 
@@ -116,7 +119,7 @@ impl PolicyName {
         }
     }
 
-    /// A new policy, which knows no nodes and no classes yet.
+    /// Creates the policy, without nodes and classes.
     pub fn build(self) -> Box<dyn Policy> {
         match self {
             Self::Tautline => Box::<tautline::Tautline>::default(),

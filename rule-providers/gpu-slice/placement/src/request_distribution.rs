@@ -4,15 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::shape::{Shape, SharingMode};
 
-/// The part of all requests to plan for (FGD, USENIX ATC 2023, section 5).
-const COVERED: f64 = 0.95;
-/// Each class costs work on every node.
+/// The fraction of all requests to plan for (FGD, USENIX ATC 2023, section 5).
+const PLANNED_REQUEST_RATIO: f64 = 0.95;
+/// The maximum number of classes to plan for: each class costs work on every node.
 const MAX_CLASSES: usize = 512;
-/// Requests after which a request counts half.
+/// The number of later requests after which a request counts half.
 const HALF_LIFE_REQUESTS: f64 = 2_000.0;
-const RESCALE: f64 = 1e12;
+/// The weight of the next request above which all weights are scaled down.
+const MAX_INCREMENT: f64 = 1e12;
 
-/// Requests that differ in memory only.
+/// A class of requests, which differ in memory only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestClass {
     /// Thousandths of a core.
@@ -28,13 +29,13 @@ pub struct RequestClass {
 }
 
 impl RequestClass {
-    /// A share in addition to whole cards counts as one more card.
+    /// The class of a shape. A share in addition to whole cards counts as one more card.
     pub fn of_shape(shape: &Shape) -> Self {
         let (cards, milli) = match (shape.whole, shape.share) {
             (0, share) => (u16::from(share > 0), share),
             (whole, share) => (
                 whole.saturating_add(u16::from(share > 0)),
-                crate::shape::CARD,
+                crate::shape::CARD_MILLI,
             ),
         };
         Self {
@@ -48,7 +49,7 @@ impl RequestClass {
 
     /// A shape of the class that requests no memory.
     pub fn shape(&self) -> Shape {
-        let whole = if self.milli == crate::shape::CARD {
+        let whole = if self.milli == crate::shape::CARD_MILLI {
             self.cards
         } else {
             0
@@ -69,13 +70,14 @@ impl RequestClass {
     }
 }
 
-/// How often each class was requested. A request counts half after 2000 later ones.
+/// The frequency of each class of requests. A request counts half after 2000 later requests.
 #[derive(Clone, Debug)]
 pub struct RequestDistribution {
     counts: BTreeMap<RequestClass, f64>,
     total: f64,
-    /// The weight of the next request, which grows instead of the others shrinking.
+    /// Weight of the next request: it grows, instead of the weights of earlier requests shrinking.
     increment: f64,
+    /// Factor by which `increment` grows with each request.
     growth: f64,
 }
 
@@ -91,7 +93,7 @@ impl Default for RequestDistribution {
 }
 
 impl RequestDistribution {
-    /// Every request counts the same, as for a whole trace.
+    /// Counts requests with equal weights, as for a whole trace.
     pub fn from_shapes<'a>(shapes: impl IntoIterator<Item = &'a Shape>) -> Self {
         let mut all = Self {
             growth: 1.0,
@@ -103,7 +105,7 @@ impl RequestDistribution {
         all
     }
 
-    /// Counts a request as the newest: all others lose a little weight.
+    /// Counts a request as the newest: all other requests lose a little weight.
     pub fn observe(&mut self, shape: &Shape) {
         *self
             .counts
@@ -114,7 +116,8 @@ impl RequestDistribution {
         self.rescale();
     }
 
-    /// Each request has the same weight, together as many single requests.
+    /// Counts requests with equal weights. Together they weigh as much as the same number of
+    /// requests that are observed one by one.
     pub fn observe_unordered(&mut self, shapes: &[Shape]) {
         if shapes.is_empty() {
             return;
@@ -139,7 +142,7 @@ impl RequestDistribution {
     }
 
     fn rescale(&mut self) {
-        if self.increment > RESCALE {
+        if self.increment > MAX_INCREMENT {
             let by = self.increment;
             self.increment = 1.0;
             self.total = 0.0;
@@ -151,7 +154,7 @@ impl RequestDistribution {
         }
     }
 
-    /// Whether no request was counted yet.
+    /// Returns whether no request was counted yet.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -161,13 +164,14 @@ impl RequestDistribution {
         self.counts.len()
     }
 
-    /// Most frequent first; equally frequent ones in reverse order.
+    /// The classes to plan for, with their probabilities: the most frequent first, equally frequent
+    /// classes in descending order.
     pub fn classes(&self) -> Vec<(RequestClass, f64)> {
         let mut all: Vec<(&RequestClass, f64)> = self.counts.iter().map(|(t, c)| (t, *c)).collect();
         all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(a.0)));
         let (mut sum, mut planned) = (0.0, Vec::new());
         for (class, count) in &all {
-            if sum >= COVERED * self.total || planned.len() == MAX_CLASSES {
+            if sum >= PLANNED_REQUEST_RATIO * self.total || planned.len() == MAX_CLASSES {
                 break;
             }
             sum += count;
@@ -181,7 +185,7 @@ impl RequestDistribution {
         planned
     }
 
-    /// 0: equal; 1: nothing in common.
+    /// The distance of two distributions: 0 if they are equal, 1 if they have no class in common.
     pub fn distance(before: &[(RequestClass, f64)], now: &[(RequestClass, f64)]) -> f64 {
         let map = |list: &[(RequestClass, f64)]| list.iter().cloned().collect::<BTreeMap<_, _>>();
         let (a, b) = (map(before), map(now));

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-/// Thousandths of a card.
-pub const CARD: u16 = 1000;
+/// The thousandths of a whole card.
+pub const CARD_MILLI: u16 = 1000;
 
-/// Only cards of the requested mode serve a pod.
+/// The way in which pods share cards. Only cards of the requested mode serve a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SharingMode {
-    /// In thousandths, assigned when a pod is bound; whole cards and shares of the same cards.
+    /// Thousandths of cards, which are assigned when a pod is bound. The same cards serve requests
+    /// for whole cards and for shares.
     #[default]
     Milli,
     /// The node gives thousandths of cards, which an agent gives to containers that request them.
@@ -23,7 +24,7 @@ pub enum SharingMode {
 }
 
 impl SharingMode {
-    /// Size of a unit in thousandths; `None`: the mode has no units.
+    /// The size of a unit in thousandths; `None`: the mode has no units.
     pub fn unit_milli(self) -> Option<u16> {
         match self {
             Self::Shared { unit_milli } => Some(unit_milli),
@@ -31,7 +32,7 @@ impl SharingMode {
         }
     }
 
-    /// Returns whether the provider chooses the cards when a pod is bound, and its record names them.
+    /// Returns whether the provider chooses and records the cards when a pod is bound.
     pub fn is_recorded(self) -> bool {
         matches!(self, Self::Milli | Self::Agent)
     }
@@ -48,24 +49,24 @@ impl SharingMode {
 /// A pod's request for CPU, memory and GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
-    /// Thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_milli: i64,
     /// Main memory in bytes.
     pub memory_bytes: i64,
     /// Number of whole cards.
     pub whole: u16,
-    /// Thousandths of one further card, below 1000; 0: none.
+    /// Thousandths of one further card, below 1000; 0: no share.
     pub share: u16,
-    /// Sharing mode that the cards must have; of no effect without GPU.
+    /// Sharing mode that the cards must have; it has no effect without GPU.
     pub mode: SharingMode,
     /// Model names; empty: any card.
     pub models: Arc<[Arc<str>]>,
 }
 
 impl Shape {
-    /// Whole cards and a share for the thousandths, without CPU and memory.
+    /// Creates a shape of whole cards and a share for the thousandths, without CPU and memory.
     pub fn from_milli(mode: SharingMode, milli: i64) -> Self {
-        let card = i64::from(CARD);
+        let card = i64::from(CARD_MILLI);
         Self {
             whole: u16::try_from(milli / card).unwrap_or(u16::MAX),
             share: u16::try_from(milli % card).unwrap_or(0),
@@ -74,12 +75,12 @@ impl Shape {
         }
     }
 
-    /// Thousandths of whole cards and share together.
+    /// The thousandths of whole cards and share together.
     pub fn milli(&self) -> i64 {
-        i64::from(self.whole) * i64::from(CARD) + i64::from(self.share)
+        i64::from(self.whole) * i64::from(CARD_MILLI) + i64::from(self.share)
     }
 
-    /// Whether the shape has whole cards or a share.
+    /// Returns whether the shape has whole cards or a share.
     pub fn needs_gpu(&self) -> bool {
         self.whole > 0 || self.share > 0
     }
@@ -97,28 +98,29 @@ impl Shape {
 pub struct CardKind {
     /// Product name, such as `NVIDIA-A100-SXM4-40GB`; empty: unknown.
     pub product: Arc<str>,
-    /// How pods share the cards.
+    /// Way in which pods share the cards.
     pub mode: SharingMode,
 }
 
-/// Units that fill a card count as a whole one: three of 333 are 1000.
+/// Converts units to thousandths. Units that fill a card count as 1000: 3 units of 333 are 1000.
 pub fn units_milli(units: i64, unit_milli: u16) -> i64 {
-    let a_card = i64::from(CARD / unit_milli.max(1)).max(1);
+    let a_card = i64::from(CARD_MILLI / unit_milli.max(1)).max(1);
     let (whole, rest) = (units / a_card, units % a_card);
     whole
-        .saturating_mul(i64::from(CARD))
+        .saturating_mul(i64::from(CARD_MILLI))
         .saturating_add(rest * i64::from(unit_milli))
 }
 
-/// Thousandths of a card for `bytes` of its memory, rounded up; `None`: the card has less memory.
+/// Converts `bytes` of card memory to thousandths, rounded up; `None`: the card has less memory.
 pub fn memory_milli(bytes: i64, card_bytes: i64) -> Option<i64> {
     let card = i128::from(card_bytes.max(1));
-    let milli = (i128::from(bytes.max(0)) * i128::from(CARD) + card - 1) / card;
+    let milli = (i128::from(bytes.max(0)) * i128::from(CARD_MILLI) + card - 1) / card;
     let milli = i64::try_from(milli).ok();
-    milli.filter(|milli| *milli <= i64::from(CARD))
+    milli.filter(|milli| *milli <= i64::from(CARD_MILLI))
 }
 
-/// Whole words only: `L4` is not in `NVIDIA-L40S`.
+/// Returns whether a product is of a model. Only whole words of the product name match: `L4` is not
+/// in `NVIDIA-L40S`.
 pub fn is_model(product: &str, model: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric());
     product.match_indices(model).any(|(at, _)| {
@@ -126,8 +128,8 @@ pub fn is_model(product: &str, model: &str) -> bool {
     })
 }
 
-/// Returns whether GPU feature discovery names MIG instances by the product, as it does with the strategy
-/// single: `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
+/// Returns whether the product name of GPU feature discovery stands for MIG instances, as with the
+/// strategy `single`: `NVIDIA-A100-SXM4-80GB-MIG-1g.10gb`.
 pub fn is_mig_product(product: &str) -> bool {
     product.contains("-MIG-")
 }

@@ -1,13 +1,14 @@
-//! How the cards of a node reach each other, and which of them one pod should get together.
+//! The links between the cards of a node, and the choice of cards that one pod should get together.
 
 use std::{cmp::Reverse, sync::Arc};
 
 /// The links of a card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CardLinks {
-    /// Cards of a node with the same number reach each other by NVLink; `None`: no NVLink.
+    /// Number of the NVLink domain: cards of a node with the same number reach each other by
+    /// NVLink; `None`: no NVLink.
     pub nvlink: Option<u16>,
-    /// NUMA node; `None`: not known.
+    /// Number of the card's NUMA node; `None`: not known.
     pub numa: Option<u16>,
 }
 
@@ -22,7 +23,7 @@ enum Level {
 }
 
 impl Topology {
-    /// `None`: no card has NVLink, so all choices of cards are equally good.
+    /// Creates the topology of a node; `None`: no card has NVLink, so all choices are equally good.
     pub fn new(cards: impl IntoIterator<Item = CardLinks>) -> Option<Self> {
         let cards: Arc<[CardLinks]> = cards.into_iter().collect();
         cards
@@ -35,9 +36,9 @@ impl Topology {
         self.0.get(card).copied().unwrap_or_default()
     }
 
-    /// `count` of the `free` cards, or all if there are fewer: of the domain with the fewest free
-    /// cards that has enough, else of as few domains as possible; among equal ones of one NUMA
-    /// node. In ascending order.
+    /// Chooses `count` of the `free` cards, or all if there are fewer, in ascending order: from the
+    /// domain with the fewest free cards that has enough, else from as few domains as possible.
+    /// Among equally good choices, cards of one NUMA node are preferred.
     pub(crate) fn choose(&self, free: &[usize], count: usize) -> Vec<usize> {
         let mut cards = self.choose_in(free, count, Some(Level::Nvlink));
         cards.sort_unstable();
@@ -73,7 +74,8 @@ impl Topology {
         chosen
     }
 
-    /// In the order of their first cards. A card without NVLink is a domain of its own.
+    /// Groups cards by domain or NUMA node, in the order of the groups' first cards. A card without
+    /// NVLink is a domain of its own.
     fn groups(&self, cards: &[usize], level: Level) -> Vec<Vec<usize>> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         for card in cards {
@@ -94,12 +96,12 @@ impl Topology {
         domain.is_some() && domain == self.links(b).nvlink
     }
 
-    /// Number of NVLink domains that the cards are in.
+    /// The number of NVLink domains that the cards are in.
     pub fn domains(&self, cards: &[usize]) -> usize {
         self.groups(cards, Level::Nvlink).len()
     }
 
-    /// The pairs of these cards that NVLink does not link, and all pairs.
+    /// The number of pairs of these cards that NVLink does not link, and the number of all pairs.
     pub(crate) fn unlinked_pairs(&self, cards: &[usize]) -> (usize, usize) {
         let pairs = |n: usize| n * n.saturating_sub(1) / 2;
         let groups = self.groups(cards, Level::Nvlink);

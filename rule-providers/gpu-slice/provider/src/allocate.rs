@@ -54,14 +54,14 @@ impl GpuSlice {
         )
         .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.store, now);
-        // kube-scheduler has allocated what drivers serve.
+        // kube-scheduler has allocated the devices that drivers serve.
         let by_driver = request.details.as_ref().and_then(|workload| {
             let (devices, names) = (&state.devices, &state.inventory.names);
             let extended = ExtendedResources::new(devices, names, &gpu_request, workload, None)?;
             Some(extended.are_for(snapshot.node(&request.node)?))
         });
         let by_driver = by_driver.unwrap_or_default();
-        // The pod's own grant by another rule is no obstacle.
+        // A grant that the pod has by another rule must not be an obstacle.
         let holdings = PodHoldings::reserved(&state, &request.uid, now);
         let without_pod = holdings.node_without_pod(&mut state, &snapshot, &request.node, now);
         let pod = format!("{}/{}", request.workload.namespace, request.workload.name);
@@ -131,7 +131,8 @@ impl GpuSlice {
         }
     }
 
-    /// Empty without cards of this provider. `inventory`: that of the node, for indexes.
+    /// Returns the annotations that name the pod's cards, or no annotations if this provider gave
+    /// no cards. The node's `inventory` is needed for the indexes.
     fn annotations(
         &self,
         parts: &[CardShare],
@@ -160,7 +161,8 @@ impl GpuSlice {
     }
 }
 
-/// Empty where a device plugin or the scheduler picks the device.
+/// Returns the parts of cards to reserve. They are empty if a device plugin or the scheduler picks
+/// the device.
 fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
     let pool = node.inventory.pools.get(location.pool);
     let Some(pool) = pool.filter(|p| p.kind.mode.is_recorded()) else {

@@ -1,4 +1,4 @@
-//! Answers of EndpointCost and Evaluate.
+//! Computes the answers to EndpointCost and Evaluate.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use tautline_sdk::{
 };
 
 use crate::{
-    assumed::OF_QUESTION,
+    assumed::QUESTION_POD_LIFETIME,
     cluster_inventory::AnswerParts,
     compliance,
     cost::{self, PreparedRequest},
@@ -30,7 +30,7 @@ pub(crate) fn answer(
 ) -> Result<CostAnswer, ProviderError> {
     let in_flight = std::mem::take(&mut cost_request.in_flight);
     if !in_flight.is_empty() {
-        state.assume(in_flight, Some(now + OF_QUESTION), now);
+        state.assume(in_flight, Some(now + QUESTION_POD_LIFETIME), now);
     }
     let question = Question::new(state, snapshot, &cost_request, now)?;
     let mut prepared = PreparedRequest::new(&question.request);
@@ -88,7 +88,7 @@ struct Question {
     request: GpuRequest,
     devices: Option<dra::PendingRequests>,
     extended: Option<ExtendedResources>,
-    /// The pod names claims. An unknown one may come at any time.
+    /// True if the pod names claims. A claim that is not known yet may appear at any time.
     names_claims: bool,
     holdings: PodHoldings,
 }
@@ -113,7 +113,7 @@ impl Question {
             ExtendedResources::new(known, names, &request, workload, devices.as_ref())
         });
         let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
-        // A pod's own requests were counted when the watch brought it.
+        // A pod's own requests were counted when the watch first showed the pod.
         if devices.is_none() && pod.is_none_or(|p| state.inventory.pod_shape(p).is_none()) {
             state.inventory.count_request(uid, &request);
         }
@@ -126,7 +126,7 @@ impl Question {
         })
     }
 
-    /// The largest cost difference of equally good nodes, without tie-breaks.
+    /// Returns the largest cost difference of equally good nodes, without tie-breaks.
     fn resolution(&self, state: &State) -> i64 {
         match self.request.amount {
             Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_) | Amount::OfAgent(_) => state
@@ -138,8 +138,8 @@ impl Question {
         }
     }
 
-    /// Whether the costs depend on which pod asks, beyond what it holds itself: claims of others change
-    /// what drivers have.
+    /// Returns whether the costs depend on the pod by more than its own holdings: claims of other
+    /// pods change the free devices of drivers.
     fn is_per_pod(&self) -> bool {
         self.names_claims || self.devices.is_some() || self.extended.is_some()
     }
@@ -181,7 +181,8 @@ impl Question {
         }
     }
 
-    /// The devices that drivers serve on this node.
+    /// Returns the pod's extended resources with the node, if drivers serve its request for GPUs
+    /// there.
     fn extended_on<'a>(
         &'a self,
         snapshot: &'a Snapshot,

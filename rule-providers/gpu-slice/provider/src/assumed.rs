@@ -1,4 +1,4 @@
-//! Pods that were promised a node, and that the watch may not show there yet.
+//! The pods that were promised a node, and that the watch may not show there yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,10 +11,10 @@ use tautline_sdk::{InFlightPod, reservations::Reservations};
 
 use crate::grant::Grant;
 
-/// The time for which pods of a question count; a later question names them again.
-pub(crate) const OF_QUESTION: Duration = Duration::from_secs(2);
+/// The time for which the in-flight pods of a cost request count; a later request names them again.
+pub(crate) const QUESTION_POD_LIFETIME: Duration = Duration::from_secs(2);
 
-/// The pods by UID, as the watch will show them.
+/// The assumed pods by UID, as the watch will show them.
 #[derive(Debug, Default)]
 pub(crate) struct Assumed(BTreeMap<Box<str>, AssumedPod>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Assumed(BTreeMap<Box<str>, AssumedPod>);
 struct AssumedPod {
     pod: Arc<Pod>,
     node: Arc<str>,
-    /// `None`: until it ends.
+    /// The time until which the pod counts; `None`: until it ends.
     until: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Assumed {
         }
         let node: Arc<str> = sent.node.as_str().into();
         if let Some(known) = self.0.get_mut(uid).filter(|known| known.node == node) {
-            // One that counts until it ends does so although a question names it.
+            // A pod that counts until it ends still does so after a cost request names it.
             known.until = known.until.zip(until).map(|(a, b)| a.max(b));
             return Vec::new();
         }
@@ -78,7 +78,7 @@ impl Assumed {
         self.0.get(uid).map(|pod| &pod.node)
     }
 
-    /// The pods on a node, without those whose reservation there counts.
+    /// Returns the assumed pods on a node, except pods whose reservation there counts.
     pub(crate) fn on(
         &self,
         node: &str,

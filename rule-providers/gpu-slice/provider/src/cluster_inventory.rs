@@ -31,7 +31,7 @@ pub(crate) struct AnswerParts<'a> {
     pub(crate) costs: &'a mut CostCache,
 }
 
-/// What a node holds of pods that the watch does not show there yet.
+/// The pods on a node that the watch does not show there yet.
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) reserved: Vec<PodReservation>,
@@ -44,7 +44,7 @@ pub(crate) struct ClusterInventory {
     pub(crate) costs: CostCache,
     nodes: HashMap<Arc<str>, NodeEntry>,
     pub(crate) changes: CostChanges,
-    /// [`CostCache::version`] at the last change.
+    /// The [`CostCache::version`] at the last change.
     version: (u32, u32),
     last_snapshot: Arc<Snapshot>,
     slots: SlotAllocator,
@@ -52,7 +52,7 @@ pub(crate) struct ClusterInventory {
     learner: RequestLearner,
 }
 
-/// Indexes in the cost cache; those of deleted nodes are reused.
+/// Allocates indexes in the cost cache. Indexes of deleted nodes are reused.
 #[derive(Debug, Default)]
 struct SlotAllocator {
     unused: Vec<usize>,
@@ -107,7 +107,8 @@ impl ClusterInventory {
         }
     }
 
-    /// Applies the changes since the last snapshot. `touched`: nodes where something else is held.
+    /// Applies the changes since the last snapshot. `touched` lists the nodes whose reservations or
+    /// assumed pods have changed.
     pub(crate) fn sync(
         &mut self,
         now: Arc<Snapshot>,
@@ -118,7 +119,7 @@ impl ClusterInventory {
         if Arc::ptr_eq(&last, &now) && touched.is_empty() {
             return;
         }
-        // Sorted, so that the same cluster has the same costs in every process.
+        // The names are sorted, so that the same cluster has the same costs in every process.
         let mut names: BTreeSet<&str> = now.changed_nodes(&last).collect();
         names.extend(touched.iter().map(|n| &**n));
         let mut members_changed = false;
@@ -189,7 +190,8 @@ impl ClusterInventory {
         new
     }
 
-    /// In the order of names each position depends on all others.
+    /// Sets the nodes' positions by the order of their names, in which each position depends on all
+    /// nodes.
     fn order_by_name(&mut self) {
         self.changes.changed_all();
         let mut order: Vec<(&Arc<str>, &mut NodeEntry)> = self.nodes.iter_mut().collect();
@@ -203,7 +205,8 @@ impl ClusterInventory {
         }
     }
 
-    /// `None`: the pod requests no cards, or units of unknown size.
+    /// Returns the shape that the pod requests; `None`: it requests no cards, or units of unknown
+    /// size.
     pub(crate) fn pod_shape(&self, pod: &Pod) -> Option<Shape> {
         pod_shape(&self.names, &self.nodes, &self.costs, pod)
     }
@@ -238,7 +241,8 @@ fn pod_shape(
         modes.filter(|m| m.unit_milli().is_some()).min()
     };
     let unit_milli = on_node.or_else(|| anywhere()?.unit_milli());
-    // The smallest card of any node, where the pod's node is not known.
+    // The smallest card of any node counts if the memory of the cards on the pod's node is not
+    // known.
     let memory = |pools: &[CardPool]| {
         let of_agents = pools.iter().filter(|p| p.has_agent());
         of_agents.filter_map(|p| p.card_memory_bytes).min()

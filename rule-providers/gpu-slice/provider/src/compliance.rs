@@ -6,7 +6,7 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::{
-    CARD, Inventory,
+    CARD_MILLI, Inventory,
     device_annotation::CardShare,
     inventory::{AgentRequest, CardPool, list_pods, seniority},
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
@@ -63,12 +63,13 @@ pub(crate) fn of_pod(
                     "node {node}: {conflict}; pod {} has no device annotation",
                     pod.name
                 );
-                let left = u32::from(CARD).saturating_sub(card.held_before(&name));
+                let left = u32::from(CARD_MILLI).saturating_sub(card.held_before(&name));
                 return apply_limit(request, Some(pool), &[left.into()], reason);
             }
-            let of = match request.by_rule {
-                true => "the rule gives it",
-                false => "it requests",
+            let of = if request.by_rule {
+                "the rule gives it"
+            } else {
+                "it requests"
             };
             Evaluation::new(
                 Compliance::Error,
@@ -83,8 +84,9 @@ pub(crate) fn of_pod(
     }
 }
 
-/// The first product, if the cards in `parts` have no wanted one. Without known cards those of the
-/// whole node count.
+/// Returns a product that the rule does not want. It is the first unwanted product of the cards in
+/// `parts`. If these are not known, it is the first product of the node, unless the node has a
+/// wanted product.
 fn unwanted_product<'a>(
     inventory: &'a Inventory,
     parts: &[CardShare],
@@ -105,7 +107,7 @@ fn unwanted_product<'a>(
     (!products.any(|p| wanted(&p))).then_some(first)
 }
 
-/// The resource by which the pod has MIG instances, though the rule is for cards.
+/// Returns the resource by which the pod has MIG instances, if the rule requests cards instead.
 fn instances_for_cards<'a>(
     inventory: &'a Inventory,
     pod: &Pod,
@@ -120,7 +122,8 @@ fn instances_for_cards<'a>(
     Some(&*has.filter(|_| request.by_rule && for_cards)?.resource)
 }
 
-/// Whether the annotation is missing by which cards of a rule, or of an agent, are counted.
+/// Returns whether a pod without a device annotation needs one, because a rule requests its cards
+/// or an agent gives them out.
 fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> bool {
     let handed_out = |p: &CardPool| p.kind.mode.is_recorded() && p.offered;
     let of_cards = matches!(
@@ -151,7 +154,7 @@ fn of_assigned_cards(
             let (_, card) = inventory
                 .card(&part.card)
                 .filter(|(_, c)| c.fault.is_none())?;
-            let left = u32::from(CARD)
+            let left = u32::from(CARD_MILLI)
                 .saturating_sub(card.held_before(pod))
                 .min(u32::from(part.milli));
             Some(i64::from(left))
@@ -184,7 +187,7 @@ fn of_resources(
         let has = snapshot
             .node(node)
             .map_or(0, |n| n.allocatable.milli(resource));
-        // Its devices are in the pod's claim.
+        // The pod's claim has the devices of the resource.
         if has == 0 && devices.serves(resource) {
             continue;
         }
@@ -222,7 +225,7 @@ fn of_resources(
 }
 
 fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
-    let card = i64::from(CARD);
+    let card = i64::from(CARD_MILLI);
     let milli = match pool.and_then(|p| p.kind.mode.unit_milli()) {
         Some(unit) => units_milli(units, unit),
         None => units.saturating_mul(card),
@@ -231,21 +234,22 @@ fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
 }
 
 fn split_cards(milli: i64) -> Vec<i64> {
-    let card = i64::from(CARD);
+    let card = i64::from(CARD_MILLI);
     let whole = usize::try_from(milli / card).unwrap_or(0);
     let mut all = vec![card; whole];
     all.extend(Some(milli % card).filter(|rest| *rest > 0));
     all
 }
 
-/// `remaining`: thousandths of each card.
+/// Returns Limit if the pod's remaining parts of cards meet the rule's minimum, else a violation.
+/// `remaining` has the thousandths of each card.
 fn apply_limit(
     request: &GpuRequest,
     pool: Option<&CardPool>,
     remaining: &[i64],
     reason: String,
 ) -> Evaluation {
-    let whole = remaining.iter().filter(|r| **r == i64::from(CARD));
+    let whole = remaining.iter().filter(|r| **r == i64::from(CARD_MILLI));
     let (whole, all): (i64, i64) = (whole.count() as i64, remaining.iter().sum());
     let largest = remaining.iter().copied().max().unwrap_or(0);
     let (enough, left) = match &request.minimum {

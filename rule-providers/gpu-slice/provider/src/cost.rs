@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use tautline_gpu_placement::{
-    CARD, CostCache, Names, NodeCapacity, PlacementCost, Shape, SharingMode,
+    CARD_MILLI, CostCache, Names, NodeCapacity, PlacementCost, Shape, SharingMode,
     inventory::{Card, CardPool},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     unfit::Unfit,
 };
 
-/// The shape on each kind of pool is computed once.
+/// A request with its shapes: the shape on each kind of pool is computed once.
 pub(crate) struct PreparedRequest<'a> {
     request: &'a GpuRequest,
     pools: Vec<PoolShape>,
@@ -62,7 +62,8 @@ impl<'a> PreparedRequest<'a> {
     }
 }
 
-/// `capacities` replace those of the cost cache: a pod may use again what it holds itself.
+/// Returns the node's answer to the request. `capacities` replace those of the cost cache, because
+/// a pod may use the cards again that it holds itself.
 pub(crate) fn fit(
     names: &Names,
     costs: &mut CostCache,
@@ -71,7 +72,7 @@ pub(crate) fn fit(
     capacities: Option<&[NodeCapacity]>,
 ) -> Fit {
     let request = prepared.request;
-    // A pod without GPUs on a GPU node takes CPU and memory that the GPUs left may need.
+    // A pod without GPUs on a GPU node takes CPU and memory that the free GPUs may need.
     if request.amount == Amount::Nothing && node.inventory.pools.is_empty() {
         return Fit::Usable {
             cost: 0,
@@ -141,7 +142,7 @@ fn remainder(pool: &CardPool, location: &Location) -> String {
         }
         None => {
             let free = pool.cards.iter().map(Card::left_milli);
-            let free = free.filter(|left| *left == CARD).count();
+            let free = free.filter(|left| *left == CARD_MILLI).count();
             let left = free.saturating_sub(usize::from(location.shape.whole));
             format!("{left} of {} cards would be left", pool.cards.len())
         }

@@ -8,9 +8,11 @@ use crate::{
     unfit::Unfit,
 };
 
-const UNKNOWN_CARDS: i64 = 1 << 52;
+/// The extra cost of shares of unknown size, in the answer's cost steps.
+const UNKNOWN_SIZE_COST: i64 = 1 << 52;
 
-/// First the units that another such pod could not use, then the units left.
+/// Returns the cost and a text for people. The cost counts first the units that another such pod
+/// could not use, then the units left.
 pub(crate) fn cost(
     names: &Names,
     request: &GpuRequest,
@@ -51,7 +53,7 @@ pub(crate) fn cost(
     let useless = (left % units.max(1)).min(1 << 16);
     let mut cost = (useless << 16) + left.min((1 << 16) - 1);
     if names.is_shared(resource) {
-        cost += UNKNOWN_CARDS / POSITION_STEPS;
+        cost += UNKNOWN_SIZE_COST / POSITION_STEPS;
     }
     Ok((cost, format!("leaves {left} of {has} {resource} free")))
 }

@@ -1,4 +1,4 @@
-//! Devices of DRA drivers: conversion of the objects of `resource.k8s.io/v1`, and their costs.
+//! Converts the objects of `resource.k8s.io/v1`, and computes costs for the devices of DRA drivers.
 
 mod convert;
 mod devices;

@@ -10,7 +10,7 @@ use crate::{dra, provider::GpuSlice};
 
 const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
-/// Only if the cluster has them (Kubernetes 1.34).
+/// Watches the objects of DRA, if the cluster has their API (Kubernetes 1.34).
 pub(crate) async fn watch(
     client: &Client,
     provider: &GpuSlice,

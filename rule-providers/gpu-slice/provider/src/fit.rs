@@ -2,7 +2,7 @@ use tautline_gpu_placement::Shape;
 
 use crate::unfit::Unfit;
 
-/// Costs below this order equally good nodes.
+/// The number of cost steps between two policy costs; the steps order equally good nodes.
 pub(crate) const POSITION_STEPS: i64 = 1 << 17;
 
 /// One node's answer to a request.
@@ -10,15 +10,15 @@ pub(crate) const POSITION_STEPS: i64 = 1 << 17;
 pub enum Fit {
     /// The node can take the pod.
     Usable {
-        /// The cost in the answer: lower is better, few nodes have the same.
+        /// The cost in the answer; lower is better, and few nodes have the same cost.
         cost: i64,
         /// The part of `cost` that only puts equally good nodes in an order.
         tie_break: i64,
         /// The cost in the policy's own unit, in which nodes may be equal.
         policy_cost: i64,
-        /// A text for people, such as what would be left of the cards.
+        /// A text for people, such as the cards that would be left.
         detail: String,
-        /// `None`: no cards are known, or none are requested.
+        /// The chosen cards; `None`: no cards are known, or no cards are requested.
         location: Option<Location>,
     },
     /// The node cannot take the pod.
@@ -28,16 +28,17 @@ pub enum Fit {
 /// The cards of a node that the policy chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Index of the pool in the node's inventory.
+    /// The index of the pool in the node's inventory.
     pub pool: usize,
     /// The request in the pool's cards; shares are rounded up to the units of shared cards.
     pub shape: Shape,
-    /// Index, in the pool, of the card that gives the share; `None`: the shape has no share.
+    /// The index, in the pool, of the card that gives the share; `None`: the shape has no share.
     pub card: Option<u16>,
 }
 
 impl Fit {
-    /// `by_order`: the part of the cost from `position`, which also breaks ties.
+    /// Returns a usable fit. `by_order` is the part of `policy_cost` that comes from `position`,
+    /// which also breaks ties.
     pub(crate) fn usable(
         policy_cost: i64,
         by_order: i64,

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tautline_core::{model::Pod, quantity};
 use tautline_gpu_placement::{
-    CARD, Names, Shape, SharingMode,
+    CARD_MILLI, Names, Shape, SharingMode,
     containers::Asks,
     inventory::{self, AgentRequest},
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
@@ -20,17 +20,18 @@ pub(crate) use tautline_gpu_placement::shape::units_milli;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GpuRequest {
     pub(crate) amount: Amount,
-    /// The minimum when the node degrades; `None`: the full amount.
+    /// The minimum amount when the node degrades; `None`: the full amount.
     pub(crate) minimum: Option<Amount>,
-    /// Parts of product names; empty: any card.
+    /// The parts of product names that a card may have; empty: any card.
     pub(crate) models: Models,
-    /// The rule states the amount; otherwise the pod does.
+    /// True if the rule states the amount; otherwise the pod does.
     pub(crate) by_rule: bool,
     pub(crate) cpu_milli: i64,
     pub(crate) memory_bytes: i64,
-    /// The pod's own requests, by resource in whole units; `None`: not known.
+    /// The pod's own requests, by resource in whole units; `None`: they are not known.
     resources: Option<BTreeMap<String, i64>>,
-    /// What its containers request of an agent, if several request extended resources.
+    /// The requests of the pod's containers to an agent, if several containers request extended
+    /// resources.
     pub(crate) containers: Vec<(ContainerKind, Asks)>,
 }
 
@@ -38,15 +39,15 @@ pub(crate) struct GpuRequest {
 pub(crate) enum Amount {
     Nothing,
     Cards(i64),
-    /// Thousandths of one card, 1 to 999.
+    /// A part of one card, in thousandths from 1 to 999.
     Share(i64),
-    /// Bytes of one card.
+    /// The memory of one card, in bytes.
     Memory(i64),
     Units {
         resource: String,
         units: i64,
     },
-    /// The pod's own request on a node with an agent.
+    /// The pod's own request for cards of an agent.
     OfAgent(AgentRequest),
 }
 
@@ -81,14 +82,15 @@ impl GpuRequest {
         Some(self.resources.as_ref()?.get(resource).copied().unwrap_or(0))
     }
 
-    /// The pod's own request for cards of an agent; `None`: not known.
+    /// Returns the pod's own request for cards of an agent; `None`: it is not known.
     pub(crate) fn of_agent(&self) -> Option<AgentRequest> {
         let resources = self.resources.as_ref()?;
         let units = |resource: &str| resources.get(resource).copied().unwrap_or(0);
         Some(AgentRequest::new(units))
     }
 
-    /// That of the requested resource, else the first one with such cards.
+    /// Returns the sharing mode that the request will probably get: the mode of the requested
+    /// resource, or else the first mode that can serve the request.
     pub(crate) fn likely_mode(
         &self,
         names: &Names,
@@ -99,7 +101,7 @@ impl GpuRequest {
             all.any(|(r, units)| *units > 0 && of(names, r))
         };
         let (whole, shared) = (requests(Names::is_whole), requests(Names::is_shared));
-        // Only agents give what a pod requests of them, and nothing else.
+        // Only agents serve the resources that agents offer.
         if requests(|_, resource| Names::is_of_agent(resource)) {
             return SharingMode::Agent;
         }
@@ -191,7 +193,8 @@ impl Amount {
         }
     }
 
-    /// A pod has one kind of GPU; the most specific of several counts.
+    /// Returns the amount that the pod itself requests. A pod has one kind of GPU; if it requests
+    /// several kinds, the most specific one counts.
     fn of_workload(names: &Names, workload: &Workload) -> Self {
         let units = |resource: &str| workload.request_milli(resource) / 1000;
         let of_agent = AgentRequest::new(units);
@@ -201,7 +204,7 @@ impl Amount {
         let annotation = |key: &str| workload.annotations.get(key).map(String::as_str);
         if let Some((cards, milli)) = inventory::annotated_request(names, annotation) {
             return match milli {
-                CARD => Self::Cards(cards),
+                CARD_MILLI => Self::Cards(cards),
                 share => Self::Share(i64::from(share)),
             };
         }
@@ -219,13 +222,15 @@ impl Amount {
     }
 }
 
-/// The shape of a pod in the distribution; `None`: no cards, or units of unknown size.
+/// Returns the shape of a pod in the distribution of requests; `None`: the pod requests no cards,
+/// or units of unknown size.
 pub fn pod_shape(names: &Names, pod: &Pod, unit_milli: Option<u16>) -> Option<Shape> {
     pod_shape_with(names, pod, unit_milli, false, || None)
 }
 
-/// `by_agent`: an agent gives out the cards of the pod's node; `card_memory_bytes`: the memory of a
-/// card, for pods that request memory only.
+/// Returns the shape of a pod like [`pod_shape`]. `by_agent` is true if an agent gives out the
+/// cards of the pod's node. `card_memory_bytes` returns the memory of a card, for pods that request
+/// memory of an agent's card.
 pub(crate) fn pod_shape_with(
     names: &Names,
     pod: &Pod,
@@ -241,9 +246,10 @@ pub(crate) fn pod_shape_with(
     let of_agent = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
     if let Some(Ok(parts)) = inventory::assigned_cards(names, pod) {
         let milli = parts.iter().map(|p| i64::from(p.milli)).sum();
-        let mode = match by_agent || !of_agent.is_empty() {
-            true => SharingMode::Agent,
-            false => SharingMode::Milli,
+        let mode = if by_agent || !of_agent.is_empty() {
+            SharingMode::Agent
+        } else {
+            SharingMode::Milli
         };
         return Some(shape(mode, milli));
     }

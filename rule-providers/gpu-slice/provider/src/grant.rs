@@ -5,15 +5,16 @@ use tautline_sdk::reservations::Reservations;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Grant {
-    /// `namespace/name`.
+    /// The pod as `namespace/name`.
     pub(crate) pod: Box<str>,
     pub(crate) cpu_milli: i64,
     pub(crate) memory_bytes: i64,
-    /// Empty where a device plugin or the scheduler picks the device.
+    /// The parts of cards; empty if a device plugin or the scheduler picks the device.
     pub(crate) cards: Vec<CardShare>,
 }
 
-/// Reservations on a node of pods that the watch does not show there, except the given UID.
+/// Returns the reservations on a node of pods that the watch does not show there, except those of
+/// the pod with the UID `except`.
 pub(crate) fn reserved_on(
     reservations: &Reservations<Grant>,
     now: Instant,

@@ -1,4 +1,4 @@
-//! One snapshot of a cluster for reporting tools, answered by the provider's own code.
+//! Inspects one snapshot of a cluster for reporting tools, with the provider's own code.
 
 mod request_summary;
 
@@ -39,7 +39,7 @@ pub struct Inspection {
     state: State,
     policy: PolicyName,
     snapshot: Arc<Snapshot>,
-    /// Counted shapes of waiting pods whose request only a rule states, by pod.
+    /// The counted shapes of waiting pods whose request only a rule states, by `namespace/name`.
     by_rule: HashMap<String, Shape>,
 }
 
@@ -48,7 +48,7 @@ pub struct Inspection {
 pub struct NodeGpus<'a> {
     /// The node's name.
     pub name: &'a Arc<str>,
-    /// Pools of cards with the pods on them, and GPUs of which only the number is known.
+    /// The pools of cards with the pods on them, and the GPUs of which only the number is known.
     pub inventory: &'a Inventory,
     /// The free capacity of each pool, in the inventory's order.
     pub capacities: Vec<&'a NodeCapacity>,
@@ -57,36 +57,38 @@ pub struct NodeGpus<'a> {
 /// A pod that requests cards.
 #[derive(Clone, Debug)]
 pub struct CountedRequest {
-    /// `namespace/name`.
+    /// The pod as `namespace/name`.
     pub pod: String,
     /// The requested CPU, memory and cards.
     pub shape: Shape,
-    /// A rule of an offer states the shape; otherwise the pod does.
+    /// True if a rule of an offer states the shape; otherwise the pod does.
     pub by_rule: bool,
 }
 
 /// A request of costs for one pod, as the provider would receive it.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// `None`: no rule governs the pod, and its own requests count.
+    /// The offer, and the policy that has the rule; `None`: no rule governs the pod, and its own
+    /// requests count.
     pub by: Option<(Arc<Offer>, Arc<str>)>,
-    /// Its eligible nodes are all nodes of the snapshot.
+    /// The request, whose eligible nodes are all nodes of the snapshot.
     pub ask: CostRequest,
 }
 
-/// What a pod's offers request of this provider.
+/// The requests of a pod's offers to this provider.
 #[derive(Clone, Debug, Default)]
 pub struct Questions {
-    /// One for each offer with a rule `gpu-slice`, else one for the pod's own requests.
+    /// One question for each offer with a rule `gpu-slice`, or else one for the pod's own requests.
     pub rules: Vec<Question>,
-    /// Offer and policy.
+    /// The offers that name a policy that does not exist, each with the name of the policy.
     pub missing_policies: Vec<(Arc<str>, Arc<str>)>,
-    /// Rules of other providers.
+    /// The names of the rules of other providers.
     pub other_rules: Vec<Arc<str>>,
 }
 
 impl Inspection {
-    /// Learns the distribution from requests and cards of pods, and from rules of waiting pods.
+    /// Learns the distribution of requests from requests and cards of pods, and from rules of
+    /// waiting pods.
     pub fn new(snapshot: Arc<Snapshot>, config: Config) -> Self {
         let policy = config.policy;
         let mut inventory = ClusterInventory::new(config);
@@ -122,12 +124,12 @@ impl Inspection {
         inspection
     }
 
-    /// The snapshot that it was made of.
+    /// Returns the inspected snapshot.
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Names of the resources, labels and annotations that tell of GPUs.
+    /// Returns the names of the resources, labels and annotations that describe GPUs.
     pub fn names(&self) -> &Names {
         &self.state.inventory.names
     }
@@ -144,7 +146,7 @@ impl Inspection {
         self.policy
     }
 
-    /// All nodes, sorted by name, also those without GPUs.
+    /// Returns all nodes, sorted by name, also those without GPUs.
     pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
         let mut all: Vec<_> = self.state.inventory.nodes().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
@@ -157,22 +159,24 @@ impl Inspection {
         gpus.collect()
     }
 
-    /// Without the rarest classes, at most a twentieth together.
+    /// Returns the classes of requests to plan for, with their probabilities. The rarest classes
+    /// are left out; unless there are very many classes, they are at most a twentieth of all
+    /// requests.
     pub fn classes(&self) -> &[(RequestClass, f64)] {
         self.state.inventory.costs.classes()
     }
 
-    /// Includes rare classes.
+    /// Returns the number of classes, including the rarest ones.
     pub fn class_count(&self) -> usize {
         self.state.inventory.class_count()
     }
 
-    /// [`Self::classes`] with the card kinds that may serve them.
+    /// Returns [`Self::classes`] with the card kinds that may serve them.
     pub fn types(&self) -> PlannedClasses {
         PlannedClasses::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
-    /// The pods that request cards, sorted by name; units of unknown size are left out.
+    /// Returns the pods that request cards, sorted by name; units of unknown size are left out.
     pub fn requests(&self) -> Vec<CountedRequest> {
         let mut all: Vec<CountedRequest> = self
             .snapshot
@@ -192,7 +196,7 @@ impl Inspection {
         all
     }
 
-    /// The requests for a pod, which need not be in the snapshot.
+    /// Returns the questions for a pod, which need not be in the snapshot.
     pub fn questions(&self, pod: &Pod) -> Questions {
         let mut nodes: Vec<String> = self.snapshot.nodes().map(|n| n.name.to_string()).collect();
         nodes.sort_unstable();
@@ -256,7 +260,7 @@ impl Inspection {
         GpuRequest::new(names, &cost_request.rule, cost_request.workload.as_ref())
     }
 
-    /// The GPUs that the pod requests; Err if the rule cannot be read.
+    /// Returns the GPUs that the pod requests. Fails if the rule cannot be read.
     pub fn request_summary(
         &self,
         cost_request: &CostRequest,
@@ -264,7 +268,8 @@ impl Inspection {
         Ok(RequestSummary::new(&self.request(cost_request)?))
     }
 
-    /// The answer of each eligible node, in the request's order; Err if the rule cannot be read.
+    /// Returns the answer for each eligible node, in the request's order. Fails if the rule cannot
+    /// be read.
     pub fn fits(
         &mut self,
         cost_request: &CostRequest,
@@ -273,7 +278,7 @@ impl Inspection {
         answers::fits(&mut self.state, &self.snapshot, cost_request.clone(), now)
     }
 
-    /// The worst compliance among the target pods; Err if the rule cannot be read.
+    /// Returns the worst compliance among the target pods. Fails if the rule cannot be read.
     pub fn evaluate(&self, request: &EvaluationRequest) -> Result<Evaluation, ProviderError> {
         answers::evaluation(&self.state, &self.snapshot, request, Instant::now())
     }

@@ -1,5 +1,10 @@
-//! The provider of the rule `gpu-slice`: cheapest where the GPUs left are of most use to later
-//! pods.
+//! Provides the rule `gpu-slice`: ranks nodes by their GPUs, and reserves cards for pods. A node is
+//! the cheapest if its remaining GPUs are of most use to later pods.
+//!
+//! ```text
+//! nodes, pods, devices ──▶ inventory ──▶ costs of nodes ──▶ EndpointCost, WatchCosts
+//! Reserve, at bind ──▶ grant of cards ──▶ annotation of the pod ──▶ agent on its node
+//! ```
 
 #![warn(missing_docs)]
 
@@ -51,12 +56,8 @@ pub(crate) const RULE: &str = "gpu-slice";
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
     tautline_sdk::example_metrics(registry);
-    metrics::Metrics::default().register(registry);
-    let agents = agents::AgentMetrics::default();
-    agents.register(registry);
-    agents.add_examples();
-    replicas::example_metrics(registry);
-    let watches = WatchMetrics::default();
-    watches.register(registry);
-    watches.add_examples();
+    metrics::Metrics::example("", registry);
+    agents::AgentMetrics::example("", registry);
+    replicas::Metrics::example("", registry);
+    WatchMetrics::example("", registry);
 }

@@ -1,4 +1,4 @@
-//! The cards that the pod itself holds, and may use again.
+//! The cards that the pod of a request already holds, and may use again.
 
 use std::{sync::Arc, time::Instant};
 
@@ -50,8 +50,8 @@ impl PodHoldings {
         self.nodes.iter().any(|n| n == node)
     }
 
-    /// The node without what the pod holds there. `None`: the pod holds nothing there, or the node is
-    /// unknown.
+    /// Returns the node, and the free capacity of its pools, as if the pod did not hold cards
+    /// there. `None`: the pod holds nothing there, or the node is unknown.
     pub(crate) fn node_without_pod(
         &self,
         state: &mut State,

@@ -1,6 +1,6 @@
 use tautline_core::model::MAX_CONTAINERS;
 use tautline_gpu_placement::{
-    CARD, Shape, SharingMode,
+    CARD_MILLI, Shape, SharingMode,
     containers::{PartError, parts_of},
     inventory::CardPool,
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
@@ -12,8 +12,8 @@ use crate::{
     unfit::Unfit,
 };
 
-/// More whole cards than any node has.
-const MAX_WHOLE: u16 = 1_024;
+/// A number of whole cards that exceeds any node's number of cards.
+const MAX_WHOLE_CARDS: u16 = 1_024;
 
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
@@ -29,7 +29,7 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
     let milli = match (&request.amount, mode) {
         (Amount::Nothing, _) => 0,
         (Amount::Cards(cards), SharingMode::Whole | SharingMode::Milli | SharingMode::Agent) => {
-            let milli = cards.saturating_mul(i64::from(CARD));
+            let milli = cards.saturating_mul(i64::from(CARD_MILLI));
             return check_requested(request, pool, *cards).map(|()| request.shape(mode, milli));
         }
         (Amount::Cards(_), SharingMode::Shared { .. }) => {
@@ -48,7 +48,7 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
             }
             let milli = match mode {
                 SharingMode::Shared { unit_milli } => units_milli(*units, unit_milli),
-                _ => units.saturating_mul(i64::from(CARD)),
+                _ => units.saturating_mul(i64::from(CARD_MILLI)),
             };
             return Ok(request.shape(mode, milli));
         }
@@ -66,7 +66,8 @@ pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Sha
     Ok(request.shape(mode, units_milli(units, unit_milli)))
 }
 
-/// A device plugin counts its resource only, and could put two such pods on the same card.
+/// Checks that the pod requests enough units of the pool's resource. A device plugin counts its
+/// resource only, and could put two pods that request too little on the same card.
 fn check_requested(request: &GpuRequest, pool: &CardPool, units: i64) -> Result<(), Unfit> {
     let Some(resource) = &pool.resource else {
         return Ok(());
@@ -77,12 +78,13 @@ fn check_requested(request: &GpuRequest, pool: &CardPool, units: i64) -> Result<
     }
 }
 
-/// An agent gives a container what the container requests, so the pod gets its own request, and
-/// the rule's is the least that it must request.
+/// Returns the thousandths of a card that the pod gets from an agent. The agent gives each
+/// container the amount that the container requests, so the pod gets its own request. The rule's
+/// request is the minimum that the pod must request.
 fn agent_milli(request: &GpuRequest, pool: &CardPool) -> Result<i64, Unfit> {
     let rule = match &request.amount {
         Amount::Nothing | Amount::OfAgent(_) => 0,
-        Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD)),
+        Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD_MILLI)),
         Amount::Share(milli) => *milli,
         Amount::Memory(bytes) => memory_milli(pool, *bytes)?,
         Amount::Units { resource, .. } => {
@@ -109,18 +111,18 @@ fn agent_milli(request: &GpuRequest, pool: &CardPool) -> Result<i64, Unfit> {
     }
 }
 
-/// Returns whether each container finds its part on the pod's cards, as the agent will give it.
+/// Checks that each container finds its part on the pod's cards, as the agent will give it.
 fn check_containers(request: &GpuRequest, pool: &CardPool, shape: &Shape) -> Result<(), Unfit> {
     if request.containers.len() > MAX_CONTAINERS {
         return Err(Unfit::many_containers());
     }
-    // No node has as many.
-    if shape.whole > MAX_WHOLE {
+    // No node has that many cards.
+    if shape.whole > MAX_WHOLE_CARDS {
         return Ok(());
     }
     let memory = pool.card_memory_bytes.unwrap_or_default();
     let memory = u64::try_from(memory).unwrap_or_default();
-    let whole = (0..shape.whole).map(|_| CARD);
+    let whole = (0..shape.whole).map(|_| CARD_MILLI);
     let parts = whole.chain(Some(shape.share).filter(|share| *share > 0));
     let cards: Vec<((), u16)> = parts.map(|milli| ((), milli)).collect();
     for at in 0..request.containers.len() {
@@ -132,12 +134,13 @@ fn check_containers(request: &GpuRequest, pool: &CardPool, shape: &Shape) -> Res
     Ok(())
 }
 
-/// Rounded up.
+/// Returns the thousandths of a card that have `bytes` of memory, rounded up.
 fn memory_milli(pool: &CardPool, bytes: i64) -> Result<i64, Unfit> {
     let Some(card) = pool.card_memory_bytes.filter(|c| *c > 0) else {
-        let detail = match pool.has_agent() {
-            true => "its agent reports no memory of the cards",
-            false => "the label nvidia.com/gpu.memory is missing",
+        let detail = if pool.has_agent() {
+            "its agent reports no memory of the cards"
+        } else {
+            "the label nvidia.com/gpu.memory is missing"
         };
         return Err(Unfit::new(3, "NoMemoryLabel", detail));
     };

@@ -8,7 +8,7 @@ use tautline_runtime::{
     tasks::{self, Tasks},
     watch::{Watch, WatchMetrics},
 };
-use tautline_sdk::Server;
+use tautline_sdk::{Server, reservations::ReservationCounts};
 
 use crate::{
     agents::AUDIENCE,
@@ -22,25 +22,26 @@ use crate::{
 /// The configuration of [`run`].
 #[derive(Debug)]
 pub struct ProcessConfig {
-    /// Ports and TLS of the server.
+    /// The ports and TLS of the server.
     pub server: tautline_sdk::Config,
-    /// Policy, names and order of nodes.
+    /// The policy, the names, and the order of nodes.
     pub provider: Config,
-    /// How replicas find each other; `None`: there is one.
+    /// The Lease by which replicas find each other; `None`: there is only one replica.
     pub replicas: Option<replicas::Config>,
-    /// The namespace and name of a ServiceAccount, whose tokens prove an agent.
+    /// The namespace and name of the ServiceAccount whose tokens prove that a caller is an agent.
     pub agent_tokens: Option<(String, String)>,
-    /// Accepts client certificates that name the agent's node; needs a client CA in `server`.
+    /// True if client certificates that name the agent's node are accepted; needs a client CA in
+    /// `server`.
     pub agent_certificates: bool,
-    /// Accepts all agents without proof.
+    /// True if all agents are accepted without proof.
     pub trust_agents: bool,
 }
 
-/// Runs until SIGTERM or Ctrl-C.
+/// Runs the provider until SIGTERM or Ctrl-C.
 pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let (mut server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
     let (store, metrics) = (ClusterStore::default(), WatchMetrics::default());
-    metrics.register(&mut server.registry);
+    metrics.register("", &mut server.registry);
     let watch = Watch {
         cluster: &cluster,
         store: &store,
@@ -53,8 +54,8 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let client = cluster.client();
     dra_watch::watch(client, &provider, &server.readiness, &mut tasks).await?;
 
-    let metrics = Metrics::default();
-    metrics.register(&mut server.registry);
+    let metrics = Metrics::registered("", &mut server.registry);
+    metrics.set(ReservationCounts::default(), (0, 0));
     let maintain = provider.clone().maintain(metrics, tasks.stop_token());
     tasks.spawn("reservations", async {
         maintain.await;

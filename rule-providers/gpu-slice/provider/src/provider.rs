@@ -17,10 +17,12 @@ use crate::{
     answers, cluster_inventory::ClusterInventory, config::Config, metrics::Metrics, state::State,
 };
 
-const TICK: Duration = Duration::from_secs(1);
+/// The time between two updates of the state and of its metrics.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The time in which changes of the cluster are gathered before their costs are sent.
-const TOGETHER: Duration = Duration::from_millis(5);
-/// The watch is about as fast as the scheduler's; a malformed claim never comes.
+const CHANGE_GATHER_TIME: Duration = Duration::from_millis(5);
+/// The longest wait for the watch to show a pod's claims. The watch is about as fast as the
+/// scheduler's, and it never shows a malformed claim.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
 
 /// The provider of the rule `gpu-slice`; its clones share one state.
@@ -34,7 +36,8 @@ pub struct GpuSlice {
 }
 
 impl GpuSlice {
-    /// Reads nodes and pods from `store`, which the caller keeps filled.
+    /// Returns a provider that reads nodes and pods from `store`, which the caller keeps up to
+    /// date.
     pub fn new(store: ClusterStore, config: Config) -> Self {
         let index_annotation = config.index_annotation.clone();
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -90,17 +93,17 @@ impl GpuSlice {
     pub(crate) async fn maintain(self, metrics: Metrics, stop: CancellationToken) {
         let mut changes = self.store.changes();
         loop {
-            // Whoever keeps costs is told soon; others ask.
+            // Callers that follow changes of costs get them soon; other callers ask for costs.
             let news = async {
                 while changes.changed().await.is_ok() && !self.changes.are_watched() {}
-                tokio::time::sleep(TOGETHER).await;
+                tokio::time::sleep(CHANGE_GATHER_TIME).await;
             };
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = news => {
                     self.state.lock().sync(&self.store, Instant::now());
                 }
-                () = tokio::time::sleep(TICK) => {
+                () = tokio::time::sleep(MAINTENANCE_INTERVAL) => {
                     let now = Instant::now();
                     let mut state = self.state.lock();
                     state.sync(&self.store, now);

@@ -1,22 +1,21 @@
 //! Replicas of an allocator that never grant the same card twice: the holder of a Lease grants,
 //! and the other replicas forward Reserve, Confirm and Release to it, in one hop.
 //!
-//! A Lease is simpler than owners by a hash of the node, where nodes change owners with each
-//! change of membership and the replicas must first agree on their members. It needs no API
-//! write per pod and names the holder's address. It does not spread the work, but that is one
-//! lock and no I/O per grant.
+//! A Lease is simpler than to assign each node to a replica by a hash, where each change of
+//! membership moves nodes and the replicas must first agree on their members. A Lease needs no API
+//! write per pod and names the holder's address. It does not spread the work, but a grant takes
+//! only one lock and no I/O.
 //!
 //! A new holder does not know the last grants of its predecessor, whose Bindings may be under
 //! way for the longest hold: it grants nothing for that time, unless the Lease was handed over.
 //! A stopping holder waits until its grants are confirmed, released or expired before it gives
 //! up the Lease. A replica without a Lease also waits after its start.
 //!
-//! Proof that nothing is granted twice: a caller counts the hold from before its request,
-//! which is before the holder checks its term. A term ends (`renew_deadline`) before another may
+//! Proof that nothing is granted twice: a caller counts the hold from a time before its request,
+//! and so before the holder checks its term. A term ends (`renew_deadline`) before another may
 //! begin (`duration`), the new holder then waits for a whole hold, and a Binding is written at
-//! least a second before the end of its hold or not at all. So all bound pods are in the new
-//! holder's watch, if that is less than a second late; after a hand-over, less than
-//! [`CATCH_UP`].
+//! least a second before the end of its hold or not at all. So the new holder's watch shows all
+//! bound pods if it is less than a second late, or, after a hand-over, less than [`CATCH_UP`] late.
 
 mod config;
 mod costs;
@@ -32,7 +31,7 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
-use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use tautline_runtime::{
     lease::{self, Term},
     tasks::Tasks,
@@ -51,27 +50,23 @@ use self::{
     peer::{Peer, Peers},
 };
 
-/// Registers the metrics of replicas, each with one series.
-pub(crate) fn example_metrics(registry: &mut Registry) {
-    register_granting(registry);
-    peer::example_metrics(registry);
+tautline_runtime::metrics! {
+    pub(crate) struct Metrics {
+        forwarded: Family<ForwardOutcome, Counter> => "allocator_passed_on",
+            "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome";
+        granting: Gauge => "allocator_granting",
+            "1 if this replica reserves, 0 if it forwards requests";
+    }
+    labels ForwardOutcome { outcome: &'static str }
 }
 
-fn register_granting(registry: &mut Registry) -> Gauge {
-    let granting = Gauge::default();
-    registry.register(
-        "allocator_granting",
-        "1 if this replica reserves, 0 if it forwards requests",
-        granting.clone(),
-    );
-    granting
-}
-
-/// After a hand-over the watch must show the last Bindings.
+/// The time after a hand-over within which the watch must show the last Bindings.
 const CATCH_UP: Duration = Duration::from_millis(500);
-const HOLDER_POLL: Duration = Duration::from_secs(1);
-const DRAIN_POLL: Duration = Duration::from_millis(20);
-/// A call under way may outlast the longest hold by this.
+/// The time between two lookups of the Lease's holder.
+const HOLDER_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The time between two checks, before a hand-over, that no grant is under way.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The time by which a call under way may outlast the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
 enum Role {
@@ -80,7 +75,7 @@ enum Role {
 }
 
 struct Granting {
-    /// `None`: there are no other replicas.
+    /// The term in which this replica holds the Lease; `None`: there are no other replicas.
     term: Option<Term>,
     not_before: Instant,
 }
@@ -101,10 +96,12 @@ pub struct Replicas<A> {
 }
 
 impl<A: Allocator> Replicas<A> {
-    /// Waits for a hold after its start: its predecessor may have granted just before.
+    /// Returns the only replica. It grants nothing for the longest hold after its start, because
+    /// its predecessor may have granted just before.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
         let from = Instant::now() + MAX_HOLD;
-        let made = Self::new(inner, MAX_HOLD, server);
+        let granting = Metrics::registered("", &mut server.registry).granting;
+        let made = Self::new(inner, MAX_HOLD, granting);
         made.set_role(Role::Granting(Granting {
             term: None,
             not_before: from,
@@ -112,7 +109,8 @@ impl<A: Allocator> Replicas<A> {
         Arc::new(made)
     }
 
-    /// A candidate for the Lease once the server is ready; the server stops after giving it up.
+    /// Returns a replica that is a candidate for the Lease once the server is ready. The server
+    /// stops after the replica has given up the Lease.
     pub fn of_lease(
         inner: Arc<A>,
         config: Config,
@@ -120,9 +118,9 @@ impl<A: Allocator> Replicas<A> {
         server: &mut Server,
         tasks: &mut Tasks,
     ) -> Result<Arc<Self>> {
-        let peers = Peers::new(config.tls).context("TLS between replicas")?;
-        peers.register_metrics(&mut server.registry);
-        let made = Arc::new(Self::new(inner, config.hold, server));
+        let metrics = Metrics::registered("", &mut server.registry);
+        let peers = Peers::new(config.tls, metrics.forwarded).context("TLS between replicas")?;
+        let made = Arc::new(Self::new(inner, config.hold, metrics.granting));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
         let readiness = server.readiness.clone();
         server.drain_until(given_up.clone());
@@ -141,13 +139,13 @@ impl<A: Allocator> Replicas<A> {
         Ok(made)
     }
 
-    fn new(inner: Arc<A>, hold: Duration, server: &mut Server) -> Self {
+    fn new(inner: Arc<A>, hold: Duration, granting: Gauge) -> Self {
         Self {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
             open_grants: OpenGrants::default(),
             hold,
-            granting: register_granting(&mut server.registry),
+            granting,
         }
     }
 
@@ -189,7 +187,7 @@ impl<A: Allocator> Replicas<A> {
         peers: &Peers,
         stop: &CancellationToken,
     ) {
-        let mut holder_poll = tokio::time::interval(HOLDER_POLL);
+        let mut holder_poll = tokio::time::interval(HOLDER_POLL_INTERVAL);
         holder_poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut files = peers.watch_files();
         loop {
@@ -225,14 +223,14 @@ impl<A: Allocator> Replicas<A> {
         }));
     }
 
-    /// Before a hand-over waits until no grant, its own or its predecessor's, is under way,
-    /// because the next holder grants at once.
+    /// Stops granting. Before a hand-over, it first waits until no grant of this replica or of its
+    /// predecessor is under way, because the next holder grants at once.
     async fn step_down(&self, handing_over: bool) {
         let latest = Instant::now() + self.hold + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
             let quiet = |now| now >= granting.not_before && self.open_grants.is_quiet(now);
             while handing_over && !quiet(Instant::now()) && Instant::now() < latest {
-                tokio::time::sleep(DRAIN_POLL).await;
+                tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
             }
         }
         self.set_role(Role::Standby(None));
@@ -272,7 +270,7 @@ impl<A: Allocator> Replicas<A> {
         granting: &Granting,
         mut request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
-        // Before the check of the term, so that step_down waits for this call.
+        // The call begins before the check of the term, so that step_down waits for it.
         let call = self.open_grants.begin();
         let lost = || not_now("this replica is giving up the Lease");
         if !granting.holds() {

@@ -1,4 +1,4 @@
-//! What people see of a cluster's GPUs, as `tautline gpu` prints it and the console shows it.
+//! The reports on a cluster's GPUs that `tautline gpu` prints and the console shows.
 
 pub mod format;
 mod fragmentation;
@@ -10,7 +10,7 @@ pub use fragmentation::{
     Class, ClassFit, Counted, Fragmentation, Given, NodeCounts, Product, class_fit, copies_on,
 };
 pub use top::{
-    Amounts, CardTop, CountedTop, HolderTop, NodeTop, Order, PoolTop, Top, Total, UsedTop,
+    Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, Order, PoolTop, Top, Total, UsedTop,
     has_gpus, warnings,
 };
 pub use uses::{

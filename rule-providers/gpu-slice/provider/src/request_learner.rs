@@ -1,15 +1,16 @@
 use std::collections::HashSet;
 
 use tautline_core::model::Pod;
-use tautline_gpu_placement::{CARD, CostCache, Names, RequestDistribution, Shape};
+use tautline_gpu_placement::{CARD_MILLI, CostCache, Names, RequestDistribution, Shape};
 
 use crate::gpu_request::{Amount, GpuRequest};
 
-/// New pods between two comparisons of the distribution.
-const COMPARE_EVERY: u32 = 64;
-/// The distance that triggers a plan, which costs all nodes' work.
-const DRIFT: f64 = 0.02;
-/// Pods whose request only a rule states.
+/// The number of new pods between two comparisons of the distribution with the planned one.
+const PODS_PER_COMPARISON: u32 = 64;
+/// The distance from the planned distribution, between 0 and 1, above which a new plan is made. A
+/// plan recomputes the costs of all nodes.
+const REPLAN_DISTANCE: f64 = 0.02;
+/// The greatest number of counted pods to remember; only a rule states the requests of these pods.
 const MAX_COUNTED_PODS: usize = 16_384;
 
 #[derive(Debug, Default)]
@@ -45,7 +46,8 @@ impl RequestLearner {
         self.plan(costs);
     }
 
-    /// Counts a pod once, or always without a known request. Returns the counted shape.
+    /// Counts a request, and returns its shape. Before the first plan every request counts;
+    /// afterwards only requests by a rule count, once for each pod.
     pub(crate) fn count_request(
         &mut self,
         names: &Names,
@@ -58,7 +60,7 @@ impl RequestLearner {
             return None;
         }
         let milli = match request.amount {
-            Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD)),
+            Amount::Cards(cards) => cards.saturating_mul(i64::from(CARD_MILLI)),
             Amount::Share(milli) => milli,
             Amount::OfAgent(own) if own.milli > 0 => own.milli,
             _ => return None,
@@ -79,7 +81,7 @@ impl RequestLearner {
 
     pub(crate) fn plan_now(&mut self, costs: &mut CostCache) {
         if self.pending > 0 {
-            self.pending = COMPARE_EVERY;
+            self.pending = PODS_PER_COMPARISON;
             self.plan(costs);
         }
     }
@@ -90,12 +92,12 @@ impl RequestLearner {
 
     fn plan(&mut self, costs: &mut CostCache) {
         let planned = !costs.classes().is_empty();
-        if self.pending == 0 || (planned && self.pending < COMPARE_EVERY) {
+        if self.pending == 0 || (planned && self.pending < PODS_PER_COMPARISON) {
             return;
         }
         self.pending = 0;
         let classes = self.distribution.classes();
-        if RequestDistribution::distance(costs.classes(), &classes) > DRIFT {
+        if RequestDistribution::distance(costs.classes(), &classes) > REPLAN_DISTANCE {
             costs.plan_for(classes);
         }
     }

@@ -19,10 +19,11 @@ use crate::{
     use_store::{SessionId, UseStore},
 };
 
-/// Age at which confirmed reservations are checked; a dead watch is noticed after 295 s.
-const UNSETTLED: Duration = Duration::from_secs(360);
-/// A restarted watch has caught up after this time; until then no pod counts as gone.
-const CAUGHT_UP: Duration = Duration::from_secs(10);
+/// The age at which confirmed reservations are checked. It is above 295 s, after which a dead watch
+/// is noticed.
+const UNSETTLED_AGE: Duration = Duration::from_secs(360);
+/// The time after which a restarted watch has caught up; until then no pod counts as gone.
+const WATCH_CATCH_UP: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -32,7 +33,7 @@ pub(crate) struct State {
     pub(crate) uses: UseStore,
     pub(crate) assumed: Assumed,
     last_snapshot: Arc<Snapshot>,
-    /// Of [`ClusterStore::gone_pods`].
+    /// The mark of the last call of [`ClusterStore::gone_pods`].
     gone_mark: u64,
 }
 
@@ -49,8 +50,9 @@ impl State {
         }
     }
 
-    /// A pod that the watch shows replaces its reservation, and the assumed one, under one lock: its cards
-    /// always count once.
+    /// Applies the changes since the last snapshot, and returns the new snapshot. A pod that the
+    /// watch shows replaces its reservation and its assumed pod under one lock, so its cards always
+    /// count once.
     pub(crate) fn sync(&mut self, store: &ClusterStore, now: Instant) -> Arc<Snapshot> {
         let snapshot = store.snapshot();
         let last = Arc::clone(&self.last_snapshot);
@@ -72,20 +74,20 @@ impl State {
                 touched.append(&mut settle(reservations, now, new));
             }
         }
-        // Pods that came and went since the last snapshot.
+        // These pods came and went since the last snapshot.
         for uid in store.gone_pods(&mut self.gone_mark) {
             touched.append(&mut reservations.observe_pod(now, &uid, None));
             changed.extend(assumed.remove(&uid));
         }
-        let unsettled = reservations.unobserved(now, UNSETTLED);
+        let unsettled = reservations.unobserved(now, UNSETTLED_AGE);
         let watched = store.pods_watched_since();
-        let caught_up = watched.is_some_and(|since| now >= since + CAUGHT_UP);
+        let caught_up = watched.is_some_and(|since| now >= since + WATCH_CATCH_UP);
         if caught_up && !unsettled.is_empty() {
             let of = |p: &Arc<Pod>| unsettled.contains(&*p.uid).then(|| Arc::clone(p));
             let pods: Vec<Arc<Pod>> = snapshot.pods().filter_map(of).collect();
             for uid in &unsettled {
                 match pods.iter().find(|p| *p.uid == **uid) {
-                    // Its binding may not be known yet.
+                    // The pod's binding may not be known yet.
                     Some(pod) if pod.node.is_none() && !pod.finished => {}
                     Some(pod) => touched.append(&mut settle(reservations, now, pod)),
                     None => touched.append(&mut reservations.observe_pod(now, uid, None)),
@@ -100,7 +102,8 @@ impl State {
         snapshot
     }
 
-    /// Takes the report of a node's agent, as of the last [`State::sync`].
+    /// Stores the report of a node's agent, and compares it with the pods as of the last
+    /// [`State::sync`].
     pub(crate) fn report_use(
         &mut self,
         node: &str,
@@ -114,7 +117,8 @@ impl State {
         self.uses.report(node, session, used, now, is_stray)
     }
 
-    /// Counts pods that were promised a node, as of the last [`State::sync`].
+    /// Counts pods that were promised a node, unless the snapshot of the last [`State::sync`] shows
+    /// them.
     pub(crate) fn assume(
         &mut self,
         pods: impl IntoIterator<Item = InFlightPod>,

@@ -6,11 +6,12 @@ use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPoo
 pub struct Unfit {
     /// A stable reason code in CamelCase, such as `GpuBusy`.
     pub code: &'static str,
-    /// A text for people; may have figures.
+    /// A text for people, which may have figures.
     pub detail: String,
-    /// Removing pods from the node could make it usable.
+    /// True if the removal of pods from the node could make it usable.
     pub freeable: bool,
-    /// From 0 (nothing of the kind) to 9 (only busy). The closest pool gives the reason.
+    /// The closeness to a fit, from 0 (the node has no such cards) to 9 (the cards are only busy).
+    /// The closest pool gives the reason.
     pub(crate) closeness: u8,
 }
 
@@ -51,12 +52,14 @@ impl Unfit {
         Self::new(8, "GpuNotOffered", detail)
     }
 
-    /// `left`: thousandths of the pod's cards that its containers before it leave.
+    /// Returns the reason that the pod's cards cannot be split among its containers. `left` has the
+    /// thousandths of the cards that the containers before the refused one leave.
     pub(crate) fn container_split(asks: u32, left: &[u16]) -> Self {
         let left: Vec<String> = left.iter().map(|milli| format!("{milli}m")).collect();
-        let left = match left.is_empty() {
-            true => "none".to_owned(),
-            false => left.join(" and "),
+        let left = if left.is_empty() {
+            "none".to_owned()
+        } else {
+            left.join(" and ")
         };
         let detail = format!(
             "a container needs {asks}m, with a part of a card on one card, and the pod's other \

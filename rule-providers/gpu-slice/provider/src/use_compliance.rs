@@ -1,10 +1,10 @@
-//! Whether pods keep to their cards, by what their containers use.
+//! Checks that pods use only their own cards, by the reported use of their containers.
 
 use std::{collections::HashMap, time::Instant};
 
 use tautline_core::{Snapshot, model::Pod};
 use tautline_gpu_placement::{
-    CARD, Inventory,
+    CARD_MILLI, Inventory,
     inventory::{Card, CardPool},
 };
 use tautline_proto::gpu::ContainerUse;
@@ -15,13 +15,14 @@ use crate::{
     use_store::{NodeUse, SeenUse, UseStore},
 };
 
-/// Of the memory that a part of a card has: so much is near its limit.
-const NEAR_PERCENT: u64 = 95;
-/// What monitoring, or a process outside of pods such as a display server, may use of any card.
+/// The used percentage of a part's memory from which the use is near its limit.
+const NEAR_LIMIT_PERCENT: u64 = 95;
+/// The memory, in bytes, that monitoring, or a process outside of pods such as a display server,
+/// may use of any card.
 const STRAY_BYTES: u64 = 64 << 20;
 
-/// The worst of the cards that the pod's record names, and of those that it uses without having
-/// them; `None`: nothing is wrong, or nothing is known.
+/// Returns the worst evaluation of the cards that the pod's record names, and of the cards that it
+/// uses without having them. `None`: nothing is wrong, or nothing is known.
 pub(crate) fn of_pod(
     cluster: &ClusterInventory,
     uses: &UseStore,
@@ -65,7 +66,7 @@ pub(crate) fn of_pod(
     Some(found.swap_remove(at))
 }
 
-/// Who may use the cards of a node.
+/// The pods that may use the cards of a node.
 pub(crate) struct Users<'a> {
     inventory: &'a Inventory,
     pods: HashMap<&'a str, &'a Pod>,
@@ -80,8 +81,8 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// Whether it uses more than a little of a card that an agent gives out, and no record gives
-    /// the card to its pod.
+    /// Returns whether a container uses more than [`STRAY_BYTES`] of a card that an agent gives
+    /// out, and no record gives the card to its pod.
     pub(crate) fn is_stray(&self, of: &ContainerUse) -> bool {
         let Some((pool, card)) = self.inventory.card(&of.card) else {
             return false;
@@ -92,7 +93,7 @@ impl<'a> Users<'a> {
         if of.pod_uid.is_empty() {
             return true;
         }
-        // A reservation of a pod whose binding the watch has not brought yet has its name.
+        // A reservation has the name of its pod, also before the watch shows the pod's binding.
         let (namespace, name) = match self.pods.get(&*of.pod_uid) {
             Some(pod) => (&*pod.namespace, &*pod.name),
             None => (&*of.namespace, &*of.pod),
@@ -109,10 +110,11 @@ struct OnCard<'a> {
 }
 
 impl OnCard<'_> {
-    /// A whole card's memory is the pod's to fill.
+    /// Evaluates the pod's use of its part of the card's memory. A pod may fill the memory of a
+    /// whole card.
     fn memory(&self, pod: &Pod, milli: u64, card_bytes: Option<i64>) -> Option<Evaluation> {
         let card_bytes = u64::try_from(card_bytes?).ok().filter(|bytes| *bytes > 0)?;
-        if milli >= u64::from(CARD) {
+        if milli >= u64::from(CARD_MILLI) {
             return None;
         }
         let allowed = u64::try_from(u128::from(card_bytes) * u128::from(milli) / 1000).ok()?;
@@ -132,21 +134,23 @@ impl OnCard<'_> {
             return Some(Evaluation::violation(reason()));
         }
         let percent = u128::from(used) * 100 / u128::from(allowed.max(1));
-        (percent >= u128::from(NEAR_PERCENT)).then(|| {
+        (percent >= u128::from(NEAR_LIMIT_PERCENT)).then(|| {
             let reason = format!("{}: {percent} %", reason());
             Evaluation::new(Compliance::Limit, reason)
         })
     }
 
-    /// A pod that uses the card without having it violates itself: its use is no more than Limit
-    /// for those who have the card, else any pod could have them evicted.
+    /// Evaluates the use of the card by a container or process that does not have it. The pod of
+    /// such a container is itself a violation. For the pods that have the card, its use is only
+    /// Limit; otherwise any pod could get them evicted.
     fn stray(&self) -> Option<Evaluation> {
         let mut seen = self.used.containers.iter().filter(|seen| seen.is_stray());
         let of = &seen.find(|seen| self.card.is(&seen.of.card))?.of;
         let reason = stray_use(of, self.card, self.node);
-        Some(match of.pod_uid.is_empty() {
-            true => Evaluation::violation(reason),
-            false => Evaluation::new(Compliance::Limit, reason),
+        Some(if of.pod_uid.is_empty() {
+            Evaluation::violation(reason)
+        } else {
+            Evaluation::new(Compliance::Limit, reason)
         })
     }
 
@@ -170,7 +174,7 @@ fn stray_use(of: &ContainerUse, card: &Card, node: &str) -> String {
     )
 }
 
-/// Both in GiB, or in MiB where GiB would show less than one or no difference.
+/// Formats both amounts in GiB, or in MiB where GiB would show less than one or no difference.
 fn amounts(used: u64, allowed: u64) -> (String, String) {
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1_u32 << 30));
     let mib = |bytes: u64| format!("{} MiB", bytes.div_ceil(1 << 20));

@@ -10,7 +10,7 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{EvaluationRequest, Reference, Rule, RuleProvider};
 
 use super::*;
-use crate::{config::Config, provider::GpuSlice, use_store::FRESH};
+use crate::{config::Config, provider::GpuSlice, use_store::MAX_REPORT_AGE};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -292,7 +292,7 @@ fn users_are_the_nodes_pods_by_uid() {
 async fn without_news_nothing_changes() {
     let provider = provider(&[("web", "GPU-a:250")]);
     report(&provider, &[uses("web", "GPU-a", 20 * GIB)]);
-    let (later, pod) = (Instant::now() + FRESH, pod("web", "GPU-a:250"));
+    let (later, pod) = (Instant::now() + MAX_REPORT_AGE, pod("web", "GPU-a:250"));
     let Object::Pod(pod) = pod else { panic!() };
     {
         let state = provider.state.lock();

@@ -1,4 +1,4 @@
-//! `GET /gpu/use[?nodes=a,b]` on the admin port: what is used of the nodes' cards.
+//! Serves `GET /gpu/use[?nodes=a,b]` on the admin port: the use of the nodes' cards.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -44,7 +44,7 @@ struct Container<'a> {
 }
 
 impl GpuSlice {
-    /// The page of a path on the admin port, with its query; `None` if there is none.
+    /// Returns the page of a path on the admin port, with its query; `None`: there is no such page.
     pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let nodes = query.split('&').find_map(|field| field.strip_prefix(NODES));
@@ -52,7 +52,7 @@ impl GpuSlice {
         (path == PATH).then(|| self.use_page(Instant::now(), nodes))
     }
 
-    /// `only`: the nodes to show; `None`: all.
+    /// Returns the page with the nodes in `only`, or with all nodes if it is `None`.
     fn use_page(&self, now: Instant, only: Option<HashSet<&str>>) -> AdminPage {
         let state = self.state.lock();
         let all = state.uses.all_fresh(now).into_iter();

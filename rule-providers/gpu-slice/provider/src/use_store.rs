@@ -1,4 +1,4 @@
-//! What is used of the nodes' cards, by the last report of each node's agent.
+//! The use of the nodes' cards, from the last report of each node's agent.
 
 use std::{
     collections::HashMap,
@@ -12,15 +12,16 @@ use tonic::Status;
 
 use crate::agents::AgentMetrics;
 
-/// Without a report for so long, nothing is known of a node.
-pub(crate) const FRESH: Duration = Duration::from_secs(30);
-/// More than a node has; an agent leaves out the containers with the least memory.
+/// The age from which a report no longer counts; the use of the node's cards is then unknown.
+pub(crate) const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
+/// The greatest number of cards in a report, which is more than a node has.
 const MAX_CARDS: usize = 128;
+/// The greatest number of containers in a report; an agent leaves out those with the least memory.
 const MAX_CONTAINERS: usize = 1_024;
 const MAX_NAME_BYTES: usize = 253;
 const MAX_COMMAND_CHARS: usize = 64;
-/// Reports in a row that show a container on a card that its pod does not have. One may be older
-/// than the end of the pod.
+/// The number of consecutive reports that must show a container on a card that its pod does not
+/// have. A single report may be older than the end of the pod.
 const STRAY_REPORTS: u32 = 2;
 
 pub(crate) type SessionId = u64;
@@ -44,31 +45,32 @@ pub(crate) struct NodeUse {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SeenUse {
     pub(crate) of: ContainerUse,
-    /// Reports in a row in which no record gave it the card.
+    /// The number of consecutive reports in which no record gave the container the card.
     stray_reports: u32,
 }
 
 impl SeenUse {
-    /// Whether it uses a card that its pod does not have.
+    /// Returns whether the container uses a card that its pod does not have.
     pub(crate) fn is_stray(&self) -> bool {
         self.stray_reports >= STRAY_REPORTS
     }
 }
 
-/// Containers of a pod have names, and processes of one name outside of pods count together.
+/// Returns the key of a use. Containers of a pod have names; processes outside of pods with the
+/// same name share a key.
 fn key(of: &ContainerUse) -> (&str, &str, &str) {
     (&of.pod_uid, &of.container, &of.card)
 }
 
 impl UseStore {
-    /// A session of the node's agent; it replaces an older one.
+    /// Opens a session of the node's agent, which replaces an older session.
     pub(crate) fn open(&mut self, node: &str) -> SessionId {
         self.sessions += 1;
         self.nodes.entry(node.into()).or_default().session = Some(self.sessions);
         self.sessions
     }
 
-    /// What the agent reported stays as long as it is fresh.
+    /// Closes a session. The agent's last report still counts until it is too old.
     pub(crate) fn close(&mut self, node: &str, session: SessionId) {
         if let Some(of) = self.nodes.get_mut(node)
             && of.session == Some(session)
@@ -77,7 +79,7 @@ impl UseStore {
         }
     }
 
-    /// Replaces the node's use. `is_stray`: no record gives the container the card.
+    /// Replaces the node's use. `is_stray` returns whether no record gives the container the card.
     pub(crate) fn report(
         &mut self,
         node: &str,
@@ -98,9 +100,10 @@ impl UseStore {
         let strays: HashMap<_, u32> = strays.map(|s| (key(&s.of), s.stray_reports)).collect();
         let seen = |container: ContainerUse| {
             let before = strays.get(&key(&container)).copied().unwrap_or_default();
-            let stray_reports = match is_stray(&container) {
-                true => before.saturating_add(1),
-                false => 0,
+            let stray_reports = if is_stray(&container) {
+                before.saturating_add(1)
+            } else {
+                0
             };
             SeenUse {
                 of: container,
@@ -114,16 +117,16 @@ impl UseStore {
         Ok(())
     }
 
-    /// `None`: no report, or an old one.
+    /// Returns the use of a node's cards; `None`: there is no report, or it is too old.
     pub(crate) fn fresh(&self, node: &str, now: Instant) -> Option<&NodeUse> {
         let of = self.nodes.get(node)?;
-        (of.age(now)? < FRESH).then_some(of)
+        (of.age(now)? < MAX_REPORT_AGE).then_some(of)
     }
 
-    /// Fresh uses with their ages, in the order of nodes' names.
+    /// Returns the nodes with a fresh report, its age and the use, sorted by name.
     pub(crate) fn all_fresh(&self, now: Instant) -> Vec<(&str, Duration, &NodeUse)> {
         let fresh = self.nodes.iter().filter_map(|(node, of)| {
-            let age = of.age(now).filter(|age| *age < FRESH)?;
+            let age = of.age(now).filter(|age| *age < MAX_REPORT_AGE)?;
             Some((&**node, age, of))
         });
         let mut all: Vec<_> = fresh.collect();
@@ -131,11 +134,11 @@ impl UseStore {
         all
     }
 
-    /// Drops what is no longer fresh.
+    /// Drops the reports that are too old.
     pub(crate) fn expire(&mut self, now: Instant) {
         let metrics = &self.metrics;
         self.nodes.retain(|node, of| {
-            if of.age(now).is_some_and(|age| age >= FRESH) {
+            if of.age(now).is_some_and(|age| age >= MAX_REPORT_AGE) {
                 metrics.replace(node, &of.cards, &[]);
                 *of = NodeUse {
                     session: of.session,
@@ -153,7 +156,7 @@ impl NodeUse {
     }
 }
 
-/// Err names the field that cannot be.
+/// Checks a report, and makes its commands printable. The error names the invalid field.
 fn checked(mut used: Use) -> Result<Use, Status> {
     let wrong = |what: String| Err(Status::invalid_argument(format!("Use, {what}")));
     if used.cards.len() > MAX_CARDS || used.containers.len() > MAX_CONTAINERS {
@@ -226,13 +229,13 @@ mod tests {
         store
             .report("n", session, used(&[]), now, |_| false)
             .unwrap();
-        let almost = now + FRESH - Duration::from_millis(1);
+        let almost = now + MAX_REPORT_AGE - Duration::from_millis(1);
         assert_eq!(store.fresh("n", almost).unwrap().cards[0].memory_bytes, 7);
         store.close("n", session);
         store.expire(almost);
         assert!(store.fresh("n", almost).is_some(), "its figures still hold");
-        assert!(store.fresh("n", now + FRESH).is_none());
-        store.expire(now + FRESH);
+        assert!(store.fresh("n", now + MAX_REPORT_AGE).is_none());
+        store.expire(now + MAX_REPORT_AGE);
         assert!(store.nodes.is_empty());
     }
 
@@ -245,7 +248,7 @@ mod tests {
         store.close("n", older);
         store.report("n", newer, used(&[]), now, |_| false).unwrap();
         assert!(store.report("x", newer, used(&[]), now, |_| false).is_err());
-        store.expire(now + FRESH);
+        store.expire(now + MAX_REPORT_AGE);
         store.report("n", newer, used(&[]), now, |_| false).unwrap();
     }
 

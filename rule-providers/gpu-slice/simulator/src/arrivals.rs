@@ -6,23 +6,24 @@ use crate::{
     trace::{Trace, Workload},
 };
 
-/// The total requests at which arrivals end, in percent of all cards.
+/// The total of requests at which drawn arrivals end, in percent of all cards.
 const UNTIL_PERCENT: i64 = 130;
 
 /// The order in which pods arrive, and in which nodes are filled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
-    /// The order's number, and the seed of random numbers.
+    /// Number of the order, and seed of random numbers.
     pub seed: u64,
-    /// Indexes of the workload's pods; one may arrive several times.
+    /// Indexes of the workload's pods; a pod may arrive several times.
     pub pods: Vec<u32>,
-    /// Indices of the trace's nodes; of equally good ones the first wins.
+    /// Indexes of the trace's nodes; among equally good nodes the first wins.
     pub nodes: Vec<u32>,
     pub(crate) drawn: bool,
 }
 
 impl Arrivals {
-    /// Without arrivals in the trace: random pods up to 130 % of all cards, and random nodes.
+    /// Reads the arrivals of a seed from the trace. If the trace has none, draws random pods up to
+    /// 130 % of all cards, and a random order of the nodes.
     pub fn read_or_draw(trace: &Trace, workload: &Workload, seed: u64) -> Result<Self, Error> {
         let path = |end: &str| {
             let name = format!("arrivals/{}_{seed}.{end}", workload.name);

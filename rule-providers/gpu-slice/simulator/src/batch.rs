@@ -34,10 +34,10 @@ pub struct Experiment {
     pub ties: Ties,
 }
 
-/// What one seed determines.
+/// The arrivals that one seed determines.
 #[derive(Clone, Debug)]
 pub struct SeedRun {
-    /// Pods that never leave.
+    /// Arrivals of pods that never leave.
     pub arrivals: Arrivals,
     pub(crate) churn: Option<churn::ChurnPlan>,
 }
@@ -53,14 +53,14 @@ pub struct Figures {
     pub policy: &'static str,
     /// Used GPU in percent at an arrived load of 100 %; absent if the load stayed below it.
     pub allocation_at_100: Option<f64>,
-    /// The same at 130 %.
+    /// Used GPU in percent at an arrived load of 130 %; absent if the load stayed below it.
     pub allocation_at_130: Option<f64>,
-    /// Idle GPU in percent that the expected next pod cannot use.
+    /// Idle GPU in percent that the expected next pod cannot use, at an arrived load of 100 %.
     pub fragmentation_at_100: Option<f64>,
     /// Number of pods that fit nowhere.
     pub dropped: usize,
-    /// Pods with several whole cards in as few NVLink domains as possible, in percent of those on
-    /// nodes with NVLink; absent if there are none.
+    /// Pods whose whole cards are in as few NVLink domains as possible, in percent of the pods with
+    /// several whole cards on nodes with NVLink; absent without such pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linked_pods: Option<f64>,
     /// Duration of the run without churn, rounded to milliseconds.
@@ -77,15 +77,15 @@ pub struct RunResult {
     pub policy: PolicyName,
     /// Values of the curves at some loads, and counts.
     pub figures: Figures,
-    /// Used GPU in percent of all.
+    /// Used GPU in percent of the cluster's GPU.
     pub allocation: Curve,
-    /// Idle GPU that the expected next pod cannot use, in percent of all.
+    /// Idle GPU that the expected next pod cannot use, in percent of the cluster's GPU.
     pub fragmentation: Curve,
 }
 
 impl Experiment {
-    /// Reads pods and arrivals. `churn`: how often the arrivals come in the second runs, with pods
-    /// that leave; `None`: no such runs.
+    /// Reads pods and arrivals. `churn` is the number of times that the arrivals come in the second
+    /// runs, whose pods leave; `None`: no second runs.
     pub fn prepare(
         trace: Trace,
         workloads: &[String],
@@ -115,7 +115,7 @@ impl Experiment {
         })
     }
 
-    /// Number of arrivals in all runs.
+    /// The number of arrivals in all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
         let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
@@ -123,7 +123,8 @@ impl Experiment {
         (one * self.policies.len()) as u64
     }
 
-    /// Workloads and seeds whose arrivals the trace lacks: they were drawn at random.
+    /// The workloads and seeds whose arrivals were drawn at random, because the trace does not have
+    /// them.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
         let mut drawn = Vec::new();
         for (workload, orders) in &self.workloads {
@@ -134,7 +135,8 @@ impl Experiment {
         drawn
     }
 
-    /// In the order of workloads, seeds and policies. `progress` receives numbers of arrivals.
+    /// Runs the experiment on `jobs` threads. The results are in the order of workloads, seeds and
+    /// policies. `progress` receives numbers of newly simulated arrivals.
     pub fn run(&self, jobs: NonZeroUsize, progress: &(dyn Fn(u64) + Sync)) -> Vec<RunResult> {
         let mut runs = Vec::new();
         for (workload, orders) in &self.workloads {
@@ -186,7 +188,7 @@ impl Experiment {
 }
 
 impl RunResult {
-    /// Without figures of churn; `seconds`: duration of the run.
+    /// Creates the result of a run, without figures of churn. `seconds` is the duration of the run.
     pub fn from_record(
         trace: &Trace,
         workload: &Workload,

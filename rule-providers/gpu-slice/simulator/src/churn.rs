@@ -1,10 +1,10 @@
-//! Utilization of a cluster with departures.
+//! Simulates the utilization of a cluster with departures.
 //!
 //! The seed's arrivals come `factor` times, after the first time in another order, evenly over a
 //! time T. A pod stays as long as in the trace, but at most a quarter of T: otherwise a few long
 //! pods would hold all cards. T makes the offered load equal the capacity: the sum of GPU x stay
-//! over all arrivals is all cards x T. A pod that does not fit on arrival is dropped. Figures
-//! are of the second half, the steady state.
+//! over all arrivals is all cards x T. A pod that does not fit on arrival is dropped. The figures
+//! are those of the second half, which is the steady state.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -21,34 +21,38 @@ use crate::{
 
 /// The smallest factor that `tautline simulate --churn` accepts.
 pub const LEAST_FACTOR: u32 = 4;
-const LONGEST_STAY: f64 = 0.25;
+/// The longest stay of a pod, as a fraction of the time T.
+const MAX_STAY_RATIO: f64 = 0.25;
+/// The workload whose lifetimes are used for workloads without times.
 const DONOR_WORKLOAD: &str = "default";
 
 #[derive(Clone, Debug)]
 pub(crate) struct ChurnPlan {
-    /// Pod and seconds.
+    /// Index of each arriving pod, and its stay in seconds.
     stays: Vec<(u32, f64)>,
-    /// Seconds between arrivals.
+    /// Time between arrivals, in seconds.
     gap: f64,
     seed: u64,
 }
 
-/// Means over the arrivals of the second half.
+/// The figures of a run with departures: means over the arrivals of the second half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// GPU that all pods would hold without drops, in percent of all GPU.
     pub churn_offered: f64,
-    /// Used GPU in percent of all.
+    /// Used GPU in percent of the cluster's GPU.
     pub churn_allocation: f64,
-    /// Pods that fit on arrival, in percent of all.
+    /// Pods that fit on arrival, in percent of all pods.
     pub churn_placed: f64,
-    /// As [`linked_pods`](crate::Figures::linked_pods), of all arrivals.
+    /// Percentage as in [`linked_pods`](crate::Figures::linked_pods), but over the arrivals of both
+    /// halves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn_linked_pods: Option<f64>,
 }
 
 impl ChurnPlan {
-    /// Fails if the workload has no times and the trace no workload to lend them.
+    /// Draws the stays of the arriving pods. Fails if a pod of the workload has no times and the
+    /// trace has no workload with times, or if the arrivals offer less load than the capacity.
     pub fn draw(
         trace: &Trace,
         workload: &Workload,
@@ -69,7 +73,7 @@ impl ChurnPlan {
         let milli = |pod: u32| workload.shape_of(pod).milli() as f64;
         let capacity = trace.cards() as f64 * 1000.0;
         let offered = |time: f64| {
-            let load = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * LONGEST_STAY);
+            let load = |(pod, stay): &(u32, f64)| milli(*pod) * stay.min(time * MAX_STAY_RATIO);
             stays.iter().map(load).sum::<f64>() / time / capacity
         };
         let (mut less, mut more) = (1.0, 1e15);
@@ -89,7 +93,7 @@ impl ChurnPlan {
             }) = middle;
         }
         for (_, stay) in &mut stays {
-            *stay = stay.min(less * LONGEST_STAY);
+            *stay = stay.min(less * MAX_STAY_RATIO);
         }
         Ok(Self {
             gap: less / stays.len() as f64,
@@ -205,7 +209,8 @@ impl LifetimeDonors {
         Ok(Self(by_cards.into_iter().collect()))
     }
 
-    /// The lifetime of a pod with as many cards, or the next fewer.
+    /// Draws the lifetime, in seconds, of a pod with the same number of cards or the next smaller
+    /// number.
     fn draw(&self, workload: &Workload, pod: u32, random: &mut fastrand::Rng) -> u64 {
         let wanted = cards(workload, pod);
         let list = self.0.iter().rev().find(|(cards, _)| *cards <= wanted);

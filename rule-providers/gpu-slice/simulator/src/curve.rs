@@ -1,13 +1,13 @@
-/// The last column, in percent of all cards.
-pub const LAST: usize = 130;
+/// The load of the last column, in percent of all cards.
+pub const MAX_LOAD_PERCENT: usize = 130;
 
 /// A figure for each percent of arrived load, 0 to 130; `None` where no pod arrived.
 pub type Curve = Vec<Option<f64>>;
 
-/// Column c is the mean over the arrivals whose load rounds to c percent; without any, over
-/// those of its neighbours. `arrived`: thousandths of cards.
+/// Computes a curve. Column c is the mean over the arrivals whose load rounds to c percent; without
+/// such arrivals, over the arrivals of the adjacent columns. `arrived` is in thousandths of cards.
 pub fn curve(cards: i64, arrived: &[i64], values: &[f64]) -> Curve {
-    let mut sums = vec![(0.0, 0_u32); LAST + 2];
+    let mut sums = vec![(0.0, 0_u32); MAX_LOAD_PERCENT + 2];
     for (arrived, value) in arrived.iter().zip(values) {
         let load = (*arrived as f64 / cards as f64 / 10.0).round_ties_even();
         if let Some((sum, count)) = sums.get_mut(load as usize) {
@@ -21,17 +21,17 @@ pub fn curve(cards: i64, arrived: &[i64], values: &[f64]) -> Curve {
             .fold((0.0, 0), |(s, n), (sum, count)| (s + sum, n + count));
         (count > 0).then(|| round2(sum / f64::from(count)))
     };
-    (0..=LAST)
+    (0..=MAX_LOAD_PERCENT)
         .map(|c| mean(&sums[c..=c]).or_else(|| mean(&sums[c.saturating_sub(1)..=c + 1])))
         .collect()
 }
 
-/// Percent, to two decimals.
+/// The used GPU in percent of all cards, rounded to two decimals.
 pub fn allocation(cards: i64, used_milli: i64) -> f64 {
     (used_milli as f64 / cards as f64 / 10.0 * 100.0).round_ties_even() / 100.0
 }
 
-/// To two decimals, half to even.
+/// Rounds to two decimals, and halves to the even neighbour.
 pub fn round2(value: f64) -> f64 {
     // Formatting rounds the exact value; multiplying first would not.
     format!("{value:.2}").parse().unwrap_or(value)

@@ -5,7 +5,7 @@ use std::{fmt, io, path::PathBuf};
 pub struct FileLocation {
     /// Path of the file, with `.gz` if it is compressed.
     pub file: PathBuf,
-    /// The first line is 1; 0: not known.
+    /// Number of the line, from 1; 0: not known.
     pub line: u64,
     /// Name of the column; `None`: the whole line.
     pub column: Option<String>,
@@ -24,13 +24,13 @@ impl fmt::Display for FileLocation {
     }
 }
 
-/// The reason why a trace cannot be used or a report not be written.
+/// The reasons why a trace cannot be used or a report cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{} cannot be read: {source}", file.display())]
     /// A file or folder of the trace cannot be read.
     Read {
-        /// Its path.
+        /// Path of the file or folder.
         file: PathBuf,
         /// The error of the system, or of decompression.
         source: io::Error,
@@ -38,7 +38,7 @@ pub enum Error {
     #[error("{} cannot be written: {source}", file.display())]
     /// A file of the report cannot be written.
     Write {
-        /// Its path.
+        /// Path of the file.
         file: PathBuf,
         /// The error of the system.
         source: io::Error,
@@ -46,12 +46,12 @@ pub enum Error {
     #[error("{location}: {wrong}")]
     /// A file of the trace has invalid content.
     Content {
-        /// Where it is.
+        /// Place of the invalid content.
         location: FileLocation,
-        /// What is wrong, and what to write.
+        /// Description of the error, and of what to write instead.
         wrong: String,
     },
     #[error("{0}")]
-    /// The whole message about arguments or files that do not fit together.
+    /// Arguments or files do not fit together; the text is the whole message.
     Invalid(String),
 }

@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 
 use crate::error::{Error, FileLocation};
 
-/// The path and text of a file, or of `NAME.gz` if there is no `NAME`.
+/// Reads the path and the text of a file, or of `NAME.gz` if there is no `NAME`.
 pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
     let mut packed = path.as_os_str().to_owned();
     packed.push(".gz");
@@ -123,7 +123,7 @@ impl<'a> Row<'a> {
         Ok(self.optional(column))
     }
 
-    /// An integer from `least` to `most`; `what` names it in errors.
+    /// Reads an integer from `least` to `most`; `what` names it in errors.
     pub fn number(&self, column: &str, what: &str, least: i64, most: i64) -> Result<i64, Error> {
         let text = self.text(column)?;
         let number = text.trim().parse().ok();

@@ -1,11 +1,11 @@
-//! The number of further pods that fit on a cluster, as it is and after a change.
+//! Computes the number of further pods that fit on a cluster, now and after a change.
 
 use std::{fmt, num::NonZeroUsize, str::FromStr};
 
 use serde::Serialize;
 use tautline_core::quantity;
 use tautline_gpu_placement::{
-    CARD, CardKind, CostCache, NodeCapacity, RequestDistribution, Shape, SharingMode,
+    CARD_MILLI, CardKind, CostCache, NodeCapacity, RequestDistribution, Shape, SharingMode,
     policy::PolicyName,
 };
 
@@ -14,25 +14,26 @@ use crate::{
     ties::{TieBreaker, Ties},
 };
 
-const UNLIMITED: i64 = i64::MAX / 4;
+/// The CPU or memory of a node for which a change gives no amount: practically unlimited.
+const UNLIMITED_AMOUNT: i64 = i64::MAX / 4;
 
 /// A node's free cards of one kind.
 #[derive(Clone, Debug)]
 pub struct NodePool {
     /// Product and sharing mode of the cards.
     pub kind: CardKind,
-    /// Free thousandths of a core.
+    /// Free CPU in thousandths of a core.
     pub cpu_milli: i64,
     /// Free main memory in bytes.
     pub memory_bytes: i64,
-    /// Thousandths left.
+    /// Thousandths left of each card.
     pub cards: Vec<u16>,
 }
 
 /// A cluster's free capacity, and the requests to fill it with.
 #[derive(Clone, Debug, Default)]
 pub struct OwnCluster {
-    /// One for each node and kind of its cards.
+    /// Pools of cards: one for each node and kind of its cards.
     pub pools: Vec<NodePool>,
     /// Requests of known pods; all are equally likely.
     pub mix: Vec<Shape>,
@@ -41,12 +42,12 @@ pub struct OwnCluster {
 /// A change to a cluster: `slices=250m`, or `add=10xh200x8,cpu=192,memory=2Ti`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Every requested share has this size, and shared cards are cut into units of it.
+    /// Gives every requested share the same size, and cuts shared cards into units of this size.
     Slices {
         /// Thousandths of a card, 1 to 999.
         milli: u16,
     },
-    /// More nodes with free cards, of the sharing mode that most cards have.
+    /// Adds nodes with free cards, of the sharing mode that most cards have.
     Add {
         /// Number of nodes, 1 to 100,000.
         nodes: usize,
@@ -54,7 +55,7 @@ pub enum Change {
         product: String,
         /// Cards of each node, 1 to 64.
         cards: u16,
-        /// Thousandths of a core of each node; `None`: unlimited.
+        /// CPU of each node in thousandths of a core; `None`: unlimited.
         cpu_milli: Option<i64>,
         /// Main memory of each node in bytes; `None`: unlimited.
         memory_bytes: Option<i64>,
@@ -133,22 +134,22 @@ pub struct Figures {
     pub case: String,
     /// The policy's name.
     pub policy: &'static str,
-    /// Number of nodes with cards; one with cards of two kinds counts twice.
+    /// Number of nodes with cards; a node with cards of two kinds counts twice.
     pub nodes: usize,
     /// Number of cards.
     pub cards: usize,
     /// Number of further pods that fit.
     pub fit: f64,
-    /// `fit` minus that of the case `now`; `None` until the caller sets it.
+    /// Difference of `fit` from the case `now`; `None` until the caller sets it.
     pub difference: Option<f64>,
-    /// Used GPU in percent of all, before the fill.
+    /// Used GPU in percent of the cluster's GPU, before the fill.
     pub allocation_now: f64,
-    /// Used GPU in percent of all, after the fill.
+    /// Used GPU in percent of the cluster's GPU, after the fill.
     pub allocation_full: f64,
 }
 
 impl OwnCluster {
-    /// A copy with the change.
+    /// Returns a copy of the cluster with the change.
     pub fn with_change(&self, change: &Change) -> Self {
         let mut changed = self.clone();
         match change {
@@ -175,8 +176,8 @@ impl OwnCluster {
                         shape.whole
                     };
                     let requested = units.max(1) * i64::from(*milli);
-                    shape.whole = whole + (requested / i64::from(CARD)) as u16;
-                    shape.share = (requested % i64::from(CARD)) as u16;
+                    shape.whole = whole + (requested / i64::from(CARD_MILLI)) as u16;
+                    shape.share = (requested % i64::from(CARD_MILLI)) as u16;
                     cut(&mut shape.mode);
                 }
                 changed.pools.iter_mut().for_each(|p| cut(&mut p.kind.mode));
@@ -193,9 +194,9 @@ impl OwnCluster {
                         product: product.as_str().into(),
                         mode: self.main_mode(),
                     },
-                    cpu_milli: cpu_milli.unwrap_or(UNLIMITED),
-                    memory_bytes: memory_bytes.unwrap_or(UNLIMITED),
-                    cards: vec![CARD; usize::from(*cards)],
+                    cpu_milli: cpu_milli.unwrap_or(UNLIMITED_AMOUNT),
+                    memory_bytes: memory_bytes.unwrap_or(UNLIMITED_AMOUNT),
+                    cards: vec![CARD_MILLI; usize::from(*cards)],
                 };
                 changed.pools.extend(std::iter::repeat_n(pool, *nodes));
             }
@@ -203,7 +204,7 @@ impl OwnCluster {
         changed
     }
 
-    /// The sharing mode of most cards; without cards, that of most requests.
+    /// The sharing mode of most cards; without pools, the sharing mode of most requests.
     fn main_mode(&self) -> SharingMode {
         let mut counts = std::collections::BTreeMap::<SharingMode, usize>::new();
         for pool in &self.pools {
@@ -218,7 +219,7 @@ impl OwnCluster {
         most.map(|(mode, _)| mode).unwrap_or_default()
     }
 
-    /// Places pods of the mix until `misses` in a row do not fit.
+    /// Places random pods of the mix, for each seed, until `misses` pods in a row do not fit.
     pub fn fill(
         &self,
         case: &str,
@@ -310,8 +311,8 @@ mod tests {
                     mode,
                 },
                 cpu_milli: 64_000,
-                memory_bytes: UNLIMITED,
-                cards: vec![CARD, 500],
+                memory_bytes: UNLIMITED_AMOUNT,
+                cards: vec![CARD_MILLI, 500],
             }],
             mix: vec![Shape {
                 cpu_milli: 1000,

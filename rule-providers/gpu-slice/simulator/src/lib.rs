@@ -1,8 +1,9 @@
-//! Compares placement policies on a recorded trace: the utilization of the cluster's GPUs.
+//! Simulates GPU placement policies on a recorded cluster, to compare how much of its GPUs each
+//! policy fills.
 //!
-//! The experiment of Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
-//! with Fragmentation Gradient Descent" (USENIX ATC 2023), on Alibaba's openb trace or one of
-//! the same layout: pods arrive one by one and never leave; one that fits nowhere is dropped.
+//! The experiment follows Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
+//! with Fragmentation Gradient Descent" (USENIX ATC 2023), on Alibaba's openb trace or a trace with
+//! the same layout: pods arrive one by one and never leave; a pod that fits nowhere is dropped.
 
 #![warn(missing_docs)]
 

@@ -3,7 +3,7 @@ use std::{collections::HashMap, path::Path};
 use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
-    curve::{Curve, LAST},
+    curve::{Curve, MAX_LOAD_PERCENT},
     error::Error,
     files::{self, Table},
 };
@@ -38,13 +38,13 @@ impl PublishedCurves {
             let workload = workload.strip_prefix("openb_pod_list_").unwrap_or(workload);
             let seed = row.number("seed", "a seed", 0, i64::MAX)?;
             let column = |c: usize| row.optional(&c.to_string()).parse().ok();
-            let curve = (0..=LAST).map(column).collect();
+            let curve = (0..=MAX_LOAD_PERCENT).map(column).collect();
             all.insert((workload.to_owned(), policy, seed as u64), curve);
         }
         Ok(Self(all))
     }
 
-    /// `None`: not published.
+    /// The curve of a workload, policy and seed; `None`: it is not published.
     pub fn curve(&self, workload: &str, policy: PolicyName, seed: u64) -> Option<&Curve> {
         self.0.get(&(workload.to_owned(), policy, seed))
     }

@@ -1,4 +1,4 @@
-//! An HTML report: one page, a chart for each workload, and the curves.
+//! Writes an HTML report: one page, a chart for each workload, and the curves.
 
 mod chart;
 mod page;
@@ -13,7 +13,7 @@ use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     batch::RunResult,
-    curve::{Curve, LAST},
+    curve::{Curve, MAX_LOAD_PERCENT},
     error::Error,
     published::PublishedCurves,
 };
@@ -31,7 +31,7 @@ struct WorkloadReport<'a> {
     lines: Vec<ChartLine>,
 }
 
-/// Writes `index.html`, charts `WORKLOAD.svg`, and `curves.csv`; returns the path of the page.
+/// Writes `index.html`, the charts `WORKLOAD.svg`, and `curves.csv`; returns the path of the page.
 pub fn write(
     dir: &Path,
     outcomes: &[RunResult],
@@ -113,12 +113,12 @@ fn mean(curves: &[&Curve]) -> Curve {
         let all = all.filter(|a| !a.is_empty())?;
         Some(all.iter().sum::<f64>() / all.len() as f64)
     };
-    (0..=LAST).map(column).collect()
+    (0..=MAX_LOAD_PERCENT).map(column).collect()
 }
 
 fn curves(parts: &[WorkloadReport<'_>]) -> String {
     let mut out = "workload,seed,policy".to_owned();
-    for load in 0..=LAST {
+    for load in 0..=MAX_LOAD_PERCENT {
         _ = write!(out, ",{load}");
     }
     out.push('\n');

@@ -1,8 +1,8 @@
-//! One run: pods arrive, and the policy places each of them or drops it.
+//! Simulates one run: pods arrive, and the policy places or drops each pod.
 
 use tautline_gpu_placement::{
-    CARD, CardGrant, CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution, Shape,
-    SharingMode, Topology, policy::PolicyName,
+    CARD_MILLI, CardGrant, CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution,
+    Shape, SharingMode, Topology, policy::PolicyName,
 };
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     trace::{Trace, Workload},
 };
 
+/// The number of arrivals after which progress is reported.
 pub(crate) const PROGRESS_EVERY: usize = 256;
 
 /// The cluster of a trace while pods are placed on it.
@@ -27,16 +28,16 @@ pub struct Cluster {
     linked: Linked,
 }
 
-/// Placed pods with several whole cards, on nodes with NVLink.
+/// The counts of placed pods with several whole cards, on nodes with NVLink.
 #[derive(Clone, Copy, Debug, Default)]
 struct Linked {
     pods: u32,
-    /// In as few NVLink domains as so many cards need.
+    /// Number of those pods whose cards are in as few NVLink domains as possible.
     closest: u32,
 }
 
 impl Cluster {
-    /// Without pods. Nodes have the indexes of `order.nodes`.
+    /// Creates the cluster without pods. Its nodes have the indexes of `order.nodes`.
     pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
         let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
         let nodes: Vec<_> = order
@@ -53,7 +54,7 @@ impl Cluster {
         }
         for (i, node) in nodes.iter().enumerate() {
             let kind = costs.kind_index(&kind(node.model.clone()));
-            let cards = vec![CARD; node.cards.into()];
+            let cards = vec![CARD_MILLI; node.cards.into()];
             costs.set_position(i, i as f64 / nodes.len() as f64);
             let capacity = NodeCapacity::new(node.cpu_milli, node.memory_bytes, kind, cards)
                 .with_topology(node.topology());
@@ -81,7 +82,7 @@ impl Cluster {
         }
     }
 
-    /// `None`: it fits nowhere.
+    /// Places a pod on the node that the policy prefers; `None`: the pod fits nowhere.
     pub fn place(&mut self, shape: &Shape, chooser: &mut TieBreaker) -> Option<PlacedPod> {
         let (node, place) = self
             .costs
@@ -89,8 +90,8 @@ impl Cluster {
         self.place_on(shape, node, place.card)
     }
 
-    /// `node`: an index of the order's nodes; `card`: the card that gives the share. `None`: too
-    /// little is free there.
+    /// Places a pod on a given node. `node` is an index of the order's nodes, `card` the card that
+    /// gives the share. `None`: too little is free on the node.
     pub fn place_on(&mut self, shape: &Shape, node: usize, card: Option<u16>) -> Option<PlacedPod> {
         let mut capacity = self.costs.capacity(node)?.clone();
         let grant = capacity.take(shape, card.map(usize::from)).ok()?;
@@ -101,7 +102,7 @@ impl Cluster {
     }
 
     fn count_links(&mut self, node: usize, grant: &CardGrant) {
-        let whole = grant.parts.iter().filter(|(_, milli)| *milli == CARD);
+        let whole = grant.parts.iter().filter(|(_, milli)| *milli == CARD_MILLI);
         let whole: Vec<usize> = whole.map(|(card, _)| usize::from(*card)).collect();
         if whole.len() > 1
             && let Some((topology, costs)) =
@@ -114,8 +115,8 @@ impl Cluster {
         }
     }
 
-    /// Pods with several whole cards in as few NVLink domains as possible, in percent of those on
-    /// nodes with NVLink; `None`: there are no such pods.
+    /// The pods whose whole cards are in as few NVLink domains as possible, in percent of the pods
+    /// with several whole cards on nodes with NVLink; `None`: there are no such pods.
     pub fn linked(&self) -> Option<f64> {
         let Linked { pods, closest } = self.linked;
         (pods > 0).then(|| curve::round2(100.0 * f64::from(closest) / f64::from(pods)))
@@ -140,7 +141,7 @@ impl Cluster {
         curve::allocation(self.cards, self.used_milli)
     }
 
-    /// Idle GPU that the expected next pod cannot use, in percent of all.
+    /// The idle GPU that the expected next pod cannot use, in percent of the cluster's GPU.
     pub fn fragmentation(&self) -> f64 {
         100.0 * self.fragmented_sum / 1000.0 / self.cards as f64
     }
@@ -162,12 +163,12 @@ pub struct RunRecord {
     allocation: Vec<f64>,
     fragmentation: Vec<f64>,
     pub(crate) dropped: usize,
-    /// Of [`Cluster::linked`].
+    /// Result of [`Cluster::linked`] after the last arrival.
     pub(crate) linked: Option<f64>,
 }
 
 impl RunRecord {
-    /// Adds an arrival; `cluster` is its state afterwards.
+    /// Adds an arrival; `cluster` is the cluster after the arrival.
     pub fn arrival(&mut self, shape: &Shape, placed: bool, cluster: &Cluster) {
         self.arrived_milli += shape.milli();
         self.arrived.push(self.arrived_milli);

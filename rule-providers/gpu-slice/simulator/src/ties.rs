@@ -5,10 +5,10 @@ use std::str::FromStr;
 /// The choice between equally good nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
-    /// The first in the order of the seed.
+    /// Takes the first node in the order of the seed.
     #[default]
     First,
-    /// Any, as kube-scheduler does.
+    /// Takes a random node, as kube-scheduler does.
     Random,
 }
 
@@ -24,12 +24,12 @@ impl FromStr for Ties {
     }
 }
 
-/// Chooses one of equally good nodes, which it gets one after the other.
+/// Chooses one of several equally good nodes, which it receives one after the other.
 #[derive(Debug)]
 pub struct TieBreaker(Option<fastrand::Rng>);
 
 impl TieBreaker {
-    /// `seed` is only for [`Ties::Random`].
+    /// Creates a tie breaker. Only [`Ties::Random`] uses `seed`.
     pub fn new(ties: Ties, seed: u64) -> Self {
         Self(match ties {
             Ties::First => None,
@@ -37,7 +37,8 @@ impl TieBreaker {
         })
     }
 
-    /// Gives the `nth` of equally good nodes the same chance as those before.
+    /// Returns whether the `nth` of equally good nodes replaces the one chosen before. With
+    /// [`Ties::Random`] all these nodes have the same chance.
     pub fn replaces(&mut self, nth: u32) -> bool {
         match &mut self.0 {
             None => false,

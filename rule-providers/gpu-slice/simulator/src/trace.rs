@@ -1,4 +1,4 @@
-//! A recorded cluster and its requests in the layout of the openb trace.
+//! Reads a recorded cluster and its requests in the layout of the openb trace.
 
 use std::{
     collections::HashMap,
@@ -6,29 +6,30 @@ use std::{
     sync::Arc,
 };
 
-use tautline_gpu_placement::{CARD, CardLinks, Shape, SharingMode, Topology};
+use tautline_gpu_placement::{CARD_MILLI, CardLinks, Shape, SharingMode, Topology};
 
 use crate::{
     error::Error,
     files::{Row, Table},
 };
 
-/// Larger than any real node or pod, and far from overflow.
+/// The maximum of amounts and times in a trace: larger than any real one, and far from overflow.
 const MAX_AMOUNT: i64 = 1 << 40;
+/// The maximum number of cards of a node or pod.
 const MAX_CARDS: i64 = 64;
 
 /// A node of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The column `sn`.
+    /// Name of the node, from the column `sn`.
     pub name: String,
-    /// Thousandths of a core.
+    /// CPU in thousandths of a core.
     pub cpu_milli: i64,
     /// Main memory in bytes.
     pub memory_bytes: i64,
     /// Number of cards, 0 to 64.
     pub cards: u16,
-    /// Cards of one NVLink domain, in the order of the cards; 0: no NVLink.
+    /// Number of consecutive cards in each NVLink domain; 0: no NVLink.
     pub nvlink: u16,
     /// Product name of the cards, such as `V100M32`.
     pub model: Arc<str>,
@@ -38,9 +39,9 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub(crate) name: String,
-    /// Index of its request in [`Workload::shapes`].
+    /// Index of the pod's request in [`Workload::shapes`].
     pub shape: u32,
-    /// In seconds.
+    /// Time from creation to deletion in seconds; `None`: the trace does not have it.
     pub lifetime: Option<u64>,
 }
 
@@ -48,9 +49,9 @@ pub struct Pod {
 #[derive(Clone, Debug)]
 pub struct Workload {
     pub(crate) name: String,
-    /// The different requests of its pods.
+    /// Different requests of the workload's pods.
     pub shapes: Vec<Shape>,
-    /// Sorted by name.
+    /// Pods, sorted by name.
     pub pods: Vec<Pod>,
 }
 
@@ -58,7 +59,7 @@ pub struct Workload {
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(crate) dir: PathBuf,
-    /// Sorted by name.
+    /// Nodes, sorted by name.
     pub nodes: Vec<Node>,
 }
 
@@ -73,7 +74,7 @@ impl Node {
 }
 
 impl Trace {
-    /// Reads `nodes.csv`; Err also if no node has a card.
+    /// Reads `nodes.csv`. Fails also if no node has a card.
     pub fn open(dir: &Path) -> Result<Self, Error> {
         let table = Table::read(&dir.join("nodes.csv"))?;
         let node = |row: Row<'_>| {
@@ -107,7 +108,7 @@ impl Trace {
         self.nodes.iter().map(|n| i64::from(n.cards)).sum()
     }
 
-    /// Names of the files in `pods`, sorted, without `.csv` and `.gz`.
+    /// The names of the workloads: the files in `pods`, sorted, without `.csv` and `.gz`.
     pub fn workloads(&self) -> Result<Vec<String>, Error> {
         let dir = self.dir.join("pods");
         let read = |source| Error::Read {
@@ -164,7 +165,7 @@ impl Workload {
         })
     }
 
-    /// `pod` is an index of `pods`.
+    /// The request of a pod; `pod` is an index of `pods`.
     pub fn shape_of(&self, pod: u32) -> &Shape {
         &self.shapes[self.pods[pod as usize].shape as usize]
     }
@@ -176,8 +177,8 @@ fn shape(row: &Row<'_>) -> Result<Shape, Error> {
         0 => 0,
         _ => row.number("gpu_milli", "thousandths of a card", 1, MAX_AMOUNT)?,
     };
-    let milli = milli.min(CARD.into()) as u16;
-    if cards > 1 && milli < CARD {
+    let milli = milli.min(CARD_MILLI.into()) as u16;
+    if cards > 1 && milli < CARD_MILLI {
         let wrong = format!("{cards} cards are requested in parts; write 1000, or num_gpu 1");
         return Err(row.wrong("gpu_milli", wrong));
     }
@@ -193,8 +194,8 @@ fn shape(row: &Row<'_>) -> Result<Shape, Error> {
     Ok(Shape {
         cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MAX_AMOUNT)?,
         memory_bytes: row.number("memory_mib", "MiB of memory", 0, MAX_AMOUNT)? << 20,
-        whole: if milli == CARD { cards as u16 } else { 0 },
-        share: if milli == CARD { 0 } else { milli },
+        whole: if milli == CARD_MILLI { cards as u16 } else { 0 },
+        share: if milli == CARD_MILLI { 0 } else { milli },
         mode: SharingMode::Milli,
         models,
     })

@@ -1,4 +1,5 @@
-//! The agent's own specs: one file and one device for each container that gets its cards by CDI.
+//! The CDI specs that the agent writes: one file with one device for each container that gets its
+//! cards by CDI.
 
 use std::{
     collections::HashSet,
@@ -13,10 +14,10 @@ use crate::{device_plugin::Specs, injection::Injection};
 const KIND: &str = "tautline.io/gpu";
 const PREFIX: &str = "tautline.io-gpu-";
 const SUFFIX: &str = ".json";
-/// The first with `hostPath` of device nodes.
+/// The oldest CDI version in which device nodes have a `hostPath`.
 const VERSION: &str = "0.5.0";
 
-/// Specs in a folder that the container runtime reads.
+/// The agent's specs in a directory that the container runtime reads.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnSpecs {
     dir: PathBuf,
@@ -51,7 +52,7 @@ impl Specs for OwnSpecs {
         let text = serde_json::to_vec(&spec)?;
         fs::create_dir_all(&self.dir)?;
         let path = self.path(token);
-        // The runtime reads only names that end in json or yaml.
+        // The runtime ignores this file, since it reads only names that end in json or yaml.
         let fresh = path.with_extension("json.new");
         fs::write(&fresh, text)?;
         fs::rename(&fresh, &path)
@@ -88,7 +89,7 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-/// Whether the file is one of the agent's, half-written ones too.
+/// Returns whether the file is one of the agent's specs, including half-written ones.
 pub(super) fn is_own(path: &Path) -> bool {
     name(path).is_some_and(|name| name.starts_with(PREFIX))
 }

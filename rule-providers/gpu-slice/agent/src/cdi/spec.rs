@@ -1,11 +1,11 @@
-//! CDI specs as files have them: the fields in use. Pure.
+//! The format of CDI spec files, with the fields that the agent uses:
 //! <https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>
 
 use serde::{Deserialize, Serialize};
 
 use crate::injection::{Device, DeviceNode, Hook, Injection, Mount};
 
-/// A spec: devices of one kind, and edits that go with each of them.
+/// A spec: devices of one kind, and edits for every container that gets such a device.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
@@ -83,7 +83,7 @@ impl Edits {
         *self == Self::default()
     }
 
-    /// The edits as an injection.
+    /// Converts the edits to an injection.
     pub fn injection(&self) -> Injection {
         let env = self.env.iter().filter_map(|pair| pair.split_once('='));
         Injection {
@@ -94,7 +94,7 @@ impl Edits {
         }
     }
 
-    /// The edits that make the injection.
+    /// Converts an injection to edits.
     pub fn of(injection: &Injection) -> Self {
         let env = injection.env.iter();
         Self {

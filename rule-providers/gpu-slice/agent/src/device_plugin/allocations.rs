@@ -1,5 +1,6 @@
-//! What the kubelet allocated, read once for all who ask meanwhile: the kubelet answers 100
-//! lists a second, and a node may start as many containers at once.
+//! Reads which devices the kubelet has allocated to containers. One read answers all requests that
+//! wait for it: the kubelet answers only 100 lists per second, and a node may start as many
+//! containers at once.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -9,24 +10,26 @@ use tokio::sync::{mpsc, oneshot};
 use super::checkpoint::{self, Entry};
 use crate::pod_resources::PodResourcesClient;
 
-const QUEUE: usize = 1024;
+/// The largest number of requests that wait for a read.
+const MAX_REQUESTS: usize = 1024;
 
-/// What the kubelet allocated to containers, at one moment.
+/// The devices that the kubelet had allocated to containers at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Allocations {
+    /// The pods with their devices, from the PodResources API.
     pub listed: Vec<PodResources>,
-    /// Empty if the kubelet's checkpoint does not read.
+    /// The entries of the kubelet's checkpoint; empty if it cannot be read.
     pub recorded: Vec<Entry>,
 }
 
 type Answer = Result<Arc<Allocations>, String>;
 
-/// Asks for the allocations. Clones share the reader.
+/// A handle to ask for the allocations; clones share the reader.
 #[derive(Clone)]
 pub(crate) struct Asker(mpsc::Sender<oneshot::Sender<Answer>>);
 
 impl Asker {
-    /// The allocations, read after this call began.
+    /// Returns the allocations, from a read that begins after this call.
     pub async fn ask(&self) -> Answer {
         let ended = |_| "the agent stops".to_owned();
         let (reply, answer) = oneshot::channel();
@@ -35,7 +38,7 @@ impl Asker {
     }
 }
 
-/// Reads the allocations for those who ask.
+/// Reads the allocations and answers the requests.
 pub(crate) struct Reader {
     resources: PodResourcesClient,
     plugins: PathBuf,
@@ -43,9 +46,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// `plugins`: the kubelet's folder of device plugins.
+    /// Creates a reader; `plugins` is the kubelet's directory of device plugins.
     pub fn new(resources: PodResourcesClient, plugins: PathBuf) -> (Asker, Self) {
-        let (asks, asked) = mpsc::channel(QUEUE);
+        let (asks, asked) = mpsc::channel(MAX_REQUESTS);
         let reader = Self {
             resources,
             plugins,
@@ -56,7 +59,7 @@ impl Reader {
 
     pub async fn run(mut self) {
         let mut waiting = Vec::new();
-        while self.asked.recv_many(&mut waiting, QUEUE).await > 0 {
+        while self.asked.recv_many(&mut waiting, MAX_REQUESTS).await > 0 {
             let answer = self.read().await;
             for reply in waiting.drain(..) {
                 _ = reply.send(answer.clone());

@@ -1,14 +1,15 @@
-//! The kubelet's own file of device IDs by container. It has what the PodResources API leaves out:
-//! init containers. Its format is not an API: if it does not read, only these are unknown.
+//! Reads the kubelet's checkpoint, a file that lists device IDs by container. It includes init
+//! containers, which the PodResources API leaves out. Its format is not an API; if it cannot be
+//! read, only the devices of init containers are unknown.
 
 use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 
 use serde::Deserialize;
 use tokio::fs;
 
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_CHECKPOINT_BYTES: u64 = 64 << 20;
 
-/// A container's IDs of one resource.
+/// The device IDs of one resource that a container holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub pod_uid: String,
@@ -36,12 +37,13 @@ struct RawEntry {
     pod_uid: String,
     container_name: String,
     resource_name: String,
-    /// By NUMA node.
+    /// The IDs by NUMA node.
     #[serde(rename = "DeviceIDs")]
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// Entries of the kubelet's file in its folder of device plugins.
+/// Returns the checkpoint's entries for Tautline's resources; `plugins` is the kubelet's directory
+/// of device plugins.
 pub(crate) async fn read(plugins: &Path) -> Result<Vec<Entry>, String> {
     let path = plugins.join("kubelet_internal_checkpoint");
     let wrong = |error: String| format!("{} does not read: {error}", path.display());
@@ -51,7 +53,7 @@ pub(crate) async fn read(plugins: &Path) -> Result<Vec<Entry>, String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(wrong(error.to_string())),
     };
-    if size.len() > MOST_BYTES {
+    if size.len() > MAX_CHECKPOINT_BYTES {
         return Err(wrong(format!("it has {} bytes", size.len())));
     }
     let bytes = fs::read(&path).await.map_err(|e| wrong(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! Which container holds device IDs. Pure.
+//! Finds the container that holds a set of device IDs. The functions are pure.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -9,7 +9,7 @@ use tautline_node_proto::pod_resources::ContainerResources;
 
 use super::{allocations::Allocations, checkpoint::Entry, ids::Counted};
 
-/// A pod of the node, as far as the kubelet names it.
+/// A pod of the node, by the name or the UID that the kubelet reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PodRef {
     Name { namespace: String, name: String },
@@ -25,18 +25,19 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// Who holds a set of IDs.
+/// The containers that hold a set of device IDs, and their pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
     pub pod: PodRef,
-    /// Several if the IDs of an init container pass on to a later container.
+    /// The names of the containers; several if an init container's IDs pass on to a later
+    /// container.
     pub containers: BTreeSet<String>,
-    /// The containers hold IDs of the other resource too.
+    /// True if one of the containers also holds IDs of the other resource.
     pub both: bool,
 }
 
-/// The holder of all `ids` of a resource and no more. A pod's containers that hold only some of
-/// them name the pod, since IDs pass from container to container within a pod alone.
+/// Returns the holder of exactly these `ids` of a resource. A container that holds only some of
+/// these IDs still identifies the pod, since IDs pass only between containers of the same pod.
 pub(crate) fn holder(
     allocations: &Allocations,
     counted: Counted,
@@ -83,7 +84,7 @@ pub(crate) fn holder(
         return None;
     }
     let first = recorded.first();
-    // A pod that was made again has the old one's name.
+    // The UID is preferred, since a recreated pod has the same name as the old one.
     let by_uid = first.map(|entry| PodRef::Uid(entry.pod_uid.clone()));
     Some(Holder {
         pod: by_uid.or(named)?,
@@ -92,7 +93,7 @@ pub(crate) fn holder(
     })
 }
 
-/// IDs of a resource; the kubelet lists each in a part of its own.
+/// Returns the container's IDs of a resource; the kubelet lists each ID in a separate part.
 pub(crate) fn held_by<'a>(
     container: &'a ContainerResources,
     resource: &str,

@@ -1,4 +1,5 @@
-//! Device IDs of the kubelet. They are a count only: no ID belongs to a card. Pure.
+//! The device IDs by which the kubelet counts a resource. An ID is only a unit of the count and
+//! belongs to no particular card. The functions are pure.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,7 +13,7 @@ const MILLI_PER_CARD: usize = 1000;
 const GIB: u64 = 1 << 30;
 const TOKEN_BYTES: usize = 16;
 
-/// A resource that the agent counts.
+/// A countable resource that the agent offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Milli,
@@ -29,7 +30,7 @@ impl Counted {
         }
     }
 
-    /// File of the plugin's socket.
+    /// Returns the file name of the plugin's socket.
     pub fn endpoint(self) -> &'static str {
         match self {
             Self::Milli => "tautline-gpu-milli.sock",
@@ -59,7 +60,7 @@ impl Counted {
     }
 }
 
-/// All IDs of a resource, each healthy or not.
+/// All device IDs of a resource, each healthy or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     counted: Counted,
@@ -74,9 +75,9 @@ impl Pool {
         }
     }
 
-    /// Takes over the cards: as many IDs are unhealthy as the faulty cards have. IDs that no
-    /// container holds break first and heal last: the kubelet shows a broken ID on its pod, and
-    /// does not admit that pod again after a reboot.
+    /// Adapts the IDs to the cards: as many IDs are unhealthy as the faulty cards account for. IDs
+    /// that no container holds become unhealthy first and healthy last: the kubelet shows an
+    /// unhealthy ID on its pod, and does not admit that pod again after a reboot.
     pub fn follow(&mut self, inventory: &NodeInventory, held: &HashSet<String>) {
         let (mut total, mut faulty) = (0, 0);
         for card in &inventory.cards {
@@ -109,7 +110,7 @@ impl Pool {
     }
 }
 
-/// Names a set of IDs, in any order: 32 hexadecimal digits.
+/// Returns a name for a set of IDs in any order: 32 hexadecimal digits.
 pub(crate) fn token<'a>(ids: impl IntoIterator<Item = &'a str>) -> String {
     let sorted: BTreeSet<&str> = ids.into_iter().collect();
     let joined = sorted.into_iter().collect::<Vec<_>>().join(",");

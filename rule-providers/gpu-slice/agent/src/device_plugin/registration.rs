@@ -1,4 +1,4 @@
-//! A resource's registration with the kubelet, renewed when the kubelet restarts.
+//! Registers a resource with the kubelet, and renews the registration when the kubelet restarts.
 
 use std::{
     fs::Metadata,
@@ -37,27 +37,28 @@ use crate::pod_resources::channel;
 
 const VERSION: &str = "v1beta1";
 const REGISTER_DEADLINE: Duration = Duration::from_secs(5);
-/// The kubelet lists the devices at once after a registration.
-const NO_STREAM: Duration = Duration::from_secs(10);
-/// Grows from the shortest to the longest.
-const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// The longest time without an open ListAndWatch stream; the kubelet opens one at once after a
+/// registration.
+const MAX_TIME_WITHOUT_STREAM: Duration = Duration::from_secs(10);
+/// The first and the longest wait after a failed registration; the wait doubles in between.
+const RETRY_WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// Identity of a socket's file.
+/// The identity of a socket's file: device, inode, and time of change in seconds and nanoseconds.
 type FileId = (u64, u64, i64, i64);
 
 pub(super) struct Registration<G, S> {
     pub counted: Counted,
-    /// The kubelet's folder of device plugins.
+    /// The kubelet's directory of device plugins.
     pub plugins: PathBuf,
     pub devices: watch::Receiver<Arc<Vec<Device>>>,
-    /// Whether the resource is to be registered.
+    /// True while the resource is to be registered.
     pub wanted: watch::Receiver<bool>,
     pub starter: Arc<Starter<G, S>>,
-    /// How often the sockets are looked at.
+    /// The interval at which the sockets are checked.
     pub poll: Duration,
 }
 
-/// A served socket; ends when dropped.
+/// A socket with its server, which ends when this is dropped.
 struct Served {
     server: JoinHandle<()>,
     stop: CancellationToken,
@@ -75,11 +76,11 @@ impl Drop for Served {
 impl<G: Give, S: Specs> Registration<G, S> {
     pub async fn run(mut self, stop: CancellationToken) {
         let work = async {
-            let mut wait = WAITS.0;
+            let mut wait = RETRY_WAITS.0;
             while self.wanted.wait_for(|wanted| *wanted).await.is_ok() {
                 match self.once().await {
                     Ok(why) => {
-                        wait = WAITS.0;
+                        wait = RETRY_WAITS.0;
                         tracing::info!(resource = self.counted.resource(), why, "not registered");
                     }
                     Err(error) => {
@@ -87,7 +88,7 @@ impl<G: Give, S: Specs> Registration<G, S> {
                         let resource = self.counted.resource();
                         tracing::warn!(resource, error, "the kubelet does not register the agent");
                         time::sleep(wait).await;
-                        wait = (wait * 2).min(WAITS.1);
+                        wait = (wait * 2).min(RETRY_WAITS.1);
                     }
                 }
             }
@@ -99,7 +100,7 @@ impl<G: Give, S: Specs> Registration<G, S> {
         _ = fs::remove_file(self.socket()).await;
     }
 
-    /// Serves and registers until that must be done again, and says why.
+    /// Serves and registers the resource until both must be repeated, and returns the reason.
     async fn once(&mut self) -> Result<&'static str> {
         let kubelet = self.plugins.join("kubelet.sock");
         let id = file_id(&kubelet).await;
@@ -108,7 +109,7 @@ impl<G: Give, S: Specs> Registration<G, S> {
         self.register(&kubelet).await?;
         let resource = self.counted.resource();
         tracing::info!(resource, "registered with the kubelet");
-        self.starter.metrics.registered(resource);
+        self.starter.metrics.kubelet_registered(resource);
 
         let mut heard = Instant::now();
         loop {
@@ -118,7 +119,8 @@ impl<G: Give, S: Specs> Registration<G, S> {
                     if !withdrawn {
                         bail!("the agent stops");
                     }
-                    // The kubelet reads the empty list first: else it would count for 5 minutes.
+                    // The kubelet has to read the empty list; otherwise it counts the old devices
+                    // for 5 minutes.
                     time::sleep(Duration::from_secs(1)).await;
                     return Ok("withdrawn");
                 }
@@ -135,7 +137,7 @@ impl<G: Give, S: Specs> Registration<G, S> {
             if served.server.is_finished() {
                 return Ok("the server ended");
             }
-            if heard.elapsed() > NO_STREAM {
+            if heard.elapsed() > MAX_TIME_WITHOUT_STREAM {
                 return Ok("the kubelet does not list the devices");
             }
         }
@@ -193,7 +195,8 @@ impl<G: Give, S: Specs> Registration<G, S> {
     }
 }
 
-/// False if nobody can withdraw the resource any more.
+/// Waits until the resource is withdrawn; returns false if the sender is gone, since the agent
+/// stops.
 async fn withdrawn(wanted: &mut watch::Receiver<bool>) -> bool {
     wanted.wait_for(|wanted| !wanted).await.is_ok()
 }

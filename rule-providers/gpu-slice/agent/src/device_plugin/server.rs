@@ -1,4 +1,4 @@
-//! The service that the kubelet calls, one for each resource.
+//! The gRPC service that the kubelet calls, one for each resource.
 
 use std::{
     pin::Pin,
@@ -23,7 +23,7 @@ use super::{
     start::{Give, Specs, Starter},
 };
 
-/// The kubelet asks for a container's start, and nothing else that is optional.
+/// The optional calls of the kubelet: it makes only PreStartContainer.
 pub(super) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
     pre_start_required: true,
     get_preferred_allocation_available: false,
@@ -33,11 +33,12 @@ pub(super) struct Service<G, S> {
     pub counted: Counted,
     pub devices: watch::Receiver<Arc<Vec<Device>>>,
     pub starter: Arc<Starter<G, S>>,
-    /// Open streams of ListAndWatch.
+    /// The number of open ListAndWatch streams.
     pub streams: Arc<AtomicUsize>,
     pub stop: CancellationToken,
 }
 
+/// An open ListAndWatch stream, which counts until it is dropped.
 struct Open(Arc<AtomicUsize>);
 
 impl Drop for Open {

@@ -1,11 +1,11 @@
-//! The start of a container that holds device IDs: from the IDs to the container, from there to its
-//! cards, and these to the container runtime.
+//! Prepares the start of a container that holds device IDs: finds the container by the IDs, finds
+//! its cards, and passes these to the container runtime in a CDI spec.
 //!
-//! The kubelet calls Allocate once, when it admits the pod, and keeps the answer for all starts of
-//! the container, in its checkpoint too. It calls PreStartContainer before each start, once for each
-//! resource, and waits 30 s; an error is an event on the pod, and the kubelet tries again. It does
-//! not call it if it restarted itself and the agent has not registered since: so the answer of
-//! Allocate alone gives no card.
+//! The kubelet calls Allocate once, when it admits the pod, and stores the answer for all starts of
+//! the container, also in its checkpoint. It calls PreStartContainer before each start, once for
+//! each resource, and waits 30 s; an error becomes an event on the pod, and the kubelet tries
+//! again. After a restart the kubelet does not call PreStartContainer until the agent has
+//! registered again, so the answer of Allocate alone must not give a card.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -25,23 +25,23 @@ use super::{
 };
 use crate::{
     injection::{Injection, VISIBLE, VOID},
-    metrics::{Metrics, Way},
+    metrics::Metrics,
 };
 
 const CDI_KIND: &str = "tautline.io/gpu";
 
-/// Why a container gets no cards.
+/// The reason why a container gets no cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// A stable code.
+    /// A stable code for events and metrics.
     pub reason: &'static str,
-    /// Names the pod, the container and the mend.
+    /// A text that names the pod, the container and the remedy.
     pub text: String,
 }
 
 /// Gives containers their cards.
 pub(crate) trait Give: Send + Sync + 'static {
-    /// The cards of a container by its pod's record.
+    /// Returns the changes that give a container its cards by its pod's record.
     fn give(
         &self,
         pod: &PodRef,
@@ -49,19 +49,19 @@ pub(crate) trait Give: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Injection, Refusal>> + Send;
 }
 
-/// CDI specs with one device each, which tokens name.
+/// The CDI specs of containers. Each has one device, which a token names.
 pub(crate) trait Specs: Send + Sync + 'static {
-    /// Writes the spec, in place of an older one.
+    /// Writes the spec, and replaces an older one.
     fn write(&self, token: &str, injection: &Injection) -> io::Result<()>;
     /// Removes the spec, if there is one.
     fn remove(&self, token: &str) -> io::Result<()>;
-    /// Whether there are any.
+    /// Returns whether there are any specs.
     fn exist(&self) -> bool;
-    /// Removes the specs older than `age` of which the token is not in `live`.
+    /// Removes the specs that are at least `age` old and whose token is not in `live`.
     fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()>;
 }
 
-/// What both resources share.
+/// The state that the services of both resources share.
 pub(crate) struct Starter<G, S> {
     pub allocations: Asker,
     pub giver: G,
@@ -70,16 +70,16 @@ pub(crate) struct Starter<G, S> {
 }
 
 impl<G: Give, S: Specs> Starter<G, S> {
-    /// The answer of Allocate. The runtime refuses the container until PreStartContainer has written
-    /// the spec of the CDI device.
+    /// Returns the answer to Allocate. The runtime refuses the container until PreStartContainer
+    /// has written the spec of the CDI device.
     pub fn answer(&self, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let token = token(ids.iter().map(String::as_str));
-        // Left by the last holder of the same IDs.
+        // The last holder of the same IDs may have left a spec.
         let removed = self.specs.remove(&token);
         removed.map_err(|e| Status::internal(format!("CDI spec {CDI_KIND}={token}: {e}")))?;
         let name = format!("{CDI_KIND}={token}");
         Ok(ContainerAllocateResponse {
-            // For a runtime without CDI.
+            // With this variable a runtime without CDI shows no cards.
             envs: BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]),
             cdi_devices: vec![CdiDevice { name }],
         })
@@ -90,10 +90,10 @@ impl<G: Give, S: Specs> Starter<G, S> {
         let begun = Instant::now();
         let started = self.prepare(counted, ids).await;
         match started {
-            Ok(()) => self.metrics.given(Way::Kubelet, begun.elapsed()),
+            Ok(()) => self.metrics.given(begun.elapsed()),
             Err(refusal) => {
                 let (reason, text) = (refusal.reason, refusal.text);
-                self.metrics.refused(Way::Kubelet, reason, begun.elapsed());
+                self.metrics.refused(reason, begun.elapsed());
                 tracing::info!(reason, text, "a container may not start");
                 return Err(Status::failed_precondition(text));
             }
@@ -105,7 +105,7 @@ impl<G: Give, S: Specs> Starter<G, S> {
         let holder = self.holder(counted, ids).await?;
         let mut injection = self.give(&holder).await?;
         if holder.both && counted == Counted::Memory {
-            // The devices come by the spec of the other resource: this one must only exist.
+            // The spec of the other resource has the devices; this one only has to exist.
             injection = Injection {
                 env: injection.env,
                 ..Injection::default()
@@ -139,7 +139,7 @@ impl<G: Give, S: Specs> Starter<G, S> {
         })
     }
 
-    /// All containers of the holder must get the same.
+    /// Returns the changes for the holder's containers, which must all get the same.
     async fn give(&self, holder: &Holder) -> Result<Injection, Refusal> {
         let mut given: Option<Injection> = None;
         for container in &holder.containers {
@@ -159,7 +159,8 @@ impl<G: Give, S: Specs> Starter<G, S> {
         given.ok_or_else(|| refusal("UnknownContainer", "no cards: no container".to_owned()))
     }
 
-    /// Removes specs that no container needs: each is read once, when its container is created.
+    /// Removes specs that no container needs and that are at least `age` old. The runtime reads a
+    /// spec only once, when it creates the container.
     pub async fn sweep(&self, age: Duration) {
         if !self.specs.exist() {
             return;
@@ -178,7 +179,7 @@ impl<G: Give, S: Specs> Starter<G, S> {
         }
     }
 
-    /// All IDs of a resource that containers hold; none if the kubelet does not answer.
+    /// Returns all IDs of a resource that containers hold; empty if the kubelet does not answer.
     pub async fn held(&self, counted: Counted) -> HashSet<String> {
         let allocations = self.allocations.ask().await.unwrap_or_default();
         let containers = allocations.listed.iter().flat_map(|pod| &pod.containers);

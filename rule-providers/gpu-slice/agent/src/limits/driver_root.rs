@@ -1,8 +1,8 @@
-//! Programs of the driver, run in the root directory where the driver is installed.
+//! Runs programs of the driver in the root directory where the driver is installed.
 //!
-//! They are dynamic, so they need the libraries of that root, and the image of this process has
-//! neither a `chroot` program nor a linker. The process therefore starts itself again with a hidden
-//! subcommand, which changes its root and executes the program: [`exec_in_root`].
+//! The programs are dynamic, so they need the libraries of that root, and the image of this process
+//! has neither a `chroot` program nor a linker. The process therefore starts itself again with a
+//! hidden subcommand, which changes its root and executes the program ([`exec_in_root`]).
 
 use std::{
     ffi::OsString,
@@ -15,8 +15,8 @@ use std::{
 
 use tokio::{io::AsyncWriteExt, process::Command, time::timeout};
 
-/// Directories of the driver's programs and of their libraries, below its root: distributions,
-/// Google's installer, and its place on Container-Optimized OS.
+/// The directories of the driver's programs and of their libraries, below its root: those of
+/// distributions, of Google's installer, and of this installer on Container-Optimized OS.
 const DIRECTORIES: [(&str, &str); 3] = [
     ("usr/bin", ""),
     ("usr/local/nvidia/bin", "/usr/local/nvidia/lib64"),
@@ -27,28 +27,28 @@ const DIRECTORIES: [(&str, &str); 3] = [
 ];
 const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A program of the driver did not run as it should.
+/// The reason why a program of the driver failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// It is not installed.
+    /// The program is not installed.
     #[error(
         "{program} is not below {root} (in {}); set --driver-root to the directory where the \
          driver is installed, such as /run/nvidia/driver with NVIDIA's GPU operator",
         DIRECTORIES.map(|(d, _)| d).join(", ")
     )]
     Missing {
-        /// Name of the program.
+        /// The name of the program.
         program: String,
         /// The driver's root.
         root: String,
     },
-    /// It did not start, or its pipes broke.
+    /// The program did not start, or its pipes broke.
     #[error("{0} cannot run: {1}")]
     Io(String, #[source] io::Error),
-    /// It did not end by itself.
+    /// The program did not end before the deadline.
     #[error("{0} did not answer in {1:?}")]
     Deadline(String, Duration),
-    /// It reported a failure.
+    /// The program reported a failure.
     #[error("{0} failed: {1}")]
     Failed(String, String),
 }
@@ -61,7 +61,8 @@ pub struct DriverRoot {
 }
 
 impl DriverRoot {
-    /// Programs in another root than `/` start by `agent mps-exec` of this process' executable.
+    /// Creates a root; unless it is `/`, its programs start by `agent mps-exec` of this process's
+    /// executable.
     ///
     /// # Errors
     /// The path of the executable is not known.
@@ -71,13 +72,15 @@ impl DriverRoot {
         Ok(Self::with_helper(root, helper))
     }
 
-    /// The command that is given `--root DIR -- PROGRAM ARGUMENTS...`.
+    /// Creates a root; unless it is `/`, its programs start by the command `helper`, to which
+    /// `--root DIR -- PROGRAM ARGUMENTS...` is appended.
     pub fn with_helper(root: impl Into<PathBuf>, helper: Vec<OsString>) -> Self {
         let root = root.into();
         Self { root, helper }
     }
 
-    /// A command with an environment of its own; its process ends when the handle is dropped.
+    /// Returns a command for a program, with only the environment that the program needs. Its
+    /// process ends when the handle is dropped.
     ///
     /// # Errors
     /// The program is not installed.
@@ -112,7 +115,7 @@ impl DriverRoot {
     }
 }
 
-/// Runs a command to its end with `input` as its standard input.
+/// Runs a command to its end with `input` as its standard input, and returns its output.
 pub(super) async fn output(
     name: &str,
     mut command: Command,
@@ -126,7 +129,7 @@ pub(super) async fn output(
     let pipe = child.stdin.take();
     let run = async {
         if let Some(mut pipe) = pipe {
-            // A program that needs no input may have closed it.
+            // A program that needs no input may have closed the pipe.
             _ = pipe.write_all(input.as_bytes()).await;
         }
         child.wait_with_output().await.map_err(io_error)
@@ -137,7 +140,8 @@ pub(super) async fn output(
     }
 }
 
-/// The first line with text, of standard error or of standard output.
+/// Returns the first line with text of standard error or else of standard output, cut to 300
+/// characters; the exit status if there is none.
 pub(super) fn complaint(output: &Output) -> String {
     let texts = [&output.stderr, &output.stdout].map(|t| String::from_utf8_lossy(t));
     let mut lines = texts.iter().flat_map(|t| t.lines()).map(str::trim);
@@ -150,7 +154,7 @@ pub(super) fn complaint(output: &Output) -> String {
     }
 }
 
-/// Replaces this process by a program in another root directory; returns only on failure. Needs
+/// Replaces this process with a program in another root directory; returns only on failure. Needs
 /// CAP_SYS_CHROOT.
 pub fn exec_in_root(root: &Path, program: &Path, arguments: &[OsString]) -> io::Error {
     if let Err(e) = nix::unistd::chroot(root) {

@@ -1,15 +1,15 @@
 //! HAMi-core: a library that the dynamic linker loads into each process of a container, where it
 //! counts allocations of device memory and delays kernels.
 //!
-//! It reads limits by CUDA's ordinal of the card, takes a lock in `/tmp/vgpulock` that all
-//! containers of a card share, and keeps its counts in `/tmp/cudevshr.cache`: a container with a
+//! The library reads limits by CUDA's ordinal of the card, takes a lock in `/tmp/vgpulock` that all
+//! containers of a card share, and stores its counts in `/tmp/cudevshr.cache`: a container with a
 //! read-only root needs a writable `/tmp`.
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use tautline_gpu_placement::node_inventory::InventoryCard;
 
-use super::{LimitEdits, LimitError, Settings, WHOLE, bind, memory_mib, percent};
+use super::{LimitEdits, LimitError, Settings, WHOLE_CARD_MILLI, bind, memory_mib, percent};
 
 const LIBRARY: &str = "/usr/local/vgpu/libvgpu.so";
 const PRELOAD: &str = "/etc/ld.so.preload";
@@ -22,14 +22,14 @@ pub(super) fn edits(
     let library = settings.hami_core.clone().ok_or(LimitError::NoLibrary)?;
     let mut edits = LimitEdits::default();
     let mut set = |name: &str, value: String| edits.env.insert(name.to_owned(), value);
-    // Its ordinals are then NVML's order of the container's cards.
+    // CUDA's ordinals then follow NVML's order of the container's cards.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
-    // By default the share of processors holds only while HAMi's own monitor runs.
+    // By default the library limits processors only while HAMi's own monitor runs.
     set("GPU_CORE_UTILIZATION_POLICY", "force".to_owned());
     let mut cards: Vec<_> = cards.iter().collect();
     cards.sort_by_key(|(card, _)| card.index);
     for (ordinal, (card, milli)) in cards.into_iter().enumerate() {
-        if *milli < WHOLE {
+        if *milli < WHOLE_CARD_MILLI {
             if let Some(mib) = memory_mib(card.memory_bytes, *milli) {
                 let name = format!("CUDA_DEVICE_MEMORY_LIMIT_{ordinal}");
                 set(&name, format!("{mib}m"));
@@ -50,7 +50,8 @@ pub(super) fn edits(
     Ok(edits)
 }
 
-/// Writes the files that [`super::edits`] mounts; once, before the first container.
+/// Writes the files that [`super::edits`] mounts; it must run once, before the first container
+/// starts.
 ///
 /// # Errors
 /// The run directory cannot be written.

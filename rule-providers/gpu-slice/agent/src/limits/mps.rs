@@ -1,22 +1,22 @@
-//! NVIDIA's Multi-Process Service: a control daemon for each card, which starts the server that has
-//! the contexts of the card's clients.
+//! Runs NVIDIA's Multi-Process Service (MPS): a control daemon for each card, which starts the
+//! server that holds the CUDA contexts of the card's clients.
 //!
 //! # A daemon per card, not per node
-//! A server that crashes, and a card that has to be reset, then concern the clients of that card
-//! only, and a card that NVML lost does not keep the others from starting. The price is that a
-//! container reaches one card by MPS; a container with parts of several cards is refused
-//! ([`super::LimitError::SeveralCards`]), which the provider never assigns to one request. A daemon
-//! without clients holds nothing on its card, so that all cards have one.
+//! With a daemon per card, the crash of a server or the reset of a card affects only the clients of
+//! that card, and a card that NVML has lost does not prevent other cards' daemons from starting. In
+//! return, a container can reach only one card by MPS: a container with parts of several cards is
+//! refused ([`super::LimitError::SeveralCards`]), but the provider never assigns such parts to one
+//! request. A daemon without clients occupies nothing on its card, so every card has a daemon.
 //!
 //! # Users
-//! Containers run as different users. By default a server serves one user, and clients of others
-//! wait until it has no clients. The flag `-multiuser-server` changes that where the driver knows
-//! it: its help is read at the start of each daemon.
+//! Containers run as different users. By default a server serves one user at a time, and clients of
+//! other users wait until it has no clients. The flag `-multiuser-server` lifts this limit if the
+//! driver supports it, which the program's help shows at the start of each daemon.
 //!
 //! # The process
-//! It runs in a DaemonSet of its own, since clients end with the daemon. It needs the host's
-//! process IDs (the server looks itself up in `/proc`, and clients are told apart by theirs), the
-//! run directory both at its own path and below the driver's root, and the host's devices.
+//! The process runs in a DaemonSet of its own, since clients end with the daemon. It needs the
+//! host's process IDs (the server looks itself up in `/proc`, and identifies clients by process
+//! ID), the run directory both at its own path and below the driver's root, and the host's devices.
 
 mod backoff;
 mod cards;
@@ -52,41 +52,41 @@ pub use ready::is_ready;
 
 use super::driver_root::DriverRoot;
 
-/// Settings of `tautline agent mps`.
+/// The settings of `tautline agent mps`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the driver is installed.
+    /// The root directory where the driver is installed.
     pub driver: DriverRoot,
-    /// Directories that containers mount; the same path on the host, below the driver's root and
-    /// here.
+    /// The parent of the directories that containers mount, with the same path on the host, below
+    /// the driver's root and here.
     pub run_dir: PathBuf,
     /// The cards that get a daemon.
     pub cards: CardSource,
-    /// Only the MPS server may use the cards, so that a process cannot leave MPS. A container with
-    /// a whole card can then start only one process there.
+    /// True if only the MPS server may use the cards, so that a process cannot evade MPS. A
+    /// container with a whole card can then run only one process on it.
     pub exclusive: bool,
-    /// Thousandths of a card that a client gets at most, whatever its own limits say.
+    /// The largest part of a card that a client gets, in thousandths, whatever its own limits are.
     pub largest_share: u16,
-    /// Address of `/livez`, `/readyz` and `/metrics`.
+    /// The address of `/livez`, `/readyz` and `/metrics`.
     pub admin: SocketAddr,
-    /// Waits and deadlines.
+    /// The waits and deadlines of the supervisor.
     pub timing: Timing,
 }
 
-/// Waits and deadlines.
+/// The waits and deadlines of the supervisor.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// From a daemon's start to the first check, and between checks until one succeeds.
+    /// The time from a daemon's start to the first check, and between checks until one succeeds.
     pub first_check: Duration,
-    /// Between checks.
+    /// The time between checks after the first success.
     pub check: Duration,
-    /// For the answer to a command.
+    /// The time in which the daemon must answer a command.
     pub command: Duration,
-    /// For a daemon to end after `quit`.
+    /// The time in which a daemon must end after `quit`.
     pub quit: Duration,
-    /// From a daemon's end to its next start; doubles up to a minute.
+    /// The time from a daemon's end to its next start; it doubles up to a minute.
     pub restart: Duration,
-    /// From a fruitless look for cards to the next.
+    /// The time from a search that finds no cards to the next one.
     pub cards: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Default for Timing {
     }
 }
 
-/// The directory by which clients find the daemon of a card.
+/// Returns the directory by which clients find the daemon of a card.
 pub fn pipe_dir(run_dir: &Path, card: &str) -> PathBuf {
     run_dir.join("mps").join(card).join("pipe")
 }
@@ -119,7 +119,7 @@ fn log_dir(run_dir: &Path, card: &str) -> PathBuf {
 pub async fn run(config: Config) -> Result<()> {
     let (metrics, readiness) = (Metrics::default(), Readiness::default());
     let mut registry = Registry::with_prefix("tautline");
-    metrics.register(&mut registry);
+    metrics.register("", &mut registry);
     let listener = admin::bind(config.admin).await?;
     let mut all = Tasks::default();
     let stop = all.stop_token();
@@ -139,7 +139,7 @@ pub async fn run(config: Config) -> Result<()> {
     all.run(tasks::shutdown_signal()).await
 }
 
-/// Runs daemons for the node's cards until the stop. A card's condition in `readiness` is met while
+/// Runs daemons for the node's cards until `stop`. A card's condition in `readiness` is met while
 /// its daemon answers; a node without cards is ready.
 ///
 /// # Errors

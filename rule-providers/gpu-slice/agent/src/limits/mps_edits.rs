@@ -1,9 +1,9 @@
-//! What an MPS client needs in its container. Pure.
+//! Builds the changes that an MPS client needs in its container. The functions are pure.
 //!
-//! The pipe directory is mounted at its path of the host, read-only: connecting to a socket needs no
-//! write access to the file system, and a container can then not remove the socket of others.
-//! `/dev/shm` is not shared: drivers since Volta's MPS leave it empty (seen with 580), and pods
-//! mount volumes of their own there.
+//! The pipe directory is mounted read-only, at the same path as on the host: connecting to a socket
+//! needs no write access to the file system, and so a container cannot remove the socket that
+//! others use. `/dev/shm` is not shared: drivers since Volta's MPS leave it empty (observed with
+//! driver 580), and pods mount their own volumes there.
 
 use tautline_gpu_placement::node_inventory::InventoryCard;
 

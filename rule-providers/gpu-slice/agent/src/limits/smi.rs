@@ -1,28 +1,29 @@
-//! Settings of cards by `nvidia-smi`: NVML has no public call for time slices.
+//! Changes settings of cards with `nvidia-smi`, since NVML has no public call for time slices.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use super::driver_root::{DriverError, DriverRoot, complaint, output};
 
 const PROGRAM: &str = "nvidia-smi";
-/// The program takes seconds on a node with many cards without the persistence daemon.
+/// The time in which the program must end; it takes seconds on a node with many cards without the
+/// persistence daemon.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Length of a card's time slices.
+/// The length of a card's time slices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timeslice {
-    /// The driver's.
+    /// The driver's default length.
     #[default]
     Default,
-    /// Short.
+    /// Short time slices.
     Short,
-    /// Medium.
+    /// Medium time slices.
     Medium,
-    /// Long.
+    /// Long time slices.
     Long,
 }
 
-/// The text is no [`Timeslice`].
+/// The error for a text that is not a [`Timeslice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("time slice {0:?} is unknown; write default, short, medium or long")]
 pub struct TimesliceError(String);
@@ -63,7 +64,7 @@ impl Timeslice {
     }
 }
 
-/// Sets the time slices of a card; lasts until the driver is loaded again.
+/// Sets the length of a card's time slices, which lasts until the driver is loaded again.
 ///
 /// # Errors
 /// `nvidia-smi` is missing, hangs or refuses.
@@ -76,8 +77,8 @@ pub async fn set_timeslice(
     run(driver, &[&arguments[..], &[slice.number()]].concat()).await
 }
 
-/// Sets whether only one process may use a card, which is the MPS server where it runs; lasts until
-/// the driver is loaded again.
+/// Sets whether only one process may use a card: the MPS server, if it runs. The setting lasts
+/// until the driver is loaded again.
 ///
 /// # Errors
 /// `nvidia-smi` is missing, hangs or refuses.

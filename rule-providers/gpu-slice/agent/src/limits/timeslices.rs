@@ -1,4 +1,4 @@
-//! Keeps the time slices of a node's cards in mode `timeslice`.
+//! Sets the length of the time slices of a node's cards in mode `timeslice`.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -7,8 +7,8 @@ use tokio::{sync::watch, time};
 
 use super::{DriverError, DriverRoot, Mode, smi, smi::Timeslice};
 
-/// Between two tries of a card.
-const PAUSE: Duration = Duration::from_secs(60);
+/// The pause before cards are tried again whose time slices could not be set.
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
 
 /// Sets the cards' time slices while the node's mode is `timeslice`.
 pub(crate) async fn follow(
@@ -33,7 +33,7 @@ async fn follow_with<F: Future<Output = Result<(), DriverError>>>(
             Mode::Timeslice => sound(&inventory.borrow_and_update()),
             _ => BTreeSet::new(),
         };
-        // A card that comes back has the driver's time slices.
+        // A card that comes back has the driver's default time slices.
         done.retain(|card| sound.contains(card));
         let mut failed = false;
         for card in sound {
@@ -51,7 +51,7 @@ async fn follow_with<F: Future<Output = Result<(), DriverError>>>(
         let more = tokio::select! {
             changed = inventory.changed(), if !failed => changed,
             changed = mode.changed() => changed,
-            () = time::sleep(PAUSE), if failed => Ok(()),
+            () = time::sleep(RETRY_PAUSE), if failed => Ok(()),
         };
         if more.is_err() {
             return;
@@ -100,7 +100,7 @@ mod tests {
         let (inventory, inventories) = watch::channel(node(&["a"]));
         let (mode, modes) = watch::channel(Mode::None);
         let steps = async {
-            let settle = || time::sleep(PAUSE * 3);
+            let settle = || time::sleep(RETRY_PAUSE * 3);
             settle().await;
             assert!(tried.lock().is_empty());
             mode.send_replace(Mode::Timeslice);

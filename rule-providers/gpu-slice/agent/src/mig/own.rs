@@ -1,23 +1,23 @@
-//! Which MIG instances the agent has made.
+//! The list of the MIG instances that the agent has made.
 
 use std::{collections::BTreeSet, fs, io, path::PathBuf, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use tautline_nvml::MigInstance;
 
-/// A MIG instance by its place.
+/// A MIG instance, identified by its place on a card.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OwnInstance {
-    /// UUID of the card.
+    /// The UUID of the card.
     pub card: String,
-    /// `2g.20gb`.
+    /// The profile, such as `2g.20gb`.
     pub profile: String,
-    /// First memory slice.
+    /// The first memory slice.
     pub start: u32,
 }
 
-/// All that the agent has made.
+/// All MIG instances that the agent has made.
 pub(crate) type OwnInstances = Arc<BTreeSet<OwnInstance>>;
 
 impl OwnInstance {
@@ -30,11 +30,12 @@ impl OwnInstance {
     }
 }
 
-/// The file that keeps them. It does not outlive a reboot, as no MIG instance does.
+/// The file with the list. Like MIG instances, it does not outlive a reboot.
 pub(super) struct OwnFile(pub PathBuf);
 
 impl OwnFile {
-    /// Without the file, or if it cannot be read, all instances are the administrator's.
+    /// Reads the list. If the file is missing or cannot be read, the list is empty, so all
+    /// instances count as the administrator's.
     pub fn read(&self) -> BTreeSet<OwnInstance> {
         let read = fs::read(&self.0).and_then(|text| Ok(serde_json::from_slice(&text)?));
         read.unwrap_or_else(|error: io::Error| {
@@ -47,7 +48,7 @@ impl OwnFile {
     }
 
     /// # Errors
-    /// The file and why it was not written.
+    /// The text names the file and the reason why it was not written.
     pub fn write(&self, own: &BTreeSet<OwnInstance>) -> Result<(), String> {
         let write = || -> io::Result<()> {
             if let Some(folder) = self.0.parent() {

@@ -1,4 +1,4 @@
-//! Which MIG instances go. Pure.
+//! Decides which MIG instances are wanted and which are destroyed. The functions are pure.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use tautline_gpu_placement::{
     device_annotation::{self, CardShare},
     mig::MigPlace,
     node_inventory::{InventoryCard, NodeInventory},
-    shape::CARD,
+    shape::CARD_MILLI,
 };
 use tautline_nvml::{MigInstance, Reading};
 
 use super::OwnInstance;
 use crate::pods::PodEntry;
 
-/// An instance that a record of a pod on this node means.
+/// An instance that the record of a pod on this node names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub instance: OwnInstance,
@@ -21,7 +21,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// `None`: the card has no such instance.
+    /// Returns the instance of a card; `None` if the card cannot have it.
     pub fn new(card: &InventoryCard, milli: u16, start: u8) -> Option<Self> {
         let mig = card.mig.as_ref()?;
         Some(Self {
@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// The instances that the records of pods mean.
+/// Returns the instances that the records of pods name, except pods that have ended.
 pub(super) fn wanted<'a>(
     pods: impl Iterator<Item = &'a PodEntry>,
     inventory: &NodeInventory,
@@ -43,7 +43,7 @@ pub(super) fn wanted<'a>(
     let records = pods
         .filter(|pod| !pod.ended)
         .filter_map(|p| p.record.as_deref());
-    let shares = records.filter_map(|text| device_annotation::parse(text, CARD).ok());
+    let shares = records.filter_map(|text| device_annotation::parse(text, CARD_MILLI).ok());
     let of = |share: CardShare| {
         let card = find(inventory, &share.card)?;
         Wanted::new(card, share.milli, share.start?)
@@ -58,10 +58,10 @@ fn find<'a>(inventory: &'a NodeInventory, name: &str) -> Option<&'a InventoryCar
     inventory.cards.iter().find(is)
 }
 
-/// The card's instances that must go before this one is made.
+/// Returns the card's instances that must be destroyed before the new one is made.
 ///
 /// # Errors
-/// One of them must stay.
+/// An instance in the way must stay: it is the administrator's or another pod's.
 pub(super) fn in_the_way<'a>(
     new: &Wanted,
     instances: &'a [MigInstance],
@@ -93,7 +93,7 @@ pub(super) fn in_the_way<'a>(
     Ok(going)
 }
 
-/// The agent's instances that no record means.
+/// Returns the agent's instances that no record names.
 pub(super) fn unused(
     reading: &Reading,
     own: &BTreeSet<OwnInstance>,
@@ -110,7 +110,7 @@ pub(super) fn unused(
     all.filter(is_unused).collect()
 }
 
-/// The agent's instances that the reading does not show.
+/// Returns the agent's instances that the reading does not show.
 pub(super) fn gone(reading: &Reading, own: &BTreeSet<OwnInstance>) -> Vec<OwnInstance> {
     let is_gone = |of: &&OwnInstance| {
         // A card that cannot be read may still have it.

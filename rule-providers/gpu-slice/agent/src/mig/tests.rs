@@ -12,10 +12,9 @@ use super::*;
 use crate::{
     cdi::CardSpecs,
     device_plugin::{Give, PodRef},
-    giver::{Giver, MigInstance as Start},
+    giver::Giver,
     injection::VISIBLE,
     limits::LimitEdits,
-    occupancy::Occupancy,
     pods::{Asks, ContainerEntry, PodEntry},
     reader::Calls,
 };
@@ -213,7 +212,6 @@ impl World {
             specs: Arc::new(CardSpecs::new(vec![folder.path().to_owned()])),
             limits: Box::new(|_| Ok(LimitEdits::default())),
             events: Events::new().0,
-            occupancy: Mutex::new(Occupancy::default()),
             instances: instances.clone(),
         };
         Self {
@@ -242,28 +240,8 @@ impl World {
 #[tokio::test]
 async fn a_record_with_a_start_gets_its_instance_and_loses_it_after_the_pod() {
     let world = World::new([pod("a", "GPU-a:250@4", 250)], Vec::new());
-    let by_uid = PodRef::Uid("a".into());
-    // CreateContainer makes nothing.
-    let soon = Instant::now() + Duration::from_millis(10);
-    let early = world
-        .giver
-        .give_until(&by_uid, "app", soon, Start::Find)
-        .await;
-    let text = early.unwrap_err().text;
-    assert!(
-        text.contains("its MIG instance 2g.20gb at memory slice 4 of card GPU-a is not made yet"),
-        "{text}"
-    );
-
     assert_eq!(world.give("a").await.unwrap(), "MIG-1");
     assert_eq!(world.give("a").await.unwrap(), "MIG-1");
-    let soon = Instant::now() + DEADLINE;
-    let found = world
-        .giver
-        .give_until(&by_uid, "app", soon, Start::Find)
-        .await
-        .unwrap();
-    assert_eq!(found.injection.env[VISIBLE], "MIG-1");
     assert_eq!(world.own.borrow().len(), 1);
 
     let ended = PodEntry {

@@ -1,4 +1,4 @@
-//! What the agent keeps of a pod. Pure.
+//! The parts of a Pod object that the agent needs. The functions are pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,27 +14,28 @@ use tautline_gpu_placement::{
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
 };
 
-/// Has a static pod's UID as the runtime knows it; the API server gives its mirror another.
+/// The annotation with the UID of a static pod that the runtime uses; the API server gives the
+/// mirror pod another UID.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A pod of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodEntry {
-    /// As the runtime and cgroups have it.
+    /// The UID that the runtime and cgroups use.
     pub uid: Arc<str>,
-    /// As the API server has it.
+    /// The UID that the API server gave the object.
     pub api_uid: Arc<str>,
     pub namespace: Arc<str>,
     pub name: Arc<str>,
-    /// The text that names the pod's cards.
+    /// The value of the annotation that names the pod's cards.
     pub record: Option<Arc<str>>,
-    /// Init containers, then containers, each in the order of the spec.
+    /// The init containers, then the other containers, each in the order of the spec.
     pub containers: Box<[ContainerEntry]>,
-    /// A container requests cards of NVIDIA's device plugin.
+    /// True if a container requests cards of NVIDIA's device plugin.
     pub nvidia: bool,
-    /// No container starts any more.
+    /// True if no container starts any more: the pod has ended or is being deleted.
     pub ending: bool,
-    /// No container runs any more.
+    /// True if the pod has succeeded or failed, so no container runs any more.
     pub ended: bool,
 }
 
@@ -44,13 +45,14 @@ pub(crate) struct ContainerEntry {
     pub name: Arc<str>,
     pub kind: Kind,
     pub asks: Asks,
-    /// Id that the runtime gave the last start, without the runtime's name.
+    /// The ID that the runtime gave the container at its last start, without the prefix
+    /// `RUNTIME://`.
     pub id: Option<Arc<str>>,
     pub running: bool,
 }
 
 impl PodEntry {
-    /// `None` if the object lacks what every stored pod has.
+    /// Reads a Pod object; returns `None` if it lacks a field that every stored pod has.
     pub fn read(pod: &Pod) -> Option<Self> {
         let metadata = &pod.metadata;
         let annotation = |key| metadata.annotations.as_ref()?.get(key).map(String::as_str);
@@ -91,7 +93,7 @@ impl PodEntry {
         self.containers.iter().find(|c| *c.name == *name)
     }
 
-    /// Whether a container that asks for cards runs.
+    /// Returns whether a container that requests cards runs.
     pub fn holds(&self) -> bool {
         !self.ended && self.containers.iter().any(|c| c.running && c.asks.any())
     }
@@ -116,7 +118,8 @@ impl ContainerEntry {
     }
 }
 
-/// Limits and requests of such resources are equal; the API server writes 1000 as `1k`.
+/// Returns the amount of a resource that a container requests. Limits and requests of extended
+/// resources are equal; the API server writes 1000 as `1k`.
 fn count(container: &Container, resource: &str) -> u32 {
     let resources = container.resources.as_ref();
     let listed = resources.into_iter().flat_map(|r| [&r.limits, &r.requests]);
@@ -132,8 +135,9 @@ fn asks_nvidia(container: &Container) -> bool {
     listed.flatten().any(has_nvidia_cards)
 }
 
-/// Whether there are cards, shares or MIG instances of NVIDIA's device plugin, by any name that it
-/// gives them; other devices of `nvidia.com`, such as network cards, do not count.
+/// Returns whether the resources include cards, shares or MIG instances of NVIDIA's device plugin,
+/// under any of the names that it gives them; other devices of `nvidia.com`, such as network cards,
+/// do not count.
 pub(crate) fn has_nvidia_cards(resources: &BTreeMap<String, Quantity>) -> bool {
     resources.iter().any(|(name, quantity)| {
         let name = name.strip_prefix("nvidia.com/");

@@ -1,4 +1,4 @@
-//! Commands to the reader, which answers on its stdout beside the readings.
+//! Sends commands to the reader, which answers on its stdout between the readings.
 
 use std::{collections::HashMap, io, time::Duration};
 
@@ -10,14 +10,14 @@ use tokio::{
     time::timeout,
 };
 
-/// Time for the reader to do what it is asked.
-const LIMIT: Duration = Duration::from_secs(10);
-/// Time for a line to be written: the reader reads at once.
+/// The time in which the reader must answer a command.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// The time in which a line must be written; the reader reads lines at once.
 const WRITE_LIMIT: Duration = Duration::from_secs(1);
-/// Commands that wait while the reader restarts.
-const MOST: usize = 16;
+/// The largest number of commands that wait while the reader restarts.
+const MAX_WAITING_COMMANDS: usize = 16;
 
-/// Asks the reader to make and destroy MIG instances.
+/// A handle to ask the reader to make and destroy MIG instances.
 #[derive(Clone, Debug)]
 pub(crate) struct ReaderCalls(mpsc::Sender<Call>);
 
@@ -27,19 +27,19 @@ pub(crate) struct Call {
     pub(crate) answer: oneshot::Sender<Outcome>,
 }
 
-/// The reader's side of [`ReaderCalls`].
+/// The receiving end of [`ReaderCalls`].
 pub(crate) type Calls = mpsc::Receiver<Call>;
 
 impl ReaderCalls {
     pub fn new() -> (Self, Calls) {
-        let (sender, calls) = mpsc::channel(MOST);
+        let (sender, calls) = mpsc::channel(MAX_WAITING_COMMANDS);
         (Self(sender), calls)
     }
 
-    /// What the action led to.
+    /// Asks the reader to do the action, and returns the outcome.
     ///
     /// # Errors
-    /// Why it is not known what it led to.
+    /// The text gives the reason why the outcome is not known.
     pub async fn ask(&self, action: Action) -> Result<Outcome, String> {
         let (answer, answered) = oneshot::channel();
         let call = async {
@@ -48,8 +48,8 @@ impl ReaderCalls {
             let lost = |_| "the reader of GPUs ended meanwhile".to_owned();
             answered.await.map_err(lost)
         };
-        let late = |_| format!("the reader of GPUs did not answer in {LIMIT:?}");
-        timeout(LIMIT, call).await.map_err(late)?
+        let late = |_| format!("the reader of GPUs did not answer in {ANSWER_LIMIT:?}");
+        timeout(ANSWER_LIMIT, call).await.map_err(late)?
     }
 }
 
@@ -69,7 +69,7 @@ impl Open {
         }
     }
 
-    /// Passes a command on, unless nobody waits for it any more.
+    /// Passes a command on to the reader, unless its caller no longer waits.
     pub async fn send(&mut self, call: Call) -> io::Result<()> {
         self.calls.retain(|_, answer| !answer.is_closed());
         if call.answer.is_closed() {
@@ -83,7 +83,7 @@ impl Open {
         timeout(WRITE_LIMIT, self.stdin.write_all(&line)).await?
     }
 
-    /// Takes a reply, to which nobody may listen any more.
+    /// Passes a reply on to the caller, which may no longer wait.
     pub fn answer(&mut self, reply: Reply) {
         if let Some(answer) = self.calls.remove(&reply.id) {
             _ = answer.send(reply.outcome);

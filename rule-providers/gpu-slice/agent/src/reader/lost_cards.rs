@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use tautline_nvml::{Card, Reading};
 
-/// Cards that a reader started anew no longer finds stay listed: NVML does not count a card that
-/// fell off the bus.
+/// Returns the new reading with the cards of the last one that it lacks, as faulty. A restarted
+/// reader does not find a card that fell off the bus, since NVML does not count it.
 pub(super) fn listed(last: Option<&Reading>, mut next: Reading) -> Reading {
     let Some(last) = last else { return next };
     let found: BTreeSet<&str> = next.cards.iter().map(|card| card.uuid.as_str()).collect();
@@ -25,7 +25,8 @@ pub(super) fn listed(last: Option<&Reading>, mut next: Reading) -> Reading {
     next
 }
 
-/// The same cards, none of which can be used. A fault that is known stays.
+/// Returns the cards of the last reading, all of them faulty. A card that already has a fault keeps
+/// it.
 pub(super) fn all_faulty(last: &Reading, fault: &str) -> Reading {
     let mut reading = Reading {
         processes: Vec::new(),

@@ -4,7 +4,6 @@ use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{family::Family, gauge::Gauge},
-    registry::Registry,
 };
 use tautline_proto::gpu::{ContainerUse, Use};
 
@@ -27,43 +26,26 @@ impl From<&ContainerUse> for OfContainer {
     }
 }
 
-/// The use of each container that uses a card now. Clones share all values.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UseMetrics {
-    memory: Family<OfContainer, Gauge>,
-    sm: Family<OfContainer, Gauge>,
-    shown: Arc<Mutex<BTreeSet<OfContainer>>>,
+tautline_runtime::metrics! {
+    /// The metrics of each container that uses a card now; clones share all values.
+    pub(crate) struct UseMetrics {
+        memory: Family<OfContainer, Gauge> => "gpu_memory_used_bytes",
+            "Memory of a card that a container's processes have; outside of pods by command";
+        sm: Family<OfContainer, Gauge> => "gpu_sm_milli",
+            "Thousandths of a card's processors that a container's processes had lately";
+        shown: Arc<Mutex<BTreeSet<OfContainer>>>;
+    }
 }
 
 impl UseMetrics {
-    /// `registry` has the prefix `tautline`.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "gpu_memory_used_bytes",
-            "Memory of a card that a container's processes have; outside of pods by command",
-            self.memory.clone(),
-        );
-        registry.register(
-            "gpu_sm_milli",
-            "Thousandths of a card's processors that a container's processes had lately",
-            self.sm.clone(),
-        );
-    }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub fn add_examples(&self) {
-        _ = self.memory.get_or_create(&Default::default());
-        _ = self.sm.get_or_create(&Default::default());
-    }
-
-    /// Replaces all values; containers that are gone go.
+    /// Replaces all values, and removes those of containers that no longer use a card.
     pub(super) fn set(&self, used: Option<&Use>) {
         let containers = used.map_or(&[][..], |used| &used.containers);
         let mut shown = self.shown.lock();
         let mut now = BTreeSet::new();
         let mut sums: std::collections::BTreeMap<OfContainer, (u64, u32)> = Default::default();
         for of in containers {
-            // Unknown pods have no names, and share their values.
+            // Unknown pods have no names, so their values are added up.
             let (memory, sm) = sums.entry(of.into()).or_default();
             *memory = memory.saturating_add(of.memory_bytes);
             *sm = sm.saturating_add(of.sm_milli).min(1000);
@@ -84,7 +66,7 @@ impl UseMetrics {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text::encode;
+    use prometheus_client::{encoding::text::encode, registry::Registry};
 
     use super::*;
 
@@ -103,7 +85,7 @@ mod tests {
     #[test]
     fn containers_that_are_gone_leave_no_series() {
         let (metrics, mut registry) = (UseMetrics::default(), Registry::with_prefix("tautline"));
-        metrics.register(&mut registry);
+        metrics.register("", &mut registry);
         let text = |containers: Vec<ContainerUse>| {
             let used = Use {
                 containers,

@@ -1,4 +1,4 @@
-//! Who a process belongs to, by `/proc`.
+//! Finds the owner of a process in `/proc`.
 
 use std::{
     fs,
@@ -9,8 +9,8 @@ use std::{
 use crate::cgroup::{self, ContainerRef};
 
 const MPS_SERVER: &str = "nvidia-cuda-mps-server";
-/// Where drivers have their programs, below the driver root.
-const PROGRAMS: [&str; 5] = [
+/// The directories of the driver's programs, below the driver root.
+const PROGRAM_DIRS: [&str; 5] = [
     "usr/bin",
     "bin",
     "usr/local/nvidia/bin",
@@ -20,9 +20,9 @@ const PROGRAMS: [&str; 5] = [
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The server of MPS, whose memory is the card's overhead.
+    /// The MPS server, whose memory is overhead of the card.
     MpsServer,
-    /// What its cgroup names, outermost first; not empty.
+    /// The containers that the cgroup of the process names, outermost first; never empty.
     Pod(Vec<ContainerRef>),
     Outside {
         command: String,
@@ -43,7 +43,7 @@ impl Processes {
         }
     }
 
-    /// `None`: the process has ended.
+    /// Returns the owner of a process; `None` if the process has ended.
     pub fn owner(&self, pid: u32) -> Option<Owner> {
         let dir = self.proc.join(pid.to_string());
         let cgroup = fs::read_to_string(dir.join("cgroup")).ok()?;
@@ -53,13 +53,15 @@ impl Processes {
             return Some(Owner::MpsServer);
         }
         let containers = cgroup::containers(&cgroup);
-        match containers.is_empty() {
-            true => Some(Owner::Outside { command }),
-            false => Some(Owner::Pod(containers)),
-        }
+        Some(if containers.is_empty() {
+            Owner::Outside { command }
+        } else {
+            Owner::Pod(containers)
+        })
     }
 
-    /// By the file that runs: any process can take the name.
+    /// Returns whether the process is an MPS server. Its executable file decides, since any process
+    /// can take the name.
     fn is_mps_server(&self, dir: &Path, command: &str) -> bool {
         // The kernel keeps 15 bytes of the name.
         if command.is_empty() || !MPS_SERVER.starts_with(command) {
@@ -71,11 +73,11 @@ impl Processes {
             let path = followed(&self.driver_root, Path::new(dir).join(MPS_SERVER));
             path.and_then(|path| file(&path))
         };
-        runs.is_some() && PROGRAMS.iter().any(|dir| of_driver(dir) == runs)
+        runs.is_some() && PROGRAM_DIRS.iter().any(|dir| of_driver(dir) == runs)
     }
 }
 
-/// The file below `root` that a path means if `root` is the root directory.
+/// Returns the file to which a path leads if `root` is the root directory; `None` after 8 links.
 fn followed(root: &Path, path: PathBuf) -> Option<PathBuf> {
     let mut path = root.join(path);
     for _ in 0..8 {

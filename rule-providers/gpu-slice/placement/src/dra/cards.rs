@@ -6,36 +6,37 @@ use super::{
 };
 use crate::mig::{Geometry, MigCard};
 
-/// A GPU of a node, put together from the devices that are parts of it.
+/// A GPU of a node, assembled from the devices that are parts of the card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCard {
-    /// Pool of the first of its devices.
+    /// Pool of the card's first device.
     pub pool: PoolId,
-    /// The UUID if known, else the counter set or the device's name.
+    /// UUID of the card if it is known, else the name of the counter set or of the device.
     pub id: Box<str>,
     /// Attribute `productName`, such as `NVIDIA A100-SXM4-80GB`.
     pub product: Option<Box<str>>,
     /// Attribute `architecture`, such as `Ampere`.
     pub architecture: Option<Box<str>>,
-    /// In bytes; of a card offered in parts only, their largest.
+    /// Memory in bytes; for a card that is offered in parts only, the memory of the largest part.
     pub memory: i64,
-    /// The free part of its scarcest resource; 0 if no device of it is free.
+    /// Free part of the card's scarcest resource, in thousandths; 0 if no device is free.
     pub free_milli: u16,
-    /// Positions in [`NodeDevices::devices`].
+    /// Positions of the card's devices in [`NodeDevices::devices`].
     pub devices: Vec<usize>,
 }
 
 /// The identity of a card. Devices with the same key are parts of one card:
-/// 1. the counter set that they consume, the first of two (KEP-4815);
+/// 1. the first counter set that they consume (KEP-4815);
 /// 2. `parentUUID`, which NVIDIA's driver sets on MIG devices;
 /// 3. `uuid`;
-/// 4. else each device is a card.
+/// 4. otherwise the device: each device is a card.
 ///
-/// Not `resource.kubernetes.io/pcieRoot`: several cards share a root.
+/// The attribute `resource.kubernetes.io/pcieRoot` is no key: several cards share a root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum CardKey {
     Counters(PoolId, Box<str>),
-    /// With the driver, as two pools may have parts of one card.
+    /// The driver and the UUID. The pool is not part of the key, as two pools may have parts of one
+    /// card.
     Uuid(std::sync::Arc<str>, Box<str>),
     Device(PoolId, Box<str>),
 }
@@ -61,8 +62,9 @@ impl NodeDevices {
         self.by_card().into_iter().map(|c| self.card(c)).collect()
     }
 
-    /// In thousandths: by counters; by the MIG profile of a known model; else an equal part
-    /// among the parts of the card, or all of it.
+    /// The part of its card that a device is, in thousandths: by counters, or else by the MIG
+    /// profile of a known model, or else an equal part among the card's parts. A device that is not
+    /// a part has 1000.
     pub fn milli_of(&self, position: usize) -> u16 {
         let Some(offered) = self.devices.get(position) else {
             return 0;

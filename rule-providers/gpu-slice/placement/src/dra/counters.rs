@@ -23,7 +23,7 @@ pub(super) struct PoolCounters {
 }
 
 impl PoolCounters {
-    /// Unused counters. The first of two sets with the same name counts.
+    /// Creates unused counters. The first of two sets with the same name counts.
     pub(super) fn new<'a>(sets: impl IntoIterator<Item = &'a CounterSet>) -> Self {
         let mut out = Self::default();
         for set in sets {
@@ -62,7 +62,7 @@ impl PoolCounters {
         fits
     }
 
-    /// Counts amounts that are held already; beyond the total the counters are overdrawn.
+    /// Adds amounts that claims hold already; beyond the total the counters are overdrawn.
     pub(super) fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
             let Some(own) = self.sets.get_mut(&*set.name) else {
@@ -82,14 +82,14 @@ impl PoolCounters {
         }
     }
 
-    /// More is held than exists: the pool was made smaller, or its driver errs.
+    /// Returns whether claims hold more than exists: the pool has shrunk, or its driver has a bug.
     pub(super) fn overdrawn(&self) -> bool {
         self.overdrawn
     }
 
-    /// The scarcest remainder of a set, in thousandths. Counters of one unit (`memory-slice-3`)
-    /// identify a part instead of an amount: they count only in sets of such counters, by the
-    /// number left.
+    /// The free part of a set's scarcest counter, in thousandths. Counters of one unit
+    /// (`memory-slice-3`) identify a place instead of an amount: they count only in sets without
+    /// larger counters, by the number that is left.
     pub(super) fn free_milli(&self, set: &str) -> Option<u16> {
         let counters = || self.sets.get(set).into_iter().flat_map(BTreeMap::values);
         let divisible = counters().filter(|c| c.total > 1000);
@@ -101,7 +101,8 @@ impl PoolCounters {
         })
     }
 
-    /// By the same rule as [`Self::free_milli`].
+    /// The largest part of a set's counters that `wanted` takes, in thousandths, by the same rule
+    /// as [`Self::free_milli`].
     pub(super) fn share_milli(&self, wanted: &CounterSet) -> Option<u16> {
         let own = self.sets.get(&*wanted.name)?;
         let of = |amounts: &Amounts, n: &str| amounts.get(n).copied().unwrap_or(0);

@@ -9,22 +9,23 @@ use super::{
 /// Reasons why an allocated device does not serve its claim any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceFault {
-    /// Its pool has no such device any more.
+    /// The driver does not publish the device any more.
     #[error("device is not published any more")]
     Gone,
-    /// Key of a `NoExecute` taint that the allocation does not tolerate.
+    /// The device has a `NoExecute` taint with this key that the allocation does not tolerate.
     #[error("device has taint {0}, effect NoExecute")]
     Tainted(Box<str>),
     /// Claims hold more of the device, or of its pool's counters, than there is.
     #[error("device is given to more claims than it can serve")]
     OverCommitted,
-    /// Nothing is known about the device, as its pool cannot be used.
+    /// The device's pool cannot be used, so the state of the device is unknown.
     #[error("its pool is not usable: {0}")]
     Pool(PoolError),
 }
 
 impl DeviceStore {
-    /// Tolerated taints are not faults.
+    /// The fault of an allocated device; `None`: the device serves its claim. Tolerated taints are
+    /// not faults.
     pub fn fault(&self, held: &Allocation) -> Option<DeviceFault> {
         let id = &held.device.pool;
         let current = match self.pools.get(id).map(Pool::current) {

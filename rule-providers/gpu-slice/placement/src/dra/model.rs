@@ -1,4 +1,5 @@
-//! The relevant parts of the API's objects. All amounts are thousandths of their unit.
+//! The parts of the DRA API's objects that placement needs. All amounts are in thousandths of their
+//! unit.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -37,14 +38,14 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A `ResourceSlice`: all devices of a pool, or some of them.
+/// A `ResourceSlice`: all or some of a pool's devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slice {
     /// Name of the API object.
     pub name: Arc<str>,
     /// Pool that the slice belongs to.
     pub id: PoolId,
-    /// Only slices of a pool's highest generation count.
+    /// Generation of the pool; only slices of its highest generation count.
     pub generation: i64,
     /// Number of slices that make the pool complete (`resourceSliceCount`).
     pub slices: i64,
@@ -52,7 +53,7 @@ pub struct Slice {
     pub access: Access,
     /// The pool's counters with their totals (`sharedCounters`).
     pub counters: Vec<CounterSet>,
-    /// Devices in the published order, which is also the allocator's.
+    /// Devices in the published order, in which the allocator takes them.
     pub devices: Vec<Device>,
 }
 
@@ -81,21 +82,24 @@ pub struct CounterSet {
 /// A device of a slice: a card, a part of one, or a possible MIG instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Device {
-    /// Name, unique in the pool.
+    /// Name of the device, unique in its pool.
     pub name: Arc<str>,
-    /// Used only in slices with [`Access::PerDevice`]; there `None` means no node.
+    /// Nodes that can use the device. Used only in slices with [`Access::PerDevice`], where `None`
+    /// means no node.
     pub access: Option<Access>,
-    /// By name, without the driver's own domain.
+    /// Attributes by name, without the driver's own domain.
     pub attributes: BTreeMap<Box<str>, Attribute>,
-    /// By name, without the driver's own domain.
+    /// Capacities by name, without the driver's own domain.
     pub capacity: BTreeMap<Box<str>, Capacity>,
-    /// Counters of the pool that are taken while the device is allocated.
+    /// Amounts that the device takes from the pool's counters while it is allocated.
     pub consumes: Vec<CounterSet>,
-    /// Several requests may each have a part of it (`allowMultipleAllocations`, KEP-5075).
+    /// True if several requests may each have a part of the device (`allowMultipleAllocations`,
+    /// KEP-5075).
     pub shared: bool,
     /// Taints that the driver publishes (KEP-5055).
     pub taints: Vec<Taint>,
-    /// Binding waits for conditions; the allocator takes such pools last.
+    /// True if binding waits for conditions of the device; the allocator takes pools with such
+    /// devices last.
     pub binding_conditions: bool,
 }
 
@@ -108,12 +112,12 @@ impl Device {
     }
 }
 
-/// Lists, an alpha of 1.36, are not supported.
+/// The value of a device's attribute. Lists, an alpha feature of 1.36, are not supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
     /// A plain string.
     Text(String),
-    /// A semantic version, kept as text.
+    /// A semantic version, as text.
     Version(String),
     /// An integer, not in thousandths.
     Int(i64),
@@ -124,9 +128,9 @@ pub enum Attribute {
 /// An amount of something that a device has, such as memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Total, in thousandths of the unit.
+    /// Total amount, in thousandths of the unit.
     pub value: i64,
-    /// Amounts that a request may have; `None`: any.
+    /// Amounts that a request may have; `None`: any amount.
     pub policy: Option<RequestPolicy>,
 }
 
@@ -135,14 +139,15 @@ pub struct Capacity {
 pub struct RequestPolicy {
     /// Consumption of a request without an amount; `None`: the whole capacity.
     pub default: Option<i64>,
-    /// Minimum, maximum and step.
+    /// Minimum, maximum and step of the amounts.
     pub range: Option<(i64, Option<i64>, Option<i64>)>,
-    /// Possible amounts, ascending; empty: any. A range takes precedence.
+    /// Possible amounts, ascending; empty: any amount. A range takes precedence.
     pub values: Vec<i64>,
 }
 
 impl Capacity {
-    /// Rounded up by the policy; `None`: forbidden. Without a request: its default, else all.
+    /// The amount that a request consumes, rounded up by the policy; `None`: the policy forbids it.
+    /// A request without an amount consumes the policy's default, or else the whole capacity.
     pub fn consumed(&self, requested: Option<i64>) -> Option<i64> {
         let policy = self.policy.as_ref();
         let Some(requested) = requested else {
@@ -185,14 +190,14 @@ pub struct Claim {
     pub allocated: Option<Vec<Allocation>>,
     /// UIDs of the pods that may use the claim.
     pub reserved_for: Vec<Box<str>>,
-    /// UID of the pod whose template it is from.
+    /// UID of the pod from whose template the claim is.
     pub owner: Option<Box<str>>,
 }
 
 /// A request of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClaimRequest {
-    /// Name, unique in the claim.
+    /// Name of the request, unique in the claim.
     pub name: Box<str>,
     /// Alternatives, the preferred first (`firstAvailable`); one for `exactly`.
     pub alternatives: Vec<ExactRequest>,
@@ -205,13 +210,14 @@ pub struct ExactRequest {
     pub class: Box<str>,
     /// Number of devices.
     pub count: Count,
-    /// CEL expressions; a device must meet all, and those of its class.
+    /// CEL expressions; a device must meet them all, and those of its class.
     pub selectors: Vec<Box<str>>,
-    /// Minimum capacity of each device; of a shared one, the consumption.
+    /// Minimum capacities of each device; for a shared device, the amounts to consume.
     pub capacity: Amounts,
-    /// Admin access (KEP-5018): devices in use serve it too, and it takes nothing from them.
+    /// True for admin access (KEP-5018): devices in use serve it as well, and it takes nothing from
+    /// them.
     pub admin: bool,
-    /// Taints that do not keep devices from the request.
+    /// Tolerations of taints that do not keep devices from the request.
     pub tolerations: Vec<Toleration>,
 }
 
@@ -246,11 +252,11 @@ impl Default for Count {
 /// A device that is allocated to a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
-    /// Name of the request; of an alternative, `REQUEST/ALTERNATIVE`.
+    /// Name of the request; `REQUEST/ALTERNATIVE` for one of several alternatives.
     pub request: Box<str>,
     /// The allocated device.
     pub device: DeviceId,
-    /// Takes nothing.
+    /// True for admin access, which takes nothing from the device.
     pub admin: bool,
     /// ID of the share of a shared device; `None`: the claim has the whole device.
     pub share: Option<Box<str>>,
@@ -265,11 +271,11 @@ pub struct Allocation {
 pub struct Class {
     /// Name of the API object.
     pub name: Box<str>,
-    /// CEL expressions; a device of the class meets all.
+    /// CEL expressions; a device of the class meets them all.
     pub selectors: Vec<Box<str>>,
     /// Creation time in seconds since 1970; 0: unknown.
     pub created_unix: i64,
-    /// The resource by which pods may request its devices (KEP-5004).
+    /// Extended resource by which pods may request the class's devices (KEP-5004).
     pub extended_resource: Option<Box<str>>,
 }
 

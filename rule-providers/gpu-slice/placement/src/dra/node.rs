@@ -21,7 +21,7 @@ pub struct NodeDevice {
 }
 
 impl NodeDevice {
-    /// Its driver, pool and name.
+    /// The device's driver, pool and name.
     pub fn id(&self) -> &DeviceId {
         &self.id
     }
@@ -30,7 +30,7 @@ impl NodeDevice {
         &self.slice.devices[self.position]
     }
 
-    /// Whether a claim has the whole device.
+    /// Returns whether a claim has the whole device.
     pub fn held(&self) -> bool {
         self.held
     }
@@ -46,7 +46,8 @@ impl NodeDevice {
         if self.held { 0 } else { (total - used).max(0) }
     }
 
-    /// The scarcest of its capacities in thousandths; all or nothing if it is not shared.
+    /// The free part of the device's scarcest capacity, in thousandths; 0 or 1000 if the device is
+    /// not shared.
     pub(super) fn left_milli(&self) -> u16 {
         let capacities = &self.device().capacity;
         let rests = capacities.iter().filter(|(_, c)| c.value > 0);
@@ -68,15 +69,17 @@ pub enum Unavailable {
     /// Too little is left of the pool's counters that the device consumes.
     #[error("devices of the same card leave too little")]
     Counters,
-    /// Key of a `NoSchedule` or `NoExecute` taint that the request does not tolerate.
+    /// The device has a `NoSchedule` or `NoExecute` taint with this key that the request does not
+    /// tolerate.
     #[error("taint {0} is not tolerated")]
     Taint(Box<str>),
-    /// Name of a capacity that the device lacks, or of which it cannot give the requested amount.
+    /// The device lacks the capacity with this name, or cannot give the requested amount of the
+    /// capacity.
     #[error("not enough {0} is free, or the request is below the minimum")]
     Capacity(Box<str>),
 }
 
-/// The devices that a node can use, and what is free of them.
+/// The devices that a node can use, and their free parts.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDevices {
     pub(super) devices: Vec<NodeDevice>,
@@ -85,8 +88,8 @@ pub struct NodeDevices {
 }
 
 impl NodeDevices {
-    /// In the order of the scheduler's allocator: by driver, pool and slice name, then as
-    /// published; pools with binding conditions last.
+    /// The devices in the order of the scheduler's allocator: by driver, pool and slice name, then
+    /// as published; pools with binding conditions come last.
     pub fn devices(&self) -> &[NodeDevice] {
         &self.devices
     }
@@ -100,12 +103,13 @@ impl NodeDevices {
         &self.counters[device.pool]
     }
 
-    /// Whether a pool's claims hold more of its counters than there is.
+    /// Returns whether claims hold more of a pool's counters than the pool has.
     pub fn overdrawn(&self) -> bool {
         self.counters.iter().any(PoolCounters::overdrawn)
     }
 
-    /// The reason why a device is not available to a request. Ignores its selectors.
+    /// The reason why a device is not available to a request; `None`: the device is available.
+    /// Ignores the request's selectors.
     pub fn unavailable(&self, position: usize, request: &ExactRequest) -> Option<Unavailable> {
         self.consumption(position, request).err()
     }
@@ -119,7 +123,7 @@ impl NodeDevices {
             && offered.left_milli() > 0
     }
 
-    /// Changes nothing if the device is not available.
+    /// Takes the device for a request. Changes nothing if the device is not available.
     pub(super) fn take(
         &mut self,
         position: usize,
@@ -149,7 +153,7 @@ impl NodeDevices {
         Ok(())
     }
 
-    /// The consumption of a shared device; `None`: the request takes the whole device.
+    /// The amounts that a request consumes of a shared device; `None`: it takes the whole device.
     fn consumption(
         &self,
         position: usize,
@@ -193,7 +197,7 @@ impl NodeDevices {
             if offered.held {
                 return Err(Unavailable::Held);
             }
-            // A shared device has its counters from its first share on.
+            // The first share of a shared device takes the device's counters.
             if offered.share_count == 0 && !self.counters[offered.pool].has_enough(&device.consumes)
             {
                 return Err(Unavailable::Counters);

@@ -17,13 +17,13 @@ pub enum PoolError {
         generation: i64,
         /// Number of slices of that generation.
         seen: usize,
-        /// Number of slices that it should have (`resourceSliceCount`).
+        /// Number of slices that the generation should have (`resourceSliceCount`).
         slices: i64,
     },
-    /// Name of a device that the pool has twice.
+    /// The pool has two devices with this name.
     #[error("device {0} is published twice; the driver must give each its own name")]
     DuplicateDevice(Arc<str>),
-    /// Name of a counter set that the pool has twice.
+    /// The pool has two counter sets with this name.
     #[error("counter set {0} is published twice; the driver must give each its own name")]
     DuplicateCounters(Box<str>),
     /// A device consumes a counter that its pool does not have.
@@ -39,7 +39,8 @@ pub enum PoolError {
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     slices: BTreeMap<Arc<str>, Arc<Slice>>,
-    /// Computed at each change, because requests are more frequent.
+    /// Result of [`current`] for the slices, computed at each change because requests are more
+    /// frequent than changes.
     current: Result<Current, PoolError>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Pool {
 pub(super) struct Current {
     pub(super) slices: Vec<Arc<Slice>>,
     pub(super) counters: PoolCounters,
-    /// The allocator takes pools with such devices last.
+    /// True if a device has binding conditions; the allocator takes such pools last.
     pub(super) binding_conditions: bool,
 }
 
@@ -81,7 +82,7 @@ impl Pool {
     }
 }
 
-/// Slices of the highest generation, if complete: drivers replace a pool slice by slice.
+/// Returns the slices of the highest generation, if complete: drivers replace slice by slice.
 fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, PoolError> {
     let Some(generation) = slices.values().map(|s| s.generation).max() else {
         return Ok(Current::default());

@@ -9,13 +9,15 @@ use crate::mig::Geometry;
 /// The requests of a pod for devices that are not allocated yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PendingRequests {
-    /// In the order of the claims, and within a claim of its requests.
+    /// Requests in the order of the claims and of each claim's specification.
     pub requests: Vec<PendingRequest>,
-    /// A claim is allocated: its node selector binds the pod to a node.
+    /// True if a claim is allocated already: the node selector of the claim binds the pod to a
+    /// node.
     pub bound: bool,
 }
 
-/// The first alternative of an open request; the scheduler tries the others after it.
+/// The first alternative of a request without devices; the scheduler tries further alternatives
+/// after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingRequest {
     /// Class, number and selectors of the devices.
@@ -26,7 +28,7 @@ pub struct PendingRequest {
     pub alternatives: usize,
 }
 
-/// Whether a device, in use or not, meets the selectors of a request and of its class.
+/// The result of matching a device, in use or not, with the selectors of a request and its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     /// A readable condition is not met, or the class is not known.
@@ -37,7 +39,7 @@ pub enum Match {
     Yes,
 }
 
-/// The requests of those claims that are not allocated yet. `claims`: all claims of the pod.
+/// Returns the requests of claims that are not allocated yet. `claims` are all claims of the pod.
 pub fn pending_requests<'a>(
     pools: &DeviceStore,
     claims: impl IntoIterator<Item = &'a Claim>,
@@ -63,7 +65,8 @@ pub fn pending_requests<'a>(
 }
 
 impl PendingRequests {
-    /// Returns whether a class serves it; nodes with the allocatable resource need no class.
+    /// Adds a request for an extended resource, and returns whether a class serves the resource.
+    /// Nodes on which the resource is allocatable need no class.
     pub fn add_resource(&mut self, pools: &DeviceStore, resource: &str, units: u32) -> bool {
         let Some(class) = pools.class_of_resource(resource) else {
             return false;
@@ -100,8 +103,8 @@ impl PendingRequest {
         self.conditions.attribute("profile")
     }
 
-    /// Thousandths of a card, if the claim alone determines them: a MIG profile that is the same
-    /// part of every model, or whole cards (NVIDIA's attribute `type`).
+    /// The requested thousandths of a card, if the claim alone determines them: a MIG profile
+    /// that is the same part of every model, or whole cards (NVIDIA's attribute `type`).
     pub fn milli(&self) -> Option<u16> {
         if let Some(name) = self.profile() {
             let of = |g: &'static Geometry| Some(g.profile(name)?.milli(g));
@@ -113,7 +116,7 @@ impl PendingRequest {
         (whole && self.exact.capacity.is_empty()).then_some(1000)
     }
 
-    /// The least number of devices for the request: 1 if it is for all.
+    /// The minimum number of devices for the request: 1 if it asks for all devices.
     pub fn count(&self) -> u32 {
         match self.exact.count {
             Count::Exact(count) => count,
@@ -121,7 +124,7 @@ impl PendingRequest {
         }
     }
 
-    /// Whether the device meets the selectors, as far as they are readable.
+    /// Returns whether the device meets the selectors, as far as they are readable.
     pub fn matches(&self, offered: &NodeDevice) -> Match {
         if self.unknown_class {
             return Match::No;
@@ -137,7 +140,8 @@ impl PendingRequest {
         }
     }
 
-    /// Thousandths of a card: the requested part of a shared device, else the device's.
+    /// The thousandths of a card that the request takes from the device at `position`: the
+    /// requested part of a shared device, else the whole device.
     pub fn milli_on(&self, devices: &NodeDevices, position: usize) -> u16 {
         let Some(offered) = devices.devices().get(position) else {
             return 0;
@@ -161,7 +165,8 @@ impl PendingRequest {
 }
 
 impl NodeDevices {
-    /// One by one and without the other parts.
+    /// The number of devices that are free for one request, without regard to the pod's other
+    /// requests.
     pub fn free_count(&self, part: &PendingRequest) -> usize {
         self.positions_for(part).count()
     }
@@ -174,9 +179,10 @@ impl NodeDevices {
         .map(|(i, _)| i)
     }
 
-    /// The scheduler's likely choice, taken from `self`: in its order the first match, request
-    /// by request. Unreadable selectors, constraints between devices and backtracking may change
-    /// it. `None`: too few devices.
+    /// Takes the devices that the scheduler likely chooses, and returns their positions: request by
+    /// request, the first matches in the allocator's order. Unreadable selectors, constraints
+    /// between devices and backtracking may lead to another choice. `None`: too few devices are
+    /// free, and nothing is taken.
     pub fn take_likely(&mut self, pending: &PendingRequests) -> Option<Vec<usize>> {
         let mut after = self.clone();
         let mut taken = Vec::new();
@@ -187,7 +193,7 @@ impl NodeDevices {
             };
             let mut own = Vec::new();
             while own.len() < most {
-                // Two shares of one device need two requests.
+                // A request gets one share of a device at most.
                 let from = own.last().map_or(0, |last| last + 1);
                 let next = after.positions_for(part).find(|i| *i >= from)?;
                 after.take(next, &part.exact).ok()?;

@@ -63,7 +63,8 @@ impl Conditions {
     }
 }
 
-/// The operands of `&&` at the top; `None` if an operator there binds less tightly.
+/// Returns the operands of `&&` at the top level; `None` if an operator at that level binds less
+/// tightly, or if the text has an escape in quotes or is not balanced.
 fn conjuncts(text: &str) -> Option<Vec<&str>> {
     let bytes = text.as_bytes();
     let (mut parts, mut begin, mut depth, mut at) = (Vec::new(), 0, 0i32, 0);
@@ -91,7 +92,7 @@ fn conjuncts(text: &str) -> Option<Vec<&str>> {
     (quote.is_none() && depth == 0).then_some(parts)
 }
 
-/// `device.driver == "x"` or `device.attributes["d"].n == "x"`.
+/// Parses `device.driver == "x"` or `device.attributes["d"].n == "x"`.
 fn equality(part: &str) -> Option<(Operand, String)> {
     let (left, right) = part.split_once("==")?;
     let value = quoted(right.trim())?;

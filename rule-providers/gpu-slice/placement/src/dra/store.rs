@@ -33,7 +33,7 @@ pub struct DeviceStore {
 }
 
 impl DeviceStore {
-    /// Replaces all slices. Claims are kept.
+    /// Replaces all slices, but no claims.
     pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
         self.pools.clear();
         self.slices.clear();
@@ -87,7 +87,7 @@ impl DeviceStore {
         }
     }
 
-    /// Replaces all claims. Slices are kept.
+    /// Replaces all claims, but no slices.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
         self.claims.clear();
         self.held.clear();
@@ -155,25 +155,26 @@ impl DeviceStore {
     }
 
     /// The class that serves an extended resource on nodes without that resource (KEP-5004): the
-    /// one that names it, the newest of several, or the one whose own name follows the prefix.
+    /// newest class that names the resource. `deviceclass.resource.kubernetes.io/NAME` stands for
+    /// the class `NAME`.
     pub fn class_of_resource(&self, resource: &str) -> Option<&Class> {
         if let Some(class) = resource.strip_prefix("deviceclass.resource.kubernetes.io/") {
             return self.classes.get(class);
         }
         let named = |c: &&Class| c.extended_resource.as_deref() == Some(resource);
-        // Names ascend: of equal ages the first name counts.
+        // In descending order of names, so that the first name wins among classes of equal age.
         let newest = self.classes.values().rev().filter(named);
         newest.max_by_key(|c| c.created_unix)
     }
 
-    /// `None`: no claim of that name is known.
+    /// The claim with this name; `None`: no such claim is known.
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
         let key = tautline_core::model::key(namespace, name);
         self.claims.get(key.as_str()).map(AsRef::as_ref)
     }
 
-    /// The claims of a pod, each once: those reserved for it, those from its template, and
-    /// `named`, those of its spec (needed until they are reserved).
+    /// The claims of a pod, each once: those reserved for it, those from its templates, and those
+    /// that its spec names (`named`; needed until they are reserved).
     pub fn claims_of<'a>(
         &self,
         uid: &str,
@@ -188,7 +189,7 @@ impl DeviceStore {
         found.map(AsRef::as_ref).collect()
     }
 
-    /// The devices that the node can use, without what all known claims hold of them.
+    /// The devices that the node can use, less the parts that all known claims hold.
     pub fn node_devices(&self, node: &Node) -> NodeDevices {
         let mut out = NodeDevices::default();
         let local = self.by_node.get(&node.name).into_iter().flatten();
@@ -221,7 +222,7 @@ impl DeviceStore {
             for (position, device) in slice.devices.iter().enumerate() {
                 let holds = held.and_then(|h| h.get(&device.name));
                 let holds = holds.map(Vec::as_slice).unwrap_or_default();
-                // Also devices that only other nodes can reach.
+                // Devices that only other nodes can reach take counters as well.
                 if !holds.is_empty() {
                     counters.charge(&device.consumes);
                 }

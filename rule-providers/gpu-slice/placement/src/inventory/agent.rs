@@ -1,4 +1,4 @@
-//! Nodes with an agent: cards from the node's annotation, and what pods request of them.
+//! Nodes with an agent: the cards from the node's annotation, and the cards that pods request.
 
 use std::sync::Arc;
 
@@ -9,21 +9,22 @@ use crate::{
     node_inventory::{
         INVENTORY_ANNOTATION, InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
     },
-    shape::{CARD, CardKind, SharingMode, memory_milli},
+    shape::{CARD_MILLI, CardKind, SharingMode, memory_milli},
     topology::CardLinks,
 };
 
 /// The cards that a pod requests on a node with an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentRequest {
-    /// Thousandths of cards: a share of one card, or whole cards and a rest.
+    /// Thousandths of cards: a share of one card, or whole cards and a share.
     pub milli: i64,
     /// Memory of one card in GiB.
     pub memory_gib: i64,
 }
 
 impl AgentRequest {
-    /// `units`: the pod's request for a resource, in whole units.
+    /// Creates the request of a pod. `units` returns the pod's request for a resource, in whole
+    /// units.
     pub fn new(units: impl Fn(&str) -> i64) -> Self {
         Self {
             milli: units(MILLI_RESOURCE).max(0),
@@ -31,18 +32,18 @@ impl AgentRequest {
         }
     }
 
-    /// Whether the pod requests nothing.
+    /// Returns whether the pod requests no cards.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// The memory of one card in bytes.
+    /// The requested memory of one card, in bytes.
     pub fn memory_bytes(self) -> i64 {
         self.memory_gib.saturating_mul(1 << 30)
     }
 
-    /// Thousandths of cards with this memory, the larger of both requests; `None`: one card has
-    /// less memory, or its memory is not known.
+    /// The requested thousandths of cards with this memory: the larger of both requests. `None`:
+    /// one card has less memory than requested, or its memory is not known.
     pub fn milli_on(self, card_memory_bytes: Option<i64>) -> Option<i64> {
         match self.memory_gib {
             0 => Some(self.milli),
@@ -51,7 +52,8 @@ impl AgentRequest {
     }
 }
 
-/// A pool for each product and memory size; `None`: no agent describes the node's cards.
+/// Returns a pool for each product, memory size and set of share sizes; `None`: no agent describes
+/// the node's cards.
 pub(super) fn pools(
     node: &Node,
     product: &Arc<str>,
@@ -95,7 +97,7 @@ pub(super) fn pools(
         };
         let sizes: Option<Arc<[u16]>> = match &listed.mig {
             Some(mig) => Some(mig.sizes().into()),
-            None => inventory.is_mig().then(|| [CARD].into()),
+            None => inventory.is_mig().then(|| [CARD_MILLI].into()),
         };
         let alike = |p: &CardPool| {
             p.kind.product == product && p.card_memory_bytes == memory && p.sizes == sizes

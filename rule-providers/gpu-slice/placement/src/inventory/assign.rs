@@ -1,4 +1,4 @@
-//! The cards that pods have: by their records, else as a guess by the tightest packing.
+//! The cards that pods have: from their records, or else guessed by the tightest packing.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -9,7 +9,7 @@ use crate::{
     device_annotation::{self, AnnotationError, CardShare},
     names::{DEVICES_ANNOTATION, Names},
     node_capacity::NodeCapacity,
-    shape::{CARD, Shape},
+    shape::{CARD_MILLI, Shape},
 };
 
 /// The cards that a pod's annotation names on a node without an agent; `None`: the pod has no such
@@ -21,22 +21,22 @@ pub fn assigned_cards(names: &Names, pod: &Pod) -> Option<Result<Vec<CardShare>,
         .iter()
         .find_map(|a| Some((a, pod.annotations.get(a)?)))?;
     let milli = match &**name {
-        DEVICES_ANNOTATION => CARD,
-        _ => number(&names.pod_milli).unwrap_or(CARD),
+        DEVICES_ANNOTATION => CARD_MILLI,
+        _ => number(&names.pod_milli).unwrap_or(CARD_MILLI),
     };
     Some(device_annotation::parse(text, milli))
 }
 
-/// The cards that Tautline's annotation names; `None`: the pod has none.
+/// The cards that Tautline's annotation names; `None`: the pod has no such annotation.
 pub(super) fn recorded_cards(pod: &Pod) -> Option<Result<Vec<CardShare>, AnnotationError>> {
     let text = pod.annotations.get(DEVICES_ANNOTATION)?;
-    Some(device_annotation::parse(text, CARD))
+    Some(device_annotation::parse(text, CARD_MILLI))
 }
 
-/// The order in which pods keep what is given twice: those with Tautline's record, then the older
-/// ones. A pod that comes later can then not take what others have, whatever it says of itself.
+/// The precedence of pods with conflicting parts: pods with Tautline's record come first, then
+/// older pods. So a later pod cannot take the parts of other pods by its own annotations.
 pub fn seniority(pod: &Pod) -> impl Ord + '_ {
-    // Objects of files have no UIDs.
+    // Objects that are read from files have no UIDs.
     let id = [&*pod.uid, &*pod.namespace, &*pod.name];
     (!is_recorded(pod), pod.created_unix, id)
 }
@@ -45,15 +45,16 @@ fn is_recorded(pod: &Pod) -> bool {
     matches!(recorded_cards(pod), Some(Ok(_)))
 }
 
-/// The largest requests first, each on the fullest card with enough, else on whole cards. Returns
-/// whether all have room.
+/// Packs the pods, the largest requests first, each on the fullest card with enough room; requests
+/// of more than one card get whole cards first. Returns whether all pods have room. A pod without
+/// room becomes a holder of the first card.
 pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, i64)>) -> bool {
     let mut all_fit = true;
     let mut asks: Vec<(&Pod, i64)> = pods.filter(|(_, milli)| *milli > 0).collect();
     asks.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.uid.cmp(&b.uid)));
     for (pod, mut left) in asks {
         while left > 0 {
-            let part = u16::try_from(left.min(i64::from(CARD))).unwrap_or(CARD);
+            let part = u16::try_from(left.min(i64::from(CARD_MILLI))).unwrap_or(CARD_MILLI);
             let fullest = cards
                 .iter_mut()
                 .filter(|c| c.left_milli() >= part)
@@ -76,7 +77,7 @@ pub(super) fn pack<'a>(cards: &mut [Card], pods: impl Iterator<Item = (&'a Pod, 
     all_fit
 }
 
-/// A pod without a usable record, or with one that names an unknown card.
+/// A pod without a usable record, or with a record that names an unknown card.
 struct Unrecorded<'a> {
     pod: &'a Pod,
     amount: Amount,
@@ -88,7 +89,8 @@ enum Amount {
 }
 
 impl Unrecorded<'_> {
-    /// `None`: no card of the pool is large enough.
+    /// The thousandths of the pool's cards that the pod has; `None`: the pool's cards cannot serve
+    /// the amount.
     fn milli_on(&self, pool: &CardPool) -> Option<i64> {
         match &self.amount {
             Amount::Milli(milli) => pool.round_up(*milli),
@@ -97,7 +99,7 @@ impl Unrecorded<'_> {
     }
 }
 
-/// Gives the cards of mode milli to the pods on the node, and to those with a reservation.
+/// Assigns the cards of the pools to the pods on the node, and to pods with a reservation.
 pub(super) fn assign<'a>(
     names: &Names,
     pools: &mut [CardPool],
@@ -120,9 +122,10 @@ pub(super) fn assign<'a>(
     let has_agent = pools.iter().any(CardPool::has_agent);
     let mut unrecorded: Vec<Unrecorded<'_>> = Vec::new();
     for pod in pods.clone() {
-        let assigned = match has_agent {
-            true => recorded_cards(pod),
-            false => assigned_cards(names, pod),
+        let assigned = if has_agent {
+            recorded_cards(pod)
+        } else {
+            assigned_cards(names, pod)
         };
         let parts = match assigned {
             Some(Ok(parts)) => Some(parts),
@@ -131,7 +134,7 @@ pub(super) fn assign<'a>(
                     "pod {}/{}, annotation {DEVICES_ANNOTATION}: {error}",
                     pod.namespace, pod.name
                 ));
-                // Nothing else tells what it has.
+                // Without an agent, only the annotation shows the pod's cards.
                 (!has_agent).then(|| possible_cards(names, pod))
             }
             None => None,
@@ -139,9 +142,9 @@ pub(super) fn assign<'a>(
         for part in parts.iter().flatten() {
             match find(pools, &part.card) {
                 Some(card) => card.holders.push(holder(pod, part.milli, Some(part))),
-                // Evaluate reports cards that have gone.
+                // The evaluation of the pod reports cards that are gone.
                 None if has_agent => {}
-                // It is one of the node's, and nothing tells which.
+                // The card is one of the node's cards, but it is not known which one.
                 None => unrecorded.push(Unrecorded {
                     pod,
                     amount: Amount::Milli(part.milli.into()),
@@ -151,13 +154,12 @@ pub(super) fn assign<'a>(
         if parts.is_some() {
             continue;
         }
-        let amount = match has_agent {
-            true => {
-                let request = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
-                (!request.is_empty()).then_some(Amount::OfAgent(request))
-            }
-            false => annotated_request(names, |key| pod.annotations.get(key))
-                .map(|(count, milli)| Amount::Milli(count * i64::from(milli))),
+        let amount = if has_agent {
+            let request = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
+            (!request.is_empty()).then_some(Amount::OfAgent(request))
+        } else {
+            annotated_request(names, |key| pod.annotations.get(key))
+                .map(|(count, milli)| Amount::Milli(count * i64::from(milli)))
         };
         unrecorded.extend(amount.map(|amount| Unrecorded { pod, amount }));
     }
@@ -165,13 +167,13 @@ pub(super) fn assign<'a>(
     order_holders(pools, pods);
 }
 
-/// Packs pods tightly: whole cards first, then the larger shares. Where they do not fit, the older
-/// keep room.
+/// Packs pods tightly: whole cards first, then the larger shares. If they do not all fit, older
+/// pods get room first.
 fn guess(pools: &mut [CardPool], mut unrecorded: Vec<Unrecorded<'_>>) {
     let Some(first) = pools.first() else { return };
     unrecorded.sort_by_cached_key(|u| {
-        let milli = u.milli_on(first).unwrap_or(i64::from(CARD));
-        (Reverse(milli.min(i64::from(CARD))), u.pod.uid.clone())
+        let milli = u.milli_on(first).unwrap_or(i64::from(CARD_MILLI));
+        (Reverse(milli.min(i64::from(CARD_MILLI))), u.pod.uid.clone())
     });
     if !pack_all(pools, &unrecorded) {
         for card in pools.iter_mut().flat_map(|p| &mut p.cards) {
@@ -187,13 +189,14 @@ fn pack_all(pools: &mut [CardPool], unrecorded: &[Unrecorded<'_>]) -> bool {
     for guess in unrecorded {
         let fits = |p: &CardPool| guess.milli_on(p).is_some_and(|milli| has_room(p, milli));
         let at = pools.iter().position(fits).unwrap_or(0);
-        let milli = guess.milli_on(&pools[at]).unwrap_or(i64::from(CARD));
+        let milli = guess.milli_on(&pools[at]).unwrap_or(i64::from(CARD_MILLI));
         all_fit &= pack(&mut pools[at].cards, std::iter::once((guess.pod, milli)));
     }
     all_fit
 }
 
-/// Puts those first who keep their parts of an over-committed card; reservations have theirs.
+/// Sorts the holders of over-committed cards: those that keep their parts come first. Reservations
+/// come before all pods.
 fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>) {
     let cards = pools.iter_mut().flat_map(|p| &mut p.cards);
     let mut over = cards.filter(|c| c.is_over_committed()).peekable();
@@ -209,17 +212,18 @@ fn order_holders<'a>(pools: &mut [CardPool], pods: impl Iterator<Item = &'a Pod>
     for card in over {
         card.holders.sort_by_key(|h| {
             let (recorded, rank) = ranks.get(&*h.pod)?;
-            // The record of a pod whose card is gone names no other card.
+            // A guessed part has no record, even if the pod has a record of a card that is gone.
             Some((!(h.annotated && *recorded), *rank))
         });
     }
 }
 
-/// Returns what an unreadable record may mean: a card without readable thousandths counts as whole.
+/// Returns the cards that an unreadable record may mean: a card without readable thousandths counts
+/// as whole.
 fn possible_cards(names: &Names, pod: &Pod) -> Vec<CardShare> {
     let texts = names.pod_devices.iter();
     let text = texts.filter_map(|name| pod.annotations.get(name)).next();
-    device_annotation::parse_leniently(text.unwrap_or_default(), CARD)
+    device_annotation::parse_leniently(text.unwrap_or_default(), CARD_MILLI)
 }
 
 fn find<'a>(pools: &'a mut [CardPool], card: &str) -> Option<&'a mut Card> {
@@ -233,7 +237,8 @@ fn has_room(pool: &CardPool, milli: i64) -> bool {
     NodeCapacity::new(0, 0, 0, left).fits(&shape).is_ok()
 }
 
-/// The number of cards and the thousandths of each: a share of one card, or whole cards.
+/// The number of cards that annotations request, and the thousandths of each: a share of one card,
+/// or whole cards.
 pub fn annotated_request<'a>(
     names: &Names,
     annotation: impl Fn(&str) -> Option<&'a str>,
@@ -243,13 +248,15 @@ pub fn annotated_request<'a>(
     if milli.is_none() && count.is_none() {
         return None;
     }
-    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD))).ok()?;
+    let milli = u16::try_from(milli.unwrap_or(i64::from(CARD_MILLI))).ok()?;
     let count = count.unwrap_or(1);
-    let milli = if count > 1 { CARD } else { milli };
-    ((1..=MAX_CARDS).contains(&count) && (1..=CARD).contains(&milli)).then_some((count, milli))
+    let milli = if count > 1 { CARD_MILLI } else { milli };
+    ((1..=MAX_CARDS).contains(&count) && (1..=CARD_MILLI).contains(&milli))
+        .then_some((count, milli))
 }
 
-/// `record`: the part of the pod's record; without it the holder is a guess.
+/// Returns the holder of a pod's part. `record` is the part in the pod's record; without it, the
+/// holder is a guess.
 fn holder(pod: &Pod, milli: u16, record: Option<&CardShare>) -> Holder {
     Holder {
         pod: format!("{}/{}", pod.namespace, pod.name).into(),

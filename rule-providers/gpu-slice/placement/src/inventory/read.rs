@@ -9,27 +9,29 @@ use super::{
 use crate::{
     device_annotation::CardShare,
     names::Names,
-    shape::{CARD, CardKind, SharingMode, is_mig_product, units_milli},
+    shape::{CARD_MILLI, CardKind, SharingMode, is_mig_product, units_milli},
 };
 
-/// More cards than any node has: a mistake in a label.
+/// The maximum number of cards of a node; a larger number is a mistake in a label.
 pub(super) const MAX_CARDS: i64 = 1_024;
-const UNLISTED: i64 = i64::MAX / 4;
+/// The free amount of an unlisted resource, in thousandths: practically unlimited.
+const UNLISTED_MILLI: i64 = i64::MAX / 4;
 
 /// A reservation for a pod that is not on the node yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodReservation {
-    /// `namespace/name`.
+    /// Pod as `namespace/name`.
     pub pod: Box<str>,
     /// CPU in thousandths of a core.
     pub cpu_milli: i64,
     /// Main memory in bytes.
     pub memory_bytes: i64,
-    /// Reserved cards; empty where a device plugin or the scheduler picks them.
+    /// Reserved parts of cards; empty where a device plugin or the scheduler picks them.
     pub parts: Vec<CardShare>,
 }
 
-/// Reads the inventory of a node. `pods`: those on the node; `held`: reservations of further pods.
+/// Reads the inventory of a node. `pods` are the pods on the node, `held` the reservations for
+/// further pods.
 pub fn read<'a>(
     names: &Names,
     node: &Node,
@@ -40,7 +42,7 @@ pub fn read<'a>(
     let product = names.product.iter().find_map(|l| node.labels.get(l));
     let product: Arc<str> = product.unwrap_or_default().into();
     let memory: Option<i64> = node.labels.get(&names.memory).and_then(|m| m.parse().ok());
-    // Labels of cards whose memory is not known may have a 0.
+    // The label may be 0 for cards whose memory is not known.
     let memory = memory.filter(|mib| *mib > 0);
     let pool = |mode, resource: Option<&Arc<str>>, cards: Vec<Card>| CardPool {
         kind: CardKind {
@@ -53,7 +55,7 @@ pub fn read<'a>(
         offered: true,
         cards,
     };
-    // With the MIG strategy single a unit of the same resource is an instance of the product.
+    // With the MIG strategy `single`, a unit of the same resource is an instance of the product.
     let is_instance = is_mig_product(&product);
     let mut plugin = false;
     for resource in &names.whole {
@@ -68,7 +70,7 @@ pub fn read<'a>(
         } else {
             let mut cards = numbered_cards(count, &mut all.warnings, resource);
             let whole =
-                |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD));
+                |p: &Pod| (p.requests.milli(resource) / 1000).saturating_mul(i64::from(CARD_MILLI));
             pack(&mut cards, pods.clone().map(|p| (p, whole(p))));
             all.pools
                 .push(pool(SharingMode::Whole, Some(resource), cards));
@@ -98,7 +100,7 @@ pub fn read<'a>(
                 .push(counted(resource, &product, units, false, pods.clone()));
             continue;
         };
-        let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD);
+        let unit_milli = u16::try_from(1000 / replicas).unwrap_or(CARD_MILLI);
         let mut cards = numbered_cards(units / replicas, &mut all.warnings, resource);
         let held = |p: &Pod| units_milli(p.requests.milli(resource) / 1000, unit_milli);
         pack(&mut cards, pods.clone().map(|p| (p, held(p))));
@@ -143,9 +145,10 @@ pub fn read<'a>(
         let listed = node.allocatable.iter().any(|(name, _)| name == resource);
         let used = pods.clone().map(|p| p.requests.milli(resource));
         let used = used.fold(held, i64::saturating_add);
-        match listed {
-            true => node.allocatable.milli(resource).saturating_sub(used).max(0),
-            false => UNLISTED,
+        if listed {
+            node.allocatable.milli(resource).saturating_sub(used).max(0)
+        } else {
+            UNLISTED_MILLI
         }
     };
     all.cpu_milli = rest("cpu", held.iter().map(|h| h.cpu_milli).sum());

@@ -2,19 +2,20 @@ use std::fmt;
 
 use super::{Geometry, Profile};
 
-const SLICES: usize = 8;
+/// The maximum number of memory slices of a card.
+const MAX_MEMORY_SLICES: usize = 8;
 
 /// An instance's profile and first memory slice, as in `nvidia-smi mig -lgi`: `3g.20gb 4:4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Size of the instance.
+    /// Profile of the instance.
     pub profile: &'static Profile,
     /// First memory slice, from 0.
     pub start: u8,
 }
 
 impl Placement {
-    /// The lowest bit is the first slice.
+    /// The memory slices as a bit mask; the lowest bit is the first slice of the card.
     pub fn slices(&self) -> u16 {
         self.profile.mask(self.start)
     }
@@ -38,16 +39,16 @@ pub enum MigError {
         /// [`Profile::name`] of the profile.
         profile: String,
     },
-    /// No instance of the profile can start at that memory slice.
+    /// An instance of the profile cannot start at that memory slice.
     #[error(
         "profile {profile} cannot start at memory slice {start}; it starts at one of {starts:?}"
     )]
     NoStart {
         /// [`Profile::name`] of the profile.
         profile: &'static str,
-        /// The memory slice asked for.
+        /// The requested memory slice.
         start: u8,
-        /// The memory slices at which it can start.
+        /// The memory slices at which an instance can start.
         starts: &'static [u8],
     },
     /// A memory slice of this instance is taken.
@@ -64,19 +65,20 @@ pub enum MigError {
     Absent(Placement),
 }
 
-/// [`MigCard::take`] and [`MigCard::take_at`] never exceed the card.
+/// A card in MIG mode with its instances. [`MigCard::take`] and [`MigCard::take_at`] never exceed
+/// the card.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MigCard {
     geometry: &'static Geometry,
-    instances: [Option<&'static Profile>; SLICES],
+    instances: [Option<&'static Profile>; MAX_MEMORY_SLICES],
 }
 
 impl MigCard {
-    /// A card in MIG mode without instances.
+    /// Creates a card in MIG mode without instances.
     pub fn new(geometry: &'static Geometry) -> Self {
         Self {
             geometry,
-            instances: [None; SLICES],
+            instances: [None; MAX_MEMORY_SLICES],
         }
     }
 
@@ -106,7 +108,8 @@ impl MigCard {
         self.geometry.memory.saturating_sub(used)
     }
 
-    /// The scarcer of free compute and memory; an instance of that size need not fit.
+    /// The free part of the scarcer of compute and memory, in thousandths; an instance of that size
+    /// need not fit.
     pub fn free_milli(&self) -> u16 {
         let share = |part: u8, whole: u8| u16::from(part) * 1000 / u16::from(whole.max(1));
         let Geometry {
@@ -115,12 +118,13 @@ impl MigCard {
         share(self.free_compute(), *compute).min(share(self.free_memory(), *memory))
     }
 
-    /// Whether one more instance of the profile fits; `false` for a profile of another model.
+    /// Returns whether one more instance of the profile fits; `false` for a profile of another
+    /// model.
     pub fn fits(&self, profile: &Profile) -> bool {
         self.max_instances(profile) > 0
     }
 
-    /// How many more instances of the profile fit if no others are added.
+    /// The number of further instances of the profile that fit if no other instances are added.
     pub fn max_instances(&self, profile: &Profile) -> u8 {
         let Some(own) = self.own(profile) else {
             return 0;
@@ -133,7 +137,7 @@ impl MigCard {
     }
 
     /// The place of the next instance: the start that leaves the largest sum, over all profiles,
-    /// of further instances times their compute slices; of equal ones the last start, as
+    /// of further instances times their compute slices; among equal starts the last one, as
     /// NVIDIA's driver fills a card from its end. So the first `3g` goes to slice 4, where a
     /// `4g` still fits next to it. Simulated on mixes of profiles that come and go, this refuses
     /// at most 0.8 points more instances than the optimal policy (found by value iteration).
@@ -141,7 +145,7 @@ impl MigCard {
         self.place_weighted(profile, |p| u64::from(!p.media))
     }
 
-    /// [`Self::place`] with a weight for each profile: its demand.
+    /// Works like [`Self::place`], but weighs each profile by its demand.
     pub fn place_weighted(
         &self,
         profile: &Profile,
@@ -178,7 +182,7 @@ impl MigCard {
         Some(placement)
     }
 
-    /// Takes a given place, for a device that exists.
+    /// Adds an instance at a given place, as for a device that exists.
     pub fn take_at(&mut self, profile: &Profile, start: u8) -> Result<Placement, MigError> {
         let own = self.own(profile).ok_or_else(|| MigError::NoProfile {
             card: self.geometry.name,
@@ -208,7 +212,7 @@ impl MigCard {
         Ok(placement)
     }
 
-    /// Removes an instance. Err if the card does not have it.
+    /// Removes an instance. Fails if the card does not have it.
     pub fn release(&mut self, placement: Placement) -> Result<(), MigError> {
         match self.instances.get_mut(usize::from(placement.start)) {
             Some(at) if *at == Some(placement.profile) => {
@@ -219,7 +223,7 @@ impl MigCard {
         }
     }
 
-    /// Another model's profile must not be used.
+    /// The card's own profile that equals the given one; `None`: the profile is of another model.
     fn own(&self, profile: &Profile) -> Option<&'static Profile> {
         self.geometry.profiles.iter().find(|p| *p == profile)
     }

@@ -3,20 +3,20 @@
 pub struct Profile {
     /// NVIDIA's name: `1g.5gb`, `1g.5gb+me`.
     pub name: &'static str,
-    /// Compute slices of an instance.
+    /// Number of compute slices of an instance.
     pub compute: u8,
-    /// Memory slices of an instance, which are adjacent.
+    /// Number of memory slices of an instance, which are adjacent.
     pub memory: u8,
     /// Memory slices at which an instance can start, from 0.
     pub starts: &'static [u8],
-    /// Most instances of the profile on one card.
+    /// Maximum number of instances of the profile on one card.
     pub count: u8,
-    /// With the media engines (`+me`), which only one instance can have.
+    /// True if an instance has the media engines (`+me`), which only one instance can have.
     pub media: bool,
 }
 
 impl Profile {
-    /// Its larger share of the card, compute or memory, in thousandths.
+    /// The larger of the compute and memory shares of the card, in thousandths.
     pub fn milli(&self, of: &Geometry) -> u16 {
         let share = |part: u8, whole: u8| u16::from(part) * 1000 / u16::from(whole.max(1));
         share(self.compute, of.compute).max(share(self.memory, of.memory))
@@ -30,20 +30,21 @@ impl Profile {
 /// The MIG slices and profiles of card models.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Models and their memory in GB.
+    /// Models and their memory, such as `A100 40GB`.
     pub name: &'static str,
-    /// Nominal memory, as in the name of the largest profile.
+    /// Nominal memory in GB, as in the name of the largest profile.
     pub memory_gb: u16,
-    /// Compute slices of the card: 4 or 7.
+    /// Number of compute slices of the card: 4 or 7.
     pub compute: u8,
-    /// Memory slices of the card: 4 or 8.
+    /// Number of memory slices of the card: 4 or 8.
     pub memory: u8,
     /// Profiles, the smaller first.
     pub profiles: &'static [Profile],
 }
 
 impl Geometry {
-    /// Accepts `1g.5gb`, `nvidia.com/mig-1g.5gb`, `mig-1g.5gb.me` for `1g.5gb+me`.
+    /// Finds a profile by name. Accepts `1g.5gb`, `nvidia.com/mig-1g.5gb`, and `mig-1g.5gb.me` for
+    /// `1g.5gb+me`.
     pub fn profile(&self, name: &str) -> Option<&'static Profile> {
         let name = name.rsplit('/').next().unwrap_or(name);
         let name = name.strip_prefix("mig-").unwrap_or(name);
@@ -86,7 +87,8 @@ const fn with_media(profile: Profile) -> Profile {
     }
 }
 
-/// Profiles with 7 compute and 8 memory slices. The third has twice the memory of the first.
+/// Returns the profiles of a card with 7 compute and 8 memory slices. The third profile has twice
+/// the memory of the first.
 const fn seven(names: [&'static str; 7]) -> [Profile; 7] {
     let [one, one_media, double, two, three, four, all] = names;
     [

@@ -1,22 +1,22 @@
 //! Instances on a card in MIG mode, by the profiles that its driver lists. A record has an
-//! instance's thousandths and first memory slice, which together mean one profile.
+//! instance's thousandths and first memory slice, which together identify one profile.
 
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use crate::shape::CARD;
+use crate::shape::CARD_MILLI;
 
-/// Memory slices that a mask has bits for.
-const SLICES: u8 = 16;
+/// The number of memory slices that a mask has bits for.
+const MASK_SLICES: u8 = 16;
 
-/// What a card in MIG mode can be cut to.
+/// The instances that a card in MIG mode can be divided into.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigLayout {
-    /// Sizes of instances.
+    /// Possible sizes of instances.
     pub profiles: Vec<MigProfile>,
-    /// Instances of the administrator, which nobody gets by a request for thousandths.
+    /// Instances of the administrator, which no request for thousandths gets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taken: Vec<MigPlace>,
 }
@@ -25,13 +25,13 @@ pub struct MigLayout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigProfile {
-    /// `2g.20gb`.
+    /// Name of the profile, such as `2g.20gb`.
     pub name: String,
-    /// Its part of the card's memory in thousandths.
+    /// Part of the card's memory in an instance, in thousandths.
     pub milli: u16,
-    /// Memory slices.
+    /// Number of memory slices.
     pub size: u8,
-    /// Compute slices.
+    /// Number of compute slices.
     pub compute: u8,
     /// Memory slices at which an instance can start, from 0.
     pub starts: Vec<u8>,
@@ -43,13 +43,13 @@ pub struct MigProfile {
 pub struct MigPlace {
     /// First memory slice.
     pub start: u8,
-    /// Memory slices.
+    /// Number of memory slices.
     pub size: u8,
-    /// Compute slices.
+    /// Number of compute slices.
     pub compute: u8,
 }
 
-/// The slices of a card that instances have.
+/// The slices of a card that instances occupy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupied {
     memory: u16,
@@ -57,7 +57,7 @@ pub struct Occupied {
 }
 
 impl MigProfile {
-    /// The slices of an instance; `None`: it cannot start there.
+    /// The slices of an instance with this first memory slice; `None`: it cannot start there.
     fn at(&self, start: u8) -> Option<MigPlace> {
         let place = MigPlace {
             start,
@@ -69,9 +69,9 @@ impl MigProfile {
 }
 
 impl MigPlace {
-    /// Its memory slices; the lowest bit is the first one.
+    /// The memory slices as a bit mask; the lowest bit is the first slice of the card.
     pub fn mask(self) -> u16 {
-        let end = self.start.saturating_add(self.size).min(SLICES);
+        let end = self.start.saturating_add(self.size).min(MASK_SLICES);
         (self.start..end).fold(0, |mask, slice| mask | 1 << slice)
     }
 }
@@ -83,7 +83,7 @@ impl Occupied {
         self.compute = self.compute.saturating_add(place.compute);
     }
 
-    /// Whether the instance's memory slices are free.
+    /// Returns whether the instance's memory slices are free.
     pub fn is_free(self, place: MigPlace) -> bool {
         self.memory & place.mask() == 0
     }
@@ -98,7 +98,7 @@ impl MigLayout {
         sizes
     }
 
-    /// What is left of the administrator's instances.
+    /// The occupied slices of a card that has only the administrator's instances.
     pub fn empty(&self) -> Occupied {
         let mut occupied = Occupied::default();
         for place in &self.taken {
@@ -107,20 +107,21 @@ impl MigLayout {
         occupied
     }
 
-    /// The profile of a record with these thousandths and this start: of several the one with the
-    /// most compute slices.
+    /// The profile of a record with these thousandths and this start; among several, the profile
+    /// with the most compute slices.
     pub fn profile_at(&self, milli: u16, start: u8) -> Option<&MigProfile> {
         let fits = |p: &&MigProfile| p.milli == milli && p.starts.contains(&start);
         self.usable().filter(fits).max_by_key(|p| p.compute)
     }
 
-    /// The slices of a record.
+    /// The slices of the instance that a record with these thousandths and this start means.
     pub fn place_of(&self, milli: u16, start: u8) -> Option<MigPlace> {
         self.profile_at(milli, start)?.at(start)
     }
 
-    /// Where to put an instance of one of the [sizes](Self::sizes): with the most compute slices,
-    /// then so that most further instances fit, then at the lowest start.
+    /// Chooses the place of an instance of one of the [sizes](Self::sizes): the place with the most
+    /// compute slices, then the place that leaves most room for further instances, then the lowest
+    /// start. `None`: no place is free.
     pub fn place(&self, milli: u16, occupied: Occupied) -> Option<MigPlace> {
         let of_size = self.usable().filter(|p| p.milli == milli);
         let starts = of_size.flat_map(|p| &p.starts);
@@ -137,14 +138,14 @@ impl MigLayout {
         })
     }
 
-    /// The largest size such that it and all smaller ones have a free place; 0: none.
+    /// The largest size such that it and all smaller sizes have a free place; 0: no size.
     pub fn left_milli(&self, occupied: Occupied) -> u16 {
         let sizes = self.sizes().into_iter();
         let placed = sizes.take_while(|size| self.place(*size, occupied).is_some());
         placed.last().unwrap_or(0)
     }
 
-    /// The sum over all profiles of what their further instances would have.
+    /// The thousandths of a profile's instances that would still fit, summed over all profiles.
     fn further_milli(&self, occupied: Occupied) -> u32 {
         let of = |profile: &MigProfile| {
             let places = profile.starts.iter().filter_map(|start| profile.at(*start));
@@ -165,11 +166,13 @@ impl MigLayout {
         all.saturating_sub(occupied.compute)
     }
 
-    /// Without what no card has.
+    /// The profiles that a card can have; profiles with impossible numbers are left out.
     fn usable(&self) -> impl Iterator<Item = &MigProfile> {
         self.profiles.iter().filter(|p| {
             let ends = p.starts.iter().map(|start| start.saturating_add(p.size));
-            (1..=CARD).contains(&p.milli) && p.size > 0 && ends.max().unwrap_or(0) <= SLICES
+            (1..=CARD_MILLI).contains(&p.milli)
+                && p.size > 0
+                && ends.max().unwrap_or(0) <= MASK_SLICES
         })
     }
 }
@@ -282,7 +285,7 @@ mod tests {
         /// In any order of takes and releases no slice is given twice, and what fits is placed.
         #[test]
         fn no_slice_is_ever_given_twice(
-            asks in prop::collection::vec((1..=CARD, any::<bool>(), 0..8_usize), 1..60),
+            asks in prop::collection::vec((1..=CARD_MILLI, any::<bool>(), 0..8_usize), 1..60),
             small in any::<bool>(),
             taken in prop::option::of(0..4_usize),
         ) {

@@ -1,6 +1,6 @@
 use super::Geometry;
 
-/// Memory sizes in GB; the first is the default.
+/// The models with MIG, and their memory sizes in GB; the first size is the default.
 const MODELS: [(&str, &[u16]); 10] = [
     ("A30", &[24]),
     ("A100", &[40, 80]),
@@ -15,10 +15,10 @@ const MODELS: [(&str, &[u16]); 10] = [
 ];
 
 impl Geometry {
-    /// The geometry of a product name, as of NVIDIA's GPU feature discovery
-    /// (`NVIDIA-A100-SXM4-40GB`, also with a suffix `-MIG-1g.5gb` or `-SHARED`) or of a DRA
-    /// driver's attribute `productName`. `memory_mib`, the label `nvidia.com/gpu.memory` of a
-    /// whole card, decides between sizes; an unknown size means an unknown geometry.
+    /// The geometry of a product, named as by NVIDIA's GPU feature discovery
+    /// (`NVIDIA-A100-SXM4-40GB`, also with a suffix `-MIG-1g.5gb` or `-SHARED`) or by a DRA
+    /// driver's attribute `productName`. `memory_mib`, the label `nvidia.com/gpu.memory` of a whole
+    /// card, decides between memory sizes; the geometry of an unknown size is not known.
     pub fn of_product(product: &str, memory_mib: Option<u64>) -> Option<&'static Geometry> {
         let product = product.split("-MIG-").next().unwrap_or(product);
         let words = || product.split(|c: char| !c.is_ascii_alphanumeric());
@@ -38,7 +38,8 @@ impl Geometry {
         of_size(gb)
     }
 
-    /// For cards that are known to be in MIG mode; others of the same size may have no geometry.
+    /// The geometry of a card by its memory alone. Only for cards that are known to be in MIG mode:
+    /// other cards with the same memory may have no geometry.
     pub fn of_memory(memory_mib: u64) -> Option<&'static Geometry> {
         let sizes: Vec<u16> = Geometry::all().iter().map(|g| g.memory_gb).collect();
         of_size(nearest(memory_mib, &sizes)?)
@@ -49,7 +50,8 @@ fn of_size(gb: u16) -> Option<&'static Geometry> {
     Geometry::all().iter().find(|g| g.memory_gb == gb)
 }
 
-/// Drivers show up to 3 % less memory than the name says.
+/// Returns the size in GB that is nearest to `mib`; `None`: it differs by more than 3 %. Drivers
+/// show up to 3 % less memory than the product's name.
 fn nearest(mib: u64, sizes: &[u16]) -> Option<u16> {
     let off = |gb: &u16| (u64::from(*gb) * 1024).abs_diff(mib);
     let gb = sizes.iter().min_by_key(|gb| off(gb))?;

@@ -1,4 +1,5 @@
-//! Best fit as in FGD's artifact, with CPU and GPU relative to a node of 128 cores and 8 cards.
+//! Best fit: prefers the node with the least left, as in FGD's artifact. CPU and GPU are relative
+//! to a node of 128 cores and 8 cards.
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::shape::Shape;

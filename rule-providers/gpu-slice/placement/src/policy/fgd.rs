@@ -1,5 +1,5 @@
-//! Fragmentation gradient descent: Weng et al., "Beware of Fragmentation", USENIX
-//! ATC 2023. The node and card whose expected unusable GPU grows least.
+//! Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023):
+//! chooses the node and card whose expected unusable GPU grows least.
 
 mod sums;
 
@@ -10,7 +10,7 @@ use super::{NodeView, PlacementCost, Policy};
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::PlannedClasses,
-    shape::{CARD, Shape},
+    shape::{CARD_MILLI, Shape},
 };
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Fgd {
     sums: FragmentationSums,
 }
 
-/// A step of the published score: a sigmoid of the gradient in cards, in percent.
+/// The published score in whole percent: a sigmoid of the gradient in cards.
 fn steps(before: f64, after: f64) -> i64 {
     (1.0 / (1.0 + (-(before - after) / 1000.0).exp()) * 100.0) as i64
 }
@@ -42,7 +42,7 @@ impl Policy for Fgd {
         let cpu = capacity.cpu_milli() - shape.cpu_milli;
         let mut cards: SmallVec<[u16; 16]> = capacity.cards().into();
         let mut whole = shape.whole;
-        for left in cards.iter_mut().filter(|c| **c == CARD) {
+        for left in cards.iter_mut().filter(|c| **c == CARD_MILLI) {
             if whole > 0 {
                 *left = 0;
                 whole -= 1;
@@ -59,7 +59,7 @@ impl Policy for Fgd {
         }
         let mut best: Option<PlacementCost> = None;
         for (card, &left) in cards.iter().enumerate() {
-            // The first of equal cards represents all.
+            // Equal cards have equal costs, so only the first one counts.
             if left < shape.share || cards[..card].contains(&left) {
                 continue;
             }
@@ -75,7 +75,7 @@ impl Policy for Fgd {
                 });
             }
         }
-        // A share next to whole cards, which may take all cards.
+        // Not reached if the shape fits: then a card for the share is left after the whole cards.
         best.unwrap_or_else(|| PlacementCost {
             cost: 100,
             card: capacity.tightest_card(shape),

@@ -1,8 +1,8 @@
-//! GPU packing: a share goes to a card in use, fullest first, then to a free card of a node in
-//! use, then to an idle node; whole cards to nodes in use.
+//! GPU packing: a share goes to a card in use, the fullest first, then to a free card of a node in
+//! use, then to an idle node. Whole cards go to nodes in use first.
 
 use super::{NodeView, PlacementCost, Policy};
-use crate::shape::{CARD, Shape};
+use crate::shape::{CARD_MILLI, Shape};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing;
@@ -17,8 +17,8 @@ impl Policy for Packing {
             (33 - free).max(free)
         } else if let Some(card) = card {
             match capacity.cards()[usize::from(card)] {
-                CARD => 49,
-                left => (100 - i64::from(left) * 100 / i64::from(CARD) / 10).max(50),
+                CARD_MILLI => 49,
+                left => (100 - i64::from(left) * 100 / i64::from(CARD_MILLI) / 10).max(50),
             }
         } else {
             (50 - i64::from(shape.whole)).max(33)

@@ -1,15 +1,19 @@
-//! The value of a card's remainder: dual prices of the cutting-stock linear programme (Gilmore
-//! and Gomory, 1961): the fewest cards that hold the popular sizes in their proportions.
+//! The value of a card's remainder, from the dual prices of the cutting-stock linear programme
+//! (Gilmore and Gomory, 1961), which finds the fewest cards that hold the popular sizes in their
+//! proportions.
 //!
-//! A size's price is the part of a card that one more pod of it costs in the best packing: a
-//! size that fits where nothing else does costs nothing. A remainder is worth the dearest set of
-//! sizes that fits it.
+//! A size's price is the part of a card that one more pod of this size costs in the best packing: a
+//! size that fits where no other size does costs nothing. A remainder is worth the dearest set of
+//! sizes that fits in it.
 
-use crate::shape::CARD;
+use crate::shape::CARD_MILLI;
 
-const WHOLE: usize = CARD as usize;
-/// Pivots for each size: the limit for degenerate programmes, whose prices are nearly right.
-const PIVOTS: usize = 50;
+/// The thousandths of a whole card, as an index of remainders.
+const WHOLE_MILLI: usize = CARD_MILLI as usize;
+/// The maximum number of pivots for each size: it stops degenerate programmes, whose prices are
+/// nearly right by then.
+const MAX_PIVOTS_PER_SIZE: usize = 50;
+/// The difference up to which two numbers count as equal.
 const EPSILON: f64 = 1e-9;
 
 #[derive(Clone, Debug)]
@@ -23,7 +27,7 @@ impl Default for RemainderValues {
 
 impl RemainderValues {
     pub(super) fn from_demand(mut demand: Vec<(u16, f64)>) -> Self {
-        demand.retain(|(size, p)| (1..=CARD).contains(size) && *p > 0.0);
+        demand.retain(|(size, p)| (1..=CARD_MILLI).contains(size) && *p > 0.0);
         demand.sort_by_key(|(size, _)| *size);
         demand.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
@@ -36,18 +40,19 @@ impl RemainderValues {
         let prices = LinearProgramme::new(&demand).solve(&sizes);
         let (mut worth, _) = knapsack(&sizes, &prices);
         for w in &mut worth {
-            *w = w.min(WHOLE as f64);
+            *w = w.min(WHOLE_MILLI as f64);
         }
-        worth[WHOLE] = WHOLE as f64;
+        worth[WHOLE_MILLI] = WHOLE_MILLI as f64;
         Self(worth.into())
     }
 
     pub(super) fn value(&self, milli: u16) -> f64 {
-        self.0[usize::from(milli).min(WHOLE)]
+        self.0[usize::from(milli).min(WHOLE_MILLI)]
     }
 }
 
-/// A revised simplex with a dense inverse. The first basis cuts each card into one size.
+/// The linear programme, solved by a revised simplex with a dense inverse. The first basis cuts
+/// each card into copies of one size.
 struct LinearProgramme {
     inverse: Vec<Vec<f64>>,
     cards: Vec<f64>,
@@ -61,10 +66,10 @@ impl LinearProgramme {
         let mut made = Self {
             inverse: vec![vec![0.0; n]; n],
             cards: vec![0.0; n],
-            cost: vec![WHOLE as f64; n],
+            cost: vec![WHOLE_MILLI as f64; n],
         };
         for (i, (size, p)) in demand.iter().enumerate() {
-            let copies = f64::from(CARD / size);
+            let copies = f64::from(CARD_MILLI / size);
             made.inverse[i][i] = 1.0 / copies;
             // A small perturbation against cycling.
             let apart = 1.0 + 1e-6 * ((i as f64 * 0.618).fract() + 1.0);
@@ -75,7 +80,7 @@ impl LinearProgramme {
 
     fn solve(mut self, sizes: &[usize]) -> Vec<f64> {
         let mut prices = self.prices();
-        for _ in 0..PIVOTS * (sizes.len() + 1) {
+        for _ in 0..MAX_PIVOTS_PER_SIZE * (sizes.len() + 1) {
             let cheapest = (0..sizes.len()).min_by(|a, b| prices[*a].total_cmp(&prices[*b]));
             let (column, cost) = match cheapest.filter(|i| prices[*i] < -1e-7) {
                 Some(i) => {
@@ -85,10 +90,10 @@ impl LinearProgramme {
                 }
                 None => {
                     let (worth, pattern) = knapsack(sizes, &prices);
-                    if worth[WHOLE] <= WHOLE as f64 + 1e-6 {
+                    if worth[WHOLE_MILLI] <= WHOLE_MILLI as f64 + 1e-6 {
                         break;
                     }
-                    (pattern, WHOLE as f64)
+                    (pattern, WHOLE_MILLI as f64)
                 }
             };
             if !self.enter(&column, cost) {
@@ -137,10 +142,11 @@ impl LinearProgramme {
     }
 }
 
-/// An unbounded knapsack: the dearest filling of every remainder, and the copies in a card's.
+/// Solves an unbounded knapsack. Returns the worth of the dearest filling of every remainder, and
+/// the copies of each size in the dearest filling of a whole card.
 fn knapsack(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let (mut worth, mut last) = (vec![0.0_f64; WHOLE + 1], vec![None; WHOLE + 1]);
-    for rest in 1..=WHOLE {
+    let (mut worth, mut last) = (vec![0.0_f64; WHOLE_MILLI + 1], vec![None; WHOLE_MILLI + 1]);
+    for rest in 1..=WHOLE_MILLI {
         worth[rest] = worth[rest - 1];
         for (i, size) in sizes.iter().enumerate().take_while(|(_, s)| **s <= rest) {
             let with = worth[rest - size] + prices[i];
@@ -150,7 +156,7 @@ fn knapsack(sizes: &[usize], prices: &[f64]) -> (Vec<f64>, Vec<f64>) {
             }
         }
     }
-    let (mut rest, mut copies) = (WHOLE, vec![0.0; sizes.len()]);
+    let (mut rest, mut copies) = (WHOLE_MILLI, vec![0.0; sizes.len()]);
     while rest > 0 {
         match last[rest] {
             None => rest -= 1,
@@ -188,9 +194,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD, 0.01..10.0_f64), 0..20)) {
+        fn value_grows_with_the_remainder(demand in prop::collection::vec((1..=CARD_MILLI, 0.01..10.0_f64), 0..20)) {
             let prices = RemainderValues::from_demand(demand);
-            for rest in 1..=CARD {
+            for rest in 1..=CARD_MILLI {
                 let (less, more) = (prices.value(rest - 1), prices.value(rest));
                 prop_assert!(more >= less && (0.0..=1000.0).contains(&more), "{rest}: {less} {more}");
             }

@@ -1,4 +1,4 @@
-//! Spread: few neighbours instead of full nodes.
+//! Spread: prefers the nodes and cards with the most idle GPU, so that pods have few neighbours.
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::shape::Shape;

@@ -1,18 +1,18 @@
-//! Tautline's policy: the loss that a placement causes to the pods to come.
+//! Tautline's policy: a placement costs the loss that it causes to future pods.
 //!
 //! cost =  Σ wₜ (uₜ(before) − uₜ(after))   GPU that class t can no longer use there
-//!      +  card (worth(left) − worth(left − share))   the rest of the card, see [`remainder_values`](super::remainder_values)
+//!      +  card (worth(left) − worth(left − share))   the rest of the card ([`RemainderValues`])
 //!      +  mix (m(before) − m(after))       GPU that the node's CPU can no longer feed
 //!      +  full · idle(after) / 8 cards     fuller and smaller nodes first
 //!      +  order · position                 one node after the other
 //!
-//! uₜ is what copies of the class could take of the node, by cards and by CPU; wₜ is
+//! uₜ is the GPU that copies of class t could take on the node, as cards and CPU allow; wₜ is
 //! the class's probability, times the scarcity of the GPU that it can use: idle GPU
 //! of all nodes over Σ uₜ. m is the idle GPU that the node's CPU feeds with pods of the
 //! average mix. Filling nodes one after the other, in an order that mixes their makes,
-//! leaves whole nodes for those who need them; where pods leave as fast as they come it
-//! would scatter them instead, so the terms move from [`FILL`] to [`CHURN`] with the
-//! turnover that is seen, and with how little is idle ([`Terms::at`]).
+//! leaves whole nodes for the pods that need them. Where pods leave as fast as they come, it
+//! would scatter the pods instead; so the terms move from [`FILL`] to [`CHURN`] with a rising
+//! turnover, and with falling idle GPU ([`Terms::at`]).
 
 use super::{
     NodeView, PlacementCost, Policy,
@@ -22,22 +22,27 @@ use super::{
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::PlannedClasses,
-    shape::{CARD, Shape},
+    shape::{CARD_MILLI, Shape},
 };
 
+/// The weights of the terms of the cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Terms {
+    /// Exponent of the scarcity in wₜ.
     scarcity: f64,
-    /// Weight of CPU in a class's usable GPU; 0: none.
+    /// Weight of CPU in a class's usable GPU ([`Counting::cpu_weight`]).
     cpu: f64,
     card: f64,
     mix: f64,
+    /// CPU that the average mix needs for its GPU, as a fraction of the CPU that it requests.
     mix_cpu: f64,
+    /// Weight of remainders in a class's usable GPU ([`Counting::remainder_weight`]).
     remainder_weight: f64,
     full: f64,
     order: f64,
 }
 
+/// The terms for a cluster that fills without departures.
 const FILL: Terms = Terms {
     scarcity: 0.7,
     cpu: 1.0 / 0.7,
@@ -49,7 +54,7 @@ const FILL: Terms = Terms {
     order: 3000.0,
 };
 
-/// For a full cluster with as many departures as arrivals.
+/// The terms for a full cluster with as many departures as arrivals.
 const CHURN: Terms = Terms {
     scarcity: 1.0,
     cpu: 0.5,
@@ -62,9 +67,10 @@ const CHURN: Terms = Terms {
 };
 
 impl Terms {
-    /// Between [`FILL`] at 0 and [`CHURN`] at 1. The CPU terms of CHURN count under pressure
-    /// only: they make pods with little CPU cheap on idle nodes with little CPU, and so break
-    /// nodes that large pods need, which pays only where hardly any are left.
+    /// Returns terms between [`FILL`] at turnover 0 and [`CHURN`] at turnover 1. The CPU terms of
+    /// `CHURN` count under pressure only: they make pods with little CPU cheap on idle nodes with
+    /// little CPU, and so break nodes that large pods need, which pays only if hardly any such
+    /// nodes are left.
     fn at(turnover: f64, pressure: f64) -> Self {
         let a = FILL;
         let b = Self {
@@ -86,23 +92,28 @@ impl Terms {
     }
 }
 
-/// Changes over which turnover is averaged.
+/// The number of capacity changes over which turnover is averaged.
 const TURNOVER_CHANGES: f64 = 1000.0;
-/// Changes over which idle GPU is averaged.
+/// The number of capacity changes over which idle GPU is averaged.
 const IDLE_CHANGES: f64 = 500.0;
-/// Idle parts of all GPU at full pressure and at none.
-const FULL_PRESSURE_IDLE: f64 = 0.08;
-const NO_PRESSURE_IDLE: f64 = 0.11;
-/// The error of a weight that triggers a new computation.
-const DRIFT: f64 = 0.03;
-/// The minimum of usable GPU, so that the last cards are not infinitely scarce.
-const MIN_MILLI: f64 = 8000.0;
-/// Steps of the integer costs in a thousandth.
-const STEPS: f64 = 64.0;
-/// Thousandths: a hundredth of a card is useless.
+/// The idle fraction of all GPU up to which the pressure is full.
+const FULL_PRESSURE_IDLE_RATIO: f64 = 0.08;
+/// The idle fraction of all GPU from which on there is no pressure.
+const NO_PRESSURE_IDLE_RATIO: f64 = 0.11;
+/// The relative error of a weight above which the weights are computed again.
+const MAX_WEIGHT_ERROR_RATIO: f64 = 0.03;
+/// The lower bound of idle and usable GPU in the scarcity, in thousandths of a card, so that the
+/// last cards are not infinitely scarce.
+const MIN_GPU_MILLI: f64 = 8000.0;
+/// The steps of the integer cost for each thousandth of a card.
+const COST_STEPS_PER_MILLI: f64 = 64.0;
+/// The resolution of costs in thousandths of a card: less than a hundredth of a card is useless.
 const RESOLUTION_MILLI: f64 = 10.0;
-const SIZES: usize = 128;
-const GROUPS: usize = 128;
+/// The maximum number of share sizes with a price: it limits the time of the linear programme to
+/// milliseconds.
+const MAX_PRICED_SIZES: usize = 128;
+/// The maximum number of groups for which a placement allocates no memory.
+const MAX_STACK_GROUPS: usize = 128;
 
 #[derive(Clone, Debug)]
 pub(super) struct Tautline {
@@ -174,7 +185,7 @@ impl Tautline {
 
     fn count_node(&mut self, node: NodeView<'_>, sign: f64) {
         self.idle_milli += sign * node.capacity.idle_milli() as f64;
-        self.cards_milli += sign * (node.capacity.cards().len() * usize::from(CARD)) as f64;
+        self.cards_milli += sign * (node.capacity.cards().len() * usize::from(CARD_MILLI)) as f64;
         let usable = node
             .precomputed
             .get(self.table.group_count()..)
@@ -185,8 +196,8 @@ impl Tautline {
     }
 
     fn weight(&self, class: usize, p: f64) -> f64 {
-        let usable = self.usable[class].max(MIN_MILLI);
-        p * (self.idle_milli.max(MIN_MILLI) / usable).powf(self.terms.scarcity)
+        let usable = self.usable[class].max(MIN_GPU_MILLI);
+        p * (self.idle_milli.max(MIN_GPU_MILLI) / usable).powf(self.terms.scarcity)
     }
 
     fn fed_by_cpu(&self, cpu_milli: f64, idle_milli: f64) -> f64 {
@@ -221,9 +232,8 @@ impl Policy for Tautline {
                 None => demand.push((t.milli, count)),
             }
         }
-        // A limit on the time of the programme: milliseconds.
         demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        demand.truncate(SIZES);
+        demand.truncate(MAX_PRICED_SIZES);
         self.remainder_values = RemainderValues::from_demand(demand);
         self.types = types;
         self.rebuild();
@@ -231,7 +241,8 @@ impl Policy for Tautline {
 
     fn refresh(&mut self) -> bool {
         let turnover = (1.25 * self.departures).min(1.0);
-        let pressure = ((NO_PRESSURE_IDLE - self.idle) / (NO_PRESSURE_IDLE - FULL_PRESSURE_IDLE))
+        let pressure = ((NO_PRESSURE_IDLE_RATIO - self.idle)
+            / (NO_PRESSURE_IDLE_RATIO - FULL_PRESSURE_IDLE_RATIO))
             .clamp(0.0, 1.0);
         let pressed = (pressure - self.pressure).abs() > 0.1
             || (pressure != self.pressure && (pressure == 0.0 || pressure == 1.0));
@@ -268,7 +279,7 @@ impl Policy for Tautline {
         let now = |(class, t): (usize, &crate::planned_classes::PlannedClass)| {
             self.weight(class, t.probability)
         };
-        let drifted = |(now, old): (f64, &f64)| (now - old).abs() > DRIFT * old;
+        let drifted = |(now, old): (f64, &f64)| (now - old).abs() > MAX_WEIGHT_ERROR_RATIO * old;
         let all = self.types.iter().enumerate().map(now);
         if self.weights.len() != self.types.len() || all.clone().zip(&self.weights).any(drifted) {
             self.weights = all.collect();
@@ -299,14 +310,14 @@ impl Policy for Tautline {
         let idle = capacity.idle_milli() as f64;
         let left = idle - shape.milli() as f64;
         let fed = self.fed_by_cpu(capacity.cpu_milli() as f64, idle) - self.fed_by_cpu(cpu, left);
-        // Equal nodes must have equal costs to the last digit, except for the order.
-        let alike = self.terms.mix * fed + self.terms.full * left / (8.0 * f64::from(CARD));
+        // Equal nodes must have equal costs to the last digit, except for the position cost.
+        let alike = self.terms.mix * fed + self.terms.full * left / (8.0 * f64::from(CARD_MILLI));
         let shared = alike + self.terms.order * node.position;
 
-        // The whole cards are gone whichever card the share comes from.
-        let mut scratch = [0.0; GROUPS];
+        // The whole cards are taken, whichever card gives the share.
+        let mut scratch = [0.0; MAX_STACK_GROUPS];
         let mut long = Vec::new();
-        let after: &mut [f64] = if groups <= GROUPS {
+        let after: &mut [f64] = if groups <= MAX_STACK_GROUPS {
             &mut scratch[..groups]
         } else {
             long.resize(groups, 0.0);
@@ -315,10 +326,10 @@ impl Policy for Tautline {
         after.copy_from_slice(of_cards);
         let free = capacity.free_cards().saturating_sub(shape.whole.into());
         for _ in 0..shape.whole {
-            self.table.add_card(after, CARD, -1.0);
+            self.table.add_card(after, CARD_MILLI, -1.0);
         }
         self.table.count_whole_cards(free, after);
-        let rounded = |cost: f64| (cost.max(0.0) * STEPS).round() as i64;
+        let rounded = |cost: f64| (cost.max(0.0) * COST_STEPS_PER_MILLI).round() as i64;
         let place = |cost: f64, alike: f64, card: Option<usize>| {
             let cost = rounded(cost);
             PlacementCost {
@@ -334,14 +345,14 @@ impl Policy for Tautline {
         let mut best: Option<(f64, f64, usize)> = None;
         for (card, left) in capacity.cards().iter().enumerate() {
             let tried = capacity.cards()[..card].contains(left);
-            if tried || *left < shape.share || (*left == CARD && free == 0) {
+            if tried || *left < shape.share || (*left == CARD_MILLI && free == 0) {
                 continue;
             }
             let rest = left - shape.share;
             self.table.add_card(after, *left, -1.0);
             self.table.add_card(after, rest, 1.0);
             self.table
-                .count_whole_cards(free - usize::from(*left == CARD), after);
+                .count_whole_cards(free - usize::from(*left == CARD_MILLI), after);
             let worth = self.remainder_values.value(*left) - self.remainder_values.value(rest);
             let lost = self.lost_value(capacity, weights, usable, cpu, after);
             let cost = shared + lost + self.terms.card * worth;
@@ -356,6 +367,6 @@ impl Policy for Tautline {
     }
 
     fn resolution(&self) -> i64 {
-        (RESOLUTION_MILLI * STEPS) as i64
+        (RESOLUTION_MILLI * COST_STEPS_PER_MILLI) as i64
     }
 }

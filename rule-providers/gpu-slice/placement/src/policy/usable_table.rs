@@ -1,14 +1,15 @@
 use crate::{
     node_capacity::NodeCapacity,
     planned_classes::{PlannedClass, PlannedClasses},
-    shape::CARD,
+    shape::CARD_MILLI,
 };
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counting {
-    /// 0: CPU limits the next copy only.
+    /// Weight of CPU as a limit to copies; 0: CPU limits the next copy only.
     pub(super) cpu_weight: f64,
-    /// 0: copies that fit; 1: the whole of every card with enough left, as in FGD.
+    /// Weight of the GPU that copies leave on a card with enough for one copy. 0: only copies that
+    /// fit count; 1: the whole of every such card counts, as in FGD.
     pub(super) remainder_weight: f64,
 }
 
@@ -22,7 +23,7 @@ struct ClassEntry {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsableTable {
-    /// Thousandths of each card, and number of cards.
+    /// Groups of classes with equal cards: the thousandths of each card, and the number of cards.
     groups: Vec<(u16, u16)>,
     /// Thousandths of a card that a group of shares can use: `[left][group]`.
     usable_of_card: Vec<f64>,
@@ -58,14 +59,14 @@ impl UsableTable {
         let groups = table.groups.iter().copied();
         let of_card = |left: u16| {
             groups.clone().map(move |(milli, _)| {
-                if milli == CARD || left < milli {
+                if milli == CARD_MILLI || left < milli {
                     return 0.0;
                 }
                 let copies = f64::from(left / milli * milli);
                 copies + loose * (f64::from(left) - copies)
             })
         };
-        table.usable_of_card = (0..=CARD).flat_map(of_card).collect();
+        table.usable_of_card = (0..=CARD_MILLI).flat_map(of_card).collect();
         table
     }
 
@@ -88,7 +89,7 @@ impl UsableTable {
         self.classes
     }
 
-    /// The classes of a kind, in the order of [`Table::usable`].
+    /// The classes of a kind, in the order of [`Self::usable_by_class`].
     pub(super) fn classes_on(&self, kind: u16) -> impl Iterator<Item = usize> {
         self.entries(kind).iter().map(|e| e.class)
     }
@@ -102,13 +103,13 @@ impl UsableTable {
         for left in cards {
             self.add_card(out, *left, 1.0);
         }
-        let whole = cards.iter().filter(|c| **c == CARD).count();
+        let whole = cards.iter().filter(|c| **c == CARD_MILLI).count();
         self.count_whole_cards(whole, out);
     }
 
     /// Adds a card to the groups of shares, or removes it (`sign` -1).
     pub(super) fn add_card(&self, out: &mut [f64], left: u16, sign: f64) {
-        let at = usize::from(left.min(CARD)) * self.groups.len();
+        let at = usize::from(left.min(CARD_MILLI)) * self.groups.len();
         for (x, part) in out.iter_mut().zip(&self.usable_of_card[at..]) {
             *x += sign * part;
         }
@@ -116,11 +117,11 @@ impl UsableTable {
 
     pub(super) fn count_whole_cards(&self, free: usize, out: &mut [f64]) {
         for ((milli, cards), x) in self.groups.iter().zip(out) {
-            if *milli == CARD {
+            if *milli == CARD_MILLI {
                 let cards = usize::from(*cards).max(1);
                 let copies = (free / cards * cards) as f64;
                 let all = if free >= cards { free as f64 } else { 0.0 };
-                *x = f64::from(CARD) * (copies + self.remainder_weight * (all - copies));
+                *x = f64::from(CARD_MILLI) * (copies + self.remainder_weight * (all - copies));
             }
         }
     }

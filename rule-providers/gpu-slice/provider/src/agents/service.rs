@@ -13,7 +13,7 @@ use super::{
 };
 use crate::provider::GpuSlice;
 
-/// Streams whose agents have not proved yet who they are.
+/// The greatest number of streams whose agents have not yet proved their node.
 const MAX_UNAUTHENTICATED: usize = 256;
 
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl Agents for AgentService {
         };
         let (end, messages) = mpsc::channel(1);
         tokio::spawn(async move {
-            // It also ends when the agent has closed its side.
+            // The task also ends when the agent has closed its side.
             let ended = tokio::select! {
                 ended = stream.run(credentials, permit) => ended,
                 () = end.closed() => return,

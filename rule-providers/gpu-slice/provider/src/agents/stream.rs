@@ -1,4 +1,4 @@
-//! One agent's stream: its authentication, then uses.
+//! The stream of one agent: its authentication, then its reports of the use of cards.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,8 +14,9 @@ use tonic::{Status, Streaming};
 use super::metrics::AgentMetrics;
 use crate::{provider::GpuSlice, use_store::SessionId};
 
-/// For the first message and the proof.
+/// The time within which an agent must send its first message and prove its node.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time without a message after which a stream ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone)]
@@ -95,7 +96,7 @@ impl AgentStream {
             tracing::debug!(node, reason = status.message(), "agent refused");
             return Err(status);
         }
-        // Bounds the nodes, also where agents give no proof.
+        // The check bounds the number of nodes, also where agents give no proof.
         let nodes = self.context.provider.store.snapshot();
         match nodes.node(&node) {
             Some(_) => Ok(node),
@@ -108,7 +109,7 @@ impl AgentStream {
 
 async fn serve(session: &Session<'_>, inbound: &mut Streaming<FromAgent>) -> Status {
     let mut limit = RateLimit::new(Instant::now());
-    // The next message is not read before.
+    // The next message is not read before this time.
     let mut read_at = Instant::now();
     let stop = &session.context.stop;
     loop {

@@ -14,7 +14,7 @@ use tautline_gpu_placement::dra::{Class, PoolId};
 pub use claim::resource_claim;
 pub use slice::resource_slice;
 
-/// The CEL selectors of a class, and the extended resource that requests its devices.
+/// Converts a class: its CEL selectors, and the extended resource that requests its devices.
 pub fn device_class(class: &DeviceClass) -> Class {
     let selectors = class.spec.selectors.iter().flatten();
     let created = class.metadata.creation_timestamp.as_ref();

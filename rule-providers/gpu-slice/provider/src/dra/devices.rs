@@ -1,4 +1,4 @@
-//! Devices of DRA drivers, which the scheduler picks; costs rank the nodes.
+//! The devices of DRA drivers. The scheduler picks the devices, and the costs rank the nodes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use tautline_core::{
     model::{Node, Pod},
 };
 use tautline_gpu_placement::{
-    CARD,
+    CARD_MILLI,
     dra::{
         Allocation, Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest,
         PendingRequests, Slice, pending_requests,
@@ -18,15 +18,17 @@ use tautline_sdk::{CostRequest, Evaluation};
 
 use crate::{cluster_inventory::ClusterInventory, fit::Fit, unfit::Unfit};
 
-/// The cost of a node that may have the claimed devices, above all nodes that have them.
-const UNSURE: i64 = 1 << 33;
+/// The cost of a node that may have the claimed devices, above the costs of all nodes that have
+/// them.
+const UNCERTAIN_DEVICES_COST: i64 = 1 << 33;
 
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
     pools: DeviceStore,
     nodes: HashMap<Arc<str>, NodeDevices>,
     allocated: usize,
-    /// `None`: the cluster has no API for claims, or it is not known yet.
+    /// The number of claims; `None`: the cluster has no API for claims, or the number is not known
+    /// yet.
     claims: Option<usize>,
 }
 
@@ -59,7 +61,7 @@ impl Devices {
         }
     }
 
-    /// `None`: no claim of the pod is known.
+    /// Returns the requests of the pod's claims; `None`: no claim of the pod is known.
     pub(crate) fn requested_by(&self, request: &CostRequest) -> Option<PendingRequests> {
         let workload = request.workload.as_ref()?;
         let named = workload.resource_claims.iter().map(String::as_str);
@@ -102,21 +104,23 @@ impl Devices {
         }
         let mut after = before.clone();
         if after.take_likely(pending).is_none() {
-            // Certain is only a request without alternatives that finds too few free devices.
+            // Only a request without alternatives that finds too few free devices is certain to
+            // fail.
             let lacks = |p: &&PendingRequest| {
                 p.alternatives == 1 && before.free_count(p) < p.count() as usize
             };
             let Some(part) = pending.requests.iter().find(lacks) else {
                 let detail = "the scheduler may find devices there".into();
-                return Fit::usable(UNSURE, 0, entry.position, detail, None);
+                return Fit::usable(UNCERTAIN_DEVICES_COST, 0, entry.position, detail, None);
             };
             let matching = before
                 .devices()
                 .iter()
                 .filter(|d| part.matches(d) != Match::No);
-            return Fit::Unusable(match matching.count() >= part.count() as usize {
-                true => Unfit::busy("GpuBusy", "too few of the devices that it claims are free"),
-                false => Unfit::new(0, "NoSuchGpu", "it has too few devices such as it claims"),
+            return Fit::Unusable(if matching.count() >= part.count() as usize {
+                Unfit::busy("GpuBusy", "too few of the devices that it claims are free")
+            } else {
+                Unfit::new(0, "NoSuchGpu", "it has too few devices such as it claims")
             });
         }
         let (policy_cost, detail) = cost(before, &after);
@@ -148,8 +152,9 @@ impl Devices {
     }
 }
 
-/// The node's devices without those of claims, and of pods whose extended resources have no claim
-/// yet: a plan places many pods before kube-scheduler writes any.
+/// Returns the node's free devices. Devices of claims are not free. Devices of pods whose extended
+/// resources have no claim yet are not free either: a plan places many pods before kube-scheduler
+/// writes any claim.
 fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevices {
     let mut devices = pools.node_devices(node);
     for pod in pods {
@@ -171,7 +176,8 @@ fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevi
     devices
 }
 
-/// `None`: a card is of a wanted model, or of one that is not known.
+/// Returns the reason if no card is of a wanted model. `None`: a card is of a wanted or unknown
+/// model, or the node has no cards.
 fn wrong_model(node: &NodeDevices, models: &[Arc<str>]) -> Option<Unfit> {
     if models.is_empty() {
         return None;
@@ -185,12 +191,13 @@ fn wrong_model(node: &NodeDevices, models: &[Arc<str>]) -> Option<Unfit> {
     (!cards.iter().any(wanted)).then(|| Unfit::wrong_model(first, models))
 }
 
-/// The loss on the node's cards: with MIG the instances that would no longer fit, without it
-/// whole cards, then the fuller node. No placement policy applies: the scheduler picks the
-/// device.
+/// Returns the loss on the node's cards as a cost, and a text for people. With MIG, the loss is the
+/// instances that would no longer fit. Without MIG, it is the whole cards that would be broken up;
+/// with equal losses the fuller node is cheaper. No placement policy applies, because the scheduler
+/// picks the device.
 fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let (had, has) = (before.cards(), after.cards());
-    let whole = |cards: &[DeviceCard]| cards.iter().filter(|c| c.free_milli == CARD).count();
+    let whole = |cards: &[DeviceCard]| cards.iter().filter(|c| c.free_milli == CARD_MILLI).count();
     let (was, is) = (whole(&had), whole(&has));
     let detail = format!("{is} of {} cards would be left whole", has.len());
     let capacity = |node: &NodeDevices, cards: &[DeviceCard]| -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Extended resources that DRA drivers serve on nodes without them (KEP-5004), as kube-scheduler
-//! allocates them: a class names the resource, and the node has none in `allocatable`.
+//! The extended resources that DRA drivers serve (KEP-5004) if a class names the resource and the
+//! node has none of it in `allocatable`. kube-scheduler allocates their devices in the same way.
 
 use tautline_core::model::Node;
 use tautline_gpu_placement::{Names, dra::PendingRequests};
@@ -14,18 +14,20 @@ use crate::{
 /// The requests of a pod for resources that a class serves.
 #[derive(Debug)]
 pub(crate) struct ExtendedResources {
-    /// The resource that the request for GPUs means.
+    /// The resource by which drivers serve the request for GPUs.
     own: String,
-    /// Names and units of all of them, the own one too.
+    /// The names and units of all resources that a class serves, including `own`.
     served: Vec<(String, u32)>,
-    /// On nodes without any of them, with the pod's claims.
+    /// The requests that drivers must serve on nodes without any of these resources, with the pod's
+    /// claims.
     pending: PendingRequests,
-    /// The rule is for more than the pod requests.
+    /// The reason for a refusal, if the rule requests more cards than the pod.
     too_few: Option<Unfit>,
 }
 
 impl ExtendedResources {
-    /// `None`: no class serves what the pod requests. `claims`: those of the pod.
+    /// Reads the requests of a pod; `claims` are the pod's claims. `None`: no class serves the
+    /// requested GPUs.
     pub(crate) fn new(
         devices: &Devices,
         names: &Names,
@@ -69,7 +71,8 @@ impl ExtendedResources {
         node.allocatable.milli(&self.own) == 0
     }
 
-    /// What drivers must give on such a node; Err: it is not what the rule is for.
+    /// Returns the requests that drivers must serve on the node. Fails if the rule requests more
+    /// cards than the pod.
     pub(crate) fn pending(
         &self,
         devices: &Devices,

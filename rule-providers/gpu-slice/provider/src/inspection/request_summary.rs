@@ -7,17 +7,18 @@ use crate::gpu_request::{Amount, GpuRequest};
 /// The GPUs that a pod requests, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSummary {
-    /// Such as `2 whole cards` or `250m of one card`; `None`: no GPU is requested.
+    /// The requested GPUs, such as `2 whole cards` or `250m of one card`; `None`: no GPU is
+    /// requested.
     pub gpu: Option<String>,
     /// The minimum when the node degrades, in the same form.
     pub minimum: Option<String>,
-    /// Parts of product names; empty: any card.
+    /// The parts of product names that a card may have; empty: any card.
     pub models: Arc<[Arc<str>]>,
-    /// The rule states it; otherwise the pod does.
+    /// True if the rule states the request; otherwise the pod does.
     pub by_rule: bool,
-    /// Thousandths of a core.
+    /// The requested CPU, in thousandths of a core.
     pub cpu_milli: i64,
-    /// Main memory in bytes.
+    /// The requested main memory, in bytes.
     pub memory_bytes: i64,
 }
 

@@ -6,24 +6,26 @@ use tautline_sdk::MAX_HOLD;
 /// The Lease of the replicas, and TLS between them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Its identity has the address.
+    /// The settings of the Lease, whose identity has this replica's address.
     pub(super) lease: lease::LeaseConfig,
     pub(super) tls: Option<PeerTls>,
-    /// The longest hold, and the wait of a new holder.
+    /// The longest hold of a reservation, which is also the time that a new holder waits.
     pub(super) hold: Duration,
 }
 
 /// TLS of calls to the replica that holds the Lease.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
-    /// CA of the replicas and this replica's client certificate; reloaded when they change.
+    /// The CA of the replicas and this replica's client certificate, which are reloaded when they
+    /// change.
     pub files: ClientFiles,
-    /// Name that the server certificate of each replica must have.
+    /// The name that the server certificate of each replica must have.
     pub name: String,
 }
 
 impl Config {
-    /// `advertise` (HOST:PORT) is for the other replicas. `identity` must be unique over time.
+    /// Returns the configuration with a Lease. The other replicas call this replica at `advertise`
+    /// (HOST:PORT). `identity` must be unique over time.
     pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
         let identity = format!("{identity}@{advertise}");
         Self {
@@ -33,14 +35,16 @@ impl Config {
         }
     }
 
-    /// Calls the holder over TLS, which it must serve; without this call, in plain text.
+    /// Calls the holder over TLS, which the holder must serve. Without this setting, calls are in
+    /// plain text.
     #[must_use]
     pub fn with_tls(mut self, tls: PeerTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// A silent holder is replaced after this time; it steps down itself after two thirds of it.
+    /// Sets the duration of the Lease, at least 3 s. A silent holder is replaced after this
+    /// duration, and steps down after two thirds of the duration.
     #[must_use]
     pub fn with_duration(mut self, duration: Duration) -> Self {
         self.lease.duration = duration.max(Duration::from_secs(3));

@@ -7,7 +7,8 @@ use tautline_sdk::{
 
 use super::Replicas;
 
-/// A standby lacks reservations: it sends no costs ahead.
+/// A provider that sends changes of costs only while its replica grants. A standby does not know
+/// the reservations.
 pub(crate) struct ReplicaCosts<P> {
     pub provider: Arc<P>,
     pub replicas: Arc<Replicas<P>>,
@@ -38,8 +39,9 @@ impl<P: RuleProvider + Allocator> RuleProvider for ReplicaCosts<P> {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::metrics::gauge::Gauge;
     use tautline_runtime::cluster_store::ClusterStore;
-    use tautline_sdk::{MAX_HOLD, Server, testkit};
+    use tautline_sdk::MAX_HOLD;
 
     use super::{
         super::{Granting, Role},
@@ -51,8 +53,7 @@ mod tests {
     async fn only_the_granting_replica_sends_costs_ahead() {
         let provider = GpuSlice::new(ClusterStore::default(), crate::Config::default());
         let provider = Arc::new(provider);
-        let mut server = Server::bind(testkit::loopback()).await.unwrap();
-        let replicas = Replicas::new(Arc::clone(&provider), MAX_HOLD, &mut server);
+        let replicas = Replicas::new(Arc::clone(&provider), MAX_HOLD, Gauge::default());
         let replicas = Arc::new(replicas);
         let costs = ReplicaCosts {
             provider,

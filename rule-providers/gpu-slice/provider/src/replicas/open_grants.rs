@@ -9,13 +9,13 @@ pub(super) struct OpenGrants(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Calls that may be about to grant.
+    /// The number of calls that may be about to grant.
     calls: usize,
-    /// By id: the number of Reserves that returned it, and its end.
+    /// The grants by id, each with the number of Reserve calls that returned it, and its end.
     held: HashMap<String, (usize, Instant)>,
 }
 
-/// A call that may grant; over when dropped.
+/// A call that may grant; it is over when this value is dropped.
 pub(super) struct Call<'a>(&'a OpenGrants);
 
 impl OpenGrants {

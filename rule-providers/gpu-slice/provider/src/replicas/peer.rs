@@ -1,11 +1,7 @@
 use std::{io, path::Path, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, family::Family};
 use tautline_proto::allocator::{
     ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
 };
@@ -18,15 +14,11 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use super::PeerTls;
+use super::{ForwardOutcome, PeerTls};
 
-/// Below the extender's provider deadline of 500 ms, so that the extender gets the reason.
+/// The deadline of a call to the holder. It is below the extender's provider deadline of 500 ms, so
+/// that the extender gets the reason.
 const DEADLINE: Duration = Duration::from_millis(400);
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ForwardOutcome {
-    outcome: &'static str,
-}
 
 type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
@@ -37,17 +29,13 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    pub(super) fn new(tls: Option<PeerTls>) -> io::Result<Self> {
+    pub(super) fn new(tls: Option<PeerTls>, forwarded: ForwardedCalls) -> io::Result<Self> {
         let current = tls.as_ref().map(read).transpose()?;
         Ok(Self {
             tls,
             current: ArcSwapOption::from_pointee(current),
-            forwarded: Family::default(),
+            forwarded,
         })
-    }
-
-    pub(super) fn register_metrics(&self, registry: &mut Registry) {
-        register(&self.forwarded, registry);
     }
 
     pub(super) fn watch_files(&self) -> FileChanges {
@@ -96,21 +84,6 @@ impl Peers {
             }
         }
     }
-}
-
-fn register(forwarded: &ForwardedCalls, registry: &mut Registry) {
-    registry.register(
-        "allocator_passed_on",
-        "Reserve, Confirm and Release calls forwarded to the replica that reserves, by outcome",
-        forwarded.clone(),
-    );
-}
-
-/// Registers the metric, with one series.
-pub(super) fn example_metrics(registry: &mut Registry) {
-    let forwarded = ForwardedCalls::default();
-    register(&forwarded, registry);
-    _ = forwarded.get_or_create(&ForwardOutcome::default());
 }
 
 fn read(tls: &PeerTls) -> io::Result<ClientTlsConfig> {
@@ -286,7 +259,7 @@ mod tests {
                 identity: identity.then(|| (at("crt"), at("key"))),
             };
             let name = name.clone();
-            Peers::new(Some(PeerTls { files, name })).unwrap()
+            Peers::new(Some(PeerTls { files, name }), Family::default()).unwrap()
         };
         let known = peers(true);
         let peer = known.connect(&address, None).unwrap();

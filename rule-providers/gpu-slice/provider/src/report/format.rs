@@ -1,18 +1,18 @@
-//! Texts of amounts and requests.
+//! Formats amounts and requests for people.
 
 use tautline_core::quantity;
-use tautline_gpu_placement::{CARD, RequestClass, SharingMode};
+use tautline_gpu_placement::{CARD_MILLI, RequestClass, SharingMode};
 
-/// `milli`, `whole`, or `shared/4` for cards of four units.
+/// Formats a sharing mode: `milli`, `whole`, or `shared/4` for cards of four units.
 pub fn sharing_mode(lane: SharingMode) -> String {
     match lane {
         SharingMode::Milli | SharingMode::Agent => "milli".into(),
         SharingMode::Whole => "whole".into(),
-        SharingMode::Shared { unit_milli } => format!("shared/{}", CARD / unit_milli.max(1)),
+        SharingMode::Shared { unit_milli } => format!("shared/{}", CARD_MILLI / unit_milli.max(1)),
     }
 }
 
-/// `milli`, `whole` or `shared`.
+/// Returns the name of a sharing mode: `milli`, `whole` or `shared`.
 pub fn sharing_mode_name(lane: SharingMode) -> &'static str {
     match lane {
         SharingMode::Milli | SharingMode::Agent => "milli",
@@ -21,22 +21,22 @@ pub fn sharing_mode_name(lane: SharingMode) -> &'static str {
     }
 }
 
-/// The product, or `unknown`.
+/// Returns the product, or `unknown` if the name is empty.
 pub fn product(name: &str) -> &str {
     if name.is_empty() { "unknown" } else { name }
 }
 
-/// `250m` of a card; thousandths, however many.
+/// Formats thousandths of a card, also above 1000: `250m`.
 pub fn milli(milli: i64) -> String {
     format!("{milli}m")
 }
 
-/// `250m of a card, 2 CPU, A100|H100`.
+/// Formats a class of requests: `250m of a card, 2 CPU, A100|H100`.
 pub fn class(class: &RequestClass) -> String {
     let mut text = match (class.milli, class.cards) {
         (0, _) | (_, 0) => "no GPU".to_owned(),
-        (CARD, 1) => "1 card".to_owned(),
-        (CARD, cards) => format!("{cards} cards"),
+        (CARD_MILLI, 1) => "1 card".to_owned(),
+        (CARD_MILLI, cards) => format!("{cards} cards"),
         (milli, 1) => format!("{milli}m of a card"),
         (milli, cards) => format!("{milli}m of {cards} cards each"),
     };
@@ -49,7 +49,7 @@ pub fn class(class: &RequestClass) -> String {
     text
 }
 
-/// Cores: `2`, `1500m`.
+/// Formats thousandths of a core: `2`, `1500m`.
 pub fn cores(milli: i64) -> String {
     if milli % 1000 == 0 {
         (milli / 1000).to_string()
@@ -58,12 +58,12 @@ pub fn cores(milli: i64) -> String {
     }
 }
 
-/// Bytes in the largest binary unit that leaves no rest.
+/// Formats bytes in the largest binary unit that leaves no remainder.
 pub fn bytes(bytes: i64) -> String {
     quantity::format_milli(bytes.saturating_mul(1000))
 }
 
-/// Memory in GiB with one decimal, or in MiB: `14.2Gi`, `512Mi`.
+/// Formats memory in GiB with one decimal, or in MiB below 1 GiB: `14.2Gi`, `512Mi`.
 pub fn memory(bytes: i64) -> String {
     match bytes {
         0..0x4000_0000 => format!("{}Mi", bytes >> 20),
@@ -71,7 +71,7 @@ pub fn memory(bytes: i64) -> String {
     }
 }
 
-/// `41%`; `<1%` for a small part above 0.
+/// Formats a part as a percentage: `41%`; `<1%` for a small part above 0.
 pub fn percent(part: f64, all: f64) -> String {
     if all <= 0.0 || part <= 0.0 {
         return "0%".into();
@@ -82,7 +82,7 @@ pub fn percent(part: f64, all: f64) -> String {
     }
 }
 
-/// `1 node`, `2 nodes`.
+/// Formats a number of things: `1 node`, `2 nodes`.
 pub fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! The requests that cannot use the idle GPU, as `tautline gpu fragmentation` prints them.
+//! Reports which requests cannot use the idle GPU, as `tautline gpu fragmentation` prints it.
 
 mod model;
 
@@ -10,7 +10,7 @@ use std::{
 
 use tautline_core::model::{Pod, key};
 use tautline_gpu_placement::{
-    CARD, NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool,
+    CARD_MILLI, NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool,
     planned_classes::PlannedClass,
 };
 
@@ -20,7 +20,7 @@ use super::{format, uses::Uses};
 use crate::inspection::{CountedRequest, Inspection, NodeGpus};
 
 impl Fragmentation {
-    /// Of all nodes with cards that are known one by one.
+    /// Reports on all nodes with cards that are known one by one.
     pub fn new(inspection: &Inspection, uses: &Uses) -> Self {
         let types = inspection.types();
         let all = inspection.nodes();
@@ -84,14 +84,14 @@ impl Class {
     }
 }
 
-/// The fit of a class on the best of the node's pools.
+/// Returns the fit of a class on the best of the node's pools.
 pub fn class_fit(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> ClassFit {
     let pools = node.inventory.pools.iter().zip(&node.capacities);
     let fits = pools.map(|(pool, room)| ClassFit::of(class, of, pool, room));
     fits.min().unwrap_or(ClassFit::OtherLane)
 }
 
-/// The number of requests of a class that the node has room for if no others come.
+/// Returns the number of requests of a class that the node has room for if no other requests come.
 pub fn copies_on(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -> i64 {
     let rooms = node
         .capacities
@@ -101,7 +101,8 @@ pub fn copies_on(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -
     copies.sum::<i64>().min(by_cpu(class, node))
 }
 
-/// Two pools of a node share its CPU.
+/// Returns the number of requests of a class for which the node's free CPU suffices. The pools of a
+/// node share its CPU.
 fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
     match class.cpu_milli {
         0 => i64::MAX,
@@ -109,18 +110,18 @@ fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
     }
 }
 
-/// The fit of a class on a pool, the best first.
+/// The fit of a class on a pool, in the order from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClassFit {
-    /// It can run there.
+    /// The class can run on the pool.
     Runs,
     /// Too little CPU is free.
     CpuShort,
     /// Too little of the cards is free.
     GpuShort,
-    /// No card is of its models.
+    /// The pool has no card of the class's models.
     NoSuchModel,
-    /// The cards are shared in another way.
+    /// The cards are shared in another mode.
     OtherLane,
 }
 
@@ -173,7 +174,7 @@ fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Prod
 }
 
 impl Given {
-    /// `None`: no agent of the nodes reports.
+    /// Sums the parts of cards that pods have; `None`: no agent of the nodes reports.
     pub fn new<'a>(nodes: impl Iterator<Item = &'a NodeGpus<'a>>, uses: &Uses) -> Option<Self> {
         let (mut known, mut milli) = (false, 0);
         let mut idle: BTreeMap<&str, i64> = BTreeMap::new();
@@ -208,7 +209,8 @@ impl Counted {
         let counted: HashSet<&str> = requests.iter().map(|r| r.pod.as_str()).collect();
         let requests_gpu = |pod: &&Arc<Pod>| {
             let mut requests = pod.requests.iter();
-            requests.any(|(r, milli)| milli >= i64::from(CARD) && inspection.names().is_gpu(r))
+            requests
+                .any(|(r, milli)| milli >= i64::from(CARD_MILLI) && inspection.names().is_gpu(r))
         };
         let names = inspection.snapshot().pods().filter(requests_gpu);
         let names = names.map(|p| key(&p.namespace, &p.name));

@@ -10,7 +10,9 @@ use tautline_gpu_placement::{
     inventory::{self, Card, CardPool, CountedResource},
 };
 
-pub use model::{Amounts, CardTop, CountedTop, HolderTop, NodeTop, PoolTop, Top, Total, UsedTop};
+pub use model::{
+    Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, PoolTop, Top, Total, UsedTop,
+};
 
 use super::{
     format,
@@ -21,22 +23,22 @@ use crate::inspection::{Inspection, NodeGpus};
 /// The order of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By name.
+    /// Nodes are sorted by name.
     #[default]
     Name,
-    /// Most idle GPU first.
+    /// The nodes with the most idle GPU come first.
     Idle,
-    /// Most unusable idle GPU first.
+    /// The nodes with the most unusable idle GPU come first.
     Fragmented,
 }
 
-/// Whether the node has cards or counted GPUs.
+/// Returns whether the node has cards or counted GPUs.
 pub fn has_gpus(node: &NodeGpus<'_>) -> bool {
     !node.inventory.pools.is_empty() || !node.inventory.counted.is_empty()
 }
 
 impl Top {
-    /// `only`: the one node to show.
+    /// Lists the nodes with GPUs, or only the node with the name `only`.
     pub fn new(inspection: &Inspection, uses: &Uses, only: Option<&str>, order: Order) -> Self {
         let types = inspection.types();
         let known = (!types.is_empty()).then_some(&types);
@@ -65,7 +67,8 @@ impl Top {
 }
 
 impl NodeTop {
-    /// `types`: the requests to expect, if any are known; `used`: the last report of its agent.
+    /// Describes a node. `types` are the requests to expect, if they are known; `used` is the last
+    /// report of the node's agent.
     pub fn new(
         node: &NodeGpus<'_>,
         snapshot: &Snapshot,
@@ -151,7 +154,7 @@ impl CardTop {
                 used_bytes: card.memory_bytes,
                 busy_milli: card.busy_milli,
             }),
-            overcommitted: card.held_milli() > u32::from(tautline_gpu_placement::CARD),
+            overcommitted: card.held_milli() > u32::from(tautline_gpu_placement::CARD_MILLI),
             held_milli: i64::from(card.held_milli()),
             free_milli: i64::from(card.left_milli()),
             fragmented_milli: fragmented.map(|f| f.round() as i64),
@@ -173,7 +176,7 @@ impl CountedTop {
     }
 }
 
-/// By product and sharing mode; counted resources come last.
+/// Returns the sums by product and sharing mode; counted resources come last.
 fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
     let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
@@ -193,14 +196,14 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     let of_cards = cards.into_iter().map(|((product, lane), pools)| {
         let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
         let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
-        let amounts = Amounts::Cards {
+        let amounts = Amounts::Cards(CardSums {
             cards: all.len(),
             unhealthy_cards: all.iter().filter(|c| !c.healthy).count(),
             held_milli: sum(|c| c.held_milli),
             free_milli: sum(|c| c.free_milli),
             fragmented_milli: useless(&all).map(|f| f.round() as i64),
             fragmented: useless(&all),
-        };
+        });
         let nodes = pools.len();
         Total {
             product,
@@ -227,13 +230,13 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
     of_cards.chain(of_units).collect()
 }
 
-/// The sum over all cards; `None`: not known.
+/// Returns the fragmented thousandths of all cards; `None`: they are not known.
 fn useless(cards: &[&CardTop]) -> Option<f64> {
     let known = cards.iter().all(|c| c.fragmented_milli.is_some());
     known.then(|| cards.iter().map(|c| c.fragmented).sum())
 }
 
-/// What is wrong with the node's cards, as texts that name it.
+/// Returns the faults of the node's cards, as texts that name the node.
 pub fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Vec<String> {
     let name = node.name;
     let mut all: Vec<String> = node

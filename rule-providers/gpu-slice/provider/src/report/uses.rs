@@ -1,19 +1,20 @@
-//! What is used of the cards, as the agents on the nodes report it to the provider.
+//! The use of the cards, as the agents on the nodes report it to the provider.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use tautline_core::model;
 use tautline_gpu_placement::{
-    CARD,
+    CARD_MILLI,
     inventory::{Card, CardPool, Holder},
 };
 
-/// Less than this part of the memory that a pod has is idle, in percent.
+/// The memory use below which a pod is idle, in percent of the card memory that the pod has.
 pub const IDLE_MEMORY_PERCENT: i64 = 5;
-/// Less than this part of the time is idle, in thousandths.
+/// The use of a card's time below which a pod is idle, in thousandths.
 pub const IDLE_BUSY_MILLI: i64 = 10;
-/// What monitoring, or a process outside of pods such as a display server, may use of any card.
+/// The memory, in bytes, that monitoring, or a process outside of pods such as a display server,
+/// may use of any card.
 const STRAY_BYTES: i64 = 64 << 20;
 
 /// The last report of each node.
@@ -28,7 +29,7 @@ struct Page {
     nodes: Vec<NodeUse>,
 }
 
-/// What is used of a node's cards.
+/// The use of a node's cards.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUse {
@@ -38,14 +39,14 @@ pub struct NodeUse {
     containers: Vec<ContainerUse>,
 }
 
-/// What all containers and processes use of a card.
+/// The use of a card by all containers and processes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardUse {
     card: String,
-    /// Memory of the card.
+    /// The used memory of the card, in bytes.
     pub memory_bytes: i64,
-    /// Thousandths of the time that the card is busy.
+    /// The thousandths of the time that the card is busy.
     pub busy_milli: i64,
 }
 
@@ -53,7 +54,7 @@ pub struct CardUse {
 #[serde(rename_all = "camelCase")]
 struct ContainerUse {
     namespace: String,
-    /// Empty: a process outside of pods, and `container` is its command.
+    /// The pod's name; empty for a process outside of pods, whose command is `container`.
     pod: String,
     container: String,
     card: String,
@@ -64,55 +65,48 @@ struct ContainerUse {
 /// A pod's use of one card.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodUse {
-    /// Memory of the card.
+    /// The used memory of the card, in bytes.
     pub memory_bytes: i64,
-    /// Thousandths of the card's time.
+    /// The thousandths of the card's time that the pod uses.
     pub sm_milli: i64,
 }
 
-/// One replica's answer to a GET of `/gpu/use`.
-#[derive(Clone, Copy, Debug)]
-pub struct UseAnswer<'a> {
-    /// The replica, for people.
-    pub from: &'a str,
-    /// HTTP status.
-    pub status: u16,
-    /// The body, whole.
-    pub body: &'a [u8],
-}
+/// One replica's answer to a GET of `/gpu/use`: the name of the replica, the HTTP status and the body.
+pub type UseAnswer<'a> = (&'a str, u16, &'a [u8]);
 
 /// Reasons why the replicas' answers cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UsesError {
-    /// A replica answers with another status.
+    /// A replica answers with a status other than 200 and 404.
     #[error("{from} answered {status}")]
     Status {
         /// The replica.
         from: String,
-        /// Its HTTP status.
+        /// The HTTP status of the answer.
         status: u16,
     },
-    /// A body is no report.
+    /// The body of an answer is not a report.
     #[error("{from} returned no report of this version")]
     Body {
         /// The replica.
         from: String,
-        /// What is wrong with it.
+        /// The error that parsing the body returned.
         #[source]
         source: serde_json::Error,
     },
-    /// No replica has the page.
+    /// All replicas answer 404, because they do not have the page.
     #[error("no provider has a report")]
     NoReport,
 }
 
 impl Uses {
-    /// The freshest report of each node. Replicas of an earlier version, which answer 404, are
-    /// named in [`Self::without_page`]; Err if no replica has an answer.
+    /// Keeps the freshest report of each node. [`Self::without_page`] names the replicas of an
+    /// earlier version, which answer 404. Fails if an answer cannot be used, or if all replicas
+    /// answer 404.
     pub fn merge<'a>(answers: impl IntoIterator<Item = UseAnswer<'a>>) -> Result<Self, UsesError> {
         let mut uses = Self::default();
         let (mut asked, mut read) = (false, false);
-        for UseAnswer { from, status, body } in answers {
+        for (from, status, body) in answers {
             asked = true;
             match status {
                 200 => {}
@@ -144,19 +138,19 @@ impl Uses {
         Ok(uses)
     }
 
-    /// The replicas that do not know the page.
+    /// Returns the names of the replicas that do not have the page.
     pub fn without_page(&self) -> &[String] {
         &self.without_page
     }
 
-    /// `None`: the node's agent does not report.
+    /// Returns the use of a node's cards; `None`: the node's agent does not report.
     pub fn node(&self, name: &str) -> Option<&NodeUse> {
         self.nodes.get(name)
     }
 }
 
 impl ContainerUse {
-    /// Whether it is a container of the pod `NAMESPACE/NAME`.
+    /// Returns whether it is a container of the pod `NAMESPACE/NAME`.
     fn is_of(&self, pod: &str) -> bool {
         let name = pod.strip_prefix(self.namespace.as_str());
         let name = name.and_then(|rest| rest.strip_prefix('/'));
@@ -165,12 +159,12 @@ impl ContainerUse {
 }
 
 impl NodeUse {
-    /// A card's use; `None`: the agent does not report the card.
+    /// Returns the use of a card; `None`: the agent does not report the card.
     pub fn card(&self, card: &Card) -> Option<&CardUse> {
         self.cards.iter().find(|c| card.is(&c.card))
     }
 
-    /// The sum over the pod's containers; `pod` is `NAMESPACE/NAME`.
+    /// Returns the use of a card by all containers of the pod `NAMESPACE/NAME`.
     pub fn pod(&self, card: &Card, pod: &str) -> PodUse {
         let mut sum = PodUse::default();
         for of in self.containers.iter().filter(|of| card.is(&of.card)) {
@@ -182,7 +176,8 @@ impl NodeUse {
         sum
     }
 
-    /// Containers and processes that use a card without having it: a text, and their memory.
+    /// Returns the containers and processes that use more than a little memory of a card without
+    /// having it, each as a text with its used memory in bytes.
     pub fn strays<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (String, i64)> + 'a {
         let of_card = self.containers.iter().filter(|of| card.is(&of.card));
         of_card.filter_map(|of| {
@@ -200,10 +195,10 @@ impl NodeUse {
         })
     }
 
-    /// Whether the pod has the part of the card, and hardly uses it at this moment.
+    /// Returns whether the holder hardly uses its part of the card at this moment.
     pub fn is_idle(&self, pool: &CardPool, card: &Card, holder: &Holder) -> bool {
         let used = self.pod(card, &holder.pod);
-        let memory = pool.card_memory_bytes.unwrap_or(0) / i64::from(CARD);
+        let memory = pool.card_memory_bytes.unwrap_or(0) / i64::from(CARD_MILLI);
         let part = memory.saturating_mul(holder.milli.into());
         used.sm_milli < IDLE_BUSY_MILLI
             && used.memory_bytes.saturating_mul(100) < part.saturating_mul(IDLE_MEMORY_PERCENT)
@@ -215,11 +210,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> UseAnswer<'_> {
-        UseAnswer {
-            from: "pod p /gpu/use",
-            status,
-            body: body.as_bytes(),
-        }
+        ("pod p /gpu/use", status, body.as_bytes())
     }
 
     #[test]

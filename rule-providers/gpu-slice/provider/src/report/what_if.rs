@@ -1,4 +1,4 @@
-//! Further pods that would fit, placed one after the other as the provider would.
+//! Places further pods on trial, one after the other, as the provider would.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,16 +22,16 @@ use crate::{
     inspection::Inspection,
 };
 
-/// The most pods of one question.
+/// The greatest number of pods in one question.
 pub const MAX_PODS: usize = 256;
 
 /// The places of further pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
-    /// In the order of the requests; fewer than those if time was short.
+    /// The pods in the order of the requests; there are fewer pods than requests if time was short.
     pub pods: Vec<WhatIfPod>,
-    /// Whether all pods were tried.
+    /// True if all pods were tried.
     pub complete: bool,
 }
 
@@ -39,12 +39,12 @@ pub struct WhatIf {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfPod {
-    /// As a rule's request.
+    /// The request of the pod, written like a rule's request.
     pub request: String,
-    /// `None`: it fits nowhere.
+    /// The node and cards of the pod; `None`: the pod fits nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
-    /// Without a place: the number of nodes by reason code.
+    /// The number of nodes by reason code, if the pod fits nowhere.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<&'static str, usize>,
 }
@@ -53,9 +53,9 @@ pub struct WhatIfPod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placed {
-    /// Node's name.
+    /// The node's name.
     pub node: String,
-    /// Indexes of the cards; empty if only their number is known.
+    /// The indexes of the cards; empty if only their number is known.
     pub cards: Vec<String>,
 }
 
@@ -75,8 +75,8 @@ pub enum WhatIfError {
 
 impl Inspection {
     /// Places pods that request cards, and neither CPU nor memory, on the cards that are free now;
-    /// cordoned nodes are left out. `requests`: as those of a rule `gpu-slice`. Pods that are not
-    /// tried by the deadline are left out.
+    /// cordoned nodes are left out. The `requests` are written like those of a rule `gpu-slice`.
+    /// Pods that are not tried by the deadline are left out.
     pub fn what_if(&self, requests: &[String], deadline: Instant) -> Result<WhatIf, WhatIfError> {
         if requests.len() > MAX_PODS {
             return Err(WhatIfError::TooMany(requests.len()));
@@ -117,7 +117,7 @@ impl Inspection {
 /// The nodes and their costs, with the pods placed so far.
 struct Trial<'a> {
     inspection: &'a Inspection,
-    /// Sorted by name.
+    /// The nodes, sorted by name.
     nodes: Vec<(&'a Arc<str>, &'a NodeEntry)>,
     changed: HashMap<&'a str, NodeEntry>,
     costs: CostCache,
@@ -211,8 +211,8 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Adds the pod to the holders of the location's cards. Whole cards are those that the node would
-/// choose.
+/// Adds the pod to the holders of the location's cards, and returns their names. The whole cards
+/// are those that the node would choose.
 fn hold(pool: &mut CardPool, capacity: &mut NodeCapacity, location: &Location) -> Vec<String> {
     let card = location.card.map(usize::from);
     let Ok(grant) = capacity.take(&location.shape, card) else {

@@ -4,25 +4,28 @@ use tautline_gpu_placement::policy::PolicyName;
 use tautline_svg::{Axis, Line, LineChart};
 
 use super::{ChartLine, WorkloadReport};
-use crate::curve::LAST;
+use crate::curve::MAX_LOAD_PERCENT;
 
-/// Below this load all policies place everything.
-const FROM: usize = 70;
+/// The load at which the chart begins, in percent: below it all policies place all pods.
+const MIN_LOAD_PERCENT: usize = 70;
 
 pub(super) fn draw(part: &WorkloadReport<'_>) -> String {
-    let values = part.lines.iter().flat_map(|l| &l.curve[FROM..]);
-    let least = values.flatten().copied().fold(100.0, f64::min);
-    let least = ((least / 5.0).floor() - 1.0).max(0.0) * 5.0;
-    // Published lines are dashed, to be visible on simulated ones.
+    let values = part.lines.iter().flat_map(|l| &l.curve[MIN_LOAD_PERCENT..]);
+    let lowest = values.flatten().copied().fold(100.0, f64::min);
+    let least = ((lowest / 5.0).floor() - 1.0).max(0.0) * 5.0;
+    // Published lines are dashed and drawn last, to be visible on simulated lines.
     let simulated = part.lines.iter().filter(|l| !l.published);
     let published = part.lines.iter().filter(|l| l.published);
     LineChart {
         title: &format!("GPU allocation by arrived load, {}", part.workload),
         x: Axis {
             label: "arrived load, % of all GPU",
-            from: FROM as f64,
-            to: LAST as f64,
-            marks: (FROM..=LAST).step_by(10).map(|load| load as f64).collect(),
+            from: MIN_LOAD_PERCENT as f64,
+            to: MAX_LOAD_PERCENT as f64,
+            marks: (MIN_LOAD_PERCENT..=MAX_LOAD_PERCENT)
+                .step_by(10)
+                .map(|load| load as f64)
+                .collect(),
             logarithmic: false,
         },
         y: Axis {
@@ -41,11 +44,12 @@ pub(super) fn draw(part: &WorkloadReport<'_>) -> String {
 }
 
 fn line(line: &ChartLine) -> Line {
-    let (label, colour) = match line.published {
-        true => (format!("{}, published", line.policy), None),
-        false => (line.policy.to_string(), Some(colour(line.policy))),
+    let (label, colour) = if line.published {
+        (format!("{}, published", line.policy), None)
+    } else {
+        (line.policy.to_string(), Some(colour(line.policy)))
     };
-    let loads = line.curve.iter().enumerate().skip(FROM);
+    let loads = line.curve.iter().enumerate().skip(MIN_LOAD_PERCENT);
     Line {
         label,
         colour,
@@ -55,7 +59,7 @@ fn line(line: &ChartLine) -> Line {
     }
 }
 
-/// A policy has the same colour in all charts.
+/// Returns the index of a policy's colour, which is the same in all charts.
 fn colour(policy: PolicyName) -> usize {
     let mut all = PolicyName::ALL.iter();
     all.position(|n| *n == policy).unwrap_or(0)

@@ -1,4 +1,5 @@
-//! The cards that get a daemon. They are found once: cards come and go only with the driver.
+//! Finds the cards that get a daemon. The list is final, since cards come and go only with the
+//! driver.
 
 use std::{ffi::OsString, io, path::PathBuf, process::Stdio, time::Duration};
 
@@ -11,39 +12,40 @@ use tokio::{
 
 use super::Config;
 
-/// NVML takes seconds on a node with many cards without the persistence daemon.
+/// The time in which a reading must arrive; NVML takes seconds on a node with many cards without
+/// the persistence daemon.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Bytes of a reading at most; one of 8 cards has some 10 KiB.
-const READING: u64 = 4 << 20;
+/// The largest reading, in bytes; a reading of 8 cards has some 10 KiB.
+const MAX_READING_BYTES: u64 = 4 << 20;
 
 /// A card that gets a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
+    /// The UUID, such as `GPU-dc045714-f1e3-e4f0-b27a-21fc860293fe`.
     pub uuid: String,
-    /// Memory in bytes; `None`: not known.
+    /// The memory in bytes; `None` if it is not known.
     pub memory_bytes: Option<u64>,
 }
 
-/// Where the cards are known from.
+/// The source of the list of cards.
 #[derive(Clone, Debug)]
 pub enum CardSource {
-    /// These UUIDs.
+    /// The cards with these UUIDs are used.
     Listed(Vec<String>),
-    /// All of the node without MIG.
+    /// NVML lists the node's cards; all that are not in MIG mode are used.
     Nvml(NvmlReader),
 }
 
-/// The program `tautline-nvml`.
+/// The command that runs the program `tautline-nvml`.
 #[derive(Clone, Debug)]
 pub struct NvmlReader {
-    /// The program; `None`: beside this process' executable.
+    /// The path of the program; `None` means the one next to this process's executable.
     pub program: Option<PathBuf>,
-    /// Its arguments, such as `--driver-root /host`.
+    /// The arguments of the program, such as `--driver-root /host`.
     pub arguments: Vec<OsString>,
 }
 
-/// Waits until the node has cards.
+/// Waits until the node has cards, and returns them.
 pub(super) async fn find(config: &Config) -> Vec<Card> {
     let reader = match &config.cards {
         CardSource::Listed(uuids) => return uuids.iter().map(|uuid| Card::listed(uuid)).collect(),
@@ -100,7 +102,7 @@ impl NvmlReader {
         };
         let mut command = Command::new(&program);
         command.args(&self.arguments).kill_on_drop(true);
-        // It ends when its standard input closes.
+        // The program ends when its standard input closes.
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command
@@ -110,7 +112,7 @@ impl NvmlReader {
         let read = async {
             let mut line = String::new();
             if let Some(output) = output {
-                BufReader::new(output.take(READING))
+                BufReader::new(output.take(MAX_READING_BYTES))
                     .read_line(&mut line)
                     .await?;
             }

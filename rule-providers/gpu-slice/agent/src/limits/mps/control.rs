@@ -1,5 +1,5 @@
-//! Commands to a card's MPS control daemon: its own program without arguments reads them from
-//! standard input and passes them on by the pipe directory.
+//! Sends commands to a card's MPS control daemon. The daemon's own program, started without
+//! arguments, reads them from standard input and passes them on through the pipe directory.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,12 +13,12 @@ use crate::limits::driver_root::{DriverError, DriverRoot, complaint, output};
 
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
-/// An MPS server, which has the contexts of its clients.
+/// An MPS server, which holds the CUDA contexts of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Process of the server.
+    /// The process ID of the server.
     pub pid: u32,
-    /// Processes of its clients.
+    /// The process IDs of its clients.
     pub clients: Vec<u32>,
 }
 
@@ -33,7 +33,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// For a card by UUID; each command has to be answered within `deadline`.
+    /// Creates the control of the card with this UUID; each command must be answered within
+    /// `deadline`.
     pub fn new(driver: DriverRoot, run_dir: &Path, card: &str, deadline: Duration) -> Self {
         Self {
             driver,
@@ -44,7 +45,7 @@ impl Control {
         }
     }
 
-    /// The servers and their clients.
+    /// Returns the servers and their clients.
     ///
     /// # Errors
     /// The daemon does not run or does not answer.
@@ -68,7 +69,8 @@ impl Control {
         self.send(&command).await.map(drop)
     }
 
-    /// Ends the contexts of a client, whatever its server; false: it is no client.
+    /// Ends the contexts of a client, whichever its server is; returns false if the process is not
+    /// a client.
     ///
     /// # Errors
     /// The daemon does not run or does not answer.
@@ -83,7 +85,8 @@ impl Control {
         }
     }
 
-    /// Sets the limits of clients that set none; a client can lower its own, not raise them.
+    /// Sets the limits of clients that set no limits; a client can lower these limits, but not
+    /// raise them.
     pub(super) async fn set_defaults(
         &self,
         percent: u16,
@@ -92,7 +95,7 @@ impl Control {
         let command = format!("set_default_active_thread_percentage {percent}");
         self.send(&command).await?;
         if let Some(mib) = memory_mib {
-            // The daemon sees one card, so that its ordinal is 0.
+            // The daemon sees only one card, whose ordinal is therefore 0.
             let command = format!("set_default_device_pinned_mem_limit 0 {mib}M");
             self.send(&command).await?;
         }
@@ -104,7 +107,8 @@ impl Control {
         self.send("quit").await.map(drop)
     }
 
-    /// The daemon in the foreground, with the flag for clients of several users if it is known.
+    /// Returns the command that runs the daemon in the foreground, with the flag for clients of
+    /// several users if there is one.
     pub(super) fn daemon(&self, multi_user: Option<&str>) -> Result<Command, DriverError> {
         let mut command = self.command()?;
         command.env("CUDA_VISIBLE_DEVICES", &self.card);
@@ -112,7 +116,8 @@ impl Control {
         Ok(command)
     }
 
-    /// The flag by which one server serves all users, as the program's help spells it.
+    /// Returns the flag by which one server serves all users, as the program's help spells it;
+    /// `None` if the program does not have it.
     pub(super) async fn multi_user_flag(&self) -> Result<Option<String>, DriverError> {
         let mut command = self.command()?;
         command.arg("-h");
@@ -138,7 +143,8 @@ impl Control {
     }
 }
 
-/// Lines that are a number; the program reports problems on standard output too.
+/// Returns the process IDs, from the lines that are numbers; the program also reports problems on
+/// standard output.
 fn pids(text: &str) -> Vec<u32> {
     let lines = text.lines();
     lines.filter_map(|line| line.trim().parse().ok()).collect()

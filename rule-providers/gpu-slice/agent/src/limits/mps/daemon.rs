@@ -25,9 +25,9 @@ use super::{
     metrics::{CardMetrics, Metrics},
     pipe_dir, ready,
 };
-use crate::limits::{DriverError, DriverRoot, WHOLE, memory_mib, percent, smi};
+use crate::limits::{DriverError, DriverRoot, WHOLE_CARD_MILLI, memory_mib, percent, smi};
 
-/// How a run of a daemon ended.
+/// The way in which a run of a daemon ended.
 enum End {
     Stopped,
     Exited(ExitStatus),
@@ -76,7 +76,7 @@ impl Daemon {
         }
     }
 
-    /// Until the stop.
+    /// Runs the daemon, and restarts it when it ends, until `stop`.
     pub(super) async fn run(self, stop: CancellationToken) {
         let card = self.card.uuid.as_str();
         let mut backoff = Backoff::new(self.timing.restart);
@@ -122,8 +122,8 @@ impl Daemon {
                 );
             }
             let mut command = self.control.daemon(flag.as_deref())?;
-            if self.largest_share < WHOLE {
-                // Clients may connect before the daemon is told its defaults.
+            if self.largest_share < WHOLE_CARD_MILLI {
+                // Clients may connect before the daemon gets its default limits by command.
                 let percent = percent(self.largest_share).to_string();
                 command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent);
                 if let Some(mib) = self.largest_memory_mib() {
@@ -145,7 +145,7 @@ impl Daemon {
     async fn watch(&self, mut child: Child, stop: &CancellationToken) -> End {
         let group = Group::of(&child);
         let mut health = Health::default();
-        let mut defaults = self.largest_share >= WHOLE;
+        let mut defaults = self.largest_share >= WHOLE_CARD_MILLI;
         loop {
             let pause = if health.answered() {
                 self.timing.check
@@ -195,8 +195,8 @@ impl Daemon {
         }
     }
 
-    /// Ends what an earlier process left, and empties the pipe directory: the directory itself stays,
-    /// since containers have it mounted.
+    /// Ends a daemon that an earlier process left, and empties the pipe directory. The directory
+    /// itself stays, since containers have it mounted.
     async fn end_leftover(&self) -> io::Result<()> {
         fs::create_dir_all(&self.pipe)?;
         fs::create_dir_all(&self.log)?;
@@ -234,7 +234,7 @@ impl Daemon {
         _ = child.wait().await;
     }
 
-    /// Whether the limits of clients that set none are in force.
+    /// Sets the limits of clients that set no limits, and returns whether they are in force.
     async fn set_defaults(&self) -> bool {
         let memory = self.largest_memory_mib();
         let percent = percent(self.largest_share);
@@ -287,7 +287,7 @@ impl Daemon {
     }
 }
 
-/// The processes of a daemon and its servers.
+/// The process group of a daemon and its servers.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -298,7 +298,7 @@ impl Group {
 
     fn kill(&self) {
         if let Some(group) = self.0 {
-            // An error says that all have ended.
+            // An error means that all processes have ended.
             _ = killpg(group, Signal::SIGKILL);
         }
     }

@@ -1,11 +1,11 @@
-//! What checks of a daemon say about it and its servers. Pure.
+//! Judges a daemon and its servers by the results of checks. The functions are pure.
 
 use super::control::Server;
 
-/// Checks without an answer in a row after which a daemon hangs.
-const FAILURES: u32 = 3;
+/// The number of checks in a row without an answer after which a daemon counts as hanging.
+const MAX_FAILED_CHECKS: u32 = 3;
 
-/// A daemon since its start.
+/// The state of a daemon since its start.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     answered: bool,
@@ -16,21 +16,21 @@ pub(super) struct Health {
 /// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Check {
-    /// The daemon answered for the first time.
+    /// True if the daemon answered for the first time.
     pub first: bool,
-    /// The daemon hangs.
+    /// True if the daemon hangs.
     pub hangs: bool,
-    /// Servers that ended since the last check and had clients then.
+    /// The servers that have ended since the last check, at which they had clients.
     pub lost: Vec<Server>,
 }
 
 impl Health {
-    /// The servers at a check; `None`: the daemon did not answer.
+    /// Records the servers that a check found; `None` means that the daemon did not answer.
     pub(super) fn update(&mut self, servers: Option<Vec<Server>>) -> Check {
         let Some(servers) = servers else {
             self.failures += 1;
             return Check {
-                hangs: self.failures >= FAILURES,
+                hangs: self.failures >= MAX_FAILED_CHECKS,
                 ..Check::default()
             };
         };
@@ -48,7 +48,7 @@ impl Health {
         }
     }
 
-    /// The daemon has answered, and the last check did not fail.
+    /// Returns whether the daemon has answered, and the last check did not fail.
     pub(super) fn is_up(&self) -> bool {
         self.answered && self.failures == 0
     }
@@ -61,7 +61,7 @@ impl Health {
         self.servers.iter().map(|s| s.clients.len()).sum()
     }
 
-    /// The daemon ended, and its servers with it.
+    /// Returns the servers with clients, which ended together with the daemon.
     pub(super) fn end(self) -> Vec<Server> {
         let mut servers = self.servers;
         servers.retain(|s| !s.clients.is_empty());

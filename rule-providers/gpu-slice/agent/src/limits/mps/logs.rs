@@ -1,18 +1,19 @@
-//! Log files of a daemon. The run directory is in memory, and the daemon logs each connection, so
-//! that they need a bound.
+//! Reads and bounds the log files of a daemon. They need a bound, since the run directory is in
+//! memory and the daemon logs each connection.
 
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
-/// Output of the daemon itself, beside its own `control.log` and `server.log`.
-const DAEMON: &str = "daemon.log";
-/// Bytes in memory after which a file is emptied.
-const LIMIT: u64 = 4 << 20;
+/// The file for the daemon's output, next to the `control.log` and `server.log` that it writes
+/// itself.
+const DAEMON_LOG: &str = "daemon.log";
+/// The size above which a file is emptied, in bytes of memory.
+const MAX_LOG_BYTES: u64 = 4 << 20;
 
-/// The file for the daemon's output.
+/// Opens the file for the daemon's output.
 pub(super) fn open(directory: &Path) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
     options.create(true).append(true);
-    options.open(directory.join(DAEMON))
+    options.open(directory.join(DAEMON_LOG))
 }
 
 /// Empties the files that have grown too large.
@@ -21,7 +22,7 @@ pub(super) fn bound(directory: &Path) {
     for entry in entries {
         let large = entry
             .metadata()
-            .is_ok_and(|m| m.is_file() && m.blocks() * 512 > LIMIT);
+            .is_ok_and(|m| m.is_file() && m.blocks() * 512 > MAX_LOG_BYTES);
         if large {
             let file = fs::OpenOptions::new().write(true).open(entry.path());
             _ = file.and_then(|file| file.set_len(0));
@@ -29,9 +30,9 @@ pub(super) fn bound(directory: &Path) {
     }
 }
 
-/// The last line of the daemon's output.
+/// Returns the last line of the daemon's output.
 pub(super) fn last_line(directory: &Path) -> String {
-    let text = fs::read(directory.join(DAEMON)).unwrap_or_default();
+    let text = fs::read(directory.join(DAEMON_LOG)).unwrap_or_default();
     let tail = String::from_utf8_lossy(&text[text.len().saturating_sub(500)..]);
     let line = tail.trim_end().lines().next_back();
     line.unwrap_or_default().to_owned()

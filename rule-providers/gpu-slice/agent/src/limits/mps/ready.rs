@@ -1,18 +1,18 @@
-//! Whether a card's daemon enforces limits, for the agent in its own process: CUDA runs a client
-//! that finds no daemon without MPS, and so without limits.
+//! Passes on whether a card's daemon enforces limits, from the supervisor to the agent in another
+//! process: CUDA runs a client that finds no daemon without MPS, and so without limits.
 //!
-//! The supervisor writes the daemon's process ID beside the pipe directory; both processes have the
-//! host's process IDs.
+//! The supervisor writes the daemon's process ID to a file next to the pipe directory; both
+//! processes see the host's process IDs.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// Name of the daemon's process, as the kernel shortens it to 15 characters.
+/// The name of the daemon's process, which the kernel shortens to 15 characters.
 const COMM: &str = "nvidia-cuda-mps";
 
-/// Whether the card's daemon runs, answers and has its settings.
+/// Returns whether the card's daemon runs, answers and has its settings.
 pub fn is_ready(run_dir: &Path, card: &str) -> bool {
     let Ok(text) = fs::read_to_string(file(run_dir, card)) else {
         return false;
@@ -25,7 +25,7 @@ pub fn is_ready(run_dir: &Path, card: &str) -> bool {
     comm.is_ok_and(|comm| comm.trim() == COMM)
 }
 
-/// `None`: the daemon is not ready.
+/// Writes the process ID of the card's daemon; `None` means that the daemon is not ready.
 pub(super) fn set(run_dir: &Path, card: &str, daemon: Option<u32>) -> io::Result<()> {
     let file = file(run_dir, card);
     let Some(pid) = daemon else {

@@ -1,12 +1,16 @@
-//! [`PlannedClasses::fragmented_milli`] after a placement: faster, and equal to the last bit.
+//! Computes [`PlannedClasses::fragmented_milli`] after a placement: faster than that function, and
+//! equal to the last bit.
 
 use smallvec::SmallVec;
 
 use crate::planned_classes::PlannedClasses;
 
+/// The sums over a node's cards for one size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CardSums {
+    /// Number of cards with enough left.
     enough: u16,
+    /// Thousandths left on the other cards together.
     small: u32,
 }
 
@@ -17,7 +21,7 @@ struct Class {
     cpu_milli: i64,
     probability: f64,
     cards: u16,
-    /// `None` for a class without GPU.
+    /// Index of the class's size in the rows; `None` for a class without GPU.
     row: Option<u16>,
 }
 
@@ -73,7 +77,7 @@ impl FragmentationSums {
         let idle = idle as f64;
         let at = usize::from(kind) * self.classes.len();
         let allowed = self.allowed.get(at..at + self.classes.len());
-        // In the published order of summation: the last bit can change a truncated cost.
+        // The order of summation is the published one: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
         for (i, class) in self.classes.iter().enumerate() {
@@ -127,16 +131,18 @@ mod tests {
     use crate::{
         node_capacity::NodeCapacity,
         request_distribution::RequestDistribution,
-        shape::{CARD, CardKind, Shape},
+        shape::{CARD_MILLI, CardKind, Shape},
     };
 
     fn shapes() -> impl Strategy<Value = Shape> {
-        (0..9_i64, 0..9_u16, 0..CARD, any::<bool>()).prop_map(|(cpu, whole, share, t4)| Shape {
-            cpu_milli: cpu * 4000,
-            whole,
-            share: if whole == 0 { share } else { 0 },
-            models: if t4 { ["T4".into()].into() } else { [].into() },
-            ..Shape::default()
+        (0..9_i64, 0..9_u16, 0..CARD_MILLI, any::<bool>()).prop_map(|(cpu, whole, share, t4)| {
+            Shape {
+                cpu_milli: cpu * 4000,
+                whole,
+                share: if whole == 0 { share } else { 0 },
+                models: if t4 { ["T4".into()].into() } else { [].into() },
+                ..Shape::default()
+            }
         })
     }
 
@@ -144,10 +150,10 @@ mod tests {
         #[test]
         fn sums_equal_the_measure_to_the_last_bit(
             requests in prop::collection::vec(shapes(), 1..60),
-            cards in prop::collection::vec(0..=CARD, 1..9),
+            cards in prop::collection::vec(0..=CARD_MILLI, 1..9),
             cpu in 0..64_000_i64,
             kind in 0..2_u16,
-            (at, by) in (0..8_usize, 0..CARD),
+            (at, by) in (0..8_usize, 0..CARD_MILLI),
         ) {
             let kinds = ["T4", "A10"].map(|product| CardKind {
                 product: product.into(),

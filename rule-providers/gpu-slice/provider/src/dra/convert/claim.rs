@@ -14,7 +14,8 @@ use tautline_gpu_placement::dra::{
 
 use super::{ConvertError, amount, error, name, pool_id};
 
-/// What a claim requests and holds; Err: an amount or an allocation mode cannot be read.
+/// Converts a claim: the devices that it requests and holds. Fails if an amount or an allocation
+/// mode cannot be read.
 pub fn resource_claim(claim: &ResourceClaim) -> Result<Claim, ConvertError> {
     let status = claim.status.as_ref();
     let allocation = status.and_then(|s| s.allocation.as_ref());

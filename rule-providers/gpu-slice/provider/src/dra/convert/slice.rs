@@ -15,7 +15,7 @@ use tautline_gpu_placement::dra::{
 
 use super::{ConvertError, amount, name, pool_id};
 
-/// The devices of a slice with their counters; Err: an amount cannot be read.
+/// Converts a slice: its devices with their counters. Fails if an amount cannot be read.
 pub fn resource_slice(slice: &ResourceSlice) -> Result<Slice, ConvertError> {
     let spec = &slice.spec;
     let access = access(
@@ -53,7 +53,7 @@ fn access(
 }
 
 fn device(field: &str, driver: &str, device: &resource::Device) -> Result<Device, ConvertError> {
-    // Names without a domain belong to the driver's domain, which may also be written.
+    // Names without a domain belong to the driver's domain, which may also be written out.
     let own = |name: &str| -> Box<str> {
         let plain = name.strip_prefix(driver).and_then(|n| n.strip_prefix('/'));
         plain.unwrap_or(name).into()

@@ -4,34 +4,34 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fragmentation {
-    /// Nodes whose cards are known one by one.
+    /// The number of nodes whose cards are known one by one.
     pub nodes_with_cards: usize,
-    /// Thousandths of cards that are free.
+    /// The thousandths of cards that are free.
     pub idle_milli: i64,
-    /// The idle GPU that the next request is expected not to be able to use;
-    /// absent while no request is known.
+    /// The expected amount of free thousandths that the next request cannot use; absent while no
+    /// request is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmented_milli: Option<i64>,
     /// The expected requests, the most frequent first.
     pub classes: Vec<Class>,
-    /// Sums of cards that are known one by one.
+    /// The sums of cards that are known one by one.
     pub products: Vec<Product>,
-    /// Absent: no agent reports what is used.
+    /// The parts of cards that pods have; absent if no agent reports their use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub given: Option<Given>,
     /// The pods behind the classes.
     pub counted: Counted,
 }
 
-/// Parts of cards that pods have, on nodes whose agents report their use.
+/// The parts of cards that pods have, on nodes whose agents report their use.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Given {
-    /// Thousandths that pods have.
+    /// The thousandths of cards that pods have.
     pub milli: i64,
-    /// The parts that are hardly used at this moment.
+    /// The thousandths of cards that pods have and hardly use at this moment.
     pub idle_milli: i64,
-    /// The pods that have them, the largest parts first.
+    /// The pods that hardly use their parts, with the largest parts first.
     pub idle_pods: Vec<String>,
 }
 
@@ -39,49 +39,49 @@ pub struct Given {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Class {
-    /// Thousandths of a core.
+    /// The requested CPU, in thousandths of a core.
     pub cpu_milli: i64,
-    /// Thousandths of each card; 1000: whole ones.
+    /// The requested thousandths of each card; 1000: whole cards.
     pub card_milli: u16,
-    /// Number of cards.
+    /// The requested number of cards.
     pub cards: u16,
-    /// Sharing mode that the cards must have.
+    /// The sharing mode that the cards must have.
     pub lane: String,
-    /// Model names; empty: any card.
+    /// The model names that a card may have; empty: any card.
     pub models: Vec<String>,
-    /// The part of all requests, 0 to 1.
+    /// The class's part of all requests, from 0 to 1.
     pub share: f64,
-    /// The pods with such a request.
+    /// The pods with a request of the class.
     pub pods: Vec<String>,
-    /// The number of such requests that still fit if no others come.
+    /// The number of requests of the class that still fit if no other requests come.
     pub still_fit: i64,
-    /// Idle GPU that it cannot use.
+    /// The free thousandths of cards that the class cannot use.
     pub unusable_milli: i64,
-    /// Nodes with cards, by fit.
+    /// The numbers of nodes with cards, by fit.
     pub nodes: NodeCounts,
     /// The request in words.
     #[serde(skip)]
     pub text: String,
 }
 
-/// The number of nodes that a class can run on, and of others by reason.
+/// The number of nodes that a class can run on, and the numbers of other nodes by reason.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// It can run there.
+    /// The number of nodes on which the class can run.
     pub runs: usize,
-    /// Their cards are shared in another way.
+    /// The number of nodes whose cards are shared in another mode.
     pub other_lane: usize,
-    /// They have no card of the models.
+    /// The number of nodes that have no card of the models.
     pub no_such_model: usize,
-    /// Too little of their cards is free.
+    /// The number of nodes on which too little of the cards is free.
     pub gpu_short: usize,
-    /// Too little CPU is free.
+    /// The number of nodes on which too little CPU is free.
     pub cpu_short: usize,
 }
 
 impl NodeCounts {
-    /// Where it cannot run: `2 GPU short, 1 CPU short`.
+    /// Formats the numbers of nodes on which the class cannot run: `2 GPU short, 1 CPU short`.
     pub fn others(&self) -> String {
         let all = [
             (self.gpu_short, "GPU short"),
@@ -95,21 +95,21 @@ impl NodeCounts {
     }
 }
 
-/// The sum of one product in one sharing mode.
+/// The sums of one product in one sharing mode.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Product {
-    /// Product, or `unknown`.
+    /// The product, or `unknown`.
     pub product: String,
-    /// Sharing mode.
+    /// The sharing mode.
     pub lane: String,
-    /// Number of nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// Number of cards.
+    /// The number of cards.
     pub cards: usize,
-    /// Thousandths that are free.
+    /// The thousandths of cards that are free.
     pub idle_milli: i64,
-    /// Free thousandths that the next request is expected not to be able to use.
+    /// The expected amount of free thousandths that the next request cannot use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmented_milli: Option<i64>,
 }
@@ -118,14 +118,14 @@ pub struct Product {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counted {
-    /// Pods with a known request.
+    /// The number of pods with a known request.
     pub pods: usize,
-    /// Waiting pods whose request is only in a rule of an offer.
+    /// The number of waiting pods whose request is only in a rule of an offer.
     pub pods_by_rule: usize,
-    /// Pods that request GPUs of which only the number is known.
+    /// The pods that request GPUs of which only the number is known.
     pub pods_not_counted: Vec<String>,
-    /// Number of classes.
+    /// The number of classes to plan for.
     pub classes: usize,
-    /// Too rare to plan for.
+    /// The number of classes that are too rare to plan for.
     pub classes_left_out: usize,
 }

@@ -1,15 +1,15 @@
 use serde::Serialize;
 use tautline_gpu_placement::SharingMode;
 
-/// Fragmented amounts are absent while no requests are known.
+/// The cards of the nodes. Fragmented amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Top {
-    /// Nodes with GPUs.
+    /// The nodes with GPUs.
     pub nodes: Vec<NodeTop>,
-    /// By product and sharing mode; counted resources come last.
+    /// The sums by product and sharing mode; counted resources come last.
     pub totals: Vec<Total>,
-    /// Faults of labels and annotations, and uses of cards that no record gives.
+    /// The faults of labels and annotations, and the uses of cards that no record gives.
     pub warnings: Vec<String>,
 }
 
@@ -17,80 +17,96 @@ pub struct Top {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTop {
-    /// Node's name.
+    /// The node's name.
     pub node: String,
-    /// Absent: the node does not report its cards.
+    /// The free CPU, in thousandths of a core; absent if the node does not report CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_free_milli: Option<i64>,
-    /// Likewise.
+    /// The free memory, in bytes; absent if the node does not report memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_free_bytes: Option<i64>,
-    /// Cards that are known one by one.
+    /// The pools of cards that are known one by one.
     pub pools: Vec<PoolTop>,
-    /// GPUs of which only the number is known.
+    /// The GPUs of which only the number is known.
     pub counted: Vec<CountedTop>,
 }
 
-/// The cards of one sharing mode.
+/// The cards of one product and sharing mode.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolTop {
-    /// Product, or `unknown`.
+    /// The product, or `unknown`.
     pub product: String,
-    /// Name of the sharing mode.
+    /// The name of the sharing mode.
     pub lane: &'static str,
-    /// Thousandths of one unit, where the device plugin gives units.
+    /// The size of one unit, in thousandths of a card, if the device plugin gives units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit_milli: Option<u16>,
-    /// The resource that the cards stand for; `None`: nothing counts them.
+    /// The resource that counts the cards; `None`: no resource counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Memory of each card.
+    /// The memory of each card, in bytes; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub card_memory_bytes: Option<i64>,
-    /// By index on the node.
+    /// The cards, by index on the node.
     pub cards: Vec<CardTop>,
-    /// How pods share the cards.
+    /// The mode in which pods share the cards.
     #[serde(skip)]
     pub sharing_mode: SharingMode,
+}
+
+impl PoolTop {
+    /// Returns the runs of adjacent cards that differ only by their numbers: the name of the run,
+    /// such as `3` or `0-7`, its first card, and the number of its cards.
+    pub fn runs(&self) -> impl Iterator<Item = (String, &CardTop, i64)> {
+        let runs = self.cards.chunk_by(|before, card| card.is_like(before));
+        runs.filter_map(|cards| match cards {
+            [] => None,
+            [one] => Some((one.card.clone(), one, 1)),
+            [first, .., last] => {
+                let name = format!("{}-{}", first.card, last.card);
+                Some((name, first, cards.len() as i64))
+            }
+        })
+    }
 }
 
 /// A card, and the pods that hold it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CardTop {
-    /// Index on the node.
+    /// The index of the card on the node.
     pub card: String,
-    /// UUID, where an agent reports it.
+    /// The UUID of the card, if an agent reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Whether the card has no fault.
+    /// True if the card has no fault.
     pub healthy: bool,
-    /// Why the card is not healthy, if that is known.
+    /// The reason why the card is not healthy, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// Pods hold more than the card has.
+    /// True if pods hold more than the card has.
     pub overcommitted: bool,
-    /// Thousandths that pods hold.
+    /// The thousandths of the card that pods hold.
     pub held_milli: i64,
-    /// Thousandths that are free for further pods.
+    /// The thousandths of the card that are free for further pods.
     pub free_milli: i64,
-    /// Absent: no agent reports it.
+    /// The use of the card; absent if no agent reports it.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub used: Option<UsedTop>,
-    /// Free thousandths that the next request is expected not to be able to use.
+    /// The expected amount of free thousandths that the next request cannot use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmented_milli: Option<i64>,
-    /// The unrounded amount, for sums.
+    /// The unrounded `fragmented_milli` for sums; 0 if it is absent.
     #[serde(skip)]
     pub fragmented: f64,
-    /// The pods that hold parts.
+    /// The pods that hold parts of the card.
     pub holders: Vec<HolderTop>,
 }
 
 impl CardTop {
-    /// Whether it is the card before, but for its number: they may share a row.
-    pub fn is_like(&self, before: &Self) -> bool {
+    /// Returns whether the card follows `before` and differs from it only by its number.
+    fn is_like(&self, before: &Self) -> bool {
         let number = |c: &Self| c.card.parse::<u32>().ok();
         let follows = number(before).zip(number(self));
         let same = |c: &Self| (c.held_milli, c.fragmented_milli, c.used);
@@ -100,7 +116,7 @@ impl CardTop {
             && before.holders == self.holders
     }
 
-    /// The fault, `over-committed`, or `ok`.
+    /// Returns the fault, `over-committed`, or `ok`.
     pub fn health(&self) -> &str {
         match self {
             c if !c.healthy => c.fault.as_deref().unwrap_or("unhealthy"),
@@ -110,13 +126,13 @@ impl CardTop {
     }
 }
 
-/// What is used of a card.
+/// The use of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsedTop {
-    /// Memory of the card.
+    /// The used memory of the card, in bytes.
     pub used_bytes: i64,
-    /// Thousandths of the time.
+    /// The thousandths of the time that the card is in use.
     pub busy_milli: i64,
 }
 
@@ -124,78 +140,103 @@ pub struct UsedTop {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HolderTop {
-    /// `namespace/name`.
+    /// The pod as `namespace/name`.
     pub pod: String,
-    /// Thousandths of the card.
+    /// The pod's part, in thousandths of the card.
     pub milli: i64,
-    /// Absent: no agent reports it.
+    /// The pod's use of the card; absent if no agent reports it.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub used: Option<UsedTop>,
-    /// Not written on the pod: the device plugin chose the card.
+    /// True if the card is not written on the pod, because the device plugin chose it.
     pub card_is_guessed: bool,
 }
 
 /// A resource of which only the number is known.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CountedTop {
-    /// Name of the resource, such as `nvidia.com/mig-1g.5gb`.
+    /// The name of the resource, such as `nvidia.com/mig-1g.5gb`.
     pub resource: String,
-    /// Product, or `unknown`.
+    /// The product, or `unknown`.
     pub product: String,
-    /// Units that the node has.
+    /// The number of units that the node has.
     pub units: i64,
-    /// Units that its pods request.
+    /// The number of units that the node's pods request.
     pub used_units: i64,
-    /// Units left.
+    /// The number of free units.
     pub free_units: i64,
 }
 
-/// The sum of one product in one sharing mode, or of one counted resource.
+/// The sums of one product in one sharing mode, or of one counted resource.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Total {
-    /// Product, or `unknown`.
+    /// The product, or `unknown`.
     pub product: String,
-    /// A sharing mode, or a resource.
+    /// The sharing mode, or the resource.
     pub lane: String,
-    /// Number of nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// The sums.
+    /// The sums of the cards or units.
     #[serde(flatten)]
     pub amounts: Amounts,
 }
 
-/// Sums of cards, or of units.
+/// The sums of cards, or of units.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum Amounts {
-    /// Of cards that are known one by one.
-    Cards {
-        /// Number of cards.
-        cards: usize,
-        /// Cards with a fault.
-        unhealthy_cards: usize,
-        /// Thousandths that pods hold.
-        held_milli: i64,
-        /// Thousandths that are free.
-        free_milli: i64,
-        /// Free thousandths that the next request is expected not to be able to use.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        fragmented_milli: Option<i64>,
-        /// The unrounded amount.
-        #[serde(skip)]
-        fragmented: Option<f64>,
-    },
-    /// Of a counted resource.
+    /// The sums of cards that are known one by one.
+    Cards(CardSums),
+    /// The sums of a counted resource.
     Units {
-        /// Units that nodes have.
+        /// The number of units that nodes have.
         units: i64,
-        /// Units that pods request.
+        /// The number of units that pods request.
         used_units: i64,
-        /// Units left.
+        /// The number of free units.
         free_units: i64,
     },
+}
+
+/// The sums of cards that are known one by one.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CardSums {
+    /// The number of cards.
+    pub cards: usize,
+    /// The number of cards with a fault.
+    pub unhealthy_cards: usize,
+    /// The thousandths of cards that pods hold.
+    pub held_milli: i64,
+    /// The thousandths of cards that are free.
+    pub free_milli: i64,
+    /// The expected amount of free thousandths that the next request cannot use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragmented_milli: Option<i64>,
+    /// The unrounded `fragmented_milli`.
+    #[serde(skip)]
+    pub fragmented: Option<f64>,
+}
+
+impl CardSums {
+    /// Returns the sums of the cards of all products.
+    pub fn of_all(totals: &[Total]) -> Self {
+        let sums = totals.iter().filter_map(|total| match total.amounts {
+            Amounts::Cards(sums) => Some(sums),
+            Amounts::Units { .. } => None,
+        });
+        let all = sums.reduce(|a, b| Self {
+            cards: a.cards + b.cards,
+            unhealthy_cards: a.unhealthy_cards + b.unhealthy_cards,
+            held_milli: a.held_milli + b.held_milli,
+            free_milli: a.free_milli + b.free_milli,
+            fragmented_milli: Option::zip(a.fragmented_milli, b.fragmented_milli)
+                .map(|(a, b)| a + b),
+            fragmented: Option::zip(a.fragmented, b.fragmented).map(|(a, b)| a + b),
+        });
+        all.unwrap_or_default()
+    }
 }
 
 impl Default for Amounts {
