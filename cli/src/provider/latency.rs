@@ -1,9 +1,9 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use tautline_latency::{Config, EchoKeySource, FitSettings, RACK, TARGETS};
+use tautline_latency::{Config, DEFAULT_TARGETS, EchoKeySource, FitSettings, RACK};
 
-use super::{CONNECTIONS, object};
+use super::{MAX_CONNECTIONS, object};
 use crate::duration_arg::parse_duration;
 
 #[derive(clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct LatencyArgs {
     #[arg(long, value_name = "LABEL", default_value = RACK)]
     rack_label: String,
     /// Nodes that each node measures, besides those that active rules name
-    #[arg(long, value_name = "N", default_value_t = TARGETS, value_parser = targets)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_TARGETS, value_parser = targets)]
     targets: usize,
     /// Become ready once four fifths of the nodes have an agent, or after this time
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "45s")]
@@ -65,7 +65,7 @@ pub(super) async fn run(args: Box<LatencyArgs>) -> Result<()> {
             listen: common.listen,
             admin: Some(common.admin),
             tls: common.tls.files(),
-            connections: CONNECTIONS,
+            connections: MAX_CONNECTIONS,
             traces: traces.clone(),
         },
         trusted: args.trust.trusted(),

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     echo::Echo,
     identity::Identity,
-    measure::{CONNECTS, Inbox, MeasureTask, ProbeContext, Shared},
+    measure::{CONNECT_QUEUE_LENGTH, Inbox, MeasureTask, ProbeContext, Shared},
     metrics::Metrics,
     probe::Prober,
     stream::{self, StreamContext},
@@ -25,31 +25,33 @@ use crate::{
     throughput::{ThroughputInitiator, ThroughputResponder},
 };
 
-/// Attempts to find a port that is free for both UDP and TCP, if any port will do.
-const TRIES: usize = 16;
+/// The greatest number of attempts to find a port that is free for both UDP and TCP, if the
+/// listening port is 0.
+const MAX_BIND_ATTEMPTS: usize = 16;
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the agent's node; the provider may require proof that it runs there.
+    /// The name of the agent's node. The provider may require proof that the agent runs there.
     pub node: String,
-    /// Id of the node's boot, as [`identity::boot_id`](crate::identity::boot_id) reads it.
+    /// The id of the node's boot, as [`identity::boot_id`](crate::identity::boot_id) reads it.
     pub boot_id: String,
-    /// The address for other agents, if it is not the listening address.
+    /// The address at which other agents reach this agent; `None`: the listening address.
     pub advertise: Option<SocketAddr>,
     /// The listening address (UDP and TCP); port 0 picks a free port.
     pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
+    /// The address of `/livez`, `/readyz` and `/metrics`; port 0 picks a free port.
     pub admin: SocketAddr,
-    /// 0: unknown.
+    /// The speed of the node's network interface, in bits per second; 0 if it is unknown.
     pub nic_bits_per_second: u64,
-    /// Providers that the agent reports to; each address of their names gets a stream.
+    /// The providers that the agent reports to, with one stream for each address of their names.
     pub providers: Vec<Provider>,
-    /// CA and client certificate for `https` providers, which need the CA.
+    /// The CA and the client certificate for `https` providers, which need the CA.
     pub tls: ClientFiles,
-    /// Proof of the node for the providers; `None`: a client certificate, or no proof.
+    /// The token that proves the node to the providers. If `None`, a client certificate is the
+    /// proof, or there is no proof.
     pub token: Option<Token>,
-    /// Whether bandwidth tests are sent and received: transfers of data by TCP.
+    /// True if the agent starts and serves bandwidth tests, which transfer data over TCP.
     pub throughput_tests: bool,
 }
 
@@ -66,11 +68,12 @@ pub struct App {
 }
 
 impl App {
-    /// Fails if a port is taken, a file does not load, or there is no address to advertise.
+    /// Binds the ports. Fails if a port is taken, a file does not load, or there is no address to
+    /// advertise.
     pub async fn build(config: Config) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
         let (metrics, readiness) = (Metrics::default(), Readiness::default());
-        metrics.register(&mut registry);
+        metrics.register("", &mut registry);
         readiness.expect("echo");
         let dialer = Dialer::new(&config.providers, config.tls.clone(), config.token.clone())?;
         let (echo, listener) = bind(config.listen, &metrics).await?;
@@ -107,16 +110,16 @@ impl App {
         Ok(self.admin.local_addr()?)
     }
 
-    /// Readiness, complete once the agent answers echoes.
+    /// The agent's readiness, which is complete once the agent answers echoes.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Starts to measure, in a thread and in tasks. Err if the system gives no thread.
+    /// Starts the thread and the tasks that measure. Fails if the system cannot start a thread.
     pub fn spawn(self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let (replied, replies) = mpsc::unbounded_channel();
-        let (connected, connects) = mpsc::channel(CONNECTS);
+        let (connected, connects) = mpsc::channel(CONNECT_QUEUE_LENGTH);
         let (orders, order) = mpsc::channel(64);
 
         let (ended, end) = oneshot::channel();
@@ -176,9 +179,13 @@ fn spawn_files(agent: Arc<StreamContext>, tasks: &mut Tasks, stop: CancellationT
     tasks.spawn("files", async move { agent.dialer.follow(stop).await });
 }
 
-/// UDP and TCP on one port number.
+/// Binds UDP and TCP to the same port number.
 async fn bind(listen: SocketAddr, metrics: &Metrics) -> Result<(Echo<ProbeContext>, TcpListener)> {
-    let tries = if listen.port() == 0 { TRIES } else { 1 };
+    let tries = if listen.port() == 0 {
+        MAX_BIND_ATTEMPTS
+    } else {
+        1
+    };
     let mut last = anyhow!("no port");
     for _ in 0..tries {
         let echo = Echo::bind(listen, metrics.clone())

@@ -1,19 +1,24 @@
-//! Durations are monotonic. The kernel stamps packets by the real-time clock, which NTP sets; it
-//! only gives a packet's wait in the socket, and only if both clocks advanced by the same time.
+//! Computes how long packets waited in the socket. All other durations come from the monotonic
+//! clock, but the kernel stamps packets with the real-time clock, which NTP sets. A stamp therefore
+//! counts only if both clocks advanced by the same time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// NTP slews by 500 parts in a million at the most; twice that is a step.
-const SLEW: u32 = 1_000;
-const SLACK: Duration = Duration::from_micros(20);
-/// A driver's stamp may be older than the packet's place in the socket's queue.
-const DRIVER: Duration = Duration::from_millis(10);
+/// The elapsed time divided by this number is the greatest drift between the clocks that does not
+/// count as a step: twice the 500 parts per million by which NTP slews at most.
+const MAX_DRIFT_DIVISOR: u32 = 1_000;
+/// The tolerance when the clocks are compared, and the time above which a reading of both clocks is
+/// repeated.
+const CLOCK_SLACK: Duration = Duration::from_micros(20);
+/// The longest time by which a driver's stamp may be older than the packet's place in the socket's
+/// queue.
+const MAX_STAMP_LEAD: Duration = Duration::from_millis(10);
 
-/// Both clocks at one moment, to within `apart`.
+/// A reading of both clocks within the time `apart`.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockSample {
     pub mono: Instant,
-    /// Since the epoch.
+    /// The time since the Unix epoch.
     pub real: Duration,
     pub apart: Duration,
 }
@@ -36,20 +41,25 @@ impl ClockSample {
         };
         let first = once();
         // The thread was preempted between the clocks: try once more.
-        if first.apart > SLACK { once() } else { first }
+        if first.apart > CLOCK_SLACK {
+            once()
+        } else {
+            first
+        }
     }
 
-    /// The wait of a packet with the kernel's stamp `stamp` (since the epoch), unless the real-time
-    /// clock was set since `before`, a time at which the socket was empty.
+    /// Returns how long a packet with the kernel's stamp `stamp` (time since the Unix epoch) waited
+    /// in the socket. Fails if the real-time clock was set since `before`, a time at which the
+    /// socket was empty.
     pub fn waited(&self, stamp: Duration, before: &Self) -> Result<Duration, Stepped> {
         let mono = self.mono.saturating_duration_since(before.mono);
-        let slack = SLACK + self.apart + before.apart + mono / SLEW;
+        let slack = CLOCK_SLACK + self.apart + before.apart + mono / MAX_DRIFT_DIVISOR;
         let expected = before.real + mono;
         if expected.abs_diff(self.real) > slack || stamp > self.real + slack {
             return Err(Stepped);
         }
         let waited = self.real.saturating_sub(stamp);
-        if waited > mono + slack + DRIVER {
+        if waited > mono + slack + MAX_STAMP_LEAD {
             return Err(Stepped);
         }
         Ok(waited)

@@ -19,7 +19,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 #[test]
 fn dashboard_metrics_of_agents_are_registered() {
     let mut registry = Registry::with_prefix("tautline");
-    Metrics::default().register(&mut registry);
+    Metrics::registered("", &mut registry);
     let mut metrics = String::new();
     encode(&mut metrics, &registry).unwrap();
     let (registered, dashboard) = (named(&metrics), named(DASHBOARD));

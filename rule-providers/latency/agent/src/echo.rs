@@ -1,4 +1,5 @@
-//! The UDP socket. A thread answers requests and receives replies; any task sends requests.
+//! The agent's UDP socket. One thread answers requests and receives replies; any task sends
+//! requests.
 
 use std::{
     io::{self, IoSliceMut},
@@ -38,23 +39,25 @@ use crate::{
     metrics::Metrics,
 };
 
-const WAIT: Duration = Duration::from_millis(200);
-/// Longer samples are rejected.
-pub const LONGEST: Duration = Duration::from_secs(10);
-/// A sample is rejected if sending took longer than this and than a tenth of the sample: a
-/// preempted thread is off the CPU for milliseconds.
-const UNSURE: Duration = Duration::from_micros(300);
+/// The longest time that a read blocks before the thread checks whether it must stop.
+const READ_TIMEOUT: Duration = Duration::from_millis(200);
+/// The longest accepted round-trip time.
+pub const MAX_ROUND_TRIP: Duration = Duration::from_secs(10);
+/// A sample is rejected if sending its request took longer than this time and than a tenth of the
+/// round-trip time: a preempted thread is off the CPU for milliseconds.
+const MAX_SEND_TIME: Duration = Duration::from_micros(300);
 /// The dwell that a responder sends if its clock was set while it held the packet.
 const UNKNOWN_DWELL: Duration = Duration::from_nanos(u64::MAX);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectedSample {
+    /// The real-time clock of this node or of the responder's node was set.
     Clock,
-    /// The dwell exceeds the time, or nearly all of it.
+    /// The responder's dwell exceeds the elapsed time, or 99 % of it if that is above 100 ms.
     Dishonest,
-    /// Not above 0, or above 10 s.
+    /// The round-trip time is 0 or above 10 s.
     Range,
-    /// This process was preempted while it sent.
+    /// This process was preempted while it sent the request.
     Unsure,
 }
 
@@ -77,7 +80,7 @@ pub enum SendError {
 
 pub struct Echo<T> {
     socket: UdpSocket,
-    /// An IPv6 socket: IPv4 addresses are mapped.
+    /// True if the socket is an IPv6 socket, which needs mapped IPv4 addresses.
     wide: bool,
     session: u64,
     id: AtomicU64,
@@ -89,7 +92,7 @@ pub struct Echo<T> {
 impl<T> Echo<T> {
     pub fn bind(listen: SocketAddr, metrics: Metrics) -> io::Result<Self> {
         let socket = UdpSocket::bind(listen)?;
-        socket.set_read_timeout(Some(WAIT))?;
+        socket.set_read_timeout(Some(READ_TIMEOUT))?;
         if let Err(error) = setsockopt(&socket, sockopt::ReceiveTimestampns, &true) {
             tracing::info!(%error, "no kernel receive time stamps; the wait in the socket is part of the time");
         }
@@ -113,7 +116,7 @@ impl<T> Echo<T> {
         self.socket.local_addr()
     }
 
-    /// Sets the responder keys, the one in use first, and the echo id, if it is new.
+    /// Sets the responder keys, with the key in use first, and the echo id unless `id` is `None`.
     pub fn set_identity(&self, id: Option<u64>, keys: &[Vec<u8>]) {
         if let Some(id) = id {
             self.id.store(id, Ordering::Relaxed);
@@ -126,14 +129,14 @@ impl<T> Echo<T> {
         self.id.load(Ordering::Relaxed)
     }
 
-    /// The pair key of an initiator that passes the check `proves`.
+    /// Returns the pair key of the initiator `source` that passes the check `proves`.
     pub fn key_of(&self, source: u64, proves: impl Fn(&hmac::Key) -> bool) -> Option<hmac::Key> {
         let keys = self.keys.load();
         let mut keys = keys.iter().map(|key| pair_key(key, source).signing_key());
         keys.find(proves)
     }
 
-    /// Sends a request. Its reply comes by [`Self::serve`], its loss by [`Self::expire`].
+    /// Sends a request. [`Self::serve`] delivers its reply, and [`Self::expire`] reports its loss.
     pub fn send_request(
         &self,
         to: SocketAddr,
@@ -180,7 +183,8 @@ impl<T> Echo<T> {
         self.flights.lock().earliest()
     }
 
-    /// Answers requests and passes replies to `take` until stopped. Blocking: needs its own thread.
+    /// Answers requests and passes replies to `take` until stopped. It blocks, so it needs its own
+    /// thread.
     pub fn serve(
         &self,
         stop: &CancellationToken,
@@ -341,7 +345,7 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     ))
 }
 
-/// The round-trip time: the time since the request was sent, less the reply's wait in the
+/// Returns the round-trip time: the time since the request was sent, less the reply's wait in the
 /// socket and the responder's dwell.
 fn round_trip(
     until_now: Duration,
@@ -360,10 +364,10 @@ fn round_trip(
         return Err(RejectedSample::Dishonest);
     }
     let rtt = elapsed - dwell;
-    if rtt.is_zero() || rtt > LONGEST {
+    if rtt.is_zero() || rtt > MAX_ROUND_TRIP {
         return Err(RejectedSample::Range);
     }
-    if unsure > UNSURE.max(rtt / 10) {
+    if unsure > MAX_SEND_TIME.max(rtt / 10) {
         return Err(RejectedSample::Unsure);
     }
     Ok(rtt)

@@ -1,4 +1,5 @@
-//! TCP connects that started at the first UDP loss. One replaces a sample if UDP stays lost.
+//! Stores TCP connects that started at the first UDP loss. A connect replaces the sample if further
+//! UDP requests are lost.
 
 use std::time::{Duration, Instant};
 

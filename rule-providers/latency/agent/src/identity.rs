@@ -1,4 +1,4 @@
-//! The boot and the network speed of the agent's node.
+//! Reads the boot ID and the network speed of the agent's node.
 
 use std::{
     net::SocketAddr,
@@ -13,7 +13,7 @@ pub(crate) struct Identity {
     pub node: String,
     pub boot_id: String,
     pub address: SocketAddr,
-    /// 0: unknown.
+    /// The speed of the node's network interface, in bits per second; 0 if it is unknown.
     pub nic_bits_per_second: u64,
 }
 
@@ -28,24 +28,24 @@ impl Identity {
     }
 }
 
-/// The boot ID of the kernel, a new UUID at each boot.
+/// Returns the boot ID of the kernel, which is a new UUID at each boot.
 pub fn boot_id() -> Result<String> {
     let path = "/proc/sys/kernel/random/boot_id";
     let id = std::fs::read_to_string(path).with_context(|| format!("{path} (or --boot-id)"))?;
     Ok(id.trim().to_owned())
 }
 
-/// The speed of the slowest interface with a default route, as `root` (the
-/// machine's "/") has it; 0 if no speed is known.
+/// Returns the speed of the slowest interface with a default route, in bits per second, or 0 if no
+/// speed is known. `root` is the machine's "/".
 pub fn nic_bits_per_second(root: &Path) -> u64 {
     let interfaces = default_interfaces(root);
     let speeds = interfaces.iter().filter_map(|name| {
         let interface: PathBuf = root.join("sys/class/net").join(name);
-        // Virtual interfaces state a made-up speed: a veth has 10 Gbit/s.
+        // Virtual interfaces report an invented speed: a veth has 10 Gbit/s.
         if !interface.join("device").exists() {
             return None;
         }
-        // Megabits; -1 or an error while the link is down.
+        // The file has megabits per second; it has -1, or cannot be read, while the link is down.
         let megabits: i64 = std::fs::read_to_string(interface.join("speed"))
             .ok()?
             .trim()
@@ -60,16 +60,17 @@ pub fn nic_bits_per_second(root: &Path) -> u64 {
 
 fn default_interfaces(root: &Path) -> Vec<String> {
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-    // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
-    let v4 = read("proc/net/route");
-    let v4 = v4.lines().filter_map(|line| {
+    // The columns are Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+    let v4_routes = read("proc/net/route");
+    let v4 = v4_routes.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
         default.then(|| fields[0].to_owned())
     });
-    // Destination, its length, source, its length, next hop, metric, counts, flags, interface.
-    let v6 = read("proc/net/ipv6_route");
-    let v6 = v6.lines().filter_map(|line| {
+    // The columns are destination, its length, source, its length, next hop, metric, counts, flags
+    // and interface.
+    let v6_routes = read("proc/net/ipv6_route");
+    let v6 = v6_routes.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let default = fields.get(1) == Some(&"00") && fields.first()?.bytes().all(|b| b == b'0');
         let name = fields.last().filter(|name| default && **name != "lo")?;

@@ -1,4 +1,4 @@
-//! Requests in flight. A reply is accepted once, from the requested address, within a second.
+//! The requests in flight. A reply is accepted once, from the requested address, within a second.
 
 use std::{
     collections::VecDeque,
@@ -14,9 +14,10 @@ use tautline_latency_protocol::{Packet, PacketBytes, is_authentic};
 
 /// A request without a reply is lost after this time.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
-/// A late reply is recognised for so long.
-const REMEMBERED: Duration = Duration::from_secs(10);
-const MANY: usize = 16_384;
+/// The time after a request was sent within which its late reply is recognised.
+const LATE_REPLY_PERIOD: Duration = Duration::from_secs(10);
+/// The greatest number of requests that may be sent within [`TIMEOUT`].
+const MAX_WAITING_REQUESTS: usize = 16_384;
 
 #[derive(Debug)]
 struct InFlightRequest<T> {
@@ -34,7 +35,7 @@ pub enum ReplyOutcome<T> {
         unsure: Duration,
     },
     Late,
-    /// No such request is in flight: a second reply, or a replay.
+    /// The reply belongs to no request in flight: it is a second reply or a replay.
     Unknown,
     Forged,
 }
@@ -53,7 +54,7 @@ pub struct InFlight<T> {
     on_way: HashMap<Id, InFlightRequest<T>>,
     waiting: VecDeque<(Instant, Id)>,
     late: VecDeque<(Instant, Id)>,
-    /// The last sequence number, of all targets.
+    /// The last sequence number; all targets share one count.
     last: u64,
 }
 
@@ -69,11 +70,11 @@ impl<T> InFlight<T> {
     }
 
     pub fn is_full(&self) -> bool {
-        self.waiting.len() >= MANY
+        self.waiting.len() >= MAX_WAITING_REQUESTS
     }
 
-    /// The next sequence number. One count for all targets: a responder with several addresses
-    /// must not see a number twice.
+    /// Returns the next sequence number. All targets share one count, because a responder with
+    /// several addresses must not see a number twice.
     pub fn sequence(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -136,7 +137,7 @@ impl<T> InFlight<T> {
                 lost.extend(flight.what.take().map(|what| LostRequest { what, sent }));
             }
         }
-        while let Some((_, id)) = past(&self.late, REMEMBERED) {
+        while let Some((_, id)) = past(&self.late, LATE_REPLY_PERIOD) {
             self.late.pop_front();
             self.on_way.remove(&id);
         }
@@ -238,7 +239,7 @@ mod tests {
             w.reply(address(1), 7, sequence),
             ReplyOutcome::Unknown
         ));
-        assert!(w.flights.expire(w.now + REMEMBERED).is_empty());
+        assert!(w.flights.expire(w.now + LATE_REPLY_PERIOD).is_empty());
     }
 
     #[test]
@@ -258,7 +259,7 @@ mod tests {
             ReplyOutcome::Unknown
         ));
         w.request(address(1));
-        w.flights.expire(w.now + REMEMBERED);
+        w.flights.expire(w.now + LATE_REPLY_PERIOD);
         assert!(w.flights.on_way.is_empty() && w.flights.late.is_empty());
     }
 }

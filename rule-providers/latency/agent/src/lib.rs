@@ -1,7 +1,14 @@
-//! The agent measures the network from a node: it sends UDP echoes to the targets that the latency
-//! provider names, and reports changes on a stream. One thread answers requests and times replies
-//! (`echo`), one task visits targets (`measure`), one task for each replica of the provider takes
-//! commands and reports changes (`stream`).
+//! Measures the network from a node: sends UDP echoes to the targets that the latency provider
+//! names, and reports changes on a stream. The targets are few; the provider predicts the
+//! round-trip times of all other pairs.
+//!
+//! ```text
+//! provider ── targets ──▶ schedule ──▶ measure ── UDP echo ──▶ agents of other nodes
+//! provider ◀── changes ── report ◀──── pairs ◀─── replies ─────┘
+//! ```
+//!
+//! One thread answers requests and times replies (`echo`), one task visits targets (`measure`), one
+//! task for each replica of the provider takes commands and reports changes (`stream`).
 
 #![warn(missing_docs)]
 
@@ -33,5 +40,5 @@ pub use tautline_agent_link::{Provider, Token};
 /// Registers all metrics of the process, for the reference of metrics.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    metrics::Metrics::default().register(registry);
+    metrics::Metrics::example("", registry);
 }

@@ -1,27 +1,34 @@
-//! Limits of answers: a rate for each source, each packet once, a bounded number of sources.
+//! Limits the agent's answers: it answers each packet once, each source up to a rate, and a bounded
+//! number of sources.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hashbrown::{HashMap, hash_map::Entry};
 
-/// Answers a second to one source, and how many at once: the provider may have a
-/// node probe many others within a second.
-const RATE: f64 = 20.0;
-const BURST: f64 = 400.0;
-const ALL_RATE: f64 = 5_000.0;
-const ALL_BURST: f64 = 20_000.0;
-const SOURCES: usize = 16_384;
-const FORGET: Duration = Duration::from_secs(60);
-/// Processes of one source that are checked for replays: the old and the new one of a
-/// restart.
-const SESSIONS: usize = 2;
-const WINDOW: usize = 64;
+/// The rate of answers to one source in the long run, per second.
+const SOURCE_ANSWERS_PER_SECOND: f64 = 20.0;
+/// The greatest number of answers to one source at once: the provider may have a node probe many
+/// others within a second.
+const SOURCE_BURST_ANSWERS: f64 = 400.0;
+/// The rate of answers to all sources in the long run, per second.
+const TOTAL_ANSWERS_PER_SECOND: f64 = 5_000.0;
+/// The greatest number of answers to all sources at once.
+const TOTAL_BURST_ANSWERS: f64 = 20_000.0;
+/// The greatest number of sources that the limiter remembers.
+const MAX_SOURCES: usize = 16_384;
+/// The time without a new request after which a source is forgotten.
+const SOURCE_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of processes of one source that are checked for replays: the processes before and
+/// after a restart.
+const SESSIONS_PER_SOURCE: usize = 2;
+/// The number of a session's packets that are remembered to detect replays.
+const WINDOW_PACKETS: usize = 64;
 
-/// The low bits of a session's number, which are random; above them is when its
-/// process started, in milliseconds since 1970.
+/// The number of random low bits of a session's number. The bits above them are the start time of
+/// its process, in milliseconds since 1970.
 const RANDOM_BITS: u32 = 20;
 
-/// A session's number: a later process has a higher one.
+/// Returns the number of a new session; a later process has a higher number.
 pub fn session(start: SystemTime, random: u64) -> u64 {
     let since = start.duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
@@ -35,7 +42,7 @@ pub enum RequestDecision {
     Limited,
 }
 
-/// Fills with time and is emptied by what is taken.
+/// A token bucket, which fills with time.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left: f64,
@@ -45,7 +52,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full one: `burst` at once, then `rate` a second.
+    /// Returns a full bucket, which gives `burst` tokens at once and then `rate` tokens per second.
     pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
         Self {
             left: burst,
@@ -67,8 +74,8 @@ impl Bucket {
     }
 }
 
-/// The last sequence numbers of a session: each passes once. An initiator numbers
-/// its packets to all responders together, so that one sees only some numbers.
+/// The last sequence numbers of a session, each of which passes once. An initiator numbers its
+/// packets to all responders together, so one responder sees only some of the numbers.
 #[derive(Debug, Default)]
 struct Window {
     session: u64,
@@ -83,7 +90,7 @@ impl Window {
             _ => return false,
         };
         self.seen.insert(place, sequence);
-        if self.seen.len() > WINDOW {
+        if self.seen.len() > WINDOW_PACKETS {
             self.floor = self.seen.remove(0);
         }
         true
@@ -93,13 +100,13 @@ impl Window {
 #[derive(Debug)]
 struct Source {
     bucket: Bucket,
-    windows: [Window; SESSIONS],
+    windows: [Window; SESSIONS_PER_SOURCE],
 }
 
 impl Source {
     fn first(&mut self, session: u64, sequence: u64, now: Instant) -> bool {
         // The source's clock may have been set back.
-        if now.saturating_duration_since(self.bucket.at) >= FORGET {
+        if now.saturating_duration_since(self.bucket.at) >= SOURCE_IDLE_TIMEOUT {
             self.windows = Default::default();
         }
         let known = |w: &Window| !w.seen.is_empty() && w.session == session;
@@ -130,7 +137,7 @@ impl RequestLimiter {
     pub fn new(now: Instant) -> Self {
         Self {
             known: HashMap::new(),
-            all: Bucket::new(ALL_RATE, ALL_BURST, now),
+            all: Bucket::new(TOTAL_ANSWERS_PER_SECOND, TOTAL_BURST_ANSWERS, now),
             swept: now,
         }
     }
@@ -143,18 +150,18 @@ impl RequestLimiter {
         sequence: u64,
         now: Instant,
     ) -> RequestDecision {
-        let full = self.known.len() >= SOURCES;
-        if full && now.saturating_duration_since(self.swept) > FORGET / 6 {
+        let full = self.known.len() >= MAX_SOURCES;
+        if full && now.saturating_duration_since(self.swept) > SOURCE_IDLE_TIMEOUT / 6 {
             self.swept = now;
             self.known
-                .retain(|_, s| now.saturating_duration_since(s.bucket.at) < FORGET);
+                .retain(|_, s| now.saturating_duration_since(s.bucket.at) < SOURCE_IDLE_TIMEOUT);
         }
-        let full = self.known.len() >= SOURCES;
+        let full = self.known.len() >= MAX_SOURCES;
         let known = match self.known.entry(source) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(_) if full => return RequestDecision::Limited,
             Entry::Vacant(free) => free.insert(Source {
-                bucket: Bucket::new(RATE, BURST, now),
+                bucket: Bucket::new(SOURCE_ANSWERS_PER_SECOND, SOURCE_BURST_ANSWERS, now),
                 windows: Default::default(),
             }),
         };
@@ -182,11 +189,12 @@ mod tests {
         proptest!(|(sequences in proptest::collection::vec(1_u64..500, 1..600))| {
             let (mut window, mut passed) = (Window::default(), BTreeSet::new());
             for sequence in sequences {
-                let below = passed.iter().rev().nth(WINDOW).is_some_and(|low| sequence <= *low);
+                let low = passed.iter().rev().nth(WINDOW_PACKETS);
+                let below = low.is_some_and(|low| sequence <= *low);
                 let first = window.first(sequence);
                 prop_assert_eq!(first, !below && passed.insert(sequence));
             }
-            prop_assert!(window.seen.len() <= WINDOW);
+            prop_assert!(window.seen.len() <= WINDOW_PACKETS);
         });
     }
 
@@ -217,9 +225,9 @@ mod tests {
         for session in [13, 14] {
             assert_eq!(sources.decide(1, session, 2, now), RequestDecision::Answer);
         }
-        let half = now + FORGET / 2;
+        let half = now + SOURCE_IDLE_TIMEOUT / 2;
         assert_eq!(sources.decide(1, 5, 3, half), RequestDecision::Replayed);
-        let later = now + FORGET;
+        let later = now + SOURCE_IDLE_TIMEOUT;
         assert_eq!(sources.decide(1, 5, 3, later), RequestDecision::Answer);
         assert_eq!(sources.decide(1, 4, 3, later), RequestDecision::Replayed);
     }
@@ -254,7 +262,7 @@ mod tests {
     fn the_table_has_a_bound_and_makes_room_for_new_sources() {
         let start = Instant::now();
         let mut sources = RequestLimiter::new(start);
-        for source in 0..SOURCES as u64 {
+        for source in 0..MAX_SOURCES as u64 {
             let now = start + Duration::from_micros(250) * source as u32;
             assert_eq!(
                 sources.decide(source + 1, 1, 1, now),
@@ -266,12 +274,12 @@ mod tests {
             sources.decide(1 << 40, 1, 1, late),
             RequestDecision::Limited
         );
-        assert_eq!(sources.known.len(), SOURCES);
-        let later = start + FORGET * 2;
+        assert_eq!(sources.known.len(), MAX_SOURCES);
+        let later = start + SOURCE_IDLE_TIMEOUT * 2;
         assert_eq!(
             sources.decide(1 << 40, 1, 1, later),
             RequestDecision::Answer
         );
-        assert!(sources.known.len() < SOURCES);
+        assert!(sources.known.len() < MAX_SOURCES);
     }
 }

@@ -23,7 +23,7 @@ use crate::{
     fallback::ConnectFallbacks,
     in_flight::LostRequest,
     metrics::Metrics,
-    pair::{Pair, UNREACHABLE},
+    pair::{Pair, UNREACHABLE_LOSSES},
     pairs::Pairs,
     probe::Ticket,
     schedule::Schedule,
@@ -31,20 +31,23 @@ use crate::{
     tcp,
 };
 
-/// Between a loss, its first and its second re-probe.
-const RETRIES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(500)];
-const TIDY: Duration = Duration::from_secs(15);
-pub const CONNECTS: usize = 256;
+/// The times from a first loss to its first and its second re-probe.
+const REPROBE_DELAYS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(500)];
+/// The time between two updates of the visit intervals of pairs, which also drop unused pairs.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(15);
+/// The greatest number of results of TCP connects that wait for the measuring task.
+pub const CONNECT_QUEUE_LENGTH: usize = 256;
 
 #[derive(Debug)]
 pub struct ProbeContext {
     pub key: Key,
     pub visit: u64,
-    /// Of a probe, which ends when all its tickets are dropped.
+    /// The ticket of a probe, which ends when all its tickets are dropped; `None`: the request
+    /// belongs to no probe.
     pub ticket: Option<Ticket>,
 }
 
-/// A replica of the provider: which `--provider`, and which of its addresses.
+/// A replica of a provider: the index of its `--provider` flag, and its address.
 pub type Replica = (usize, SocketAddr);
 
 #[derive(Debug)]
@@ -57,7 +60,7 @@ pub struct Shared {
     pub echo: Arc<Echo<ProbeContext>>,
     pub pairs: Mutex<Pairs>,
     pub metrics: Metrics,
-    /// Changes when a pair became unreachable, or is so no longer.
+    /// A counter that changes when a pair becomes unreachable, or reachable again.
     pub urgent: watch::Sender<u64>,
     visits: AtomicU64,
 }
@@ -79,7 +82,7 @@ impl Shared {
 
     pub fn request_sample(&self, target: &Target, context: ProbeContext) {
         let to: (SocketAddr, &Arc<hmac::Key>) = (target.address, &target.secret);
-        // A full buffer, say: the next visit tries again.
+        // For example, the socket's buffer is full. The next visit tries again.
         if let Err(error) = self.echo.send_request(to.0, to.1, context) {
             tracing::debug!(?target, %error, "an echo request was not sent");
         }
@@ -110,7 +113,7 @@ pub struct ConnectResult {
 
 pub struct Inbox {
     pub orders: Receiver<Command>,
-    /// No more than there are requests on their way, which have a bound.
+    /// The replies, which are not more than the requests in flight; those have a bound.
     pub replies: UnboundedReceiver<Reply<ProbeContext>>,
     pub connected: Receiver<ConnectResult>,
 }
@@ -162,7 +165,7 @@ impl MeasureTask {
             self.shared.echo.earliest(),
             retry,
         ];
-        let tidy = self.tidied + TIDY;
+        let tidy = self.tidied + REFRESH_INTERVAL;
         others.into_iter().flatten().fold(tidy, Instant::min)
     }
 
@@ -174,7 +177,7 @@ impl MeasureTask {
         let due: Vec<_> = self.retries.extract_if(.., due).collect();
         for (_, key) in due {
             let losing = self.shared.pairs.lock().get(&key).map_or(0, Pair::losses);
-            if (1..UNREACHABLE).contains(&losing) {
+            if (1..UNREACHABLE_LOSSES).contains(&losing) {
                 self.visit(&key, false);
             }
         }
@@ -182,11 +185,11 @@ impl MeasureTask {
             let pairs = self.shared.pairs.lock();
             let udp_lost = pairs
                 .get(&key)
-                .is_some_and(|pair| pair.is_fallback() || pair.losses() >= UNREACHABLE);
+                .is_some_and(|pair| pair.is_fallback() || pair.losses() >= UNREACHABLE_LOSSES);
             drop(pairs);
             self.visit(&key, udp_lost);
         }
-        if self.tidied + TIDY <= now {
+        if self.tidied + REFRESH_INTERVAL <= now {
             self.tidied = now;
             self.refresh(now);
         }
@@ -232,7 +235,7 @@ impl MeasureTask {
                 Ok(rtt) => _ = pair.sample(rtt, visit, reply.sent, now),
                 Err(_) => pair.answered(),
             }
-            pair.losses() >= UNREACHABLE
+            pair.losses() >= UNREACHABLE_LOSSES
         });
         self.schedule.failing(&key, failing);
     }
@@ -249,20 +252,20 @@ impl MeasureTask {
         let losses = self.shared.change(key, now, |pair| {
             let before = pair.losses();
             let losses = pair.lost(*visit, lost.sent);
-            if losses >= UNREACHABLE
+            if losses >= UNREACHABLE_LOSSES
                 && let Some((rtt, sent)) = connects.take(key)
             {
                 pair.connected(rtt, *visit, sent, now);
                 self.shared.metrics.fallback.inc();
             }
-            failing = pair.losses() >= UNREACHABLE;
+            failing = pair.losses() >= UNREACHABLE_LOSSES;
             (losses > before).then_some(losses)
         });
         self.schedule.failing(key, failing);
         if losses == Some(1) {
             self.connects.want(key, now);
             self.connect(target, *visit);
-            let retries = RETRIES.map(|after| (now + after, key.clone()));
+            let retries = REPROBE_DELAYS.map(|after| (now + after, key.clone()));
             self.retries.extend(retries);
         }
     }
@@ -282,7 +285,7 @@ impl MeasureTask {
         }
         let now = Instant::now();
         let used = self.shared.change(&key, now, |pair| {
-            let udp_lost = pair.is_fallback() || pair.losses() >= UNREACHABLE;
+            let udp_lost = pair.is_fallback() || pair.losses() >= UNREACHABLE_LOSSES;
             udp_lost && pair.connected(rtt, visit, sent, now)
         });
         if used {

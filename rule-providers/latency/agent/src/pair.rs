@@ -5,50 +5,56 @@ use std::{
 
 use tautline_proto::latency::State;
 
-use crate::echo::LONGEST;
+use crate::echo::MAX_ROUND_TRIP;
 
-/// Samples behind p50 and p95.
-const KEPT: usize = 60;
-/// Samples behind a window's median.
-const WINDOW: usize = 5;
-const WINDOWS: usize = 3;
-/// The least time between two windows, so that one disturbance does not fill three.
-const APART: Duration = Duration::from_secs(1);
-/// Losses in a row until a target is unreachable.
-pub const UNREACHABLE: u32 = 3;
-/// The assumed interval of pairs that are not visited in turn.
-const UNVISITED: Duration = Duration::from_secs(30);
+/// The number of the last samples that give p50 and p95.
+const MAX_SAMPLES: usize = 60;
+/// The number of the last samples that give a window's median.
+const WINDOW_SAMPLES: usize = 5;
+/// The number of the last windows of a pair.
+const MAX_WINDOWS: usize = 3;
+/// The minimum time between two windows, so that one disturbance does not fill three windows.
+const MIN_WINDOW_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of consecutive losses after which a target is unreachable.
+pub const UNREACHABLE_LOSSES: u32 = 3;
+/// The assumed visit interval of pairs that are not scheduled.
+const UNVISITED_REFRESH: Duration = Duration::from_secs(30);
 
-/// Samples of the middle half: more would take a change of the path for noise for longer.
-const RECENT: usize = 20;
+/// The number of the last samples that give the middle half. With more samples, a change of the
+/// path would count as noise for longer.
+const RECENT_SAMPLES: usize = 20;
 
 #[derive(Debug, Default)]
 pub struct Pair {
-    /// Nanoseconds, the oldest first.
+    /// The last round-trip times, in nanoseconds, the oldest first.
     samples: VecDeque<u64>,
-    /// The last medians, newest first; the visit of the newest, and its start.
+    /// The medians of the last windows, in nanoseconds, the newest first.
     windows: VecDeque<u64>,
+    /// The visit of the last sample.
     visit: u64,
+    /// The start of the newest window.
     began: Option<Instant>,
-    /// When the last sample was taken, and when its request was sent.
+    /// The times at which the last sample was taken and its request was sent.
     sampled: Option<(Instant, Instant)>,
     losses: u32,
     lost_visit: u64,
     fallback: bool,
-    /// The samples are times of TCP connects; they are never mixed with echoes'.
+    /// True if the samples are times of TCP connects, which are never mixed with times of echoes.
     connects: bool,
     moved: Option<Instant>,
+    /// The interval between visits; `None`: the target is not scheduled.
     pub refresh: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figures {
     pub state: State,
-    /// Nanoseconds, the newest first.
+    /// The medians of the last windows, in nanoseconds, the newest first.
     pub windows: Vec<u64>,
     pub p50_nanos: u64,
     pub p95_nanos: u64,
-    /// p75 - p25 of the last [`RECENT`]; 0 of fewer than five samples.
+    /// The distance p75 - p25 of the last [`RECENT_SAMPLES`] samples; 0 for fewer than five
+    /// samples.
     pub middle_half_nanos: u64,
     pub samples: u32,
     pub age: Duration,
@@ -58,8 +64,8 @@ pub struct Figures {
 }
 
 impl Pair {
-    /// Adds a sample; false if it is out of range, or of an earlier address. Samples of one
-    /// visit, or within a second, make one window.
+    /// Adds a sample. Returns false if it is out of range, or its request went to an earlier
+    /// address. Samples of one visit, or within a second, belong to one window.
     pub fn sample(&mut self, rtt: Duration, visit: u64, sent: Instant, now: Instant) -> bool {
         self.take(rtt, visit, (sent, now), false)
     }
@@ -74,7 +80,7 @@ impl Pair {
         let Ok(nanos) = u64::try_from(rtt.as_nanos()) else {
             return false;
         };
-        if rtt.is_zero() || rtt > LONGEST || self.before_move(sent) {
+        if rtt.is_zero() || rtt > MAX_ROUND_TRIP || self.before_move(sent) {
             return false;
         }
         if std::mem::replace(&mut self.connects, connect) != connect {
@@ -83,15 +89,15 @@ impl Pair {
             self.began = None;
             self.visit = 0;
         }
-        if self.samples.len() == KEPT {
+        if self.samples.len() == MAX_SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(nanos);
         self.sampled = Some((now, sent));
         self.answered();
-        let last = self.samples.iter().rev().take(WINDOW).copied();
+        let last = self.samples.iter().rev().take(WINDOW_SAMPLES).copied();
         let median = percentile(last.collect(), 50);
-        let early = |began| now.saturating_duration_since(began) < APART;
+        let early = |began| now.saturating_duration_since(began) < MIN_WINDOW_INTERVAL;
         if self.visit == visit || self.began.is_some_and(early) {
             self.windows.pop_front();
         } else {
@@ -99,7 +105,7 @@ impl Pair {
         }
         self.visit = visit;
         self.windows.push_front(median);
-        self.windows.truncate(WINDOWS);
+        self.windows.truncate(MAX_WINDOWS);
         true
     }
 
@@ -112,7 +118,7 @@ impl Pair {
         self.moved.is_some_and(|moved| sent < moved)
     }
 
-    /// The target answered, with or without a valid sample.
+    /// Records that the target answered, with or without a valid sample.
     pub fn answered(&mut self) {
         self.losses = 0;
         self.fallback = false;
@@ -124,8 +130,9 @@ impl Pair {
         taken
     }
 
-    /// Adds a loss; returns the number in a row. Losses of one visit count once, and losses of
-    /// requests from before the last sample do not count.
+    /// Adds a loss, and returns the number of consecutive losses. Losses of one visit count once. A
+    /// loss does not count if its request was sent before the request of the last sample, or to an
+    /// earlier address.
     pub fn lost(&mut self, visit: u64, sent: Instant) -> u32 {
         let since = self.sampled.is_none_or(|(_, last)| sent > last);
         if since && self.lost_visit != visit && !self.before_move(sent) {
@@ -148,10 +155,10 @@ impl Pair {
     }
 
     pub fn state(&self, now: Instant) -> State {
-        if self.losses >= UNREACHABLE {
+        if self.losses >= UNREACHABLE_LOSSES {
             return State::Unreachable;
         }
-        let stale = 2 * self.refresh.unwrap_or(UNVISITED);
+        let stale = 2 * self.refresh.unwrap_or(UNVISITED_REFRESH);
         match self.heard() {
             Some(at) if now.saturating_duration_since(at) <= stale => State::Measured,
             _ => State::Stale,
@@ -162,14 +169,20 @@ impl Pair {
         self.connects
     }
 
-    /// The medians of the windows, newest first, nanoseconds.
+    /// The medians of the last windows, in nanoseconds, the newest first.
     pub fn windows(&self) -> impl ExactSizeIterator<Item = u64> {
         self.windows.iter().copied()
     }
 
     pub fn figures(&self, now: Instant) -> Figures {
         let all: Vec<u64> = self.samples.iter().copied().collect();
-        let recent = self.samples.iter().rev().take(RECENT).copied().collect();
+        let recent = self
+            .samples
+            .iter()
+            .rev()
+            .take(RECENT_SAMPLES)
+            .copied()
+            .collect();
         Figures {
             state: self.state(now),
             windows: self.windows.iter().copied().collect(),
@@ -187,8 +200,8 @@ impl Pair {
     }
 }
 
-/// By nearest rank; 0 without values. The median of an even number is the lower one, because
-/// disturbances make samples longer.
+/// Returns a percentile by nearest rank, or 0 without values. The median of an even number of
+/// values is the lower one, because disturbances make samples longer.
 fn percentile(mut of: Vec<u64>, percent: usize) -> u64 {
     if of.is_empty() {
         return 0;
@@ -197,13 +210,14 @@ fn percentile(mut of: Vec<u64>, percent: usize) -> u64 {
     *of.select_nth_unstable(rank).1
 }
 
-/// p75 - p25 by Hazen's positions, at least 1; 0 of fewer than [`WINDOW`] values.
+/// Returns p75 - p25 by Hazen's positions, at least 1, or 0 for fewer than [`WINDOW_SAMPLES`]
+/// values.
 fn middle_half(mut of: Vec<u64>) -> u64 {
-    if of.len() < WINDOW {
+    if of.len() < WINDOW_SAMPLES {
         return 0;
     }
     of.sort_unstable();
-    // Positions, and then values, are in quarters: all of it is exact.
+    // Positions, and then values, are in quarters, so the result is exact.
     let quartile = |n: usize| {
         let at = of.len() * n - 2;
         let (below, above) = (of[at / 4], of[at.div_ceil(4)]);
@@ -358,17 +372,17 @@ mod tests {
                 prop_assert_eq!(pair.sample(nanos(sample), visit as u64 + 1, now, now), good);
                 taken.extend(good.then_some(sample));
             }
-            let last = &taken[taken.len().saturating_sub(KEPT)..];
+            let last = &taken[taken.len().saturating_sub(MAX_SAMPLES)..];
             let figures = pair.figures(now);
             prop_assert_eq!(figures.samples as usize, last.len());
-            prop_assert!(figures.windows.len() <= WINDOWS);
+            prop_assert!(figures.windows.len() <= MAX_WINDOWS);
             if !last.is_empty() {
                 let below = last.iter().filter(|s| **s <= figures.p95_nanos).count();
                 prop_assert!(below * 100 >= last.len() * 95);
                 prop_assert!(figures.p50_nanos <= figures.p95_nanos);
                 prop_assert!(last.contains(&figures.p50_nanos));
             }
-            prop_assert_eq!(figures.middle_half_nanos > 0, last.len() >= WINDOW);
+            prop_assert_eq!(figures.middle_half_nanos > 0, last.len() >= WINDOW_SAMPLES);
             prop_assert!(figures.middle_half_nanos <= figures.p95_nanos);
         });
     }

@@ -8,10 +8,11 @@ use crate::{
     targets::Key,
 };
 
-/// The bound; probes have more targets than are visited in turn.
-const MANY: usize = 4_096;
-/// A pair that is not visited in turn is dropped after this time without a sample.
-const KEEP: Duration = Duration::from_secs(60);
+/// The number of pairs from which the least recently used pair that is not scheduled makes room for
+/// a new one. Probes have more targets than the schedule.
+const MAX_PAIRS: usize = 4_096;
+/// The time without use after which a pair that is not scheduled is dropped.
+const PAIR_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub struct Pairs {
@@ -26,7 +27,7 @@ struct StoredPair {
 
 impl Pairs {
     pub fn of(&mut self, key: &Key, now: Instant) -> &mut Pair {
-        if self.by_key.len() >= MANY && !self.by_key.contains_key(key) {
+        if self.by_key.len() >= MAX_PAIRS && !self.by_key.contains_key(key) {
             let unvisited = self.by_key.iter().filter(|(_, k)| k.pair.refresh.is_none());
             let oldest = unvisited
                 .min_by_key(|(_, k)| k.used)
@@ -50,7 +51,7 @@ impl Pairs {
         self.by_key.get(key).map(|entry| &entry.pair)
     }
 
-    /// Sets the visit intervals; drops pairs that are neither visited nor fresh.
+    /// Sets the visit intervals, and drops pairs that are neither scheduled nor recently used.
     pub fn visited<'a>(
         &mut self,
         targets: impl Iterator<Item = (&'a Key, Option<Duration>)>,
@@ -64,7 +65,7 @@ impl Pairs {
         }
         self.by_key.retain(|_, entry| {
             let idle = now.saturating_duration_since(entry.used);
-            entry.pair.refresh.is_some() || idle < KEEP
+            entry.pair.refresh.is_some() || idle < PAIR_IDLE_TIMEOUT
         });
     }
 
@@ -107,16 +108,16 @@ mod tests {
         let (mut pairs, now) = (Pairs::default(), Instant::now());
         let second = Some(Duration::from_secs(1));
         pairs.visited([(&key(0), second)].into_iter(), now);
-        for n in 1..MANY + 100 {
+        for n in 1..MAX_PAIRS + 100 {
             pairs.of(&key(n), now + Duration::from_millis(n as u64));
         }
-        assert_eq!(pairs.by_key.len(), MANY);
+        assert_eq!(pairs.by_key.len(), MAX_PAIRS);
         assert!(pairs.get(&key(0)).is_some() && pairs.get(&key(1)).is_none());
-        pairs.visited([(&key(0), second)].into_iter(), now + 2 * KEEP);
+        pairs.visited([(&key(0), second)].into_iter(), now + 2 * PAIR_IDLE_TIMEOUT);
         assert_eq!(pairs.by_key.len(), 1);
-        pairs.visited(std::iter::empty(), now + 2 * KEEP);
+        pairs.visited(std::iter::empty(), now + 2 * PAIR_IDLE_TIMEOUT);
         assert_eq!(pairs.by_key.len(), 1);
-        pairs.visited(std::iter::empty(), now + 4 * KEEP);
+        pairs.visited(std::iter::empty(), now + 4 * PAIR_IDLE_TIMEOUT);
         assert_eq!(pairs.by_key.len(), 0);
     }
 }

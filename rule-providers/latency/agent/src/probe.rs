@@ -1,4 +1,4 @@
-//! Probes: the provider requests samples within a deadline.
+//! Runs probes, in which the provider requests samples within a deadline.
 
 use std::{
     sync::Arc,
@@ -19,19 +19,24 @@ use crate::{
     targets::{self, Target},
 };
 
-const TARGETS: usize = 1_024;
-const SAMPLES: u32 = 5;
-const LONGEST: Duration = Duration::from_secs(10);
-/// Samples of one target are so far apart, at least.
-const APART: Duration = Duration::from_millis(2);
-/// Requests a millisecond: a round to 1,024 targets takes 32 ms.
-const PACE: usize = 32;
-const AT_ONCE: usize = 8;
-/// Requests a second in the long run, and at once.
-const RATE: f64 = 1_000.0;
-const BURST: f64 = 20_000.0;
+/// The greatest number of targets of one probe.
+const MAX_TARGETS: usize = 1_024;
+/// The greatest number of samples of one target.
+const MAX_SAMPLES: u32 = 5;
+/// The longest time of one probe.
+const MAX_DEADLINE: Duration = Duration::from_secs(10);
+/// The minimum time between two samples of one target.
+const MIN_SAMPLE_INTERVAL: Duration = Duration::from_millis(2);
+/// The number of requests per millisecond. A round of requests to 1,024 targets takes 32 ms.
+const REQUESTS_PER_MILLISECOND: usize = 32;
+/// The greatest number of probes that send requests at once.
+const MAX_CONCURRENT_PROBES: usize = 8;
+/// The rate of requests of all probes in the long run, per second.
+const REQUESTS_PER_SECOND: f64 = 1_000.0;
+/// The greatest number of requests of all probes at once.
+const BURST_REQUESTS: f64 = 20_000.0;
 
-/// Held by each request of a probe; the probe ends when all are dropped.
+/// A ticket that each request of a probe holds. The probe ends when all its tickets are dropped.
 #[derive(Debug)]
 pub struct Ticket {
     _open: watch::Receiver<()>,
@@ -47,18 +52,23 @@ impl Prober {
     pub fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
-            places: Semaphore::new(AT_ONCE),
-            bucket: Mutex::new(Bucket::new(RATE, BURST, Instant::now())),
+            places: Semaphore::new(MAX_CONCURRENT_PROBES),
+            bucket: Mutex::new(Bucket::new(
+                REQUESTS_PER_SECOND,
+                BURST_REQUESTS,
+                Instant::now(),
+            )),
         }
     }
 
-    /// Returns the targets' figures when all samples are complete, or at the deadline.
+    /// Returns the targets' figures when all samples are complete, or at the deadline. If there are
+    /// too many probes, it returns the known figures at once.
     pub async fn run(&self, mut probe: Probe) -> Probed {
-        let deadline = Duration::from_millis(probe.deadline_millis.into()).min(LONGEST);
-        let deadline = Tick::now() + deadline;
-        probe.targets.truncate(TARGETS);
+        let limit = Duration::from_millis(probe.deadline_millis.into()).min(MAX_DEADLINE);
+        let deadline = Tick::now() + limit;
+        probe.targets.truncate(MAX_TARGETS);
         let (targets, _) = targets::usable(&probe.targets);
-        let samples = probe.samples.clamp(1, SAMPLES);
+        let samples = probe.samples.clamp(1, MAX_SAMPLES);
         let requests = targets.len() as f64 * f64::from(samples);
         let place = self.places.try_acquire();
         if place.is_ok() && self.bucket.lock().take(requests, Instant::now()) {
@@ -81,7 +91,7 @@ impl Prober {
         let (visit, mut round) = (self.shared.visit(), Tick::now());
         for _ in 0..samples {
             let mut step = round;
-            for some in targets.chunks(PACE) {
+            for some in targets.chunks(REQUESTS_PER_MILLISECOND) {
                 sleep_until(step).await;
                 for target in some {
                     let context = ProbeContext {
@@ -95,10 +105,10 @@ impl Prober {
                 }
                 step += Duration::from_millis(1);
             }
-            round = step.max(Tick::now() + APART);
+            round = step.max(Tick::now() + MIN_SAMPLE_INTERVAL);
         }
         drop(ticket);
-        // Dropped when the sample is recorded, or the request is lost.
+        // A ticket is dropped when its sample is recorded or its request is lost.
         open.closed().await;
     }
 }

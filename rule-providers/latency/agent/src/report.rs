@@ -1,4 +1,5 @@
-//! Reports to a replica: changed pairs in turn. Pairs of a probe are in its answer.
+//! Reports the scheduled pairs that have changed to a replica. A probe's answer contains the
+//! probe's own pairs.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +12,14 @@ use crate::{
     targets::Key,
 };
 
-/// A change of any window by more percent than this is reported: evaluations use all three.
-const MOVED: u64 = 5;
-/// A pair is reported again after this time.
-const AGAIN: Duration = Duration::from_secs(30);
-/// Pairs of one message: with the longest names it stays below the provider's
-/// 256 KiB.
-const MESSAGE: usize = 500;
+/// The change of any window, in percent, above which a pair is reported: evaluations use all three
+/// windows.
+const CHANGE_THRESHOLD_PERCENT: u64 = 5;
+/// The time after which an unchanged pair is reported again.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(30);
+/// The greatest number of pairs in one message. With the longest names, the message stays below the
+/// provider's limit of 256 KiB.
+const MAX_MESSAGE_PAIRS: usize = 500;
 
 #[derive(Clone, Debug)]
 struct ReportedPair {
@@ -35,7 +37,7 @@ pub struct DeltaReporter {
 }
 
 impl DeltaReporter {
-    /// At least one message: an empty one confirms the last reports.
+    /// Returns the messages to send. The last message may be empty; it confirms the last reports.
     pub fn messages(&mut self, pairs: &Pairs, now: Instant) -> Vec<Vec<latency::Pair>> {
         let (mut changes, mut messages) = (self.changes(pairs, now), Vec::new());
         while let Some(message) = split_message(&mut changes) {
@@ -57,7 +59,7 @@ impl DeltaReporter {
                     && reported.refresh == pair.refresh
                     && reported.connect == pair.by_connect()
                     && !moved(&reported.windows, pair.windows())
-                    && now.saturating_duration_since(reported.at) <= AGAIN
+                    && now.saturating_duration_since(reported.at) <= REPEAT_INTERVAL
             });
             if !same {
                 let reported = ReportedPair {
@@ -76,15 +78,14 @@ impl DeltaReporter {
 }
 
 pub fn split_message(pairs: &mut Vec<latency::Pair>) -> Option<Vec<latency::Pair>> {
-    (pairs.len() > MESSAGE).then(|| pairs.split_off(pairs.len() - MESSAGE))
+    (pairs.len() > MAX_MESSAGE_PAIRS).then(|| pairs.split_off(pairs.len() - MAX_MESSAGE_PAIRS))
 }
 
 fn moved(reported: &[u64], now: impl ExactSizeIterator<Item = u64>) -> bool {
     reported.len() != now.len()
-        || reported
-            .iter()
-            .zip(now)
-            .any(|(reported, now)| reported.abs_diff(now) > reported / 100 * MOVED)
+        || reported.iter().zip(now).any(|(reported, now)| {
+            reported.abs_diff(now) > reported / 100 * CHANGE_THRESHOLD_PERCENT
+        })
 }
 
 #[cfg(test)]

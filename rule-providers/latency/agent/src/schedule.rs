@@ -1,4 +1,6 @@
-//! The order and times of visits. Pure: times are given. A visit is one sample.
+//! Plans the order and the times of visits; a visit takes one sample. Base targets are visited in
+//! turn, one per second. Targets in demand, which active rules name, are each visited about every
+//! two seconds. The code is pure: the caller passes the time.
 
 use std::{
     hash::Hash,
@@ -8,21 +10,25 @@ use std::{
 use fastrand::Rng;
 use hashbrown::HashMap;
 
-/// Between two visits of targets in turn; jittered by up to a tenth, upwards.
-const BASE: Duration = Duration::from_millis(1_000);
-/// Between two visits of a target in demand. Three losses are then known within
-/// 5 s: the last re-probe is half a second after the time-out of a visit.
-const DEMAND: (Duration, Duration) = (Duration::from_millis(1_500), Duration::from_millis(1_900));
-/// The least time between visits of targets in demand: at most five a second.
-const SLOT: Duration = Duration::from_millis(200);
-/// An unreachable target in turn is visited first after this time, but at most every third
-/// visit, so that the others do not become stale.
-const FAILING: Duration = Duration::from_secs(5);
-const FAILING_EVERY: u32 = 3;
-/// Targets in demand that can be visited every two seconds.
-const DEMAND_MOST: usize = 10;
-const BURST: u32 = 16;
-const BURST_STEP: Duration = Duration::from_millis(2_000 / 16);
+/// The time between two visits of base targets. A random part of up to a tenth is added.
+const BASE_INTERVAL: Duration = Duration::from_millis(1_000);
+/// The shortest and the longest time between two visits of a target in demand. With these, three
+/// losses are known within 5 s: the last re-probe is half a second after the time-out of a visit.
+const DEMAND_INTERVAL_RANGE: (Duration, Duration) =
+    (Duration::from_millis(1_500), Duration::from_millis(1_900));
+/// The minimum time between visits of targets in demand: at most five visits per second.
+const MIN_DEMAND_GAP: Duration = Duration::from_millis(200);
+/// The time after which an unreachable base target is visited before the other base targets.
+const FAILING_INTERVAL: Duration = Duration::from_secs(5);
+/// The number of base visits of which at most one is for an unreachable target out of turn, so that
+/// the other targets do not become stale.
+const VISITS_PER_FAILING_VISIT: u32 = 3;
+/// The number of targets in demand that can be visited every two seconds.
+const MAX_TIMELY_DEMAND_TARGETS: usize = 10;
+/// The number of quick visits with which the schedule starts.
+const BURST_VISITS: u32 = 16;
+/// The time between two of the quick visits, at most.
+const BURST_VISIT_INTERVAL: Duration = Duration::from_millis(2_000 / 16);
 
 #[derive(Clone, Debug)]
 struct Target {
@@ -55,7 +61,8 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// Each target with whether an active rule names it. Known ones keep their turn.
+    /// Replaces the targets. Each target has a flag, which is true if an active rule names it.
+    /// Known targets with the same flag keep their turn.
     pub fn set(&mut self, targets: impl IntoIterator<Item = (K, bool)>, now: Instant) {
         let mut before = std::mem::take(&mut self.targets);
         for (key, demand) in targets {
@@ -71,7 +78,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
             self.targets.insert(key, target);
         }
         if self.burst.is_none() && !self.targets.is_empty() {
-            self.burst = Some((BURST, now));
+            self.burst = Some((BURST_VISITS, now));
         }
     }
 
@@ -89,7 +96,7 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         }
     }
 
-    /// The next target to visit now; call until it returns `None`.
+    /// Returns the next target to visit now. The caller repeats the call until it returns `None`.
     pub fn next(&mut self, now: Instant) -> Option<K> {
         if let Some((left @ 1.., due)) = self.burst {
             return (due <= now).then(|| self.burst(left, now)).flatten();
@@ -97,11 +104,12 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         if self.base_due <= now
             && let Some(key) = self.first_in_turn(now)
         {
-            self.base_due = now + BASE.mul_f64(1.0 + self.rng.f64() * 0.1);
+            self.base_due = now + BASE_INTERVAL.mul_f64(1.0 + self.rng.f64() * 0.1);
             self.visit(&key, now);
             return Some(key);
         }
-        // Strictly in turn: none waits longer than its interval unless slots are short.
+        // Targets in demand are visited strictly in turn, so that no target waits longer than its
+        // interval unless there are too few slots.
         let (key, due) = self.first_in_demand()?;
         if due > now {
             return None;
@@ -124,22 +132,23 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
         let same = |demand| self.targets.values().filter(move |t| t.demand == demand);
         let count = |demand| u32::try_from(same(demand).count()).unwrap_or(u32::MAX);
         Some(if self.targets.get(key)?.demand {
-            DEMAND.1.max(SLOT * count(true))
+            DEMAND_INTERVAL_RANGE.1.max(MIN_DEMAND_GAP * count(true))
         } else {
-            BASE * 11 / 10 * count(false)
+            BASE_INTERVAL * 11 / 10 * count(false)
         })
     }
 
-    /// In turn, in demand, and in demand beyond what is visited every two seconds.
+    /// Returns the numbers of base targets, of targets in demand, and of targets in demand beyond
+    /// those that can be visited every two seconds.
     pub fn sizes(&self) -> (usize, usize, usize) {
         let demand = self.targets.values().filter(|t| t.demand).count();
-        let excess = demand.saturating_sub(DEMAND_MOST);
+        let excess = demand.saturating_sub(MAX_TIMELY_DEMAND_TARGETS);
         (self.targets.len() - demand, demand, excess)
     }
 
     fn burst(&mut self, left: u32, now: Instant) -> Option<K> {
         let jitter = 1.0 - self.rng.f64() * 0.2;
-        self.burst = Some((left - 1, now + BURST_STEP.mul_f64(jitter)));
+        self.burst = Some((left - 1, now + BURST_VISIT_INTERVAL.mul_f64(jitter)));
         let unseen = self.oldest(|t| t.demand && t.visited.is_none());
         let key = unseen.or_else(|| self.oldest(|_| true))?;
         self.visit(&key, now);
@@ -153,20 +162,20 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     fn visit(&mut self, key: &K, now: Instant) {
-        let span = (DEMAND.1 - DEMAND.0).mul_f64(self.rng.f64());
+        let span = (DEMAND_INTERVAL_RANGE.1 - DEMAND_INTERVAL_RANGE.0).mul_f64(self.rng.f64());
         if let Some(target) = self.targets.get_mut(key) {
             target.visited = Some(now);
-            target.due = now + DEMAND.0 + span;
+            target.due = now + DEMAND_INTERVAL_RANGE.0 + span;
             if target.demand {
-                self.slot = now + SLOT;
+                self.slot = now + MIN_DEMAND_GAP;
             }
         }
     }
 
     fn first_in_turn(&mut self, now: Instant) -> Option<K> {
         self.in_turn = self.in_turn.saturating_add(1);
-        let waited = |t: &Target| t.visited.is_none_or(|at| at + FAILING <= now);
-        let failing = (self.in_turn >= FAILING_EVERY)
+        let waited = |t: &Target| t.visited.is_none_or(|at| at + FAILING_INTERVAL <= now);
+        let failing = (self.in_turn >= VISITS_PER_FAILING_VISIT)
             .then(|| self.oldest(|t| !t.demand && t.failing && waited(t)))
             .flatten();
         if failing.is_some() {

@@ -1,4 +1,5 @@
-//! The stream to one replica of the provider: commands down, changes up.
+//! The stream to one replica of the provider. The replica sends commands, and the agent reports
+//! changes.
 
 use std::{
     pin::pin,
@@ -29,12 +30,14 @@ use crate::{
     throughput::{Test, ThroughputInitiator},
 };
 
-const REPORT: Duration = Duration::from_secs(2);
-/// Between two reports that cannot wait for their turn.
-const URGENT: Duration = Duration::from_millis(500);
-/// For a replica to take a message, or to open a stream.
+/// The time between two regular reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(2);
+/// The minimum time between two urgent reports, of pairs that became unreachable or reachable.
+const MIN_URGENT_INTERVAL: Duration = Duration::from_millis(500);
+/// The time within which a replica must take a message or open a stream.
 const DEADLINE: Duration = Duration::from_secs(10);
-const APART: Duration = Duration::from_millis(10);
+/// The minimum time between two messages that the agent reads.
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct StreamContext {
     pub identity: Identity,
@@ -97,13 +100,13 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
     let _open = OpenStreamCount::new(&agent.shared);
     tracing::info!(%provider, address = %replica.1, "stream open");
 
-    let mut ticks = interval(REPORT);
+    let mut ticks = interval(REPORT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Agents that were started together do not report together.
-    ticks.reset_after(REPORT.mul_f64(fastrand::f64()));
+    // Agents that were started together must not report together.
+    ticks.reset_after(REPORT_INTERVAL.mul_f64(fastrand::f64()));
     let mut next = tokio::time::Instant::now();
     let mut hurry = next;
-    // A closed stream ends what its replica requested.
+    // The end of the stream cancels the probes and tests that the replica requested.
     let stream_end = CancellationToken::new();
     let _stream_end = stream_end.clone().drop_guard();
     loop {
@@ -117,7 +120,7 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
         };
         tokio::select! {
             message = message => {
-                next = tokio::time::Instant::now() + APART;
+                next = tokio::time::Instant::now() + MIN_READ_INTERVAL;
                 match message.map_err(refused)? {
                     Some(message) => handle(agent, replica, message, &messages, &stream_end).await?,
                     None => return Ok(()),
@@ -126,7 +129,7 @@ async fn session(agent: &Arc<StreamContext>, provider: &Provider, replica: Repli
             _ = ticks.tick() => send_report(&messages, &agent.shared, &mut reporter).await?,
             result = urged => {
                 result?;
-                hurry = tokio::time::Instant::now() + URGENT;
+                hurry = tokio::time::Instant::now() + MIN_URGENT_INTERVAL;
                 send_report(&messages, &agent.shared, &mut reporter).await?;
             }
             () = &mut renewal => return Ok(()),
@@ -168,7 +171,7 @@ async fn handle(
         _ = send(&messages, what).await;
     };
     match message.what {
-        // A message of a later version.
+        // The message is of a later version of the protocol.
         None => {}
         Some(to_agent::What::Targets(targets)) => {
             let order = Command::Measure(replica, TargetList::from(targets));
@@ -190,7 +193,7 @@ async fn handle(
     Ok(())
 }
 
-/// An answer, and reports before it of the pairs that do not fit into it.
+/// Splits an answer into messages: reports with the pairs that do not fit, then the answer.
 fn split_answer(mut probed: Probed) -> Vec<from_agent::What> {
     let mut messages = Vec::new();
     while let Some(pairs) = split_message(&mut probed.pairs) {

@@ -1,4 +1,4 @@
-//! The targets that the provider's replicas request, merged.
+//! Reads the targets that the provider's replicas request, and merges their lists.
 
 use std::{collections::BTreeMap, fmt, net::SocketAddr, sync::Arc};
 
@@ -7,17 +7,19 @@ use ring::hmac;
 use tautline_latency_protocol::signing_key;
 use tautline_proto::latency;
 
-/// Targets in turn; the provider knows the number and chooses.
-pub const BASE: usize = 32;
-/// Rows of one list; those beyond are left out.
-const ROWS: usize = 1_024;
-const KEYS: usize = 8;
-/// A key that is shorter protects nothing.
-const KEY_BYTES: usize = 16;
-/// Kubernetes's names have 253 at the most.
-const NAME_BYTES: usize = 253;
+/// The greatest number of base targets, which are visited in turn. The provider knows this number
+/// and chooses the targets.
+pub const MAX_BASE_TARGETS: usize = 32;
+/// The greatest number of rows of one list, and of targets in demand. Further rows are left out.
+const MAX_TARGET_ROWS: usize = 1_024;
+/// The greatest number of responder keys.
+const MAX_RESPONDER_KEYS: usize = 8;
+/// The minimum length of a key in bytes; a shorter key protects nothing.
+const MIN_KEY_BYTES: usize = 16;
+/// The maximum length of a name in bytes, as in Kubernetes.
+const MAX_NAME_BYTES: usize = 253;
 
-/// A target: a machine under a name.
+/// The identity of a target: a machine under the name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub node: Arc<str>,
@@ -60,7 +62,7 @@ impl TryFrom<&latency::Target> for Target {
 
     fn try_from(row: &latency::Target) -> Result<Self, Unusable> {
         let name = &row.node;
-        if name.is_empty() || name.len() > NAME_BYTES || row.instance.len() > NAME_BYTES {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || row.instance.len() > MAX_NAME_BYTES {
             return Err(Unusable::Name);
         }
         let address: Option<SocketAddr> = row.address.parse().ok();
@@ -68,7 +70,7 @@ impl TryFrom<&latency::Target> for Target {
             let address = row.address.chars().take(64).collect();
             return Err(Unusable::Address(name.clone(), address));
         };
-        if row.key.len() < KEY_BYTES {
+        if row.key.len() < MIN_KEY_BYTES {
             return Err(Unusable::Key(name.clone(), row.key.len()));
         }
         Ok(Self {
@@ -84,7 +86,7 @@ impl TryFrom<&latency::Target> for Target {
 }
 
 pub fn usable(rows: &[latency::Target]) -> (Vec<Target>, usize) {
-    let rows_in = &rows[..rows.len().min(ROWS)];
+    let rows_in = &rows[..rows.len().min(MAX_TARGET_ROWS)];
     let mut targets = Vec::with_capacity(rows_in.len());
     let mut first = None;
     for row in rows_in {
@@ -112,8 +114,8 @@ impl From<latency::Targets> for TargetList {
     fn from(message: latency::Targets) -> Self {
         let (targets, refused) = usable(&message.targets);
         let mut keys = message.responder_keys;
-        keys.retain(|key| key.len() >= KEY_BYTES);
-        keys.truncate(KEYS);
+        keys.retain(|key| key.len() >= MIN_KEY_BYTES);
+        keys.truncate(MAX_RESPONDER_KEYS);
         Self {
             targets,
             refused,
@@ -141,7 +143,7 @@ impl<R> Default for ReplicaLists<R> {
 #[derive(Debug, Default)]
 pub struct MergedTargets {
     pub targets: Vec<Target>,
-    /// Not measured: beyond the bounds, or not usable.
+    /// The number of rows that are not measured, because they exceed a bound or are not usable.
     pub refused: usize,
     pub keys: Vec<Vec<u8>>,
 }
@@ -154,7 +156,8 @@ impl<R: Ord> ReplicaLists<R> {
         self.of.insert(replica, list);
     }
 
-    /// Removes a disconnected replica. The last list stays, so that the agent keeps measuring.
+    /// Removes the list of a disconnected replica. The last list stays, so that the agent continues
+    /// to measure.
     pub fn forget(&mut self, replica: R) {
         if self.of.len() > 1 {
             self.of.remove(&replica);
@@ -163,8 +166,8 @@ impl<R: Ord> ReplicaLists<R> {
         }
     }
 
-    /// The targets to measure: in demand if any replica says so; in turn, the first targets of
-    /// all lists before the second ones.
+    /// Returns the targets to measure. A target is in demand if any replica says so. The first
+    /// targets of all lists come before the second targets, and so on.
     pub fn merge(&self) -> MergedTargets {
         let mut all: HashMap<Key, Target> = HashMap::new();
         let mut order = Vec::new();
@@ -173,7 +176,7 @@ impl<R: Ord> ReplicaLists<R> {
         for row in 0..longest.max().unwrap_or(0) {
             for list in self.of.values() {
                 if let Some(key) = list.keys.get(row)
-                    && union.keys.len() < KEYS
+                    && union.keys.len() < MAX_RESPONDER_KEYS
                     && !union.keys.contains(key)
                 {
                     union.keys.push(key.clone());
@@ -193,9 +196,9 @@ impl<R: Ord> ReplicaLists<R> {
         let (mut base, mut demand) = (0, 0);
         for target in order.iter().filter_map(|key| all.remove(key)) {
             let (count, most) = if target.demand {
-                (&mut demand, ROWS)
+                (&mut demand, MAX_TARGET_ROWS)
             } else {
-                (&mut base, BASE)
+                (&mut base, MAX_BASE_TARGETS)
             };
             if *count < most {
                 *count += 1;
@@ -266,7 +269,10 @@ mod tests {
         let many: Vec<_> = (0..2_000).map(|n| row(&format!("n{n}"), true)).collect();
         lists.set(1, list(&many, &[]));
         let union = lists.merge();
-        assert_eq!((union.targets.len(), union.refused), (ROWS, 2_000 - ROWS));
+        assert_eq!(
+            (union.targets.len(), union.refused),
+            (MAX_TARGET_ROWS, 2_000 - MAX_TARGET_ROWS)
+        );
     }
 
     #[test]
@@ -285,7 +291,7 @@ mod tests {
     #[test]
     fn of_two_long_lists_half_of_each_is_measured() {
         let of = |name: &str| {
-            let rows = (0..BASE).map(|n| row(&format!("{name}{n}"), false));
+            let rows = (0..MAX_BASE_TARGETS).map(|n| row(&format!("{name}{n}"), false));
             list(&rows.collect::<Vec<_>>(), &[])
         };
         let mut lists = ReplicaLists::default();
@@ -298,7 +304,10 @@ mod tests {
                 .filter(|t| t.0.starts_with(name))
                 .count()
         };
-        assert_eq!((count("a"), count("b")), (BASE / 2, BASE / 2));
+        assert_eq!(
+            (count("a"), count("b")),
+            (MAX_BASE_TARGETS / 2, MAX_BASE_TARGETS / 2)
+        );
     }
 
     #[test]

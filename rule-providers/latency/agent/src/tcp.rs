@@ -1,4 +1,4 @@
-//! TCP on the echo's port: a connect shows that the node answers, and how fast.
+//! TCP on the port of the UDP socket. A connect shows that the node answers, and how fast.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{in_flight::TIMEOUT, throughput::ThroughputResponder};
 
-/// Connections under way at once, where they are more than accepted and closed.
-const MANY: usize = 16;
+/// The greatest number of connections that are served at once, if throughput tests are on. Other
+/// connections are accepted and closed.
+const MAX_CONNECTIONS: usize = 16;
 
 pub async fn connect(to: SocketAddr) -> Option<Duration> {
     let start = Instant::now();
@@ -28,7 +29,7 @@ pub async fn serve(
     sink: Option<Arc<ThroughputResponder>>,
     stop: CancellationToken,
 ) -> Result<()> {
-    let places = Arc::new(Semaphore::new(MANY));
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return Ok(()),
@@ -37,7 +38,8 @@ pub async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, say: go on, without a spin.
+                // For example, the process is out of file descriptors. The pause prevents a busy
+                // loop.
                 tracing::debug!(%error, "accept failed");
                 sleep(Duration::from_millis(50)).await;
                 continue;

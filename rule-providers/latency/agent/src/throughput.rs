@@ -1,11 +1,12 @@
-//! Throughput between two nodes: one agent sends, the other one counts. Needs the pair's key;
-//! one test at a time, within the bounds of both agents.
+//! Measures the throughput between two nodes: one agent sends bytes, and the other agent counts
+//! them. A test needs the pair's key. An agent serves one test at a time, and a test stays within
+//! the bounds of both agents.
 //!
 //! ```text
 //! responder: 16 random bytes
-//! initiator: echo id u64, bytes u64, HMAC-SHA256(pair key, the random bytes and these)
-//! initiator: that many bytes, or fewer and then the end
-//! responder: bytes taken u64, nanoseconds from first to last u64, HMAC-SHA256 of these
+//! initiator: echo id u64, bytes u64, HMAC-SHA256(pair key, the random bytes and both numbers)
+//! initiator: the announced number of bytes, or fewer bytes and the end of the stream
+//! responder: bytes taken u64, nanoseconds from first to last read u64, HMAC-SHA256 of both numbers
 //! ```
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -23,12 +24,14 @@ use tokio::{
 
 use crate::{echo::Echo, in_flight::TIMEOUT, measure::ProbeContext};
 
-const MOST_BYTES: u64 = 256 << 20;
-const LONGEST: Duration = Duration::from_secs(5);
-/// Between two tests that this agent starts.
-const APART: Duration = Duration::from_secs(60);
-const CHUNK: usize = 64 << 10;
-const TAG: usize = 32;
+/// The greatest number of bytes of one test.
+const MAX_TEST_BYTES: u64 = 256 << 20;
+/// The longest time that a test sends bytes.
+const MAX_TEST_TIME: Duration = Duration::from_secs(5);
+/// The minimum time between two tests that this agent starts.
+const MIN_TEST_INTERVAL: Duration = Duration::from_secs(60);
+const CHUNK_BYTES: usize = 64 << 10;
+const TAG_BYTES: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ThroughputError {
@@ -59,13 +62,13 @@ impl ThroughputResponder {
         }
     }
 
-    /// Serves a connection; the client must prove the key first.
+    /// Serves a connection. The client must first prove that it has the pair's key.
     pub async fn take(&self, mut stream: TcpStream) -> Result<(), ThroughputError> {
         let mut challenge = [0; 16];
         random(&mut challenge)?;
         let hello = async {
             stream.write_all(&challenge).await?;
-            let mut head = [0; 16 + TAG];
+            let mut head = [0; 16 + TAG_BYTES];
             stream.read_exact(&mut head).await?;
             Ok::<_, std::io::Error>(head)
         };
@@ -81,13 +84,16 @@ impl ThroughputResponder {
             .key_of(source, proven)
             .ok_or(ThroughputError::Forged)?;
 
-        // Two tests at once would each see half.
+        // Each of two tests at once would measure only a part of the throughput.
         let Ok(_alone) = self.busy.try_lock() else {
             return Err(ThroughputError::TooSoon);
         };
-        let (deadline, mut buffer) = (Instant::now() + LONGEST + TIMEOUT, vec![0; CHUNK]);
+        let (deadline, mut buffer) = (
+            Instant::now() + MAX_TEST_TIME + TIMEOUT,
+            vec![0; CHUNK_BYTES],
+        );
         let (mut taken, mut first, mut last) = (0_u64, None, Instant::now());
-        while taken < bytes.min(MOST_BYTES) {
+        while taken < bytes.min(MAX_TEST_BYTES) {
             match timeout_at(deadline, stream.read(&mut buffer)).await {
                 Ok(Ok(count @ 1..)) => {
                     taken += count as u64;
@@ -128,19 +134,19 @@ impl ThroughputInitiator {
         }
     }
 
-    /// The result is in bits per second.
+    /// Runs a test, and returns the throughput in bits per second.
     pub async fn run(&self, test: Test) -> Result<u64, ThroughputError> {
         if !self.allowed {
             return Err(ThroughputError::Off);
         }
         {
             let (mut last, now) = (self.last.lock(), Instant::now());
-            if last.is_some_and(|last| now.saturating_duration_since(last) < APART) {
+            if last.is_some_and(|last| now.saturating_duration_since(last) < MIN_TEST_INTERVAL) {
                 return Err(ThroughputError::TooSoon);
             }
             *last = Some(now);
         }
-        let within = Duration::from_millis(test.max_millis.into()).min(LONGEST);
+        let within = Duration::from_millis(test.max_millis.into()).min(MAX_TEST_TIME);
         let all = within + 3 * TIMEOUT;
         timeout(all, send(test, within))
             .await
@@ -154,22 +160,22 @@ async fn send(test: Test, within: Duration) -> Result<u64, ThroughputError> {
     let mut challenge = [0; 16];
     let heard = timeout(TIMEOUT, stream.read_exact(&mut challenge)).await;
     heard.map_err(|_| ThroughputError::Deadline)??;
-    let bytes = test.max_bytes.min(MOST_BYTES);
+    let bytes = test.max_bytes.min(MAX_TEST_BYTES);
     let fields = [test.echo_id.to_be_bytes(), bytes.to_be_bytes()].concat();
     let tag = hmac::sign(&test.key, &[&challenge[..], &fields].concat());
     stream.write_all(&[&fields, tag.as_ref()].concat()).await?;
 
-    let (deadline, mut left, mut chunk) = (Instant::now() + within, bytes, vec![0; CHUNK]);
+    let (deadline, mut left, mut chunk) = (Instant::now() + within, bytes, vec![0; CHUNK_BYTES]);
     random(&mut chunk)?;
     while left > 0 {
-        let count = CHUNK.min(usize::try_from(left).unwrap_or(CHUNK));
+        let count = CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES));
         match timeout_at(deadline, stream.write(&chunk[..count])).await {
             Err(_) | Ok(Ok(0)) => break,
             Ok(count) => left -= count? as u64,
         }
     }
     stream.shutdown().await?;
-    let mut answer = [0; 16 + TAG];
+    let mut answer = [0; 16 + TAG_BYTES];
     stream.read_exact(&mut answer).await?;
     let (fields, tag) = answer.split_at(16);
     hmac::verify(&test.key, fields, tag).map_err(|_| ThroughputError::Forged)?;

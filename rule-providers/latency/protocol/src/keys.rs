@@ -1,4 +1,4 @@
-//! Key derivation, all by HMAC-SHA256:
+//! Derives the keys of the probe packets by HMAC-SHA256:
 //!
 //! ```text
 //! responder key of r       = HMAC(secret, "responder" + instance of r)
@@ -16,23 +16,23 @@ use ring::{digest, hmac};
 pub struct DerivedKey(hmac::Tag);
 
 impl DerivedKey {
-    /// The 32 bytes, as agents receive them.
+    /// Returns the 32 bytes that agents receive.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_ref()
     }
 
-    /// The key as an HMAC key, to sign packets or to derive further keys.
+    /// Returns an HMAC key that signs packets or derives further keys.
     pub fn signing_key(&self) -> hmac::Key {
         signing_key(self.as_bytes())
     }
 }
 
-/// An HMAC-SHA256 key made of a secret or of the bytes of a derived key.
+/// Returns an HMAC-SHA256 key made of a secret or of the bytes of a derived key.
 pub fn signing_key(bytes: &[u8]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, bytes)
 }
 
-/// The key of a responder; its instance is `UID/BOOT` of the node.
+/// Returns the key of the responder whose instance is `UID/BOOT` of its node.
 pub fn responder_key(secret: &hmac::Key, instance: &str) -> DerivedKey {
     let mut context = hmac::Context::with_key(secret);
     context.update(b"responder");
@@ -40,12 +40,14 @@ pub fn responder_key(secret: &hmac::Key, instance: &str) -> DerivedKey {
     DerivedKey(context.sign())
 }
 
-/// The key of the packets that an initiator (by its echo id) and a responder exchange.
+/// Returns the key that signs the packets between an initiator, given by its echo id, and a
+/// responder.
 pub fn pair_key(responder: &hmac::Key, initiator: u64) -> DerivedKey {
     DerivedKey(hmac::sign(responder, &initiator.to_be_bytes()))
 }
 
-/// An instance's number in packets: the first eight bytes of the SHA-256 of its name.
+/// Returns the number that identifies an instance in packets: the first eight bytes of the SHA-256
+/// of its name.
 pub fn echo_id(instance: &str) -> u64 {
     let hash = digest::digest(&digest::SHA256, instance.as_bytes());
     let first = hash.as_ref().iter().take(8);

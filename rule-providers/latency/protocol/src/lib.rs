@@ -1,5 +1,6 @@
-//! The probe protocol of latency agents: their UDP packets, and the keys that the provider derives
-//! from its secret to sign them. No I/O, no clock.
+//! Defines the probe protocol of latency agents: the UDP packets, and the keys that sign them. The
+//! provider derives the keys from its secret, so that no node can sign for another. The crate does
+//! no I/O and reads no clock.
 
 #![warn(missing_docs)]
 

@@ -1,11 +1,11 @@
-//! The packet. A request and its reply have the same length, so a forged source address
-//! gains an attacker no amplification.
+//! The format of probe packets. A request and its reply have the same length, so a forged source
+//! address gains an attacker no amplification.
 //!
 //! ```text
 //!  0  magic "TL"   2  version 1   3  kind: 1 request, 2 reply   4  zero
 //!  8  source: the initiator's echo id
 //! 16  session: one number for each process of the initiator
-//! 24  sequence: of the initiator, one count for all its targets
+//! 24  sequence: the initiator's count of requests to all its targets
 //! 32  dwell: nanoseconds that the responder held the request; 0 in a request
 //! 40  HMAC-SHA256 of bytes 0 to 39 by the pair key, its first 16 bytes
 //! ```
@@ -15,46 +15,47 @@ use std::time::Duration;
 
 use ring::hmac;
 
-/// Length of every packet in bytes.
+/// The length of every packet, in bytes.
 pub const PACKET_BYTES: usize = 56;
 const SIGNED_BYTES: usize = 40;
 const TAG_BYTES: usize = PACKET_BYTES - SIGNED_BYTES;
+/// The magic and the version.
 const HEAD: [u8; 3] = [b'T', b'L', 1];
 
-/// A packet as it is sent, with its signature.
+/// The bytes of a packet with its signature.
 pub type PacketBytes = [u8; PACKET_BYTES];
 
-/// Kind of a packet.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// From the initiator to the responder.
+    /// A packet from the initiator to the responder.
     Request,
-    /// From the responder back to the initiator.
+    /// A packet from the responder back to the initiator.
     Reply,
 }
 
 /// The fields of a packet, without its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Request or reply.
+    /// The packet's kind: request or reply.
     pub kind: Kind,
-    /// The initiator's echo id, in a reply too. Above 0.
+    /// The initiator's echo id, also in a reply; greater than 0.
     pub source: u64,
-    /// Number of the initiator's process; a later process has a higher one.
+    /// The number of the initiator's process; a later process has a higher number.
     pub session: u64,
-    /// Above 0; unique in a session.
+    /// The request's number, which is greater than 0 and unique in a session; a reply repeats it.
     pub sequence: u64,
-    /// Time that the responder held the request: 0 in a request, `u64::MAX` ns if unknown.
+    /// The time that the responder held the request: 0 in a request, `u64::MAX` ns if unknown.
     pub dwell: Duration,
 }
 
-/// Why bytes are not a packet.
+/// A reason why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Length in bytes, which is not [`PACKET_BYTES`].
+    /// The length in bytes, which is not [`PACKET_BYTES`].
     #[error("{0} bytes, expected 56")]
     Length(usize),
-    /// Wrong magic or version, or bytes 4 to 7 are not 0.
+    /// The magic or the version is wrong, or bytes 4 to 7 are not 0.
     #[error("not version 1 of this protocol")]
     Version,
     /// Byte 3 is neither 1 nor 2.
@@ -66,7 +67,7 @@ pub enum Malformed {
 }
 
 impl Packet {
-    /// The signed packet. A dwell above `u64::MAX` ns becomes `u64::MAX` ns.
+    /// Returns the signed packet. A dwell above `u64::MAX` ns becomes `u64::MAX` ns.
     pub fn seal(&self, key: &hmac::Key) -> PacketBytes {
         let mut bytes = [0; PACKET_BYTES];
         bytes[..3].copy_from_slice(&HEAD);
@@ -113,10 +114,10 @@ impl Packet {
     }
 }
 
-/// Whether the signature is that of the key. Runs in constant time.
+/// Returns whether the packet was signed with the key. It runs in constant time.
 pub fn is_authentic(bytes: &PacketBytes, key: &hmac::Key) -> bool {
     let tag = hmac::sign(key, &bytes[..SIGNED_BYTES]);
-    // Constant time: all bytes are compared.
+    // The comparison takes constant time, because it covers all bytes.
     let pairs = tag.as_ref()[..TAG_BYTES].iter().zip(&bytes[SIGNED_BYTES..]);
     pairs.fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

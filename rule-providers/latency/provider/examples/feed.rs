@@ -1,4 +1,5 @@
-//! Load of a cluster of agents on the provider, and the memory and CPU that it takes.
+//! Puts the load of a cluster of agents on the provider, and prints the memory and CPU that it
+//! takes.
 //!
 //! ```text
 //! cargo run --release -p tautline-latency --example feed -- serve 5000 127.0.0.1:5309 &
@@ -213,11 +214,11 @@ async fn agent(
             },
             _ = tick.tick() => {
                 frame += 1;
-                // At first all, then a fifteenth: each is reported every 30 s.
+                // The first frame has all pairs, later ones a fifteenth: one report every 30 s.
                 let (skip, step) = if first { (0, 1) } else { (frame % 15, 15) };
                 first = false;
-                let told = targets.iter().skip(skip).step_by(step);
-                let pairs: Vec<Pair> = told.map(|t| pair(i, t, frame as u64)).collect();
+                let reported = targets.iter().skip(skip).step_by(step);
+                let pairs: Vec<Pair> = reported.map(|t| pair(i, t, frame as u64)).collect();
                 counts.frames.fetch_add(1, Ordering::Relaxed);
                 counts.pairs.fetch_add(pairs.len() as u64, Ordering::Relaxed);
                 say(from_agent::What::Report(Report { pairs, counts: None })).await?;

@@ -1,4 +1,5 @@
-//! The gRPC service that agents connect to, one stream for each node, and proof of their identity.
+//! The gRPC service that the agents on the nodes connect to: one stream for each node, and the
+//! proof of the agent's identity.
 
 mod context;
 mod grpc;
@@ -12,5 +13,5 @@ mod tests;
 
 pub(crate) use service::AgentService;
 
-/// Of the tokens that agents show.
+/// The audience of the tokens by which agents prove their node.
 pub(crate) const AUDIENCE: &str = "tautline-latency";

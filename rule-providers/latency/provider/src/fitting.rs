@@ -1,5 +1,6 @@
-//! The thread that fits the model to changes of the pair store, and publishes estimates and each
-//! node's targets. Requests read the last fit and never wait.
+//! The thread that predicts the round-trip times of unmeasured pairs. It fits the model to changes
+//! of the pair store, and publishes estimates and each node's targets. Requests read the last fit
+//! and never wait.
 
 mod background;
 mod context;
@@ -11,4 +12,4 @@ mod tests;
 
 pub(crate) use background::run;
 pub(crate) use context::FitContext;
-pub use context::{FitSettings, RACK, TARGETS};
+pub use context::{DEFAULT_TARGETS, FitSettings, RACK};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Whole microseconds, at least 1: only a node and itself are 0 apart.
+/// Converts a duration to whole microseconds, at least 1: only a node and itself are 0 apart.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros())
         .unwrap_or(u64::MAX)
@@ -11,7 +11,7 @@ pub(crate) fn seconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// Appends microseconds as "180us", "31.25ms", "1.5s".
+/// Appends a time in microseconds, such as "180us", "31.25ms" or "1.5s".
 pub(crate) fn push_micros(out: &mut String, micros: u64) {
     let (unit, scale) = match micros {
         0..1_000 => ("us", 1),

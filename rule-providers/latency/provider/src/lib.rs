@@ -1,6 +1,12 @@
-//! The rule provider of `latency` (`{name: latency, request: 5ms, limit: 20ms}`), `jitter` and
+//! Provides the rules `latency` (`{name: latency, request: 5ms, limit: 20ms}`), `jitter` and
 //! `bandwidth`. It answers from tables of pairs of nodes and zones, from measurements of agents on
 //! the nodes, and from estimates of the other pairs. A node with an unknown pair cannot be used.
+//!
+//! ```text
+//! agents ── reports ──▶ pair store ──▶ fitting ──▶ estimates ──┐
+//! ConfigMaps ──▶ tables ───────────────────────────────────────┴──▶ rules ──▶ costs, compliance
+//! agents ◀── targets, probes ── network ◀── demanded pairs ───────────┘
+//! ```
 
 #![warn(missing_docs)]
 
@@ -21,10 +27,10 @@ mod run;
 mod tables;
 
 use prometheus_client::registry::Registry;
-use tautline_runtime::{cluster_store::ClusterStore, watch::WatchMetrics};
+use tautline_runtime::watch::WatchMetrics;
 
 pub use agents::keys::EchoKeys;
-pub use fitting::{FitSettings, RACK, TARGETS};
+pub use fitting::{DEFAULT_TARGETS, FitSettings, RACK};
 pub use location::ZONE;
 pub use measuring::{AGENTS_WITHIN, Measuring};
 pub use network::{Network, PeerRow};
@@ -41,13 +47,7 @@ pub use tautline_agent_link::AgentAuth;
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
     tautline_sdk::example_metrics(registry);
-    let network = Network::default();
-    network.metrics.register(registry);
-    network.metrics.add_examples();
-    let provider = Latency::new(ClusterStore::default());
-    provider.metrics().register(registry);
-    provider.metrics().add_examples();
-    let watches = WatchMetrics::default();
-    watches.register(registry);
-    watches.add_examples();
+    network::metrics::NetworkMetrics::example("", registry);
+    rules::answer_metrics::AnswerMetrics::example("", registry);
+    WatchMetrics::example("", registry);
 }

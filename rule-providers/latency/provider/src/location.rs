@@ -1,17 +1,17 @@
 use tautline_core::Snapshot;
 use tautline_sdk::Reference;
 
-/// Label of a node that names its zone.
+/// The label that names the zone of a node.
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// A node and its zone: a table has rows for either.
+/// A node and its zone; a table has rows for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location<'a> {
     pub node: &'a str,
     pub zone: Option<&'a str>,
 }
 
-/// The zone of an unknown node is `None`.
+/// Returns the location of a node; the zone of an unknown node is `None`.
 pub(crate) fn location<'a>(snapshot: &'a Snapshot, node: &'a str) -> Location<'a> {
     Location {
         node,
@@ -19,21 +19,22 @@ pub(crate) fn location<'a>(snapshot: &'a Snapshot, node: &'a str) -> Location<'a
     }
 }
 
-/// The node of a target: a pod's node; for other kinds the target's name.
+/// Returns the node of a target: the node of a pod, or the name of an object of another kind.
 pub(crate) fn node_of(snapshot: &Snapshot, target: &Reference) -> Option<String> {
-    match is_pod(target) {
-        true => node_of_pod(snapshot, target),
-        false => Some(target.name.clone()),
+    if is_pod(target) {
+        node_of_pod(snapshot, target)
+    } else {
+        Some(target.name.clone())
     }
 }
 
-/// The node that a pod is bound to; `None` for other kinds. Their authors choose the names
-/// of other objects, so a name proves nothing about a node.
+/// Returns the node that a pod is bound to, and `None` for other kinds: authors choose the names of
+/// their objects, so a name proves nothing about a node.
 pub(crate) fn node_of_pod(snapshot: &Snapshot, target: &Reference) -> Option<String> {
-    let pod = match is_pod(target) {
-        true => snapshot.pod(&target.namespace, &target.name)?,
-        false => return None,
-    };
+    if !is_pod(target) {
+        return None;
+    }
+    let pod = snapshot.pod(&target.namespace, &target.name)?;
     pod.node.as_deref().map(str::to_owned)
 }
 

@@ -4,19 +4,21 @@ use smallvec::SmallVec;
 
 use crate::format::micros;
 
-/// A p95 of fewer samples is the worst sample.
-const JITTER_SAMPLES: u32 = 20;
+/// The least number of samples that jitter needs: the p95 of fewer samples is the worst sample.
+const MIN_JITTER_SAMPLES: u32 = 20;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Measurement {
     Fresh(RttStats),
-    /// Three or more echoes in a row were lost. `rarely_probed`: the pair is visited less
-    /// than every five seconds, so a probe may find that it answers again.
+    /// Three or more echoes in a row were lost.
     Unreachable {
+        /// The time since the first report of the losses.
         since: Duration,
+        /// True if the pair is visited less often than every five seconds, so that a probe may
+        /// find that it answers again.
         rarely_probed: bool,
     },
-    /// Measured in the last ten minutes, but not current.
+    /// The pair was measured in the last ten minutes, but the times are not current.
     Stale(RttStats),
     #[default]
     Missing,
@@ -24,31 +26,34 @@ pub(crate) enum Measurement {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RttStats {
-    /// Of the last five samples.
+    /// The median of the last five samples.
     pub median: Duration,
-    /// That median after each of the last three visits, newest first.
+    /// The medians after each of the last three visits, newest first.
     pub windows: SmallVec<[Duration; 3]>,
-    /// Of the last `samples` samples, as is `p95`.
+    /// The 50th percentile of the last `samples` samples.
     pub p50: Duration,
+    /// The 95th percentile of the same samples.
     pub p95: Duration,
-    /// At most 60.
+    /// The number of samples behind both percentiles, at most 60.
     pub samples: u32,
+    /// The time since the last sample.
     pub age: Duration,
-    /// The p50 of the two directions differ by over 20 %; these are of the larger.
+    /// True if the p50 of the two directions differ by over 20 %. The times are those of the
+    /// direction with the larger median.
     pub asymmetric: bool,
-    /// Times of TCP connects: UDP echoes are lost.
+    /// True if the times are those of TCP connects, because UDP echoes are lost.
     pub connect: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("jitter needs {JITTER_SAMPLES} samples, there are {0}")]
+#[error("jitter needs {MIN_JITTER_SAMPLES} samples, there are {0}")]
 pub(crate) struct TooFewSamples(pub u32);
 
 impl RttStats {
-    /// p95 - p50 in whole microseconds, at least 1.
+    /// Returns the jitter, p95 - p50, in whole microseconds, at least 1.
     pub(crate) fn jitter_micros(&self) -> Result<u64, TooFewSamples> {
         match self.samples {
-            JITTER_SAMPLES.. => Ok(micros(self.p95.saturating_sub(self.p50))),
+            MIN_JITTER_SAMPLES.. => Ok(micros(self.p95.saturating_sub(self.p50))),
             few => Err(TooFewSamples(few)),
         }
     }

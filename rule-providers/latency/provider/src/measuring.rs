@@ -18,26 +18,27 @@ use crate::{
 use sleep::sleep;
 
 const AGENTS: &str = "agents";
-const READINESS_CHECK: Duration = Duration::from_secs(1);
-/// Agents reconnect within half a minute and their jitter.
+const READINESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The usual wait for agents, which reconnect within half a minute plus jitter.
 pub const AGENTS_WITHIN: Duration = Duration::from_secs(45);
 
 /// The service for agents: it receives their reports, sends them targets, and fits the model.
 #[derive(Clone, Debug)]
 pub struct Measuring {
-    /// Nodes of the cluster: the store of `network`.
+    /// The store with the nodes of the cluster, the one that `network` uses.
     pub store: ClusterStore,
-    /// Where reports and estimates are kept.
+    /// The network that receives reports and estimates.
     pub network: Network,
-    /// Proofs that agents may give. If there are none, readiness does not wait for agents.
+    /// The accepted proofs of an agent's identity. Without any, readiness does not wait for agents.
     pub auth: AgentAuth,
-    /// Keys of echoes, which agents receive.
+    /// The keys of echoes, which agents receive.
     pub keys: EchoKeys,
-    /// File of `keys`, whose changes rotate them; `None`: they never change.
+    /// The file of `keys`, whose changes rotate them; with `None` they never change.
     pub key_file: Option<PathBuf>,
-    /// Settings of predictions.
+    /// The settings of predictions.
     pub fit: FitSettings,
-    /// Longest wait for agents: ready once four fifths of the nodes have one, or after this time.
+    /// The longest wait for agents: the provider is ready once four fifths of the nodes have one,
+    /// or after this time.
     pub agents_within: Duration,
 }
 
@@ -54,7 +55,7 @@ impl Measuring {
             agents_within,
         } = self;
         let stop = tasks.stop_token();
-        network.metrics.register(&mut server.registry);
+        network.metrics.register("", &mut server.registry);
         if auth.is_configured() {
             server.readiness.expect(AGENTS);
             let (net, end, ready) = (network.clone(), stop.clone(), server.readiness.clone());
@@ -62,7 +63,7 @@ impl Measuring {
                 if wait_for_agents(&net, agents_within, &end, &ready).await {
                     ready.done(AGENTS);
                 }
-                // A task that ends would end the process.
+                // The end of a task ends the process.
                 end.cancelled().await;
                 Ok(())
             });
@@ -99,8 +100,8 @@ impl Measuring {
     }
 }
 
-/// Waits until most nodes have an agent, or for `within`; false if stopped. Agents count
-/// once all else is ready: before, no node is known.
+/// Waits until four fifths of the nodes have an agent, or for `within`; returns false if stopped.
+/// Agents count once everything else is ready: before that, no node is known.
 async fn wait_for_agents(
     network: &Network,
     within: Duration,
@@ -113,7 +114,7 @@ async fn wait_for_agents(
         if rest && network.sessions.cover_cluster() {
             return true;
         }
-        if !sleep(stop, READINESS_CHECK.min(within)).await {
+        if !sleep(stop, READINESS_CHECK_INTERVAL.min(within)).await {
             return false;
         }
     }

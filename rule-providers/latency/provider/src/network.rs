@@ -1,7 +1,7 @@
-//! The measured network: reports of agents, estimates of the other pairs, and orders to measure
-//! more. [`Network`] puts the parts together, of which each knows only earlier ones: pair_store,
-//! measured_pairs, sessions, orders, probes and throughput, demanded_pairs, demand, target_lists,
-//! estimates and view.
+//! The measured network: the round-trip times that agents report, the estimates of all other pairs,
+//! and the orders to measure more. [`Network`] joins its modules, each of which uses only earlier
+//! ones: pair_store, measured_pairs, sessions, orders, probes and throughput, demanded_pairs,
+//! demand, target_lists, estimates and view.
 
 mod demand;
 pub(crate) mod demanded_pairs;
@@ -40,7 +40,7 @@ use throughput::ThroughputTests;
 use view::NetworkView;
 pub use view::PeerRow;
 
-/// Measured and predicted round-trip times between nodes. Clones share them.
+/// The measured and predicted round-trip times between nodes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub(crate) pairs: Arc<MeasuredPairs>,
@@ -64,7 +64,8 @@ impl Default for Network {
 }
 
 impl Network {
-    /// The nodes of the store, without measurements; `transfers` allows tests of bandwidth.
+    /// Creates the network of the store's nodes, without measurements. `transfers` allows tests of
+    /// bandwidth.
     pub fn new(store: ClusterStore, transfers: bool) -> Self {
         let (pairs, signals) = (Arc::<MeasuredPairs>::default(), Arc::<Signals>::default());
         let metrics = NetworkMetrics::default();
@@ -119,8 +120,8 @@ impl Network {
         )
     }
 
-    /// All pairs of one node. Takes some microseconds, and at 5,000 nodes some 100 more
-    /// when it is the first row of that node since a fit.
+    /// Returns the round-trip times between a node and all others. This takes some microseconds; at
+    /// 5,000 nodes the first row of a node after a fit takes some 100 more.
     pub fn row(&self, peer: &str) -> PeerRow {
         self.view().row(peer)
     }
@@ -159,7 +160,7 @@ impl Network {
         self.probes.probe(peer, nodes, samples, within).await
     }
 
-    /// Bits per second; errors are for people.
+    /// Measures the throughput by a transfer, in bits per second. Errors are texts for users.
     pub(crate) async fn throughput(
         &self,
         from: &str,

@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// The time between two looks at the measurements, for whoever keeps costs.
-const NEWS_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval at which watchers of costs are notified, as measurements change all the time.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The provider of `latency`, `jitter` and `bandwidth`. Clones share their state.
+/// The provider of the rules `latency`, `jitter` and `bandwidth`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Latency {
     pub(crate) store: ClusterStore,
@@ -44,7 +44,8 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Nodes and pods come from `store`, and for bandwidth offers and policies. No measurements.
+    /// Creates a provider without measurements. Nodes and pods come from `store`, and so do the
+    /// offers and policies for bandwidth.
     pub fn new(store: ClusterStore) -> Self {
         let (network, metrics) = (Network::default(), AnswerMetrics::default());
         Self {
@@ -61,7 +62,7 @@ impl Latency {
         }
     }
 
-    /// Replaces the empty network by one with measurements.
+    /// Replaces the empty network with one that has measurements.
     #[must_use]
     pub fn with_network(mut self, network: Network) -> Self {
         self.verifier = Verifier::new(network.clone(), self.metrics.clone());
@@ -69,16 +70,16 @@ impl Latency {
         self
     }
 
-    /// The store has pods only once they are requested.
+    /// Replaces the demand for pods, for a store that has pods only once they are requested.
     #[must_use]
     pub(crate) fn with_pods(mut self, pods: PodDemand) -> Self {
         self.pods = pods;
         self
     }
 
-    /// Trusts these namespaces: their bindings reserve bandwidth and have pairs measured
-    /// for objects of any kind that are named like nodes, and their number of demanded
-    /// pairs is not bounded.
+    /// Trusts these namespaces. Their bindings reserve bandwidth and demand measurements for
+    /// objects of any kind that are named like nodes, and their number of demanded pairs is not
+    /// bounded.
     #[must_use]
     pub fn with_trusted(mut self, trusted: TrustedNamespaces) -> Self {
         self.bandwidth = Arc::new(BandwidthRule::trusting(trusted.clone()));
@@ -101,10 +102,10 @@ impl Latency {
         self.bandwidth.set_tables(tables);
     }
 
-    /// Tells whoever keeps costs that they move with the measurements.
+    /// Notifies watchers of costs regularly that the costs may have changed with the measurements.
     pub(crate) async fn tell_changes(self) {
         loop {
-            tokio::time::sleep(NEWS_INTERVAL).await;
+            tokio::time::sleep(CHANGE_INTERVAL).await;
             if self.changes.are_watched() {
                 self.changes.changed_all();
             }

@@ -1,6 +1,6 @@
-//! JSON reports on the admin port. Names are in camelCase; durations are whole microseconds and
-//! their names end in `Micros`; unknown values are absent. A wrong request gets a line of text: 400
-//! with the fix, 404 with similar names.
+//! The JSON reports about round-trip times on the admin port. Names are in camelCase; durations are
+//! whole microseconds, and their names end in `Micros`; unknown values are absent. A wrong request
+//! gets a line of text: 400 with the fix, 404 with similar names.
 
 mod error;
 mod facts;

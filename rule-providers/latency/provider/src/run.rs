@@ -23,7 +23,7 @@ use crate::{
     tables::sources,
 };
 
-/// Source of the secret that the keys of echoes are derived from.
+/// The source of the secret from which the keys of echoes are derived.
 #[derive(Clone, Debug, Default)]
 pub enum EchoKeySource {
     /// 32 random bytes, new at each start and different in each replica.
@@ -38,25 +38,27 @@ pub enum EchoKeySource {
 /// The settings of [`run`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Addresses, TLS and number of connections of the server.
+    /// The addresses, TLS and number of connections of the server.
     pub server: tautline_sdk::Config,
-    /// Namespaces whose tables and offers count for all namespaces.
+    /// The namespaces whose tables and offers count for all namespaces.
     pub trusted: TrustedNamespaces,
-    /// The table of round-trip times; without it tables come from ConfigMaps.
+    /// The file with the table of round-trip times; without it tables come from ConfigMaps.
     pub table: Option<PathBuf>,
-    /// The namespace and name of a ServiceAccount, whose tokens prove an agent.
+    /// The namespace and name of the ServiceAccount whose tokens prove an agent's identity.
     pub agent_tokens: Option<(String, String)>,
-    /// Accepts client certificates that name the agent's node; needs a client CA in `server`.
+    /// True to accept client certificates that name the agent's node; needs a client CA in
+    /// `server`.
     pub agent_certificates: bool,
-    /// Accepts all agents without proof.
+    /// True to accept all agents without proof.
     pub trust_agents: bool,
-    /// Source of the echo keys.
+    /// The source of the echo keys.
     pub echo_key: EchoKeySource,
-    /// Settings of predictions.
+    /// The settings of predictions.
     pub fit: FitSettings,
-    /// Longest wait for agents: ready once four fifths of the nodes have one, or after this time.
+    /// The longest wait for agents: the provider is ready once four fifths of the nodes have one,
+    /// or after this time.
     pub agents_within: Duration,
-    /// Whether agents may measure bandwidth by sending data.
+    /// True if agents may measure bandwidth by sending data.
     pub allow_transfers: bool,
 }
 
@@ -100,7 +102,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
         .with_pods(pods)
         .with_network(network)
         .with_trusted(config.trusted.clone());
-    provider.metrics().register(&mut server.registry);
+    provider.metrics().register("", &mut server.registry);
     let pages = Pages::new(provider.clone());
     server.admin_pages(move |path, query| pages.clone().answer(path, query));
     match config.table {
@@ -110,9 +112,9 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             sources::follow_config_maps(client, &provider, trusted, readiness, &mut tasks);
         }
     }
-    let (told, stop) = (provider.clone().tell_changes(), tasks.stop_token());
+    let (changes, stop) = (provider.clone().tell_changes(), tasks.stop_token());
     tasks.spawn("changes", async move {
-        _ = stop.run_until_cancelled(told).await;
+        _ = stop.run_until_cancelled(changes).await;
         Ok(())
     });
     tracing::info!(address = %server.address(), "rule provider listening");
@@ -127,7 +129,7 @@ fn watch(
     tasks: &mut Tasks,
 ) -> ClusterStore {
     let (store, metrics) = (ClusterStore::default(), WatchMetrics::default());
-    metrics.register(&mut server.registry);
+    metrics.register("", &mut server.registry);
     let watch = Watch {
         cluster,
         store: &store,

@@ -1,97 +1,90 @@
 //! Coordinates in twelve dimensions and a height: the fitted distance of two nodes is that of their
 //! points plus both heights (Dabek et al., "Vivaldi", SIGCOMM 2004). All pairs are fitted at once
 //! as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the Huber loss of log(fitted / measured), which
-//! bounds the pull of a bad sample by [`CLIP`], or by [`NOISY_CLIP`] where all samples are bad.
+//! bounds the pull of a bad sample.
 
-use crate::{hash::Random, ridge::Ridge};
+use crate::{hash::Random, tuning::TUNING};
 
+/// The number of dimensions of a point.
 pub(crate) const D: usize = 12;
-/// Sums that a processor adds at once.
+/// The number of sums that a processor adds at once.
 const LANES: usize = 4;
 pub(crate) type Point = [f32; D];
-
-/// Residuals of the logarithm count no more than this.
-const CLIP: f32 = 0.1;
-const NOISY_CLIP: f32 = 0.5;
-/// A pair counts as its time to this power: near pairs are measured more often than others.
-const FAR: f32 = 0.15;
-/// No pair counts more than this many others.
-const FARTHEST: f32 = 4.0;
-const FIRST_HEIGHT: f32 = 0.02;
-const SPREAD: f32 = 0.3;
-const HEIGHT_PULL: f32 = 1e-4;
 
 /// A measured pair: both directions in one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub a: u32,
     pub b: u32,
-    /// Logarithm of measured microseconds over the fit's scale.
+    /// The logarithm of the measured time over the fit's scale.
     pub log: f32,
-    /// How many directions were measured.
+    /// The number of directions that were measured.
     pub weight: f32,
-    /// The difference of both directions' logarithms; 0 for one.
-    pub apart: f32,
     /// Half an 80 % bar of the logarithm, by the samples' own spread; `None`: not known.
     pub spread: Option<f32>,
 }
 
+/// The factor on a pair's own spread: few samples understate it.
+const SPREAD_FACTOR: f32 = 1.1;
+
+impl Pair {
+    /// Returns half an 80 % error bar of the logarithm; `None`: not known.
+    pub fn noise(&self) -> Option<f32> {
+        self.spread.map(|spread| SPREAD_FACTOR * spread)
+    }
+}
+
+/// The steps of a descent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     rounds: usize,
-    first: f32,
-    last: f32,
-    /// As [`FAR`]; 1 while random places sort themselves.
-    far: f32,
-    clip: f32,
-    ridge: Ridge,
+    steps: [f32; 2],
+    /// A pair counts as its time to this power.
+    time_weight_power: f32,
+    max_residual: f32,
 }
 
 impl Pace {
-    /// From random places: together from the start, near pairs would hold each other there.
-    pub fn cold(rounds: usize, ridge: Ridge) -> [Self; 2] {
-        let far = Self {
+    /// Returns the two halves of a fit from random places. At first far pairs count alone: near
+    /// ones would hold each other where they are.
+    pub fn cold(rounds: usize) -> [Self; 2] {
+        let powers = [1.0, TUNING.time_weight_power];
+        std::array::from_fn(|half| Self {
             rounds: rounds / 2,
-            first: 0.3,
-            last: 0.003,
-            far: 1.0,
-            clip: CLIP,
-            ridge,
-        };
-        let all = Self {
-            first: 0.02,
-            last: 0.0005,
-            far: FAR,
-            ..far
-        };
-        [far, all]
+            steps: TUNING.cold_steps[half],
+            time_weight_power: powers[half],
+            max_residual: TUNING.max_pull_residual,
+        })
     }
 
-    /// From known places: larger steps would undo what near pairs have found.
-    pub fn warm(rounds: usize, noisy: bool, ridge: Ridge) -> Self {
+    /// Returns the steps from known places.
+    pub fn warm(rounds: usize, noisy: bool) -> Self {
         Self {
             rounds,
-            first: 0.005,
-            last: 0.0005,
-            far: FAR,
-            clip: if noisy { NOISY_CLIP } else { CLIP },
-            ridge,
+            steps: TUNING.warm_steps,
+            time_weight_power: TUNING.time_weight_power,
+            max_residual: if noisy {
+                TUNING.max_pull_residual_if_noisy
+            } else {
+                TUNING.max_pull_residual
+            },
         }
     }
 }
 
-/// What a gradient reads of a pair.
+/// The part of a pair that the gradient reads.
 struct Link {
     a: u32,
     b: u32,
-    /// Of the measured time.
+    /// The inverse of the measured time.
     inverse: f32,
     weight: f32,
 }
 
 impl Link {
     fn new(pair: &Pair, pace: Pace) -> Self {
-        let far = (pace.far * pair.log).exp().min(FARTHEST);
+        let far = (pace.time_weight_power * pair.log).exp();
+        let far = far.min(TUNING.max_pair_weight);
         Self {
             a: pair.a,
             b: pair.b,
@@ -107,7 +100,7 @@ pub(crate) struct Coords {
     pub log_heights: Vec<f32>,
 }
 
-/// The logarithm, where its size is below a half: 2 artanh((x - 1) / (x + 1)), as a series.
+/// Returns the logarithm, where its size is below a half: 2 artanh((x - 1) / (x + 1)), as a series.
 fn log_near_one(x: f32) -> f32 {
     let t = (x - 1.0) / (x + 1.0);
     let square = t * t;
@@ -122,7 +115,7 @@ struct Moments {
 }
 
 impl Coords {
-    /// A place for every node; `key` seeds a node's first place.
+    /// Returns a random place for every node, by its key.
     pub fn scatter(keys: impl Iterator<Item = u64>, seed: u64) -> Self {
         let mut coords = Self::default();
         for key in keys {
@@ -147,6 +140,7 @@ impl Coords {
         }
     }
 
+    /// Adds a node at a random place.
     pub fn push(&mut self, key: u64, seed: u64) {
         let slot = self.points.len();
         self.points.push([0.0; D]);
@@ -154,16 +148,18 @@ impl Coords {
         self.place(slot, key, seed);
     }
 
+    /// Puts a node at a random place.
     pub fn place(&mut self, slot: usize, key: u64, seed: u64) {
         let mut random = Random::new(key ^ seed.rotate_left(17));
         if let Some(point) = self.points.get_mut(slot) {
-            point.fill_with(|| SPREAD * random.normal());
+            point.fill_with(|| TUNING.first_spread * random.normal());
         }
         if let Some(height) = self.log_heights.get_mut(slot) {
-            *height = FIRST_HEIGHT.ln();
+            *height = TUNING.first_height.ln();
         }
     }
 
+    /// Moves all places towards the pairs' times.
     pub fn descend(&mut self, pairs: &[Pair], pace: Pace) {
         let n = self.points.len();
         let links: Vec<Link> = pairs.iter().map(|pair| Link::new(pair, pace)).collect();
@@ -179,9 +175,10 @@ impl Coords {
             for (height, log) in heights.iter_mut().zip(&self.log_heights) {
                 *height = log.exp();
             }
-            self.gradient(&links, pace, &heights, &mut pull, &mut lift);
+            self.gradient(&links, pace.max_residual, &heights, &mut pull, &mut lift);
             let done = round as f32 / pace.rounds as f32;
-            let rate = pace.first * (pace.last / pace.first).powf(done);
+            let [first, last] = pace.steps;
+            let rate = first * (last / first).powf(done);
             self.step(&mut moments, &pull, &lift, rate);
         }
     }
@@ -189,16 +186,16 @@ impl Coords {
     fn gradient(
         &self,
         links: &[Link],
-        pace: Pace,
+        max_residual: f32,
         heights: &[f32],
         pull: &mut [Point],
         lift: &mut [f32],
     ) {
-        let floor = FIRST_HEIGHT.ln();
-        let [least, most] = [-pace.clip, pace.clip].map(f32::exp);
-        let ridge = pace.ridge.pull();
+        let floor = TUNING.first_height.ln();
+        let clip = max_residual;
+        let [least, most] = [-clip, clip].map(f32::exp);
         for (pull, point) in pull.iter_mut().zip(&self.points) {
-            *pull = point.map(|x| ridge * x);
+            *pull = point.map(|x| TUNING.ridge * x);
         }
         lift.fill(0.0);
         for link in links {
@@ -223,7 +220,7 @@ impl Coords {
             lift[b] += slope;
         }
         for ((lift, height), log) in lift.iter_mut().zip(heights).zip(&self.log_heights) {
-            *lift = *lift * height + HEIGHT_PULL * (log - floor);
+            *lift = *lift * height + TUNING.height_ridge * (log - floor);
         }
     }
 

@@ -1,234 +1,141 @@
-mod row;
-
-pub use row::Row;
+//! The published result of a fit: estimates with error bars.
 
 use crate::{
-    NodeId,
-    axes::Axes,
+    Estimate, NodeId,
+    calibration::{Calibration, Ends, HeldOut},
     coords::{Coords, Pair},
-    error_bar::Calibration,
-    held_out::HeldOut,
-    labels::{LabelFit, LabelStatus},
-    neighbours,
-    noise::Noise,
-    odd::Labels,
-    smooth::{self, Sample, Shrink},
-    sparse::Sparse,
-    stated::{Residual, Stated},
+    model::Node,
+    predictor::Predictor,
 };
 
-/// The nodes whose pairs choose the corrections.
-const CHOICE_ROWS: usize = 256;
-/// The nodes whose predictions represent all.
-const ROWS: usize = 64;
+/// Half the error bar of a measured pair, in logarithm, where its samples tell no spread: a median
+/// of five errs by 15 % at the 99th percentile within a region.
+const MEASURED_BAR: f32 = 0.1;
+/// The least such bar: times drift by so much until they are measured again.
+const MIN_BAR: f32 = 0.02;
+/// The largest half of an error bar, in logarithm.
+const MAX_BAR: f32 = 5.0;
 
-/// What the samples contradict about a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contradiction {
-    /// Its labels: it is treated as where its measurements place it.
-    Labels,
-    /// Its reports, by the reports of others: they are left out.
-    Reports,
-}
+/// The number of nodes whose predictions represent all.
+const ROWS: usize = 64;
 
 /// Immutable; any number of readers use it without a lock.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// Microseconds a unit.
     scale: f32,
-    axes: Axes,
-    measured: Vec<bool>,
-    samples: Sparse<Sample>,
-    kernels: Sparse<[f32; 2]>,
-    shrink: Shrink,
+    predictor: Predictor,
     calibration: Calibration,
-    noise: Noise,
-    labels: LabelFit,
-    labelled: bool,
-    /// Nodes whose reports were left out, whatever their labels.
-    left_out: Vec<bool>,
 }
 
 impl Fit {
     pub(crate) fn new(
         scale: f32,
+        nodes: &[Node],
         coords: &Coords,
         pairs: &[Pair],
-        measured: &[bool],
-        labels: LabelFit,
-        labelled: bool,
-        held: &[HeldOut],
+        (held, noisy): (&[HeldOut], bool),
     ) -> Self {
-        let n = measured.len();
-        let axes = Axes::new(coords, pairs, Labels::new(labelled, &labels, scale));
-        let cells = pairs.iter().map(|p| {
-            let fitted = axes.distance(p.a as usize, p.b as usize).ln();
-            (p.a, p.b, Sample::new(p, fitted))
-        });
-        let mut samples = Sparse::new(n, cells);
-        let kernels = neighbours::kernels(&axes, &samples, measured);
-        smooth::second_step(&mut samples, &kernels, smooth::NARROW, n);
-        let live: Vec<usize> = (0..n).filter(|&i| measured[i]).collect();
-        let stride = live.len().div_ceil(CHOICE_ROWS).max(1);
-        let rows: Vec<usize> = live.into_iter().step_by(stride).collect();
-        let shrink = smooth::choose(&samples, &kernels, &rows, n);
-        let mut fit = Self {
+        let mut predictor = Predictor::new(nodes, coords, pairs);
+        predictor.noisy = noisy;
+        let some = predictor.some_unmeasured(ROWS);
+        Self {
             scale,
-            axes,
-            measured: measured.to_vec(),
-            samples,
-            kernels,
-            shrink: smooth::SHRINKS[shrink],
-            calibration: Calibration::default(),
-            noise: Noise::new(pairs),
-            labels,
-            labelled,
-            left_out: Vec::new(),
-        };
-        let live = measured.iter().filter(|m| **m).count();
-        let degree = 2.0 * pairs.len() as f32 / live.max(1) as f32;
-        let mut stated = Stated::new(&mut fit.residuals(&rows), degree);
-        stated.raise(held, shrink);
-        fit.calibration = Calibration::new(stated, held, shrink, labelled, &fit.some_keys());
-        fit
-    }
-
-    /// What some nodes' pairs that were not measured have as key in the calibration: with labels'
-    /// estimates, without, and of odd nodes.
-    fn some_keys(&self) -> [Vec<f32>; 3] {
-        let live: Vec<usize> = (0..self.measured.len())
-            .filter(|i| self.measured[*i])
-            .collect();
-        let all: Vec<NodeId> = (0..self.measured.len() as u32).map(NodeId).collect();
-        let mut keys = [Vec::new(), Vec::new(), Vec::new()];
-        let mut guesses = Vec::new();
-        for &from in live.iter().step_by(live.len().div_ceil(ROWS).max(1)) {
-            guesses.clear();
-            self.labels.row(NodeId(from as u32), &all, &mut guesses);
-            let predictions = self.predictions(from);
-            for (to, (micros, guess)) in predictions.into_iter().zip(&guesses).enumerate() {
-                if !self.measured[to] || to == from || self.samples.get(from, to as u32).is_some() {
-                    continue;
-                }
-                let coords = (micros / self.scale).ln();
-                let (which, key) = match guess {
-                    _ if self.axes.is_odd(from, to) => (2, coords),
-                    Some(guess) if self.labelled => (0, (guess.micros / self.scale).ln()),
-                    Some(_) => (0, coords),
-                    None => (1, coords),
-                };
-                keys[which].push(key);
-            }
+            calibration: Calibration::new(held, predictor.labelled, &some),
+            predictor,
         }
-        keys
     }
 
-    /// Of measured pairs of some rows, each as if it were not measured.
-    fn residuals(&self, rows: &[usize]) -> Vec<Residual> {
-        let nodes = self.measured.len();
-        let (mut out, mut guesses) = (Vec::new(), Vec::new());
-        for &from in rows {
-            let targets = self.samples.row(from).iter().map(|e| NodeId(e.0));
-            let targets: Vec<NodeId> = targets.collect();
-            guesses.clear();
-            self.labels.row(NodeId(from as u32), &targets, &mut guesses);
-            let others =
-                smooth::without_own(&self.samples, &self.kernels, self.shrink, from, nodes);
-            out.extend(
-                others
-                    .zip(&guesses)
-                    .filter(|((to, ..), _)| !self.axes.is_odd(from, *to as usize))
-                    .map(|((to, sample, correction), guess)| {
-                        let predicted = self.axes.distance(from, to as usize) * correction.exp();
-                        Residual {
-                            predicted,
-                            coords: (sample.log - predicted.ln()).abs(),
-                            labels: guess.map(|guess| {
-                                let off = sample.log - (guess.micros / self.scale).ln();
-                                off.abs() / guess.error.max(1e-3)
-                            }),
-                        }
-                    }),
-            );
-        }
-        out
-    }
-
-    /// What is predicted for a pair that was held out, as a logarithm of multiples of the scale.
-    pub(crate) fn predicted(&self, held: &HeldOut) -> f32 {
-        self.calibration.predicted(held, self.shrink())
-    }
-
-    pub(crate) fn noisy(&self) -> bool {
-        self.shrink() != 0
-    }
-
-    /// The number of the corrections in use.
-    pub(crate) fn shrink(&self) -> usize {
-        usize::from(self.shrink == smooth::WIDE)
-    }
-
-    /// Whether the fit has a sample from the node or to it.
+    /// Returns whether the fit has a sample from the node or to it.
     pub fn knows(&self, node: NodeId) -> bool {
-        self.measured.get(node.slot()).copied().unwrap_or(false)
+        self.predictor.knows(node.slot())
     }
 
-    /// The mean of both directions, in microseconds.
+    /// Returns the mean of both directions, in microseconds; `None`: the pair is not measured.
     pub fn measured(&self, a: NodeId, b: NodeId) -> Option<f32> {
         self.knows(a).then_some(())?;
-        Some(self.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
+        Some(self.predictor.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
-    /// Coordinates, and microseconds a unit.
-    pub(crate) fn space(&self) -> (&Axes, f32) {
-        (&self.axes, self.scale)
+    /// Returns whether a node's measurements contradict its labels: it is treated as where its
+    /// measurements place it.
+    pub fn contradicts_labels(&self, node: NodeId) -> bool {
+        self.predictor.contradicted.get(node.slot()) == Some(&true)
     }
 
-    pub(crate) fn leave_out(&mut self, nodes: Vec<bool>) {
-        self.left_out = nodes;
+    /// Returns all nodes whose measurements contradict their labels, by number.
+    pub fn with_contradicted_labels(&self) -> impl Iterator<Item = NodeId> {
+        let all = (0..self.predictor.measured.len() as u32).map(NodeId);
+        all.filter(|node| self.contradicts_labels(*node))
     }
 
-    /// What is contradicted about a node; `None`: nothing.
-    pub fn contradiction(&self, node: NodeId) -> Option<Contradiction> {
-        if self.left_out.get(node.slot()) == Some(&true) {
-            return Some(Contradiction::Reports);
-        }
-        self.labelled.then_some(())?;
-        contradiction(self.labels.status(node))
-    }
-
-    /// All nodes with a contradiction, by number.
-    pub fn contradicted(&self) -> impl Iterator<Item = (NodeId, Contradiction)> {
-        let all = (0..self.measured.len() as u32).map(NodeId);
-        all.filter_map(|node| Some((node, self.contradiction(node)?)))
-    }
-
-    /// How unlike a node each other one is: the mean difference of their times' logarithms over the
-    /// nodes that both measured; 1 without such a node.
+    /// Returns how unlike a node each other one is, by their times to common targets.
     pub(crate) fn unlikeness(&self, node: NodeId) -> impl Iterator<Item = f32> {
-        let mut sums = vec![[0.0f32; 2]; self.measured.len()];
-        neighbours::unlikeness(&self.samples, node.slot(), &mut sums);
-        let mean = |[sum, count]: [f32; 2]| if count > 0.0 { sum / count } else { 1.0 };
-        sums.into_iter().map(mean)
+        self.predictor.unlikeness(node.slot())
     }
 
-    /// Microseconds from a node to all by coordinates and corrections.
-    pub(crate) fn predictions(&self, from: usize) -> Vec<f32> {
-        let mut row = vec![0.0f32; self.measured.len()];
-        self.axes.distances(from, &mut row);
-        let corrections =
-            smooth::corrections(&self.samples, &self.kernels, self.shrink, from, row.len());
-        for (micros, correction) in row.iter_mut().zip(corrections) {
-            *micros *= correction.exp() * self.scale;
+    /// Returns microseconds from a node to all by coordinates and corrections.
+    pub(crate) fn predictions(&self, from: usize) -> impl Iterator<Item = f32> {
+        let scale = self.scale;
+        let logs = self.predictor.coords(from).into_iter();
+        logs.map(move |log| log.exp() * scale)
+    }
+
+    /// Returns all estimates from a peer: the measured time, else coordinates and labels combined;
+    /// `None` if the fit does not know the peer. Takes some 100 us at 5,000 nodes: cache it while
+    /// the fit is in use.
+    pub fn row(&self, peer: NodeId) -> Option<Row> {
+        let from = peer.slot();
+        self.predictor.measured.get(from)?;
+        let estimates = self.predictor.all(from).map(|(coords, labels)| {
+            let (log, bar) = match (coords, labels) {
+                (Some(coords), labels) => self.calibration.predict(coords, labels),
+                // Without samples of a node its labels alone are known.
+                (None, Some(labels)) => {
+                    let (_, bar) = self.calibration.predict(labels.log, Some(labels));
+                    (labels.log, bar)
+                }
+                (None, None) => return Prediction::default(),
+            };
+            self.prediction(log, bar)
+        });
+        let mut row = Row(estimates.collect());
+        for &(to, sample) in self.predictor.samples.row(from) {
+            let bar = sample.noise.map_or(MEASURED_BAR, |bar| bar.max(MIN_BAR));
+            row.0[to as usize] = self.prediction(sample.log, [bar; 2]);
         }
-        row
+        row.0[from] = Prediction::default();
+        row.0.iter().any(|one| one.micros > 0.0).then_some(row)
+    }
+
+    fn prediction(&self, log: f32, bar: Ends) -> Prediction {
+        Prediction {
+            micros: log.exp() * self.scale,
+            factors: bar.map(|end| end.clamp(0.0, MAX_BAR).exp()),
+        }
     }
 }
 
-fn contradiction(standing: LabelStatus) -> Option<Contradiction> {
-    match standing {
-        LabelStatus::Unlabelled | LabelStatus::Fits => None,
-        LabelStatus::Misplaced(_) => Some(Contradiction::Labels),
-        LabelStatus::Misreports => Some(Contradiction::Reports),
+/// 0 microseconds: there is no estimate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Prediction {
+    micros: f32,
+    /// The factors to both ends of the error bar.
+    factors: Ends,
+}
+
+/// A peer's estimates to all nodes.
+#[derive(Clone, Debug)]
+pub struct Row(Vec<Prediction>);
+
+impl Row {
+    /// `None` for the peer itself and for nodes that the fit does not know.
+    pub fn estimate(&self, node: NodeId) -> Option<Estimate> {
+        let Prediction { micros, factors } = *self.0.get(node.slot())?;
+        (micros > 0.0).then(|| Estimate {
+            micros,
+            low: micros / factors[0],
+            high: micros * factors[1],
+        })
     }
 }

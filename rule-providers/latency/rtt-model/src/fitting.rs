@@ -1,33 +1,25 @@
 //! A fit of all samples: from the last one, or from nothing.
 
-mod other_ridge;
-
 use crate::{
     Model,
     coords::{Coords, Pace, Pair},
     fit::Fit,
-    held_out::{self, Fold, HeldOut},
-    labels::LabelFit,
+    held_out::{self, mean_error},
     model::Places,
-    noise::Noise,
     recovery,
-    ridge::Ridge,
+    tuning::TUNING,
 };
 
-/// A fit starts from nothing when more than one measured node in so many is new.
-const FEW: usize = 5;
 /// A fit from nothing replaces one that goes on if pairs that were held out err by this factor.
-const BETTER: f32 = 0.95;
+const MIN_GAIN_RATIO: f32 = 0.95;
 
-/// A fit, and what the next one starts from.
+/// A fit, and the places from which the next one starts.
 struct Attempt {
     fit: Fit,
     places: Places,
     unseen: Vec<Places>,
     /// The mean error of coordinates for pairs that were held out; `None`: there are too few.
     missed: Option<f32>,
-    /// The same of all that the fit predicts them by.
-    predicted: Option<f32>,
 }
 
 impl Model {
@@ -41,27 +33,21 @@ impl Model {
         let mut best = match last {
             None => {
                 self.history = recovery::History::default();
-                self.attempt(Ridge::default(), None, Vec::new())
+                self.attempt(None, Vec::new())
             }
             Some(last) => {
                 let joined = recovery::have_joined(&last.components, &components);
-                let warm = self.attempt(last.ridge, Some(last), unseen);
-                let best = match self.history.asks(warm.missed, joined) {
-                    true => self.better(warm),
-                    false => warm,
-                };
-                match self.history.asks_for_ridge() {
-                    true => self.with_better_ridge(best),
-                    false => best,
+                let warm = self.attempt(Some(last), unseen);
+                if self.history.asks(warm.missed, joined) {
+                    self.better(warm)
+                } else {
+                    warm
                 }
             }
         };
         best.places.components = components;
         self.places = Some(best.places);
         self.unseen = best.unseen;
-        let left_out = (0..self.nodes.len()).map(|node| self.doubts.leave_out(node));
-        best.fit.leave_out(left_out.collect());
-        self.doubts.update(&self.samples, best.fit.space());
         best.fit
     }
 
@@ -71,149 +57,84 @@ impl Model {
         self.unseen.clear();
     }
 
-    /// That attempt, or one from nothing.
+    /// Returns that attempt, or a better one from nothing.
     fn better(&self, warm: Attempt) -> Attempt {
-        let cold = self.attempt(warm.places.ridge, None, Vec::new());
+        let cold = self.attempt(None, Vec::new());
         let better = match (warm.missed, cold.missed) {
-            (Some(warm), Some(cold)) => cold < BETTER * warm,
+            (Some(warm), Some(cold)) => cold < MIN_GAIN_RATIO * warm,
             _ => true,
         };
         if better { cold } else { warm }
     }
 
+    /// Returns whether too many nodes or times are new for a fit that goes on.
     fn is_new(&self, last: &Places) -> bool {
-        let mut measured = vec![false; self.nodes.len()];
-        for (from, samples) in self.samples.iter().enumerate() {
-            for sample in samples {
-                measured[from] = true;
-                measured[sample.to as usize] = true;
-            }
-        }
+        let measured = measured(self.nodes.len(), &self.pairs(1.0));
         let placed = |node: usize| last.placed.get(node).copied().unwrap_or(false);
         let all = measured.iter().filter(|m| **m).count();
         let new = (0..measured.len()).filter(|node| measured[*node] && !placed(*node));
         let drift = self.scale() / last.scale;
-        new.count() * FEW > all || !(0.5..=2.0).contains(&drift)
+        new.count() as f32 > TUNING.max_new_nodes * all as f32 || !(0.5..=2.0).contains(&drift)
     }
 
-    fn attempt(&self, ridge: Ridge, places: Option<Places>, unseen: Vec<Places>) -> Attempt {
+    fn attempt(&self, places: Option<Places>, unseen: Vec<Places>) -> Attempt {
         let scale = places.as_ref().map_or_else(|| self.scale(), |p| p.scale);
-        let labels = self.label_fit(None);
-        let pairs = self.pairs(scale, &labels);
-        let measured = measured(self.nodes.len(), &pairs);
-        let coords = self.placed(ridge, places, &pairs);
-        let (held, mut unseen) = self.hold_out(ridge, &pairs, &labels, (scale, &coords), unseen);
-        let fit = Fit::new(
-            scale,
-            &coords,
-            &pairs,
-            &measured,
-            labels,
-            self.labelled(),
-            &held,
-        );
-        for places in &mut unseen {
-            places.noisy = fit.noisy();
+        let pairs = self.pairs(scale);
+        let mut places = self.placed(scale, places, &pairs);
+        let folds = held_out::folds(pairs.len());
+        let mut known = unseen.into_iter();
+        let (mut held_out, mut unseen) = (Vec::new(), Vec::new());
+        for fold in 0..folds {
+            let (held, kept) = held_out::split(&self.nodes, &pairs, fold);
+            // Where many pairs hold each node, coordinates soon forget the few that are left out.
+            let seen = || (folds == 1).then(|| places.clone());
+            let start = known.next().or_else(seen);
+            let places = self.placed(scale, start, &kept);
+            held_out::predict(&self.nodes, &places.coords, &kept, &held, &mut held_out);
+            unseen.push(places);
         }
-        let places = Places {
-            scale,
-            coords,
-            placed: measured,
-            noisy: fit.noisy(),
-            ridge,
-            components: Vec::new(),
-        };
+        let noisy = held_out::is_noisy(&mut held_out);
+        for places in unseen.iter_mut().chain([&mut places]) {
+            places.noisy = noisy;
+        }
+        let held = (&held_out[..], noisy);
         Attempt {
-            missed: held_out::missed(&held, |held| held.coords[fit.shrink()]),
-            predicted: held_out::missed(&held, |held| fit.predicted(held)),
-            fit,
+            fit: Fit::new(scale, &self.nodes, &places.coords, &pairs, held),
+            missed: mean_error(&held_out),
             places,
             unseen,
         }
     }
 
-    /// Pairs that were held out, predicted by fits of the others, and these fits' places.
-    fn hold_out(
-        &self,
-        ridge: Ridge,
-        pairs: &[Pair],
-        all: &LabelFit,
-        (scale, coords): (f32, &Coords),
-        unseen: Vec<Places>,
-    ) -> (Vec<HeldOut>, Vec<Places>) {
-        let noise = Noise::new(pairs);
-        let folds = held_out::folds(pairs.len());
-        let mut known = unseen.into_iter();
-        let (mut out, mut unseen) = (Vec::new(), Vec::new());
-        for fold in 0..folds {
-            let (held, kept) = self.split(pairs, fold);
-            let labels = self.label_fit(Some(fold));
-            // Where many pairs hold each node, coordinates soon forget the few that are left out.
-            let seen = || Places {
-                scale,
-                coords: coords.clone(),
-                placed: vec![true; self.nodes.len()],
-                noisy: false,
-                ridge,
-                components: Vec::new(),
-            };
-            let start = known.next().or_else(|| (folds == 1).then(seen));
-            let coords = self.placed(ridge, start, &kept);
-            let fold = Fold {
-                scale,
-                coords: &coords,
-                kept: &kept,
-                held: &held,
-                labels: [&labels, all],
-                labelled: self.labelled(),
-                noise: &noise,
-            };
-            fold.predict(&mut out);
-            unseen.push(Places {
-                scale,
-                coords,
-                placed: measured(self.nodes.len(), &kept),
-                noisy: false,
-                ridge,
-                components: Vec::new(),
-            });
-        }
-        (out, unseen)
-    }
-
-    /// Pairs that are held out in a fold, and the others.
-    fn split(&self, pairs: &[Pair], fold: usize) -> (Vec<Pair>, Vec<Pair>) {
-        let key = |node: u32| self.nodes[node as usize].key;
-        let is_held = |p: &Pair| held_out::is_held(key(p.a), key(p.b), fold);
-        pairs.iter().partition(|pair| is_held(pair))
-    }
-
-    fn placed(&self, ridge: Ridge, places: Option<Places>, pairs: &[Pair]) -> Coords {
-        let Some(mut known) = places else {
-            return self.placed_anew(ridge, pairs);
-        };
-        known.placed.resize(self.nodes.len(), false);
-        let mut coords = known.coords;
-        for (slot, node) in self.nodes.iter().enumerate() {
-            if slot >= coords.points.len() {
-                coords.push(node.key, self.options.seed);
-            } else if !known.placed[slot] {
-                coords.place(slot, node.key, self.options.seed);
+    /// Returns the places of all nodes, from these ones or from nothing.
+    fn placed(&self, scale: f32, places: Option<Places>, pairs: &[Pair]) -> Places {
+        let keys = self.nodes.iter().map(|node| node.key);
+        let mut coords;
+        if let Some(mut known) = places {
+            known.placed.resize(self.nodes.len(), false);
+            coords = known.coords;
+            for (slot, key) in keys.enumerate() {
+                if slot >= coords.points.len() {
+                    coords.push(key, self.options.seed);
+                } else if !known.placed[slot] {
+                    coords.place(slot, key, self.options.seed);
+                }
+            }
+            coords.settle(pairs, &known.placed);
+            coords.descend(pairs, Pace::warm(self.options.warm_rounds, known.noisy));
+        } else {
+            coords = Coords::scatter(keys, self.options.seed);
+            for pace in Pace::cold(self.options.cold_rounds) {
+                coords.descend(pairs, pace);
             }
         }
-        coords.settle(pairs, &known.placed);
-        let rounds = self.options.warm_rounds;
-        coords.descend(pairs, Pace::warm(rounds, known.noisy, ridge));
-        coords
-    }
-
-    fn placed_anew(&self, ridge: Ridge, pairs: &[Pair]) -> Coords {
-        let keys = self.nodes.iter().map(|node| node.key);
-        let mut coords = Coords::scatter(keys, self.options.seed);
-        for pace in Pace::cold(self.options.cold_rounds, ridge) {
-            coords.descend(pairs, pace);
+        Places {
+            scale,
+            coords,
+            placed: measured(self.nodes.len(), pairs),
+            noisy: false,
+            components: Vec::new(),
         }
-        coords
     }
 }
 

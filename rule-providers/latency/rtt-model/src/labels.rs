@@ -1,190 +1,279 @@
-//! Predictions from labels and sparse samples: the typical round-trip time of a pair's class (same
-//! rack, same zone, zone pair, region pair) plus an offset for each node. Labels and reports may be
-//! wrong: see `label_validator`. Memory is O(nodes + samples). The order of the samples does not
-//! matter.
+//! Predictions from labels: the typical time of a pair's class (same rack, same zone, two zones,
+//! two regions) and an offset for each node, its access line. Both are fitted in turn, by medians,
+//! so that a few wrong labels or reports move them little.
+//!
+//! Without labels all nodes are one class: on a flat network that is as good as it gets.
 
-mod candidates;
 mod classes;
-mod index;
-mod label_validator;
-mod offsets;
-mod placements;
-mod robust;
 
-use crate::NodeId;
-use classes::PairClasses;
-use index::ClassIndex;
-use offsets::{NodeSamples, Offsets};
-use placements::{NONE, NodePlacements};
+use crate::{
+    coords::Pair,
+    smooth::Sample,
+    sparse::Sparse,
+    statistics::{median, spread, weighted_median},
+    tuning::TUNING,
+};
+use classes::{Class, Classes};
+pub(crate) use classes::{Location, Locations};
 
-/// Rounds of validation, each by the fit after the last one.
-const VALIDATIONS: usize = 3;
-const FIRST_SWEEPS: usize = 3;
-const SWEEPS: usize = 2;
-/// Valid round-trip times, in microseconds.
-const CREDIBLE: std::ops::RangeInclusive<f32> = 1.0..=60e6;
+/// The number of pairs from which on a node's samples can contradict its labels.
+const MIN_COMPARED_PAIRS: usize = 6;
+/// The upper bound of an error in that comparison.
+const MAX_COMPARED_ERROR: f32 = 1.0;
+/// The number of standard deviations from which on a residual counts less than half, and how often
+/// an offset is found by such weights.
+const HALF_WEIGHT_DEVIATIONS: f32 = 2.0;
+const REWEIGHTINGS: usize = 2;
+/// The number of zones that are tried for a node whose labels are wrong.
+const MAX_CANDIDATE_ZONES: usize = 256;
 
-/// A node's labels, as numbers of names: a zone's is unique in its region, a rack's in its zone.
-/// Nodes without any label are not estimated; nodes without a region count as one region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    pub region: Option<u32>,
-    pub zone: Option<u32>,
-    pub rack: Option<u32>,
-}
-
-/// A round-trip time that `from` reports, already filtered (a median of a few).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    pub from: NodeId,
-    pub to: NodeId,
-    pub micros: f32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LabelStatus {
-    /// Without labels, or not a node of this fit.
-    #[default]
-    Unlabelled,
-    Fits,
-    /// The samples contradict the labels and fit this place. Its rack is unknown, and so is its
-    /// zone if several zones fit equally.
-    Misplaced(Place),
-    Misreports,
-}
-
-/// A predicted round-trip time. `error` is one standard deviation of
-/// `ln(truth / micros)`: in four of five cases the truth is within a factor of
-/// `exp(1.28 * error)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LabelEstimate {
-    pub micros: f32,
+/// A prediction by labels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabelEstimate {
+    /// The logarithm of the time.
+    pub log: f32,
+    /// The standard deviation of that logarithm's error, in its class.
     pub error: f32,
 }
 
-#[derive(Clone, Debug, Default)]
-pub struct LabelFit {
-    placements: NodePlacements,
-    classes: PairClasses,
-    index: ClassIndex,
-    offsets: Offsets,
-    standings: Vec<LabelStatus>,
+/// The classes and offsets of a fit; times are multiples of its scale.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelFit {
+    pub locations: Locations,
+    classes: Classes,
+    offsets: Vec<f32>,
 }
 
 impl LabelFit {
-    /// Fits nodes `0..places.len()`. Skips samples of unknown nodes, of a node with itself and of
-    /// incredible times.
-    #[must_use]
-    pub fn new(places: &[Place], samples: impl Iterator<Item = Sample>) -> Self {
-        let mut samples: Vec<Sample> = samples
-            .filter(|s| s.from != s.to && CREDIBLE.contains(&s.micros))
-            .filter(|s| [s.from, s.to].iter().all(|n| labelled(places, *n)))
-            .collect();
-        // Sums then do not depend on the order in which samples came.
-        samples.sort_unstable_by_key(|s| (s.from, s.to, s.micros.to_bits()));
-        let links = NodeSamples::new(places.len(), &samples);
-        let labels = NodePlacements::new(places);
-        let mut standings: Vec<LabelStatus> = places.iter().map(at_first).collect();
-        let mut placements = labels.clone();
-        let mut offsets = Offsets::new(places.len());
-        let mut classes = PairClasses::new(&placements, &samples, counts(&standings));
-        offsets.fit(&mut classes, &samples, &links, FIRST_SWEEPS);
-        for _ in 0..VALIDATIONS {
-            let validator = label_validator::LabelValidator {
-                labels: &labels,
-                placements: &placements,
-                classes: &classes,
-                offsets: &offsets,
-                samples: &samples,
-                links: &links,
-            };
-            let (next, statuses) = validator.validate(&standings);
-            let changed: Vec<NodeId> = (0u32..)
-                .zip(standings.iter().zip(&statuses))
-                .filter(|(n, (was, is))| {
-                    was != is || placements.placement(NodeId(*n)) != next.placement(NodeId(*n))
-                })
-                .map(|(n, _)| NodeId(n))
-                .collect();
-            if changed.is_empty() {
-                break;
-            }
-            (placements, standings) = (next, statuses);
-            classes = PairClasses::new(&placements, &samples, counts(&standings));
-            offsets.forget(&changed);
-            offsets.fit(&mut classes, &samples, &links, SWEEPS);
+    /// Fits all pairs of nodes with labels.
+    pub fn new(locations: Locations, pairs: &[Pair]) -> Self {
+        let nodes = locations.nodes.len();
+        let at = |node: u32| locations.nodes[node as usize];
+        let known = |pair: &&Pair| [pair.a, pair.b].iter().all(|node| at(*node).is_some());
+        let pairs: Vec<Pair> = pairs.iter().filter(known).copied().collect();
+        let times: Vec<f32> = pairs.iter().map(|pair| pair.log.exp()).collect();
+        let ends = pairs.iter().map(|pair| [pair.a, pair.b]);
+        let mut classes = Classes::new(ends.filter_map(|[a, b]| Some([at(a)?, at(b)?])));
+        let mut offsets = vec![0.0; nodes];
+        let numbered = (0u32..).zip(&pairs);
+        let of_nodes = Sparse::new(nodes, numbered.map(|(id, pair)| (pair.a, pair.b, id)));
+        let rest = |offsets: &[f32]| -> Vec<f32> {
+            let both = pairs.iter().zip(&times);
+            both.map(|(pair, time)| time - offsets[pair.a as usize] - offsets[pair.b as usize])
+                .collect()
+        };
+        for _ in 0..TUNING.label_sweeps {
+            classes.fit(&rest(&offsets));
+            fit_offsets(&mut offsets, &classes, &of_nodes, &times);
         }
-        offsets.fit(&mut classes, &samples, &links, SWEEPS);
-        classes.measure_errors(&samples, &offsets);
-        classes.forget_samples();
+        classes.fit(&rest(&offsets));
+        let residuals = (0u32..).zip(&pairs).map(|(id, pair)| {
+            let ends = [pair.a, pair.b].map(|node| offsets[node as usize]);
+            (pair.log - classes.of_pair(id).predicted(ends).ln()).abs()
+        });
+        let residuals: Vec<f32> = residuals.collect();
+        classes.fit_errors(&residuals);
+        classes.forget_pairs();
         Self {
-            index: ClassIndex::new(&classes),
-            placements,
+            locations,
             classes,
             offsets,
-            standings,
         }
     }
 
-    #[cfg(test)]
-    pub fn estimate(&self, a: NodeId, b: NodeId) -> Option<LabelEstimate> {
-        let (p, q) = (self.placements.placement(a)?, self.placements.placement(b)?);
-        let class = self.classes.class_of(&self.placements, p, q)?;
-        (a != b).then(|| self.guess(class, a, b))
+    /// Returns the estimates from a node.
+    pub fn row(&self, from: usize) -> LabelRow<'_> {
+        let location = self.locations.nodes.get(from).copied().flatten();
+        let offset = self.offsets.get(from).copied().unwrap_or_default();
+        self.row_at(from, location, offset)
     }
 
-    /// [`LabelFit::estimate`] of `peer` with each candidate, in their order, appended to `out`.
-    pub fn row(&self, peer: NodeId, candidates: &[NodeId], out: &mut Vec<Option<LabelEstimate>>) {
-        let Some(p) = self.placements.placement(peer) else {
-            out.extend(candidates.iter().map(|_| None));
-            return;
+    fn row_at(&self, from: usize, location: Option<Location>, offset: f32) -> LabelRow<'_> {
+        let by_zone = location.map(|location| {
+            let zones = self.locations.zones.iter();
+            let classes = zones.map(|zone| self.classes.find(location, *zone));
+            classes.collect()
+        });
+        LabelRow {
+            fit: self,
+            from,
+            location,
+            offset,
+            rack: location.and_then(|location| self.classes.find(location, location)),
+            by_zone: by_zone.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the location of a node whose samples contradict its labels: the zone that they fit
+    /// far better.
+    pub fn better_location(&self, node: usize, samples: &[(u32, Sample)]) -> Option<Location> {
+        let (least, ratio) = TUNING.contradiction;
+        let as_labelled = self.row(node).mean_error(samples)?;
+        if as_labelled < least {
+            return None;
+        }
+        let zones = self.locations.zones.iter().take(MAX_CANDIDATE_ZONES);
+        let candidates = zones.filter_map(|zone| {
+            let row = self.row_at(node, Some(*zone), 0.0);
+            Some((row.mean_error(samples)?, *zone))
+        });
+        let (error, zone) = candidates.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (error < ratio * as_labelled).then_some(zone)
+    }
+}
+
+/// The estimates from one node.
+pub(crate) struct LabelRow<'a> {
+    fit: &'a LabelFit,
+    from: usize,
+    location: Option<Location>,
+    offset: f32,
+    /// The class of pairs of the node's own rack.
+    rack: Option<Class>,
+    by_zone: Vec<Option<Class>>,
+}
+
+impl LabelRow<'_> {
+    /// `None` for the node itself, without labels, and where no class of the pair has samples.
+    pub fn estimate(&self, to: usize) -> Option<LabelEstimate> {
+        let other = (*self.fit.locations.nodes.get(to)?)?;
+        let one = self.location.filter(|_| to != self.from)?;
+        let class = if one.shares_rack(other) {
+            self.rack?
+        } else {
+            (*self.by_zone.get(other.zone_index as usize)?)?
         };
-        let rack = self.classes.rack_class(p);
-        let classes = self.index.classes_from(&self.placements, &self.classes, p);
-        out.extend(candidates.iter().map(|&c| {
-            let q = self.placements.placement(c)?;
-            let class = match rack {
-                Some(class) if p.rack == q.rack => class,
-                _ => *classes.get(q.place as usize)?,
-            };
-            (class != NONE && c != peer).then(|| self.guess(class, peer, c))
+        Some(LabelEstimate {
+            log: class.predicted([self.offset, self.fit.offsets[to]]).ln(),
+            error: class.error,
+        })
+    }
+
+    /// Returns the mean error of the logarithms of measured pairs; `None`: too few have labels.
+    pub fn mean_error(&self, samples: &[(u32, Sample)]) -> Option<f32> {
+        let known = samples.iter().filter_map(|(to, sample)| {
+            let off = sample.log - self.estimate(*to as usize)?.log;
+            Some(off.abs().min(MAX_COMPARED_ERROR))
+        });
+        let (sum, count) = known.fold((0.0, 0), |(sum, count), off| (sum + off, count + 1));
+        (count >= MIN_COMPARED_PAIRS).then(|| sum / count as f32)
+    }
+}
+
+/// Fits each node's offset to the classes and the others' offsets: at first the median of what its
+/// pairs have above them, so that a slow node is found however slow it is, then their mean by
+/// weights that fall with the residual (Cauchy's). An offset is drawn to 0 as far as it is unsure.
+fn fit_offsets(offsets: &mut [f32], classes: &Classes, of_nodes: &Sparse<u32>, times: &[f32]) {
+    let above = |node: usize, offsets: &[f32], own: &mut Vec<(f32, f32)>| {
+        own.clear();
+        own.extend(of_nodes.row(node).iter().map(|&(other, at)| {
+            let class = classes.of_pair(at);
+            let above = times[at as usize] - class.time - offsets[other as usize];
+            (above, class.spread.powi(-2))
         }));
+    };
+    let mut own: Vec<(f32, f32)> = Vec::new();
+    let (mut sizes, mut variances) = (Vec::new(), Vec::new());
+    for node in 0..offsets.len() {
+        above(node, offsets, &mut own);
+        if own.is_empty() {
+            continue;
+        }
+        let precision: f32 = own.iter().map(|(_, precision)| precision).sum();
+        variances.push(precision.recip());
+        offsets[node] = weighted_median(&mut own);
+        sizes.push(offsets[node].abs());
     }
-
-    #[must_use]
-    pub fn status(&self, node: NodeId) -> LabelStatus {
-        self.standings
-            .get(node.0 as usize)
-            .copied()
-            .unwrap_or_default()
+    let usual = spread(&mut sizes).powi(2) + median(&mut variances);
+    for node in 0..offsets.len() {
+        above(node, offsets, &mut own);
+        for _ in 0..REWEIGHTINGS {
+            let offset = offsets[node];
+            // One that is far beyond the usual offsets is drawn back less.
+            let (mut sum, mut total) = (0.0, (usual + offset.powi(2)).recip());
+            for (above, precision) in &own {
+                let off = (above - offset).powi(2) * precision / HALF_WEIGHT_DEVIATIONS.powi(2);
+                let weight = precision / (1.0 + off);
+                sum += weight * above;
+                total += weight;
+            }
+            offsets[node] = if own.is_empty() { 0.0 } else { sum / total };
+        }
     }
-
-    fn guess(&self, class: u32, a: NodeId, b: NodeId) -> LabelEstimate {
-        let class = self.classes.class(class);
-        let (a, b) = (self.offsets.of(a), self.offsets.of(b));
-        let micros = classes::total(class.base, a.micros, b.micros);
-        let error = (class.error.powi(2) + (a.variance + b.variance) / micros.powi(2)).sqrt();
-        LabelEstimate { micros, error }
-    }
-}
-
-fn labelled(places: &[Place], node: NodeId) -> bool {
-    places
-        .get(node.0 as usize)
-        .is_some_and(|p| *p != Place::default())
-}
-
-fn at_first(place: &Place) -> LabelStatus {
-    if *place == Place::default() {
-        LabelStatus::Unlabelled
-    } else {
-        LabelStatus::Fits
-    }
-}
-
-fn counts(standings: &[LabelStatus]) -> impl Fn(&Sample) -> bool {
-    |s| standings.get(s.from.0 as usize) != Some(&LabelStatus::Misreports)
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::{hash::Random, model::Node};
+
+    const ZONES: u64 = 4;
+    const NODES: u64 = 60;
+
+    fn zone(node: u64) -> u64 {
+        1 + node % ZONES
+    }
+
+    /// The logarithm of a pair's time: 1 within a zone, 8 between two, and offsets up to 0.5.
+    fn truth(a: u64, b: u64) -> f32 {
+        let path = if zone(a) == zone(b) { 1.0 } else { 8.0 };
+        let offset = |node: u64| (node * 7 % 11) as f32 / 22.0;
+        (path + offset(a) + offset(b)).ln()
+    }
+
+    /// Labels as `zone_of` says, a third of all pairs, and samples 3 % off.
+    fn fitted(zone_of: impl Fn(u64) -> u64) -> (LabelFit, Vec<Pair>) {
+        let nodes: Vec<Node> = (0..NODES)
+            .map(|node| Node {
+                key: node + 1,
+                region: 1,
+                zone: zone_of(node),
+                rack: 0,
+            })
+            .collect();
+        let mut random = Random::new(5);
+        let all = (0..NODES).flat_map(|b| (0..b).map(move |a| (a, b)));
+        let pairs: Vec<Pair> = all
+            .filter(|_| random.unit() < 0.33)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|(a, b)| Pair {
+                a: a as u32,
+                b: b as u32,
+                log: truth(a, b) + 0.03 * random.normal(),
+                weight: 1.0,
+                spread: None,
+            })
+            .collect();
+        (LabelFit::new(Locations::new(&nodes), &pairs), pairs)
+    }
+
+    fn samples(pairs: &[Pair]) -> Sparse<Sample> {
+        let cells = pairs.iter().map(|p| (p.a, p.b, Sample::new(p, p.log)));
+        Sparse::new(NODES as usize, cells)
+    }
+
+    #[test]
+    fn class_and_offsets_predict_a_pair() {
+        let (fit, _) = fitted(zone);
+        for (a, b) in [(0, 4), (1, 2), (7, 50), (3, 59)] {
+            let estimate = fit.row(a as usize).estimate(b as usize).unwrap();
+            let off = (estimate.log - truth(a, b)).abs();
+            assert!(off < 0.15 && estimate.error < 0.15, "{a} {b}: {estimate:?}");
+        }
+    }
+
+    #[test]
+    fn node_with_a_wrong_label_moves_to_its_zone() {
+        let (fit, pairs) = fitted(|node| if node == 9 { 1 } else { zone(node) });
+        let samples = samples(&pairs);
+        let better = |node: u32| fit.better_location(node as usize, samples.row(node as usize));
+        let moved: Vec<u32> = (0..NODES as u32).filter(|n| better(*n).is_some()).collect();
+        assert_eq!(moved, [9]);
+        let mut locations = fit.locations.clone();
+        locations.nodes[9] = better(9);
+        let moved = LabelFit::new(locations, &pairs);
+        let error = moved.row(9).mean_error(samples.row(9)).unwrap();
+        assert!(error < 0.1, "{error}");
+    }
+}

@@ -1,8 +1,6 @@
 use std::collections::HashMap;
 
-use crate::{
-    Labels, NodeId, coords::Coords, hash, recovery::History, reports::Doubts, ridge::Ridge,
-};
+use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
 
 /// Round-trip times beyond ten seconds are garbage.
 const LONGEST_MICROS: f32 = 10e6;
@@ -48,6 +46,10 @@ impl Node {
         self.key != 0
     }
 
+    pub fn is_labelled(&self) -> bool {
+        [self.region, self.zone, self.rack] != [0; 3]
+    }
+
     fn new(key: u64, labels: Labels<'_>) -> Self {
         let part = |scope, text: Option<&str>| text.map_or(0, |text| hash::text(scope, text));
         let region = part(1, labels.region);
@@ -86,7 +88,6 @@ pub struct Model {
     /// Coordinates of fits without the pairs that are held out, a fold each.
     pub(crate) unseen: Vec<Places>,
     pub(crate) history: History,
-    pub(crate) doubts: Doubts,
 }
 
 #[derive(Clone, Debug)]
@@ -95,8 +96,8 @@ pub(crate) struct Places {
     pub scale: f32,
     pub coords: Coords,
     pub placed: Vec<bool>,
+    /// True if corrections of these places did harm: samples are noisy.
     pub noisy: bool,
-    pub ridge: Ridge,
     /// Nodes that samples connect have the same number; empty: not known.
     pub components: Vec<u32>,
 }
@@ -174,7 +175,6 @@ impl Model {
         self.by_key.remove(&known.key);
         *known = Node::default();
         self.samples[node.slot()] = Vec::new();
-        self.doubts.forget(node.slot());
         for samples in &mut self.samples {
             if let Ok(at) = samples.binary_search_by_key(&node.0, |s| s.to) {
                 samples.remove(at);

@@ -29,8 +29,6 @@ pub(crate) struct History {
     tries: u32,
     wait: u32,
     pause: u32,
-    /// Fits after the first one.
-    fits: u32,
 }
 
 impl History {
@@ -52,19 +50,6 @@ impl History {
             self.wait = self.pause;
         }
         asks
-    }
-
-    /// Counts a fit; whether the other ridge is to be tried: at the 2nd, 4th, 8th and so on, and then
-    /// after each longest pause.
-    pub fn asks_for_ridge(&mut self) -> bool {
-        self.fits = self.fits.saturating_add(1);
-        let all = self.fits.saturating_add(1);
-        all.is_power_of_two() || all.is_multiple_of(LONGEST_PAUSE)
-    }
-
-    /// With another ridge, other errors are usual.
-    pub fn forget_errors(&mut self) {
-        self.usual = None;
     }
 
     fn compare(&mut self, missed: f32) {
@@ -175,11 +160,5 @@ mod tests {
         let mut history = History::default();
         let asked = (0..30).filter(|fit| history.asks(Some(0.1), *fit == 3));
         assert_eq!(asked.collect::<Vec<_>>(), [3, 4, 6, 10]);
-    }
-    #[test]
-    fn the_other_ridge_is_tried_less_and_less_often() {
-        let mut history = History::default();
-        let asked = (2..200).filter(|_| history.asks_for_ridge());
-        assert_eq!(asked.collect::<Vec<_>>(), [2, 4, 8, 16, 32, 64, 128, 192]);
     }
 }

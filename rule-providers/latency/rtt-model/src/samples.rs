@@ -1,55 +1,10 @@
-//! What a fit reads of a model.
+//! The samples of a model, as a fit reads them.
 
-use crate::{
-    Model, NodeId,
-    coords::Pair,
-    held_out,
-    labels::{LabelFit, LabelStatus, Place, Sample},
-    model::Node,
-};
+use crate::{Model, coords::Pair};
 
 impl Model {
-    /// Whether any node has a label.
-    pub(crate) fn labelled(&self) -> bool {
-        let known = |node: &Node| [node.region, node.zone, node.rack] != [0; 3];
-        self.nodes.iter().any(known)
-    }
-
-    /// Of all samples but reports that are left out, or without those that are held out in a fold.
-    pub(crate) fn label_fit(&self, without: Option<usize>) -> LabelFit {
-        let parts = |node: &Node| [node.region, node.zone, node.rack];
-        let mut names: Vec<u64> = self.nodes.iter().flat_map(parts).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.retain(|name| *name != 0);
-        // Without labels, all nodes are alike: on a flat network that is as good as it gets.
-        let alike = names.is_empty().then_some(0);
-        let number = |name: u64| Some(names.binary_search(&name).ok()? as u32);
-        let place = |node: &Node| Place {
-            region: alike.filter(|_| node.present()).or(number(node.region)),
-            zone: number(node.zone),
-            rack: number(node.rack),
-        };
-        let places: Vec<Place> = self.nodes.iter().map(place).collect();
-        let held = |a: u32, b: u32| {
-            let key = |node: u32| self.nodes[node as usize].key;
-            without.is_some_and(|fold| held_out::is_held(key(a), key(b), fold))
-        };
-        let reports = (0u32..).zip(&self.samples);
-        let reports = reports.filter(|(from, _)| !self.doubts.leave_out(*from as usize));
-        let samples = reports.flat_map(|(from, targets)| {
-            let kept = targets.iter().filter(move |s| !held(from, s.to));
-            kept.map(move |sample| Sample {
-                from: NodeId(from),
-                to: NodeId(sample.to),
-                micros: sample.micros,
-            })
-        });
-        LabelFit::new(&places, samples)
-    }
-
-    /// The unit of the coordinates in microseconds: the mean sample, each counted as at most twice
-    /// the 90th percentile. The median would be tiny where most samples are of near nodes.
+    /// Returns the unit of the coordinates in microseconds: the mean sample, each counted as at most
+    /// twice the 90th percentile. The median would be tiny where most samples are of near nodes.
     pub(crate) fn scale(&self) -> f32 {
         let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.micros).collect();
         if all.is_empty() {
@@ -61,22 +16,15 @@ impl Model {
         (sum / all.len() as f64) as f32
     }
 
-    /// All measured pairs, lower number first, in order, without reports that others contradict.
-    pub(crate) fn pairs(&self, scale: f32, labels: &LabelFit) -> Vec<Pair> {
-        let labelled = self.labelled();
+    /// Returns all measured pairs, the lower number first, in order.
+    pub(crate) fn pairs(&self, scale: f32) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
-        for (from, samples) in self.samples.iter().enumerate() {
-            let standing = labels.status(NodeId(from as u32));
-            let contradicted = labelled && standing == LabelStatus::Misreports;
-            if contradicted || self.doubts.leave_out(from) {
-                continue;
-            }
+        for (from, samples) in (0u32..).zip(&self.samples) {
             pairs.extend(samples.iter().map(|sample| Pair {
-                a: sample.to.min(from as u32),
-                b: sample.to.max(from as u32),
+                a: sample.to.min(from),
+                b: sample.to.max(from),
                 log: (sample.micros / scale).ln(),
                 weight: 1.0,
-                apart: 0.0,
                 spread: sample.spread,
             }));
         }
@@ -85,7 +33,6 @@ impl Model {
         pairs.dedup_by(|next, first| {
             let same = (next.a, next.b) == (first.a, first.b);
             if same {
-                first.apart = (first.log - next.log).abs();
                 first.log = (first.log + next.log) / 2.0;
                 first.weight += next.weight;
                 first.spread = match (first.spread, next.spread) {

@@ -2,56 +2,52 @@
 //! ends (the Nadaraya-Watson estimate on both ends at once), first with a wide kernel, then with a
 //! narrow one on the rest.
 
-use crate::{coords::Pair, sparse::Sparse};
+use crate::{coords::Pair, sparse::Sparse, tuning::TUNING};
 
 /// Residuals of the logarithm count no more than this.
-const CLIP: f32 = 1.0;
-/// Prior weight of "no correction", for each step: if measured pairs predict their neighbours
-/// well, if only many together do, and for no correction.
-pub(crate) const NARROW: Shrink = [0.03, 0.03];
-pub(crate) const WIDE: Shrink = [1.0, f32::INFINITY];
-const NONE: Shrink = [f32::INFINITY; 2];
-pub(crate) const SHRINKS: [Shrink; 3] = [NARROW, WIDE, NONE];
-pub(crate) type Shrink = [f32; 2];
-/// The narrow one is left out when residuals exceed this part of those without correction.
-/// Coordinates follow the samples, so the latter are too small; once near targets are found
-/// PlanetLab's part is below 0.95, that of Seattle's noisy nodes above 1.04.
-const WORSE: f32 = 1.03;
-/// The upper bound of a residual in that comparison.
-const MOST_MISSED: f32 = 0.5;
+const MAX_RESIDUAL: f32 = 1.0;
 
+/// A measured pair in a fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
-    /// Logarithm of measured over the fit's scale.
+    /// The logarithm of measured over the fit's scale.
     pub log: f32,
     /// The residuals after the coordinates, and after the first correction.
-    pub left: [f32; 2],
-    /// How many were measured.
-    pub directions: f32,
-    /// As a [`Pair`]'s.
-    pub spread: Option<f32>,
+    left: [f32; 2],
+    /// Half an 80 % bar of the logarithm; `None`: not known.
+    pub noise: Option<f32>,
 }
 
 impl Sample {
+    /// Takes the logarithm of the pair's distance.
     pub fn new(pair: &Pair, fitted: f32) -> Self {
         Self {
             log: pair.log,
-            left: [(pair.log - fitted).clamp(-CLIP, CLIP), 0.0],
-            directions: pair.weight,
-            spread: pair.spread,
+            left: [(pair.log - fitted).clamp(-MAX_RESIDUAL, MAX_RESIDUAL), 0.0],
+            noise: pair.noise(),
         }
     }
 }
 
-/// Sums of weighted residuals and of weights, of both steps.
+/// Sums of weighted residuals and of weights, of both kernels.
 type Sums = [[f32; 2]; 2];
 
-fn correction(sums: &Sums, shrink: Shrink) -> f32 {
-    let step = |[sum, weight]: [f32; 2], shrink| sum / (weight.max(0.0) + shrink);
-    (step(sums[0], shrink[0]) + step(sums[1], shrink[1])).clamp(-2.0 * CLIP, 2.0 * CLIP)
+fn mean([sum, weight]: [f32; 2], prior: f32) -> f32 {
+    sum / (weight + prior)
 }
 
-/// The evidence of pairs (l, m) for (from, m), with l near from.
+/// Returns the correction of a pair. Where samples are noisy only many residuals together count.
+fn correction(sums: &Sums, noisy: bool) -> f32 {
+    let priors = if noisy {
+        [TUNING.noisy_correction_prior, f32::INFINITY]
+    } else {
+        [TUNING.correction_prior; 2]
+    };
+    (mean(sums[0], priors[0]) + mean(sums[1], priors[1]))
+        .clamp(-2.0 * MAX_RESIDUAL, 2.0 * MAX_RESIDUAL)
+}
+
+/// Adds up the residuals of pairs (l, m) with l near `from`, by m.
 fn evidence_from(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -70,7 +66,7 @@ fn evidence_from(
     }
 }
 
-/// The evidence for (from, to), with m near to.
+/// Adds up that evidence over all m near `to`.
 fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     let mut sums = Sums::default();
     for &(m, weight) in kernels.row(to) {
@@ -82,49 +78,24 @@ fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     sums
 }
 
-pub(crate) fn second_step(
-    samples: &mut Sparse<Sample>,
-    kernels: &Sparse<[f32; 2]>,
-    shrink: Shrink,
-    nodes: usize,
-) {
+/// Sets what the wide kernel leaves of each residual, for the narrow one.
+pub(crate) fn second_step(samples: &mut Sparse<Sample>, kernels: &Sparse<[f32; 2]>, nodes: usize) {
     let mut sums = vec![Sums::default(); nodes];
     for from in 0..nodes {
         evidence_from(samples, kernels, from, &mut sums);
         for (to, sample) in samples.row_mut(from) {
-            let first = evidence_for(kernels, &sums, *to as usize)[0];
-            sample.left[1] = sample.left[0] - first[0] / (first[1] + shrink[0]);
+            let [first, _] = evidence_for(kernels, &sums, *to as usize);
+            sample.left[1] = sample.left[0] - mean(first, TUNING.correction_prior);
         }
     }
 }
 
-/// Chooses one of [`SHRINKS`] by predicting each measured pair of `rows` from the others.
-pub(crate) fn choose(
-    samples: &Sparse<Sample>,
-    kernels: &Sparse<[f32; 2]>,
-    rows: &[usize],
-    nodes: usize,
-) -> usize {
-    let missed = |shrink: Shrink| -> f32 {
-        let pairs = rows
-            .iter()
-            .flat_map(|&from| without_own(samples, kernels, shrink, from, nodes));
-        let residuals =
-            pairs.map(|(_, sample, predicted)| (sample.left[0] - predicted).abs().min(MOST_MISSED));
-        residuals.sum()
-    };
-    match missed(NARROW) > WORSE * missed(NONE) {
-        true => 1,
-        false => 0,
-    }
-}
-
-/// The logarithms by which a node's distances to all are corrected.
+/// Returns the logarithms by which a node's distances to all are corrected.
 pub(crate) fn corrections(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
-    shrink: Shrink,
     from: usize,
+    noisy: bool,
     nodes: usize,
 ) -> impl Iterator<Item = f32> {
     let mut sums = vec![Sums::default(); nodes];
@@ -139,44 +110,21 @@ pub(crate) fn corrections(
             }
         }
     }
-    all.into_iter().map(move |sums| correction(&sums, shrink))
+    all.into_iter().map(move |sums| correction(&sums, noisy))
 }
 
-/// [`corrections`] of some pairs that are not measured, for each of [`SHRINKS`].
+/// Returns the [`corrections`] of some pairs of a node, the usual ones and those of noisy samples.
 pub(crate) fn corrections_of<'a>(
     samples: &Sparse<Sample>,
     kernels: &'a Sparse<[f32; 2]>,
     from: usize,
     to: &'a [u32],
     nodes: usize,
-) -> impl Iterator<Item = [f32; 3]> + 'a {
+) -> impl Iterator<Item = [f32; 2]> + 'a {
     let mut sums = vec![Sums::default(); nodes];
     evidence_from(samples, kernels, from, &mut sums);
     to.iter().map(move |&to| {
         let evidence = evidence_for(kernels, &sums, to as usize);
-        SHRINKS.map(|shrink| correction(&evidence, shrink))
-    })
-}
-
-/// [`corrections`] of a node's measured pairs, each as if it were not measured.
-pub(crate) fn without_own<'a>(
-    samples: &'a Sparse<Sample>,
-    kernels: &'a Sparse<[f32; 2]>,
-    shrink: Shrink,
-    from: usize,
-    nodes: usize,
-) -> impl Iterator<Item = (u32, Sample, f32)> + 'a {
-    let mut sums = vec![Sums::default(); nodes];
-    evidence_from(samples, kernels, from, &mut sums);
-    samples.row(from).iter().map(move |&(to, sample)| {
-        let mut evidence = evidence_for(kernels, &sums, to as usize);
-        let near = kernels.get(from, to).unwrap_or_default();
-        for step in 0..2 {
-            // As (from, to), and as (to, from).
-            let own = 1.0 + near[step] * near[step];
-            evidence[step][0] -= own * sample.left[step];
-            evidence[step][1] -= own;
-        }
-        (to, sample, correction(&evidence, shrink))
+        [false, true].map(|noisy| correction(&evidence, noisy))
     })
 }

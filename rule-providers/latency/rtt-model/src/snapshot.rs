@@ -7,18 +7,17 @@ use std::fmt;
 use crate::{
     Model, Options,
     coords::{Coords, D},
-    hash, held_out,
+    hash,
     model::{Node, Places},
-    ridge::Ridge,
+    tuning::TUNING,
 };
 
 const MAGIC: [u8; 4] = *b"trtt";
-const VERSION: u8 = 3;
-/// Without places; with, and then one more for noisy samples, and two for the strong ridge.
-const UNPLACED: u8 = 0;
+const VERSION: u8 = 4;
+/// The byte before places, before those of noisy samples, and in place of any.
 const PLACED: u8 = 1;
-const NOISY: u8 = 1;
-const STRONG: u8 = 2;
+const PLACED_NOISY: u8 = 2;
+const UNPLACED: u8 = 0;
 /// A spread that is not known.
 const UNKNOWN: f32 = 0.0;
 /// Coordinates are a few units.
@@ -141,7 +140,7 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
     };
     model.places = Some(places);
     while let Some(places) = read_places(reader, n)? {
-        (model.unseen.len() < held_out::FEW_FOLDS).then_some(())?;
+        (model.unseen.len() < TUNING.held_out_folds).then_some(())?;
         model.unseen.push(places);
     }
     Some(model)
@@ -152,9 +151,7 @@ fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
         out.push(UNPLACED);
         return;
     };
-    let noisy = NOISY * u8::from(places.noisy);
-    let strong = STRONG * u8::from(places.ridge == Ridge::Strong);
-    out.push(PLACED + noisy + strong);
+    out.push(if places.noisy { PLACED_NOISY } else { PLACED });
     out.extend(places.scale.to_le_bytes());
     varint(out, places.placed.len() as u32);
     for (i, placed) in places.placed.iter().enumerate() {
@@ -165,13 +162,10 @@ fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
 
 /// `None`: damaged; within, `None` where there are no places.
 fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> {
-    let Some(kind) = reader.byte()?.checked_sub(PLACED) else {
-        return Some(None);
-    };
-    (kind & !(NOISY | STRONG) == 0).then_some(())?;
-    let ridge = match kind & STRONG {
-        0 => Ridge::Weak,
-        _ => Ridge::Strong,
+    let noisy = match reader.byte()? {
+        UNPLACED => return Some(None),
+        kind @ (PLACED | PLACED_NOISY) => kind == PLACED_NOISY,
+        _ => return None,
     };
     let scale = reader.float().filter(|s| *s > 0.0)?;
     let count = reader.count(1 + 4 * (D + 1))?;
@@ -180,8 +174,7 @@ fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> 
         scale,
         coords: Coords::default(),
         placed: Vec::with_capacity(count),
-        noisy: kind & NOISY != 0,
-        ridge,
+        noisy,
         components: Vec::new(),
     };
     for _ in 0..count {
@@ -266,31 +259,5 @@ impl Reader<'_> {
     fn count(&mut self, least: usize) -> Option<usize> {
         let count = self.varint()? as usize;
         (count <= self.0.len() / least).then_some(count)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Labels, NodeId};
-
-    #[test]
-    fn what_the_last_fit_chose_is_restored() {
-        let mut model = Model::new(Options::default());
-        for name in ["a", "b", "c"] {
-            model.insert(name, Labels::default());
-        }
-        model.observe(NodeId(0), NodeId(1), 900.0, None);
-        model.observe(NodeId(1), NodeId(2), 500.0, Some(0.1));
-        model.fit();
-        for noisy in [false, true] {
-            for ridge in [Ridge::Weak, Ridge::Strong] {
-                let places = model.places.as_mut().unwrap();
-                (places.noisy, places.ridge) = (noisy, ridge);
-                let again = Model::restore(Options::default(), &model.snapshot()).unwrap();
-                let again = again.places.unwrap();
-                assert_eq!((again.noisy, again.ridge), (noisy, ridge));
-            }
-        }
     }
 }

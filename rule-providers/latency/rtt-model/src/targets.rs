@@ -5,14 +5,11 @@
 //! time, each time from a newer fit. Random means ranked by a seeded hash of both names: replicas
 //! agree, and a new or removed node moves few targets.
 
-use crate::{Fit, Model, NodeId, hash, model::Node};
+use crate::{Fit, Model, NodeId, hash, model::Node, tuning::TUNING};
 
-const LANDMARKS: f32 = 0.125;
 const FEWEST_LANDMARKS: usize = 2;
 const NEAR: f32 = 0.5;
 const STEPS: usize = 6;
-/// The weight of unlikeness of measured times against distance.
-const UNLIKE: f32 = 16.0;
 /// A near target is replaced by one that is predicted nearer by this factor.
 const NEARER: f32 = 0.5;
 
@@ -45,7 +42,7 @@ impl Model {
         let (mut near, mut skipped) = (0, Vec::new());
         let mates = self.mates(me, node);
         if mates.is_empty() || 2 * mates.len() >= self.len() {
-            let landmarks = rounded(k, LANDMARKS).max(FEWEST_LANDMARKS).min(k);
+            let landmarks = rounded(k, TUNING.landmarks).max(FEWEST_LANDMARKS).min(k);
             skipped = self.landmarks(node, landmarks, unreachable, out);
             near = rounded(k, NEAR).min(k - out.len());
         } else {
@@ -180,11 +177,11 @@ impl Model {
             (hash::pair(low, high) & 1 == 0) == (key < other)
         };
         let predictions = fit.predictions(node.slot());
-        let both = predictions.into_iter().zip(fit.unlikeness(node));
+        let both = predictions.zip(fit.unlikeness(node));
         let candidates = (0u32..)
             .zip(both)
             .map(|(i, (micros, unlike))| NearCandidate {
-                rank: micros * (UNLIKE * unlike).exp(),
+                rank: micros * (TUNING.target_unlikeness * unlike).exp(),
                 node: NodeId(i),
                 micros,
             });

@@ -22,6 +22,8 @@ pub struct Made {
     /// Microseconds, row by row.
     truth: Vec<f32>,
     noise: f64,
+    /// Samples wait in queues.
+    queues: bool,
     /// Part of samples that are late, and of measurements.
     stalls: [f64; 2],
     /// What a node reports over what it measured.
@@ -40,6 +42,7 @@ impl Made {
             places,
             truth,
             noise: shape.noise,
+            queues: shape.oddity == Oddity::Queues,
             stalls: match shape.oddity {
                 Oddity::Stalls => [0.02, 0.033],
                 _ => [0.0; 2],
@@ -137,6 +140,9 @@ impl Made {
     }
 
     pub fn sample(&self, a: usize, b: usize, random: &mut Random) -> f32 {
+        if self.queues {
+            return self.truth(a, b) * queued(self.noise, random);
+        }
         let factor = (self.noise * random.normal()).exp() as f32;
         self.truth(a, b) * factor * late(self.stalls[0], random)
     }
@@ -145,6 +151,15 @@ impl Made {
     pub fn late(&self, random: &mut Random) -> f32 {
         late(self.stalls[1], random)
     }
+}
+
+/// The factor of a sample that waits in queues, seldom in a long one; its median is 1.
+fn queued(mean: f64, random: &mut Random) -> f32 {
+    let mut wait = random.exponential(mean);
+    if random.unit() < 0.05 {
+        wait += random.exponential(3.0);
+    }
+    ((1.0 + wait) / (1.0 + 0.72 * mean)) as f32
 }
 
 fn late(part: f64, random: &mut Random) -> f32 {
@@ -159,7 +174,7 @@ fn ordered(a: usize, b: usize) -> (usize, usize) {
 }
 
 fn places(shape: &Shape, random: &mut Random) -> Vec<Place> {
-    let flat = shape.oddity == Oddity::Flat;
+    let flat = shape.oddity.is_flat();
     let zones = if flat { 1 } else { shape.zones };
     let mut filled = vec![0; shape.regions * zones];
     let place = |_| {
@@ -204,12 +219,16 @@ fn times(shape: &Shape, places: &[Place], random: &mut Random) -> Vec<f32> {
         let path = match () {
             () if anycast[a] => between[to.zone * zones + to.zone],
             () if anycast[b] => between[from.zone * zones + from.zone],
-            () if shape.oddity == Oddity::Flat => 80.0,
+            () if shape.oddity.is_flat() => 80.0,
             () if from.rack == to.rack => 0.5 * between[low * zones + high],
             () if near => between[low * zones + high],
             () => between[low * zones + high] * peerings[peering],
         };
-        let spread = if near { 0.08 } else { 0.01 };
+        let spread = match () {
+            () if shape.oddity == Oddity::Queues => 0.2,
+            () if near => 0.08,
+            () => 0.01,
+        };
         let micros = path * (spread * random.normal()).exp() + heights[a] + heights[b];
         all[a * n + b] = micros as f32;
         all[b * n + a] = micros as f32;

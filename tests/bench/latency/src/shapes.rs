@@ -13,8 +13,17 @@ pub enum Oddity {
     Detours,
     /// One node in twenty is near to all: each region has an instance.
     Anycast,
+    /// All nodes are on one switch, and each sample waits in queues.
+    Queues,
     /// One sample in fifty is late, and so are all five of one measurement in thirty.
     Stalls,
+}
+
+impl Oddity {
+    /// True if all nodes are on one switch.
+    pub fn is_flat(self) -> bool {
+        matches!(self, Self::Flat | Self::Queues)
+    }
 }
 
 /// What a network is made of.
@@ -43,7 +52,11 @@ pub const fn shape(name: &'static str, nodes: usize, regions: usize, oddity: Odd
     }
 }
 
-pub const SHAPES: [Shape; 9] = [
+pub const SHAPES: [Shape; 10] = [
+    Shape {
+        noise: 0.35,
+        ..shape("lan-queues", 195, 1, Oddity::Queues)
+    },
     shape("lan", 300, 1, Oddity::Flat),
     Shape {
         noise: 0.4,

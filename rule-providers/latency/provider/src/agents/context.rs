@@ -8,7 +8,7 @@ use tonic::Status;
 use super::keys::EchoKeys;
 use crate::network::Network;
 
-/// A message to an agent; the status that ends the stream comes last. Boxed, as a channel
+/// A message to an agent, or the status that ends its stream. It is boxed because a channel
 /// allocates room for 32 messages.
 pub(super) type Outgoing = Box<Result<ToAgent, Status>>;
 

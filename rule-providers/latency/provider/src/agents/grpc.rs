@@ -1,5 +1,5 @@
-//! gRPC of the service, written by hand: a generated server would keep 16 KiB of buffers for
-//! each stream, and a buffer of the longest message, which is much for thousands of streams.
+//! The gRPC server of the agent service, written by hand. A generated server would hold 16 KiB of
+//! buffers and a buffer of the longest message for each stream, too much for thousands of streams.
 
 use std::{
     convert::Infallible,
@@ -25,9 +25,10 @@ use tonic::{
 use super::{context::Outgoing, service::AgentService};
 
 const METHOD: &str = "Follow";
-/// Holds a report of all targets of an agent.
-const MAX_BYTES: usize = 256 << 10;
-/// Holds a report of some targets; grows for larger ones.
+/// The longest message of an agent, in bytes: enough for a report of all its targets.
+const MAX_MESSAGE_BYTES: usize = 256 << 10;
+/// The initial receive buffer of a stream, in bytes: enough for a report of some targets. It grows
+/// for larger ones.
 const BUFFER_BYTES: usize = 512;
 
 impl NamedService for AgentService {
@@ -68,7 +69,7 @@ fn decoded(request: http::Request<Body>) -> Result<Request<Streaming<FromAgent>>
         return Err(Status::unimplemented("messages must not be compressed"));
     }
     Ok(Request::from_http(request.map(|body| {
-        Streaming::new_request(MessageDecoder, body, None, Some(MAX_BYTES))
+        Streaming::new_request(MessageDecoder, body, None, Some(MAX_MESSAGE_BYTES))
     })))
 }
 
@@ -79,9 +80,8 @@ impl Decoder for MessageDecoder {
     type Error = Status;
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<FromAgent>, Status> {
-        let message = FromAgent::decode(from);
-        let message = message.map_err(|e| Status::invalid_argument(format!("FromAgent: {e}")))?;
-        Ok(Some(message))
+        let invalid = |e| Status::invalid_argument(format!("FromAgent: {e}"));
+        FromAgent::decode(from).map(Some).map_err(invalid)
     }
 
     fn buffer_settings(&self) -> BufferSettings {
@@ -117,13 +117,13 @@ impl http_body::Body for Messages {
     }
 }
 
-/// A message after its gRPC prefix: not compressed, and its length.
+/// Encodes a message with its gRPC prefix: a zero byte (no compression) and the length in bytes.
 fn encoded(message: &ToAgent) -> Bytes {
     let length = message.encoded_len();
     let mut out = Vec::with_capacity(5 + length);
     out.put_u8(0);
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-    // A Vec grows: encoding cannot fail.
+    // Encoding cannot fail, because a Vec grows.
     _ = message.encode(&mut out);
     out.into()
 }

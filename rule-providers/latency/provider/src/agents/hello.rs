@@ -4,7 +4,7 @@ use tautline_agent_link::{MAX_NODE_NAME_BYTES, is_node_name};
 use tautline_proto::latency::Hello;
 use tonic::Status;
 
-const MAX_BOOT_BYTES: usize = 64;
+const MAX_BOOT_ID_BYTES: usize = 64;
 
 pub(super) fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status> {
     let refuse = |field: &str, expected: &str| {
@@ -18,7 +18,7 @@ pub(super) fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status>
         let expected = "expected the name of a Node: up to 253 letters, digits, `-` and `.`";
         return refuse("node", expected);
     }
-    let length = 1..=MAX_BOOT_BYTES;
+    let length = 1..=MAX_BOOT_ID_BYTES;
     if !length.contains(&hello.boot_id.len()) || !hello.boot_id.bytes().all(plain) {
         return refuse(
             "bootId",
@@ -40,8 +40,8 @@ pub(super) fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status>
     }
 }
 
-/// Why other agents must not send echoes to an address. Loopback is accepted from loopback
-/// only, for tests.
+/// Returns the reason why other agents must not send echoes to an address, or `None` if they may.
+/// A loopback address is accepted only from a loopback address, for tests.
 fn unusable(address: SocketAddr, remote: Option<IpAddr>) -> Option<&'static str> {
     let loopback = remote.is_some_and(|r| r.to_canonical().is_loopback());
     let (link_local, broadcast) = match address.ip().to_canonical() {

@@ -7,29 +7,29 @@ use ring::{
 };
 use tautline_latency_protocol::{echo_id, pair_key, responder_key, signing_key};
 
-/// Between the steps of a rotation: agents receive new keys within this.
+/// The pause between two steps of a key rotation, within which all agents receive the new keys.
 pub(crate) const ROTATION_STEP: Duration = Duration::from_secs(10);
-const MIN_BYTES: usize = 16;
-const MAX_BYTES: usize = 4096;
+const MIN_SECRET_BYTES: usize = 16;
+const MAX_SECRET_BYTES: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("{0}: {1}")]
     File(Box<str>, std::io::Error),
-    #[error("{0}: {1} bytes; write {MIN_BYTES} to {MAX_BYTES} random bytes")]
+    #[error("{0}: {1} bytes; write {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} random bytes")]
     Length(Box<str>, usize),
     #[error("the system gives no random numbers")]
     Random,
 }
 
-/// The secrets that the keys of echoes are derived from. Clones share them.
+/// The secrets from which the keys of echoes are derived. Clones share them.
 #[derive(Clone)]
 pub struct EchoKeys(Arc<ArcSwap<Secrets>>);
 
 struct Secrets {
-    /// Initiators receive keys of this secret.
+    /// The secret from which the keys of initiators are derived.
     issued: hmac::Key,
-    /// Responders accept keys of these secrets, newest first.
+    /// The secrets whose keys responders accept, newest first.
     accepted: Vec<hmac::Key>,
 }
 
@@ -49,7 +49,8 @@ impl EchoKeys {
         })))
     }
 
-    /// A random secret of 32 bytes, which no other replica has. Err without random bytes.
+    /// Generates a secret of 32 random bytes, which no other replica has. Fails if the system has
+    /// no random bytes.
     pub fn random() -> Result<Self, KeyError> {
         let mut secret = [0; 32];
         let filled = SystemRandom::new().fill(&mut secret);
@@ -57,7 +58,7 @@ impl EchoKeys {
         Ok(Self::new(&secret))
     }
 
-    /// `source` names the secret in errors.
+    /// Derives keys from a secret, which errors name by its `source`.
     pub(crate) fn from_bytes(secret: &[u8], source: &str) -> Result<Self, KeyError> {
         checked(secret, source).map(Self::new)
     }
@@ -66,8 +67,9 @@ impl EchoKeys {
         read(path).map(|secret| Self::new(&secret))
     }
 
-    /// Starts a rotation to the file's secret: responders accept it and the last one; initiators
-    /// use it after [`EchoKeys::issue_newest`]. After an error the old secret stays.
+    /// Starts a rotation to the secret in the file. Responders accept it and the previous one;
+    /// initiators use it after [`EchoKeys::issue_newest`]. After an error the old secret stays in
+    /// use.
     pub(crate) fn reload(&self, path: &Path) -> Result<(), KeyError> {
         self.accept(&read(path)?);
         Ok(())
@@ -114,7 +116,7 @@ fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
 
 fn checked<'a>(secret: &'a [u8], source: &str) -> Result<&'a [u8], KeyError> {
     match secret.len() {
-        MIN_BYTES..=MAX_BYTES => Ok(secret),
+        MIN_SECRET_BYTES..=MAX_SECRET_BYTES => Ok(secret),
         other => Err(KeyError::Length(source.into(), other)),
     }
 }

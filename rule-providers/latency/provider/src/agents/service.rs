@@ -13,9 +13,9 @@ use super::{
 };
 use crate::network::Network;
 
-/// Streams whose agents have not proved yet who they are.
-const MAX_UNAUTHENTICATED: usize = 1024;
-const MAX_UNSENT: usize = 4;
+/// The maximum number of streams whose agents have not proved their identity yet.
+const MAX_UNAUTHENTICATED_STREAMS: usize = 1024;
+const MAX_UNSENT_MESSAGES: usize = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AgentService {
@@ -32,21 +32,22 @@ impl AgentService {
                 keys,
                 stop,
             },
-            unauthenticated: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED)),
+            unauthenticated: Arc::new(Semaphore::new(MAX_UNAUTHENTICATED_STREAMS)),
         }
     }
 
-    /// Starts a stream, unless too many are unauthenticated; returns the messages to its agent.
+    /// Starts a stream and returns the messages to its agent. Fails if too many streams are
+    /// unauthenticated.
     pub(super) fn follow(
         &self,
         request: Request<Streaming<FromAgent>>,
     ) -> Result<mpsc::Receiver<Outgoing>, Status> {
-        let permit = Arc::clone(&self.unauthenticated).try_acquire_owned();
-        let permit = permit.map_err(|_| {
-            Status::resource_exhausted("too many agents connect at once; connect again")
-        })?;
+        let busy = |_| Status::resource_exhausted("too many agents connect at once; connect again");
+        let permit = Arc::clone(&self.unauthenticated)
+            .try_acquire_owned()
+            .map_err(busy)?;
         let credentials = Credentials::of(&request);
-        let (sender, messages) = mpsc::channel(MAX_UNSENT);
+        let (sender, messages) = mpsc::channel(MAX_UNSENT_MESSAGES);
         let stream = Stream {
             context: self.context.clone(),
             remote: request.remote_addr(),
@@ -55,7 +56,7 @@ impl AgentService {
         };
         tokio::spawn(async move {
             let ended = stream.run(credentials, permit).await;
-            // An agent that takes no messages does not get the reason.
+            // The reason is lost if the agent does not take its messages.
             _ = sender.try_send(Box::new(Err(ended)));
         });
         Ok(messages)

@@ -1,4 +1,5 @@
-//! One agent's stream: its authentication, then reports up, targets and orders down.
+//! The stream of one agent: its authentication, then reports from the agent, and targets and orders
+//! to it.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -24,7 +25,7 @@ use crate::network::{
     sessions::{AgentSession, Order},
 };
 
-/// For the first message and the proof.
+/// The time within which an agent must send its first message and prove its identity.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub(super) struct Stream {
 
 impl Stream {
     pub async fn run(mut self, credentials: Credentials, permit: OwnedSemaphorePermit) -> Status {
-        // Boxed, to free the memory of the authentication.
+        // The future is boxed to free its memory once the agent is authenticated.
         let hello = match Box::pin(self.authenticate(credentials)).await {
             Ok(hello) => hello,
             Err(status) => return status,
@@ -83,7 +84,7 @@ impl Stream {
 
     async fn serve(&mut self, session: &mut AgentSession) -> Status {
         let mut limit = RateLimit::new(Instant::now());
-        // The next message is not read before.
+        // The rate limit: the next message is not read before this time.
         let mut read_at = Instant::now();
         let mut idle_at = Instant::now() + IDLE_TIMEOUT;
         let stop = self.context.stop.clone();
@@ -139,7 +140,7 @@ impl Stream {
         sent.map(|_| ()).map_err(slow)
     }
 
-    /// Takes a message; false if the node has another session by now.
+    /// Processes a message; returns false if another session has replaced this one.
     fn receive(&self, session: &AgentSession, message: FromAgent) -> bool {
         let network = &self.context.network;
         let (pairs, answer) = match message.what {
@@ -211,8 +212,8 @@ impl Stream {
                 max_bytes,
                 within,
             } => {
-                let target = self.targets_without_keys([(to, false)].into_iter());
-                let target = self.with_keys(&own, target).pop();
+                let targets = self.targets_without_keys([(to, false)].into_iter());
+                let target = self.with_keys(&own, targets).pop();
                 if target.is_none() {
                     let gone = Transferred {
                         id,
@@ -255,7 +256,7 @@ impl Stream {
     }
 }
 
-/// A hash of the list, never 0.
+/// Returns a hash of the list and the key epoch, never 0.
 fn hash(targets: &[Target], key_epoch: u64) -> u64 {
     let epoch = key_epoch.to_string();
     let mut parts = vec![epoch.as_str()];

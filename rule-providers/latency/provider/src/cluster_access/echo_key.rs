@@ -1,4 +1,4 @@
-//! The Secret of the echo key, which the replicas share; the first replica creates it.
+//! The Secret with the echo key, which all replicas share; the first replica creates it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tautline_runtime::api_call::within;
 use crate::agents::keys::EchoKeys;
 
 const FIELD: &str = "key";
-const BYTES: usize = 32;
+const KEY_BYTES: usize = 32;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn shared(client: &Client, namespace: &str, name: &str) -> Result<EchoKeys> {
@@ -22,7 +22,7 @@ pub(crate) async fn shared(client: &Client, namespace: &str, name: &str) -> Resu
         None => {
             let (params, secret) = (PostParams::default(), new_secret(name)?);
             match within(DEADLINE, secrets.create(&params, &secret)).await {
-                // Another replica was faster.
+                // Another replica has created it meanwhile.
                 Err(error) if error.code() == Some(409) => {
                     Ok(within(DEADLINE, secrets.get(name)).await?)
                 }
@@ -41,7 +41,7 @@ fn keys_of(secret: Secret, at: &str) -> Result<EchoKeys> {
 }
 
 fn new_secret(name: &str) -> Result<Secret> {
-    let mut key = vec![0; BYTES];
+    let mut key = vec![0; KEY_BYTES];
     SystemRandom::new()
         .fill(&mut key)
         .map_err(|_| anyhow!("the system has no random numbers"))?;

@@ -1,25 +1,22 @@
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
 
 use tautline_runtime::cluster_store::ClusterStore;
 
-use crate::network::{
-    Network, estimates::Estimates, measured_pairs::MeasuredPairs, metrics::NetworkMetrics,
-    signals::Signals, target_lists::TargetLists,
-};
+use crate::network::Network;
 
-/// Default label of a node that names its rack.
+/// The default label that names the rack of a node.
 pub const RACK: &str = "topology.kubernetes.io/rack";
-/// Default number of nodes that each node measures in turn.
-pub const TARGETS: usize = 32;
+/// The default number of nodes that each node measures, in addition to those that rules name.
+pub const DEFAULT_TARGETS: usize = 32;
 
-/// How round-trip times are predicted, and what is measured for that.
+/// The settings of predictions and of the measurements for them.
 #[derive(Clone, Debug)]
 pub struct FitSettings {
-    /// Label of a node that names its rack.
+    /// The label that names the rack of a node.
     pub rack_label: String,
-    /// Targets of each node, besides the pairs that rules name.
+    /// The number of nodes that each node measures, in addition to those that rules name.
     pub targets: usize,
-    /// File that keeps samples and coordinates over a restart; `None`: they are lost.
+    /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
     pub state_file: Option<PathBuf>,
 }
 
@@ -27,7 +24,7 @@ impl Default for FitSettings {
     fn default() -> Self {
         Self {
             rack_label: RACK.to_owned(),
-            targets: TARGETS,
+            targets: DEFAULT_TARGETS,
             state_file: None,
         }
     }
@@ -37,11 +34,7 @@ impl Default for FitSettings {
 pub(crate) struct FitContext {
     pub store: ClusterStore,
     pub settings: FitSettings,
-    pub pairs: Arc<MeasuredPairs>,
-    pub estimates: Arc<Estimates>,
-    pub lists: Arc<TargetLists>,
-    pub signals: Arc<Signals>,
-    pub metrics: NetworkMetrics,
+    pub network: Network,
 }
 
 impl FitContext {
@@ -49,11 +42,7 @@ impl FitContext {
         Self {
             store,
             settings,
-            pairs: Arc::clone(&network.pairs),
-            estimates: Arc::clone(&network.estimates),
-            lists: Arc::clone(&network.lists),
-            signals: Arc::clone(&network.signals),
-            metrics: network.metrics.clone(),
+            network: network.clone(),
         }
     }
 }

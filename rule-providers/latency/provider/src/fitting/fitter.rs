@@ -1,32 +1,33 @@
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
-use tautline_rtt_model::{Contradiction, Fit, Labels, Model, NodeId, Options};
+use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options};
 
 use super::{context::FitContext, state_file};
 use crate::{
     location::ZONE,
     network::{
         estimates::PublishedFit,
-        pair_store::{Changes, InstanceId, RETENTION},
+        pair_store::{Changes, InstanceId, PAIR_RETENTION},
     },
 };
 
 const REGION: &str = "topology.kubernetes.io/region";
-/// Between two fits; the first pauses double from [`FIRST_FIT`].
-const FIT_INTERVAL: Duration = Duration::from_secs(10);
-const FIRST_FIT: Duration = Duration::from_secs(1);
+/// The pause between two fits. The first pauses are shorter: they double from [`FIRST_FIT_PAUSE`].
+const FIT_PAUSE: Duration = Duration::from_secs(10);
+const FIRST_FIT_PAUSE: Duration = Duration::from_secs(1);
+/// The least pause after a fit, in multiples of the time that the fit took.
 const PAUSE_FACTOR: u32 = 4;
-/// How often all targets are chosen again, if no node has changed.
+/// The interval at which all targets are chosen again while no node changes.
 const CHOOSE_INTERVAL: Duration = Duration::from_secs(60);
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
-/// Nodes whose pairs are read under one lock, for which requests wait.
-const LOCKED: usize = 128;
+/// The number of instances whose pairs are read under one lock, for which requests wait.
+const INSTANCES_PER_LOCK: usize = 128;
 
 pub(super) struct Fitter {
     context: FitContext,
@@ -40,15 +41,15 @@ pub(super) struct Fitter {
     next_fit: Option<Instant>,
     chosen_at: Option<Instant>,
     saved_at: Option<Instant>,
-    /// When restored samples are dropped that were not measured again.
+    /// The time at which restored samples are dropped if they were not measured again.
     drop_restored_at: Option<Instant>,
-    flagged: BTreeMap<Arc<str>, Contradiction>,
+    flagged: BTreeSet<Arc<str>>,
 }
 
 struct ModelNode {
     node: NodeId,
     targets: Vec<NodeId>,
-    /// Unreachable nodes that are no targets.
+    /// The unreachable nodes that are not among the targets.
     lost: Vec<NodeId>,
 }
 
@@ -59,7 +60,7 @@ impl Fitter {
 
     pub fn restored(context: FitContext, model: Model, now: Instant) -> Self {
         let mut fitter = Self::with(context, model);
-        fitter.drop_restored_at = Some(now + RETENTION);
+        fitter.drop_restored_at = Some(now + PAIR_RETENTION);
         fitter
     }
 
@@ -72,17 +73,17 @@ impl Fitter {
             fit: None,
             samples_changed: true,
             nodes_changed: false,
-            pause: FIRST_FIT,
+            pause: FIRST_FIT_PAUSE,
             next_fit: None,
             chosen_at: None,
             saved_at: None,
             drop_restored_at: None,
-            flagged: BTreeMap::new(),
+            flagged: BTreeSet::new(),
         }
     }
 
     pub fn step(&mut self, now: Instant) {
-        let changes = self.context.pairs.lock().take_changes();
+        let changes = self.context.network.pairs.lock().take_changes();
         let regained = changes.regained;
         let new = self.apply(changes);
         self.choose(&new, now);
@@ -151,7 +152,7 @@ impl Fitter {
 
     fn drop_unmeasured(&mut self) {
         for (from, source) in &self.ids {
-            let known = self.context.pairs.lock().targets(*from);
+            let known = self.context.network.pairs.lock().targets(*from);
             for (to, target) in &self.ids {
                 if known.binary_search(to).is_err()
                     && self.model.sample(source.node, target.node).is_some()
@@ -168,24 +169,27 @@ impl Fitter {
         let fit = Arc::new(self.model.fit());
         self.samples_changed = false;
         let took = now.elapsed();
-        self.pause = (self.pause * 2).min(FIT_INTERVAL);
+        self.pause = (self.pause * 2).min(FIT_PAUSE);
         self.next_fit = Some(now + self.pause.max(took * PAUSE_FACTOR));
         let ids: HashMap<InstanceId, NodeId> =
             self.ids.iter().map(|(id, k)| (*id, k.node)).collect();
         let known = ids.values().filter(|node| fit.knows(**node)).count();
-        let metrics = &self.context.metrics;
+        let metrics = &self.context.network.metrics;
         metrics.fit_seconds.set(took.as_secs_f64());
         metrics.fit_nodes.set(known as i64);
         self.flag(&fit);
         self.fit = Some(Arc::clone(&fit));
         let published = PublishedFit::new(fit, ids, now);
-        self.context.estimates.store(Some(Arc::new(published)));
+        self.context
+            .network
+            .estimates
+            .store(Some(Arc::new(published)));
     }
 
     fn relabel(&mut self) {
         let snapshot = self.context.store.snapshot();
         let nodes: Vec<(NodeId, Arc<str>)> = {
-            let store = self.context.pairs.lock();
+            let store = self.context.network.pairs.lock();
             let all = self.ids.iter();
             all.filter_map(|(id, known)| Some((known.node, store.get(*id)?.node.clone())))
                 .collect()
@@ -212,11 +216,11 @@ impl Fitter {
         self.publish_targets();
     }
 
-    /// The nodes that each of these could not reach.
+    /// Returns, for each instance in `ids`, the nodes that it could not reach.
     fn lost(&self, ids: &[InstanceId], now: Instant) -> Vec<Vec<NodeId>> {
-        let now = self.context.pairs.at(now);
-        let some = ids.chunks(LOCKED).flat_map(|some| {
-            let store = self.context.pairs.lock();
+        let now = self.context.network.pairs.at(now);
+        let some = ids.chunks(INSTANCES_PER_LOCK).flat_map(|some| {
+            let store = self.context.network.pairs.lock();
             let lost = |id: &InstanceId| {
                 let lost = store.lost(*id, now);
                 lost.filter_map(|to| Some(self.ids.get(&to)?.node))
@@ -227,7 +231,7 @@ impl Fitter {
         some.collect()
     }
 
-    /// The nodes that may reach again what others replace in their targets.
+    /// Returns the instances that may again reach a node that was replaced among their targets.
     fn healed(&self, now: Instant) -> Vec<InstanceId> {
         let replaced = self.ids.iter().filter(|(_, known)| !known.lost.is_empty());
         let mut ids: Vec<InstanceId> = replaced.map(|(id, _)| *id).collect();
@@ -240,7 +244,7 @@ impl Fitter {
     }
 
     fn publish_targets(&self) {
-        let before = self.context.lists.chosen();
+        let before = self.context.network.lists.chosen();
         let by_node = &self.by_node;
         let all = self.ids.iter().map(|(id, known)| {
             let targets = known.targets.iter().filter_map(|t| by_node.get(t).copied());
@@ -250,36 +254,23 @@ impl Fitter {
                 _ => (*id, targets),
             }
         });
-        self.context.lists.set_chosen(all.collect());
+        self.context.network.lists.set_chosen(all.collect());
     }
 
     fn flag(&mut self, fit: &Fit) {
-        let store = self.context.pairs.lock();
-        let mut flagged = BTreeMap::new();
-        for (node, what) in fit.contradicted() {
-            let id = self.by_node.get(&node);
-            if let Some(instance) = id.and_then(|id| store.get(*id)) {
-                flagged.insert(Arc::clone(&instance.node), what);
-            }
-        }
+        let store = self.context.network.pairs.lock();
+        let ids = fit.with_contradicted_labels();
+        let ids = ids.filter_map(|node| self.by_node.get(&node));
+        let instances = ids.filter_map(|id| store.get(*id));
+        let flagged: BTreeSet<Arc<str>> = instances.map(|i| Arc::clone(&i.node)).collect();
         drop(store);
-        let count = |of| flagged.values().filter(|what| **what == of).count();
-        let metrics = &self.context.metrics;
-        metrics.set_flagged(count(Contradiction::Labels), count(Contradiction::Reports));
-        for (node, what) in &flagged {
-            if self.flagged.get(node) == Some(what) {
-                continue;
-            }
-            match what {
-                Contradiction::Labels => tracing::info!(
-                    %node,
-                    "the node's round-trip times contradict its zone or rack label"
-                ),
-                Contradiction::Reports => tracing::info!(
-                    %node,
-                    "other nodes' round-trip times to this one contradict its own"
-                ),
-            }
+        let count = i64::try_from(flagged.len()).unwrap_or(i64::MAX);
+        self.context.network.metrics.flagged.set(count);
+        for node in flagged.difference(&self.flagged) {
+            tracing::info!(
+                %node,
+                "the node's round-trip times contradict its zone or rack label"
+            );
         }
         self.flagged = flagged;
     }
@@ -288,11 +279,8 @@ impl Fitter {
         let Some(path) = &self.context.settings.state_file else {
             return;
         };
-        match state_file::write(path, &self.context.pairs, &self.model) {
-            Ok(()) => {}
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the state file cannot be written")
-            }
+        if let Err(error) = state_file::write(path, &self.context.network.pairs, &self.model) {
+            tracing::warn!(path = %path.display(), %error, "the state file cannot be written");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The state file keeps the model over a restart: a header line, a line for each instance
-//! (node, UID, boot ID), an empty line, and the model's snapshot.
+//! The state file, which preserves the model over a restart. It has a header line, a line for each
+//! instance (node, UID, boot ID), an empty line, and the model's snapshot.
 
 use std::{
     fs,
@@ -13,16 +13,10 @@ use super::context::FitContext;
 use crate::network::measured_pairs::MeasuredPairs;
 
 const HEADER: &str = "tautline-latency-state 1";
-/// 10,000 nodes take some 10 MB.
-const MAX_BYTES: u64 = 256 << 20;
+/// The largest state file that is read, in bytes; 10,000 nodes take some 10 MB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
-struct Line<'a> {
-    node: &'a str,
-    uid: &'a str,
-    boot: &'a str,
-}
-
-/// Writes the file whole or not at all.
+/// Writes the state file, whole or not at all.
 pub(super) fn write(path: &Path, pairs: &MeasuredPairs, model: &Model) -> io::Result<()> {
     let mut out = format!("{HEADER}\n");
     {
@@ -46,7 +40,7 @@ pub(super) fn restore(context: &FitContext) -> Option<Model> {
     let path = context.settings.state_file.as_deref()?;
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Ok(found) if found.len() <= MAX_BYTES => {}
+        Ok(found) if found.len() <= MAX_FILE_BYTES => {}
         _ => {
             tracing::warn!(path = %path.display(), "the state file cannot be read, or is too large");
             return None;
@@ -65,7 +59,7 @@ pub(super) fn restore(context: &FitContext) -> Option<Model> {
     }
 }
 
-/// The model without instances that are gone; the others enter the pair store.
+/// Restores the model without instances that no longer exist; the others enter the pair store.
 fn parse(bytes: &[u8], context: &FitContext) -> Result<Model, String> {
     let end = bytes.windows(2).position(|w| w == b"\n\n");
     let (head, snapshot) = end
@@ -78,32 +72,25 @@ fn parse(bytes: &[u8], context: &FitContext) -> Result<Model, String> {
     }
     let mut model = Model::restore(Options::default(), snapshot).map_err(|e| e.to_string())?;
     let nodes = context.store.snapshot();
-    let now = context.pairs.now();
-    for line in lines.filter_map(instance) {
-        let same = nodes.node(line.node).is_some_and(|n| *n.uid == *line.uid);
-        let name = format!("{}/{}", line.uid, line.boot);
-        let mut store = context.pairs.lock();
-        // A connected agent knows better.
-        if same && store.id(line.node).is_none() {
-            store.instance(line.node, line.uid, line.boot, now);
+    let pairs = &context.network.pairs;
+    let now = pairs.now();
+    for line in lines {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let [node, uid, boot] = parts[..] else {
+            continue;
+        };
+        let same = nodes.node(node).is_some_and(|n| *n.uid == *uid);
+        let name = format!("{uid}/{boot}");
+        let mut store = pairs.lock();
+        // The instance of a connected agent is newer.
+        if same && store.id(node).is_none() {
+            store.instance(node, uid, boot, now);
         }
-        let id = store.id(line.node);
-        let present = id
-            .and_then(|id| store.get(id))
-            .is_some_and(|i| *i.name == *name);
+        let instance = store.id(node).and_then(|id| store.get(id));
+        let present = instance.is_some_and(|i| *i.name == *name);
         if let Some(gone) = model.node(&name).filter(|_| !present) {
             model.remove(gone);
         }
     }
     Ok(model)
-}
-
-fn instance(line: &str) -> Option<Line<'_>> {
-    let mut parts = line.split(' ');
-    let line = Line {
-        node: parts.next()?,
-        uid: parts.next()?,
-        boot: parts.next()?,
-    };
-    parts.next().is_none().then_some(line)
 }

@@ -8,9 +8,10 @@ use super::sleep::sleep;
 use crate::network::{Network, pair_store::PairCounts};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
-const BATCH: usize = 128;
-const NODE_CHECK: Duration = Duration::from_secs(1);
-/// Taint of a node whose kubelet has not reported for some 40 s.
+/// The number of instances that are swept under one lock, for which requests wait.
+const INSTANCES_PER_LOCK: usize = 128;
+const NODE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The taint of a node whose kubelet has not reported for some 40 s.
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 pub(super) async fn sweep_pairs(network: Network, stop: CancellationToken) {
@@ -25,7 +26,7 @@ pub(super) async fn sweep_pairs(network: Network, stop: CancellationToken) {
 fn sweep(network: &Network) {
     let ids = network.pairs.lock().ids();
     let mut all = PairCounts::default();
-    for some in ids.chunks(BATCH) {
+    for some in ids.chunks(INSTANCES_PER_LOCK) {
         let (counts, gone) = network.pairs.lock().sweep(some, network.pairs.now());
         network.sessions.close(&gone);
         all.fresh += counts.fresh;
@@ -61,7 +62,7 @@ pub(super) async fn follow_nodes(network: Network, store: ClusterStore, stop: Ca
             () = stop.cancelled() => return,
             changed = changes.changed() => if changed.is_err() { return },
         }
-        if !sleep(&stop, NODE_CHECK).await {
+        if !sleep(&stop, NODE_CHECK_INTERVAL).await {
             return;
         }
     }

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// Sleeps; false if stopped.
+/// Sleeps for `time`; returns false if stopped.
 pub(super) async fn sleep(stop: &CancellationToken, time: Duration) -> bool {
     tokio::select! {
         () = stop.cancelled() => false,

@@ -27,8 +27,8 @@ impl Demand {
         }
     }
 
-    /// An active rule of the requester names the pair: it is measured every two seconds,
-    /// until `keep` after the last call. Pairs of unknown nodes are ignored.
+    /// Records that an active rule of the requester names the pair, which is then measured every
+    /// two seconds until `keep` after the last call. Pairs of unknown nodes are ignored.
     pub fn add(&self, requester: Requester<'_>, a: &str, b: &str, keep: Duration) {
         let snapshot = self.store.snapshot();
         if snapshot.node(a).is_none() || snapshot.node(b).is_none() {

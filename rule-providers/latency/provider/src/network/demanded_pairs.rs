@@ -1,5 +1,5 @@
-//! Which pairs active rules name, and which agent measures which of them. Pure: times are
-//! given, as durations since any one moment.
+//! The pairs that active rules name, and their assignment to the agents that measure them. The
+//! module is pure: callers pass all times, as durations since one fixed moment.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,9 +9,11 @@ use std::{
 
 use tautline_core::planning::fnv1a_64;
 
-/// Demanded pairs of one node: visited every 2 s these are 5 visits a second.
+/// The maximum number of demanded pairs that a node measures: at a visit every 2 s, they take 5
+/// visits a second.
 pub(crate) const NODE_SLOTS: usize = 10;
-/// Demanded pairs in all. A pair that several namespaces demand counts for each.
+/// The maximum number of demanded pairs. A pair that several namespaces demand counts once for
+/// each.
 const MAX_PAIRS: usize = 100_000;
 const MAX_NAMESPACE_PAIRS: usize = MAX_PAIRS / 10;
 
@@ -33,12 +35,11 @@ type Requesters = Vec<(Arc<str>, Duration)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct DemandedPairs {
-    /// By the lesser node, then the greater.
+    /// The requesters of each pair, by the lesser node, then by the greater one.
     pairs: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Requesters>>,
     by_namespace: HashMap<Arc<str>, usize>,
     len: usize,
-    /// Pairs above the bounds by their hashes, at most [`MAX_PAIRS`], and when each demand
-    /// ends.
+    /// The ends of the demands above the bounds, by the hash of their pair; at most [`MAX_PAIRS`].
     refused: HashMap<u64, Duration>,
 }
 
@@ -50,7 +51,7 @@ pub(crate) struct Assignment<T> {
 }
 
 impl DemandedPairs {
-    /// Adds or extends a demand; returns whether the pair is new, or newly refused.
+    /// Adds or extends a demand; returns true if the pair is new, or newly refused.
     pub fn add(&mut self, requester: Requester<'_>, a: &str, b: &str, until: Duration) -> bool {
         let (a, b) = (a.min(b), a.max(b));
         if a == b {
@@ -71,7 +72,7 @@ impl DemandedPairs {
         let hash = fnv1a_64(&[a, b]);
         if self.len >= MAX_PAIRS || !requester.trusted && own >= MAX_NAMESPACE_PAIRS {
             if is_known {
-                // It is measured for other namespaces.
+                // The pair is measured for other namespaces.
                 return false;
             }
             let room = self.refused.len() < MAX_PAIRS || self.refused.contains_key(&hash);
@@ -108,10 +109,10 @@ impl DemandedPairs {
         self.refused.len()
     }
 
-    /// The pairs in order of priority, which changes every minute and is the same at all
-    /// replicas. Namespaces take turns: first come the pairs that are a namespace's first
-    /// at both of their nodes, then the second ones, and so on. With `n` namespaces, one
-    /// that has at most [`NODE_SLOTS`]` / n` pairs at each node so has a slot for each.
+    /// Returns the pairs in order of priority, which changes every minute and is the same at all
+    /// replicas. Namespaces take turns: the pairs that are a namespace's first at both of their
+    /// nodes come first, then the second ones, and so on. With `n` namespaces, a namespace with at
+    /// most [`NODE_SLOTS`]` / n` pairs at each node therefore has a slot for each pair.
     pub fn pairs(&self, minute: u64) -> impl Iterator<Item = (&str, &str)> {
         let (all, minute) = (self.pairs.iter(), minute.to_string());
         let all = all.flat_map(|(a, of)| {
@@ -121,34 +122,26 @@ impl DemandedPairs {
         let mut pairs: Vec<(&str, &str, &Requesters)> = all.collect();
         pairs.sort_by_cached_key(|(a, b, _)| fnv1a_64(&[&minute, a, b]));
         if self.by_namespace.len() > 1 {
-            let mut turns = Turns::default();
-            pairs.sort_by_cached_key(|(a, b, requesters)| turns.next(a, b, requesters));
+            let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
+            pairs.sort_by_cached_key(|&(a, b, requesters)| {
+                let turns = requesters.iter().map(|(namespace, _)| {
+                    let turn_at = [a, b].map(|node| {
+                        let count = counts.entry((&**namespace, node)).or_default();
+                        *count += 1;
+                        *count
+                    });
+                    turn_at[0].max(turn_at[1])
+                });
+                turns.min()
+            });
         }
         pairs.into_iter().map(|(a, b, _)| (a, b))
     }
 }
 
-#[derive(Debug, Default)]
-struct Turns<'a>(HashMap<(&'a str, &'a str), usize>);
-
-impl<'a> Turns<'a> {
-    /// The earliest turn that one of the pair's namespaces has for it.
-    fn next(&mut self, a: &'a str, b: &'a str, requesters: &'a Requesters) -> usize {
-        let turns = requesters.iter().map(|(namespace, _)| {
-            let at = [a, b].map(|node| {
-                let count = self.0.entry((&**namespace, node)).or_default();
-                *count += 1;
-                *count
-            });
-            at[0].max(at[1])
-        });
-        turns.min().unwrap_or(usize::MAX)
-    }
-}
-
-/// Assigns each pair to the node with more free slots, then to the other one too, if it
-/// has a free slot. Nodes that `can_measure` refuses have no slots. Deterministic; each
-/// node's targets are sorted.
+/// Assigns each pair to the node with more free slots, then also to its other node, if that has a
+/// free slot. Nodes for which `can_measure` is false have no slots. The assignment is
+/// deterministic, and each node's targets are sorted.
 pub(crate) fn assign<T: Copy + Ord>(
     pairs: impl Iterator<Item = (T, T)>,
     slots: usize,
@@ -160,9 +153,12 @@ pub(crate) fn assign<T: Copy + Ord>(
         excess: 0,
     };
     let mut other_ends = Vec::new();
-    let free = |targets: &BTreeMap<T, Vec<T>>, node: T| match can_measure(node) {
-        true => slots.saturating_sub(targets.get(&node).map_or(0, Vec::len)),
-        false => 0,
+    let free = |targets: &BTreeMap<T, Vec<T>>, node: T| {
+        if can_measure(node) {
+            slots.saturating_sub(targets.get(&node).map_or(0, Vec::len))
+        } else {
+            0
+        }
     };
     for (a, b) in pairs {
         assignment.pairs += 1;

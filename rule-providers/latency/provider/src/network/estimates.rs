@@ -10,7 +10,7 @@ use tautline_rtt_model::{Fit, NodeId, Row};
 
 use super::pair_store::InstanceId;
 
-/// Cached rows of a fit; at 5,000 nodes each has 40 KB.
+/// The maximum number of cached rows of a fit; at 5,000 nodes each row has 40 KB.
 const MAX_ROWS: usize = 32;
 
 pub(crate) type Estimates = ArcSwapOption<PublishedFit>;
@@ -20,7 +20,7 @@ pub(crate) struct PublishedFit {
     fit: Arc<Fit>,
     ids: HashMap<InstanceId, NodeId>,
     at: Instant,
-    /// Rows by peer: requests name the same peers again and again.
+    /// The cached rows by peer; requests often name the same peers.
     rows: Mutex<HashMap<InstanceId, Arc<Row>>>,
 }
 

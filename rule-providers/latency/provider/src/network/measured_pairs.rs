@@ -1,4 +1,4 @@
-//! The pair store as requests and tasks share it.
+//! The pair store that requests and tasks share, and its clock.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ impl Default for MeasuredPairs {
 }
 
 impl MeasuredPairs {
-    /// The time since the start: all times in the store are such durations.
+    /// Returns the time since the start; all times in the store are such durations.
     pub fn now(&self) -> Duration {
         self.start.elapsed()
     }
@@ -32,7 +32,7 @@ impl MeasuredPairs {
         time.saturating_duration_since(self.start)
     }
 
-    /// Locked after the sessions, where both are.
+    /// Locks the pair store. A caller that needs both locks must lock the sessions first.
     pub fn lock(&self) -> MutexGuard<'_, PairStore> {
         self.store.lock()
     }
@@ -45,7 +45,7 @@ impl MeasuredPairs {
         }
     }
 
-    /// Of the slowest interface that leads out of the node.
+    /// Returns the speed of the slowest interface that leads out of the node.
     pub fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
         let store = self.lock();
         store.get(store.id(node)?)?.nic_bits_per_second

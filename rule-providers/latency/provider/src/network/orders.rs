@@ -16,11 +16,11 @@ use super::{
     sessions::{AgentSessions, Order},
 };
 
-const MAX_PENDING: usize = 512;
-/// Time for the answer's way back.
+const MAX_PENDING_ORDERS: usize = 512;
+/// The time reserved for the answer to reach the provider.
 pub(super) const RETURN_TIME: Duration = Duration::from_millis(20);
 
-/// Receives the answer; the result, if the order was a transfer.
+/// The channel of an order's answer, which has the result if the order was a transfer.
 type AnswerSender = oneshot::Sender<Option<Transferred>>;
 
 #[derive(Debug)]
@@ -51,7 +51,8 @@ impl Orders {
         }
     }
 
-    /// Sends an order; `None` if the agent is not connected or has a full queue.
+    /// Sends an order; returns `None` if the agent is not connected or has a full queue, or if too
+    /// many orders are pending.
     pub fn send(
         &self,
         to: InstanceId,
@@ -61,7 +62,7 @@ impl Orders {
         let (sender, answer) = oneshot::channel();
         {
             let mut pending = self.pending.lock();
-            if pending.len() >= MAX_PENDING {
+            if pending.len() >= MAX_PENDING_ORDERS {
                 return None;
             }
             pending.insert(id, (to, sender));
@@ -76,7 +77,7 @@ impl Orders {
         sent.then_some(pending)
     }
 
-    /// Takes an agent's answer. Answers to orders of other agents are ignored.
+    /// Delivers an agent's answer. An answer to the order of another agent is ignored.
     pub fn complete(&self, from: InstanceId, id: u64, transferred: Option<Transferred>) {
         let mut pending = self.pending.lock();
         if pending.get(&id).is_some_and(|(to, _)| *to == from)

@@ -1,4 +1,5 @@
-//! Reports of agents, by pair: sparse, synchronous. Times are durations since the store began.
+//! The store of the pairs that agents report; sparse and synchronous. All times are durations since
+//! the start of the store.
 
 mod changes;
 mod pair;
@@ -10,6 +11,6 @@ mod sweep;
 mod tests;
 
 pub(crate) use changes::Changes;
-pub(crate) use pair::RETENTION;
+pub(crate) use pair::PAIR_RETENTION;
 pub(crate) use store::{Directory, Instance, InstanceId, PairStore, Refusal};
 pub(crate) use sweep::PairCounts;

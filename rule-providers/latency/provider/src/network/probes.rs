@@ -16,7 +16,7 @@ use super::{
 use crate::measurement::Measurement;
 
 const MAX_NODES: usize = 512;
-/// A pair without an answer is not probed again for so long.
+/// The time for which a pair is not probed again after a probe without an answer.
 const UNANSWERED_PAUSE: Duration = Duration::from_secs(15);
 const MAX_UNANSWERED: usize = 16_384;
 
@@ -25,12 +25,12 @@ pub(crate) struct Probes {
     pairs: Arc<MeasuredPairs>,
     orders: Arc<Orders>,
     metrics: NetworkMetrics,
-    /// When a pair (the lesser id first) was last probed without an answer.
+    /// The time of the last probe without an answer, by pair (the lesser ID first).
     unanswered: Mutex<HashMap<(InstanceId, InstanceId), Duration>>,
 }
 
-/// Pairs of a running probe. When it ends, pairs without an answer are recorded, if they
-/// had time for one.
+/// The pairs of a running probe. At its end the pairs without an answer are recorded, if there was
+/// time for one.
 struct ProbedPairs<'a> {
     probes: &'a Probes,
     peer: InstanceId,
@@ -74,9 +74,9 @@ impl Probes {
         }
     }
 
-    /// Measures the pairs of `peer` and `nodes` now, by the peer's agent, or by the nodes'
-    /// own agents if the peer has none. Returns the pairs that were measured `within`.
-    /// Nodes without an agent are left out, and pairs that did not answer lately.
+    /// Measures the pairs of `peer` and `nodes` now, by the peer's agent, or by the nodes' own
+    /// agents if the peer has none. Returns the pairs that were measured within the time `within`.
+    /// Nodes without an agent and pairs that recently did not answer are left out.
     pub async fn probe(
         &self,
         peer: &str,
@@ -109,20 +109,19 @@ impl Probes {
                 within: within.saturating_sub(RETURN_TIME),
             })
         };
+        if ids.is_empty() {
+            return Vec::new();
+        }
         let (mut sent, mut probed) = (Vec::new(), Vec::new());
-        match peer_has_agent {
-            _ if ids.is_empty() => return Vec::new(),
-            true => {
-                if let Some(order) = send(peer, ids.clone()) {
-                    (sent, probed) = (vec![order], ids);
-                }
+        if peer_has_agent {
+            if let Some(order) = send(peer, ids.clone()) {
+                (sent, probed) = (vec![order], ids);
             }
-            false => {
-                for id in ids {
-                    if let Some(order) = send(id, vec![peer]) {
-                        sent.push(order);
-                        probed.push(id);
-                    }
+        } else {
+            for id in ids {
+                if let Some(order) = send(id, vec![peer]) {
+                    sent.push(order);
+                    probed.push(id);
                 }
             }
         }
@@ -151,7 +150,7 @@ impl Probes {
             .collect()
     }
 
-    /// Whether the last probe of the pair had no answer, lately, and no report came since.
+    /// Returns whether a recent probe of the pair had no answer, and no report has come since.
     fn is_paused(&self, store: &PairStore, a: InstanceId, b: InstanceId, now: Duration) -> bool {
         let at = self.unanswered.lock().get(&ordered(a, b)).copied();
         at.is_some_and(|at| now < at + UNANSWERED_PAUSE && !store.reported_since(a, b, at))

@@ -19,7 +19,8 @@ use super::{
 };
 
 pub(crate) const MAX_QUEUED_ORDERS: usize = 8;
-const MEASURING_FOR: Duration = Duration::from_secs(600);
+/// The time after the last frame of any agent for which the network counts as measured.
+const MEASURING_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Order {
@@ -39,10 +40,11 @@ pub(crate) enum Order {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TargetList {
-    /// Target, and whether an active rule names the pair.
+    /// The targets, each with `true` if an active rule names the pair.
     pub targets: Arc<[(InstanceId, bool)]>,
-    /// Changes with the echo keys.
+    /// A number that changes with the echo keys.
     pub key_epoch: u64,
+    /// False for the empty list at the start of a session.
     pub made: bool,
 }
 
@@ -51,11 +53,12 @@ pub(crate) struct TargetList {
 pub(crate) struct SessionHandle {
     pub stream: u64,
     pub targets: watch::Sender<TargetList>,
-    /// Boxed, as a channel allocates room for 32.
+    /// The orders are boxed because a channel allocates room for 32.
     pub orders: mpsc::Sender<Box<Order>>,
 }
 
-/// The receiving side of a session, held by the agent's stream. Closes when dropped.
+/// The receiving side of a session, held by the agent's stream. The session closes when it is
+/// dropped.
 pub(crate) struct AgentSession {
     sessions: Arc<AgentSessions>,
     pub id: InstanceId,
@@ -63,7 +66,7 @@ pub(crate) struct AgentSession {
     pub targets: watch::Receiver<TargetList>,
     pub orders: mpsc::Receiver<Box<Order>>,
     pub closed_by_agent: bool,
-    /// The hash of the last list that was sent; 0: no list was sent.
+    /// The hash of the last list that was sent; 0 before the first one.
     pub sent_list: u64,
 }
 
@@ -74,7 +77,8 @@ pub(crate) struct AgentSessions {
     signals: Arc<Signals>,
     metrics: NetworkMetrics,
     open: Mutex<HashMap<InstanceId, SessionHandle>>,
-    /// Milliseconds of the pair clock at the last frame, plus 1; 0: no frame yet.
+    /// The time of the last frame on the pair store's clock, in milliseconds plus 1; 0 before the
+    /// first frame.
     last_frame: AtomicU64,
 }
 
@@ -145,7 +149,7 @@ impl AgentSessions {
         self.signals.agents_changed();
     }
 
-    /// Locked before the pair store, where both are.
+    /// Locks the open sessions. A caller that needs both locks must lock the pair store second.
     pub fn lock(&self) -> MutexGuard<'_, HashMap<InstanceId, SessionHandle>> {
         self.open.lock()
     }
@@ -158,7 +162,7 @@ impl AgentSessions {
     pub fn is_measuring(&self) -> bool {
         match self.last_frame.load(Ordering::Relaxed) {
             0 => false,
-            at => self.pairs.now() < Duration::from_millis(at) + MEASURING_FOR,
+            at => self.pairs.now() < Duration::from_millis(at) + MEASURING_TIMEOUT,
         }
     }
 

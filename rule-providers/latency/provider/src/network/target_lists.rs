@@ -22,10 +22,10 @@ use super::{
     signals::Signals,
 };
 
-/// Changes within this time are sent together.
-const BATCH: Duration = Duration::from_millis(200);
-const EXPIRY_CHECK: Duration = Duration::from_secs(1);
-/// The longest list: what a node can measure within its budget.
+/// The pause after an update of the lists: changes within it are sent together.
+const BATCH_PAUSE: Duration = Duration::from_millis(200);
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of targets in a list: as many as a node can measure within its budget.
 const MAX_TARGETS: usize = 128;
 
 pub(crate) type ChosenTargets = HashMap<InstanceId, Arc<[InstanceId]>>;
@@ -41,7 +41,7 @@ pub(crate) struct TargetLists {
     key_epoch: AtomicU64,
 }
 
-/// Changes each minute, at all replicas at about the same time.
+/// Returns the number of the current minute, which changes at all replicas at about the same time.
 fn minute() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() / 60)
@@ -91,7 +91,7 @@ impl TargetLists {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.signals.assign.notified() => {}
-                () = tokio::time::sleep(EXPIRY_CHECK) => {
+                () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {
                     let expired = self.demand.expire();
                     // Excess pairs rotate each minute.
                     if !expired && (excess == 0 || last == minute()) {
@@ -112,7 +112,7 @@ impl TargetLists {
             excess = assignment.excess;
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(BATCH) => {}
+                () = tokio::time::sleep(BATCH_PAUSE) => {}
             }
         }
     }
@@ -155,7 +155,7 @@ impl TargetLists {
     }
 }
 
-/// One agent's list: demanded pairs come first.
+/// Returns one agent's list, in which demanded pairs come first.
 fn list(
     id: InstanceId,
     chosen: &ChosenTargets,

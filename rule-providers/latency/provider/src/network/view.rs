@@ -1,4 +1,4 @@
-//! Reads of many pairs: each node's name is looked up once.
+//! A view for reads of many pairs, in which each node's name is looked up once.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -28,7 +28,7 @@ pub(crate) struct NodeRef {
     fitted: Option<NodeId>,
 }
 
-/// Round-trip times of a node to all others, as they were when the row was read.
+/// The round-trip times between a node and all others, at the time when the row was read.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
     directory: Arc<Directory>,
@@ -91,7 +91,8 @@ impl PeerRow {
         self.measurement_at(node, self.find(node)).into_owned()
     }
 
-    /// Estimate of the last fit; `None`: it lacks one of the nodes, or both are the same.
+    /// Returns the estimate of the last fit, or `None` if the fit lacks one of the nodes or both
+    /// are the same.
     pub fn estimate(&self, node: &str) -> Option<Estimate> {
         self.estimate_at(node, self.find(node))
     }

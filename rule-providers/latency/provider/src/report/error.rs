@@ -20,6 +20,22 @@ pub(crate) enum ReportError {
 }
 
 impl ReportError {
+    /// Creates the error of an unknown name; `all` are the known ones.
+    pub fn unknown<'a>(what: &'static str, name: &str, all: impl Iterator<Item = &'a str>) -> Self {
+        Self::Unknown {
+            what,
+            name: name.to_owned(),
+            near: names::near(name, all),
+        }
+    }
+
+    pub fn query(field: &str, what: impl Into<String>) -> Self {
+        Self::Query {
+            field: field.to_owned(),
+            what: what.into(),
+        }
+    }
+
     pub fn status(&self) -> u16 {
         match self {
             Self::Unknown { .. } => 404,

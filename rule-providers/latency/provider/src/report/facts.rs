@@ -23,10 +23,11 @@ pub type RttFrom<'a> = &'a (dyn Fn(&str) -> EffectiveRtt + 'a);
 pub trait ReportSource {
     fn nodes(&self) -> Vec<NodeZone>;
     fn end(&self, node: &str) -> Option<End>;
-    /// The first look-up of a pair that is not measured is expensive.
+    /// Calls `visit` with the round-trip times to a node. The first look-up of a pair that is not
+    /// measured is expensive.
     fn with_rtts_to(&self, to: &str, visit: &mut dyn FnMut(RttFrom<'_>));
     fn direction(&self, from: &str, to: &str) -> Direction;
-    /// Both directions combined, if there is a figure that is not too old.
+    /// Returns the time of both directions combined, if there is a figure that is not too old.
     fn combined_micros(&self, a: &str, b: &str) -> Option<u64>;
     fn estimate(&self, a: &str, b: &str) -> Option<Estimated>;
     fn configured_micros(&self, from: &str, to: &str) -> Option<u64>;

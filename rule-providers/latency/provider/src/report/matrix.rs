@@ -1,7 +1,8 @@
-//! `/latency/matrix?by=zone|node[&zone=Z][&nodes=a,b]`
+//! The report `/latency/matrix?by=zone|node[&zone=Z][&nodes=a,b]`: the round-trip times between
+//! zones or nodes.
 //!
-//! A matrix of zones reads the measured pairs and a bounded sample of the others, never all
-//! pairs: 5,000 nodes have 12 million.
+//! A matrix of zones reads the measured pairs and a bounded sample of the other pairs, as 5,000
+//! nodes have 12 million pairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -9,64 +10,65 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     error::ReportError,
-    facts::{NodeZone, ReportSource},
+    facts::{NodeZone, ReportSource, RttFrom},
     model::EffectiveRtt,
-    names,
     pairs::Pairs,
     query::Query,
 };
 
-pub(super) const MOST: usize = 200;
-/// Besides the measured pairs: so many nodes of each zone are sampled,
-const PEERS: usize = 8;
-/// so many of all zones together,
-const ALL_PEERS: usize = 400;
-/// and for each of them the pairs with so many nodes of each zone.
-const FROM: usize = 8;
-/// The zone of nodes without the label, in a matrix.
+/// The maximum number of rows, and of columns.
+const MAX_NAMES: usize = 200;
+/// The maximum number of nodes of a zone that are sampled in addition to the measured pairs.
+const MAX_ZONE_PEERS: usize = 8;
+/// The maximum number of sampled nodes of all zones together.
+const MAX_PEERS: usize = 400;
+/// The number of nodes of each zone whose pairs with a sampled node are read.
+const SAMPLES_PER_ZONE: usize = 8;
+/// The zone, in a matrix, of nodes without a zone label.
 pub const NO_ZONE: &str = "(no zone)";
 
-/// What rows and columns are.
+/// The kind of rows and columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum By {
-    /// Zones.
+    /// Rows and columns are zones.
     #[default]
     Zone,
-    /// Nodes.
+    /// Rows and columns are nodes.
     Node,
 }
 
-/// Round-trip times of all pairs of zones or nodes.
+/// The round-trip times of all pairs of zones or nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MatrixReport {
-    /// What `names` are.
+    /// The kind of `names`.
     pub by: By,
-    /// Zones or nodes, in order: the names of both rows and columns.
+    /// The names of the zones or nodes, in the order of both rows and columns.
     pub names: Vec<String>,
-    /// Cells by row and column. A matrix of zones is symmetric; its diagonal is within a zone.
+    /// The cells by row and column. A matrix of zones is symmetric; its diagonal has the pairs
+    /// within each zone.
     pub cells: Vec<Vec<Cell>>,
 }
 
-/// Two nodes: the time that a rule uses. Two zones: the median over the measured pairs of
-/// their nodes and a sample of the others.
+/// A cell of a matrix. For two nodes it has the time that a rule uses, for two zones the median
+/// over the measured pairs of their nodes and a sample of the other pairs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cell {
-    /// For zones: with the source of most of the figures.
+    /// The time and its source; for zones, the source of most of the figures.
     #[serde(flatten)]
     pub effective: EffectiveRtt,
-    /// A tenth of the pairs of nodes is below.
+    /// The 10th percentile over the pairs of nodes of two zones, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p10_micros: Option<u64>,
-    /// A tenth of them is above.
+    /// The 90th percentile over the pairs of nodes of two zones, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p90_micros: Option<u64>,
-    /// For zones: pairs of nodes whose time is measured.
+    /// The number of pairs of nodes of two zones whose time is measured.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub measured_pairs: usize,
-    /// For zones: pairs of nodes that lose all packets.
+    /// The number of pairs of nodes of two zones that lose all packets.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreachable_pairs: usize,
 }
@@ -78,14 +80,10 @@ fn is_zero(n: &usize) -> bool {
 impl MatrixReport {
     pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["by", "zone", "nodes"])?;
-        let error = |field: &str, what: &str| ReportError::Query {
-            field: field.to_owned(),
-            what: what.to_owned(),
-        };
         let narrowed = query.get("zone").is_some() || query.get("nodes").is_some();
         match query.get("by") {
             None if !narrowed => Self::by_zone(facts),
-            Some("zone") if narrowed => Err(error(
+            Some("zone") if narrowed => Err(ReportError::query(
                 "by",
                 "zone and nodes narrow a matrix by node; write by=node",
             )),
@@ -97,32 +95,25 @@ impl MatrixReport {
                     .unwrap_or_default();
                 Self::by_node(facts, query.get("zone"), &nodes)
             }
-            Some(_) => Err(error("by", "write zone or node")),
+            Some(_) => Err(ReportError::query("by", "write zone or node")),
         }
     }
 
-    /// Of the nodes named (at most 200), of a zone, or of all.
+    /// Returns the matrix of the named nodes, of the nodes of a zone, or of all nodes; at most 200.
     pub(crate) fn by_node(
         facts: &impl ReportSource,
         zone: Option<&str>,
         nodes: &[&str],
     ) -> Result<Self, ReportError> {
         let places = facts.nodes();
-        let unknown = |what, name: &str, near| ReportError::Unknown {
-            what,
-            name: name.to_owned(),
-            near,
-        };
         let known: BTreeSet<&str> = places.iter().map(|p| p.node.as_str()).collect();
         if let Some(name) = nodes.iter().find(|n| !known.contains(*n)) {
-            let near = names::near(name, known.iter().copied());
-            return Err(unknown("node", name, near));
+            return Err(ReportError::unknown("node", name, known.into_iter()));
         }
         let selected: BTreeSet<&str> = nodes.iter().copied().collect();
         let zones: BTreeSet<&str> = places.iter().map(zone_of).collect();
         if let Some(zone) = zone.filter(|z| !zones.contains(z)) {
-            let near = names::near(zone, zones.iter().copied());
-            return Err(unknown("zone", zone, near));
+            return Err(ReportError::unknown("zone", zone, zones.into_iter()));
         }
         let names: Vec<String> = places
             .iter()
@@ -137,10 +128,10 @@ impl MatrixReport {
         )?;
         let mut cells = vec![Vec::with_capacity(names.len()); names.len()];
         for to in &names {
-            facts.with_rtts_to(to, &mut |way| {
+            facts.with_rtts_to(to, &mut |rtt_from| {
                 for (from, row) in names.iter().zip(&mut cells) {
                     row.push(Cell {
-                        effective: way(from),
+                        effective: rtt_from(from),
                         ..Cell::default()
                     });
                 }
@@ -173,35 +164,36 @@ impl MatrixReport {
         let count = members.len();
         let mut pools = vec![Pairs::default(); count * count];
         let mut seen: HashSet<(usize, usize)> = HashSet::new();
-        let mut add = |a: &str, b: &str, way: &dyn Fn(&str) -> EffectiveRtt| {
+        let mut add = |a: &str, b: &str, rtt_from: RttFrom<'_>| {
             let (Some(&(x, i)), Some(&(y, j))) = (number.get(a), number.get(b)) else {
                 return;
             };
             if x != y && seen.insert((x.min(y), x.max(y))) {
-                pools[i.min(j) * count + i.max(j)].add(way(a));
+                pools[i.min(j) * count + i.max(j)].add(rtt_from(a));
             }
         };
         for place in &places {
             let others = facts.measured_with(&place.node);
             if !others.is_empty() {
-                facts.with_rtts_to(&place.node, &mut |way| {
+                facts.with_rtts_to(&place.node, &mut |rtt_from| {
                     for other in &others {
-                        add(other, &place.node, way);
+                        add(other, &place.node, rtt_from);
                     }
                 });
             }
         }
         let all: Vec<&Vec<&str>> = members.values().collect();
-        let peers = (ALL_PEERS / count.max(1)).clamp(1, PEERS);
+        let peers = (MAX_PEERS / count.max(1)).clamp(1, MAX_ZONE_PEERS);
         for (j, theirs) in all.iter().enumerate() {
             for peer in 0..peers {
                 let to = theirs[peer * theirs.len() / peers];
-                facts.with_rtts_to(to, &mut |way| {
+                facts.with_rtts_to(to, &mut |rtt_from| {
                     for ours in &all[..=j] {
-                        // Other nodes for each peer, evenly over the zone.
-                        let at = |from| (from * peers + peer) * ours.len() / (FROM * peers);
-                        for from in 0..FROM {
-                            add(ours[at(from)], to, way);
+                        // Each peer is paired with other nodes, spread evenly over the zone.
+                        let at =
+                            |from| (from * peers + peer) * ours.len() / (SAMPLES_PER_ZONE * peers);
+                        for from in 0..SAMPLES_PER_ZONE {
+                            add(ours[at(from)], to, rtt_from);
                         }
                     }
                 });
@@ -223,13 +215,13 @@ fn zone_of(place: &NodeZone) -> &str {
 }
 
 fn bounded(count: usize, what: &'static str, fix: &'static str) -> Result<(), ReportError> {
-    if count <= MOST {
+    if count <= MAX_NAMES {
         return Ok(());
     }
     Err(ReportError::TooMany {
         count,
         what,
-        most: MOST,
+        most: MAX_NAMES,
         fix,
     })
 }

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// Source of a round-trip time.
+/// The source of a round-trip time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Basis {
@@ -8,15 +8,15 @@ pub enum Basis {
     Same,
     /// A fresh measurement, by echo or TCP connect.
     Measured,
-    /// A table.
+    /// A row of a table.
     Configured,
     /// A prediction: there is no fresh measurement.
     Estimated,
-    /// Measured, but not lately, and not predicted.
+    /// An old measurement: there is no prediction.
     Old,
     /// Three echoes or more were lost in a row; there is no time.
     Unreachable,
-    /// No data; there is no time.
+    /// There is no data, and no time.
     #[default]
     Nothing,
 }
@@ -25,15 +25,15 @@ pub enum Basis {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectiveRtt {
-    /// Source of the time.
+    /// The source of the time.
     pub basis: Basis,
-    /// `None` if unreachable or without data.
+    /// The time in microseconds; `None` if the pair is unreachable or has no data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
 
 impl EffectiveRtt {
-    /// A time in microseconds and its source.
+    /// Creates a time in microseconds with its source.
     pub fn new(basis: Basis, micros: u64) -> Self {
         Self {
             basis,
@@ -46,70 +46,71 @@ impl EffectiveRtt {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct End {
-    /// Node's name.
+    /// The name of the node.
     pub node: String,
-    /// Zone by the node's label.
+    /// The zone, by the node's label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// UID of the Node object; empty if unknown.
+    /// The UID of the Node object; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// The measured boot: figures of an earlier boot do not count.
+    /// The ID of the measured boot; figures of an earlier boot do not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
-    /// Whether an agent of the node is connected to this replica.
+    /// True if an agent of the node is connected to this replica.
     pub agent: bool,
 }
 
-/// State of one direction of a pair.
+/// The state of one direction of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// Measured, and the figures are fresh.
+    /// The direction is measured, and the figures are fresh.
     Measured,
-    /// Three losses in a row.
+    /// Three echoes or more were lost in a row.
     Unreachable,
-    /// No sample for twice the refresh time.
+    /// The last sample is older than twice the refresh time.
     Stale,
-    /// Not measured, or too long ago.
+    /// The direction was not measured, or too long ago.
     #[default]
     Nothing,
 }
 
-/// What the agent of one node measured to another.
+/// The measurements of one direction of a pair, by the agent of its first node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Direction {
-    /// Node whose agent sends the echoes.
+    /// The node whose agent sends the echoes.
     pub from: String,
-    /// Node whose agent answers them.
+    /// The node whose agent answers them.
     pub to: String,
-    /// State, which says whether there are figures.
+    /// The state. There are figures if it is `Measured` or `Stale`.
     pub state: State,
-    /// Of the last five samples.
+    /// The median of the last five samples, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub median_micros: Option<u64>,
-    /// That median after each of the last three visits, newest first.
+    /// The medians after each of the last three visits, in microseconds, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window_micros: Vec<u64>,
-    /// Of the last `samples`, at most 60.
+    /// The 50th percentile of the last `samples` samples, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_micros: Option<u64>,
-    /// 95th percentile of the same samples.
+    /// The 95th percentile of the same samples, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_micros: Option<u64>,
-    /// Number of samples behind both percentiles; 0 without figures.
+    /// The number of samples behind both percentiles, at most 60; 0 without figures.
     pub samples: u32,
-    /// Age of the last sample.
+    /// The age of the last sample, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_micros: Option<u64>,
-    /// Time between two visits of the pair; 15 s if it was measured only once, on demand.
+    /// The time between two visits of the pair, in microseconds; 15 s if it was measured only once,
+    /// on demand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_micros: Option<u64>,
-    /// Time since the pair became unreachable; `None` in other states.
+    /// The time since the pair became unreachable, in microseconds; `None` in other states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable_micros: Option<u64>,
-    /// Times of TCP connects: UDP echoes are lost.
+    /// True if the times are those of TCP connects, because UDP echoes are lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_connect: bool,
 }
@@ -118,10 +119,10 @@ pub struct Direction {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Estimated {
-    /// Predicted time.
+    /// The predicted time, in microseconds.
     pub rtt_micros: u64,
-    /// Lower end of the interval.
+    /// The lower end of the interval, in microseconds.
     pub low_micros: u64,
-    /// Upper end of the interval.
+    /// The upper end of the interval, in microseconds.
     pub high_micros: u64,
 }

@@ -1,12 +1,13 @@
-const OFFERED: usize = 5;
-const FAR: usize = 3;
+const MAX_SUGGESTIONS: usize = 5;
+const MAX_DISTANCE: usize = 3;
 
+/// Returns the names most similar to `name`, nearest first.
 pub(super) fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted: Vec<char> = name.chars().take(253).collect();
     let mut found: Vec<(usize, &str)> = all
         .filter_map(|other| {
             if !name.is_empty() && other.contains(name) {
-                return Some((FAR + 1, other));
+                return Some((MAX_DISTANCE + 1, other));
             }
             Some((distance(&wanted, other)?, other))
         })
@@ -14,10 +15,10 @@ pub(super) fn near<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<St
     found.sort_unstable();
     found.dedup();
     let names = found.into_iter().map(|(_, name)| name.to_owned());
-    names.take(OFFERED).collect()
+    names.take(MAX_SUGGESTIONS).collect()
 }
 
-/// `; did you mean a1 or a2?`, or nothing.
+/// Formats similar names as `; did you mean a1 or a2?`; the text is empty without names.
 pub(super) fn near_text(near: &[String]) -> String {
     match near {
         [] => String::new(),
@@ -25,7 +26,7 @@ pub(super) fn near_text(near: &[String]) -> String {
     }
 }
 
-/// The Levenshtein distance; `None` above [`FAR`].
+/// Returns the Levenshtein distance, or `None` above [`MAX_DISTANCE`].
 fn distance(wanted: &[char], other: &str) -> Option<usize> {
     let mut row: Vec<usize> = (0..=wanted.len()).collect();
     for (i, c) in other.chars().enumerate() {
@@ -40,11 +41,11 @@ fn distance(wanted: &[char], other: &str) -> Option<usize> {
             left_above = above;
             least = least.min(row[j + 1]);
         }
-        if least > FAR {
+        if least > MAX_DISTANCE {
             return None;
         }
     }
-    row.last().copied().filter(|d| *d <= FAR)
+    row.last().copied().filter(|d| *d <= MAX_DISTANCE)
 }
 
 #[cfg(test)]

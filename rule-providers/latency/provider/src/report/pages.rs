@@ -9,9 +9,11 @@ use super::{
     top::TopReport,
 };
 
-const WAIT: Duration = Duration::from_secs(5);
+/// The longest time that a request waits for the report before it.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reports run one at a time, to leave CPU to the answers to the scheduler.
+/// The pages of all reports, which run one at a time to leave CPU time for the scheduler's
+/// requests.
 #[derive(Debug)]
 pub struct Pages<F> {
     facts: Arc<F>,
@@ -28,7 +30,7 @@ impl<F> Clone for Pages<F> {
 }
 
 impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
-    /// Pages about a provider, a [`Latency`](crate::Latency).
+    /// Creates the pages about a provider, a [`Latency`](crate::Latency).
     pub fn new(facts: F) -> Self {
         Self {
             facts: Arc::new(facts),
@@ -36,12 +38,12 @@ impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
         }
     }
 
-    /// The page of a path and a query; `None` if no report has the path.
+    /// Returns the page of a path and a query, or `None` if no report has the path.
     pub async fn answer(self, path: String, query: String) -> Option<AdminPage> {
         if !path.starts_with("/latency/") {
             return None;
         }
-        let Ok(Ok(turn)) = timeout(WAIT, self.turn.acquire_owned()).await else {
+        let Ok(Ok(turn)) = timeout(QUEUE_TIMEOUT, self.turn.acquire_owned()).await else {
             return Some(AdminPage::text(
                 503,
                 "other reports are being made; try again",

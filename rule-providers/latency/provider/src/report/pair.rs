@@ -1,4 +1,4 @@
-//! `/latency/pair?from=A&to=B`
+//! The report `/latency/pair?from=A&to=B`: the data about a pair of nodes.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,35 +6,35 @@ use super::{
     error::ReportError,
     facts::{ReportSource, RuleOnPair},
     model::{Direction, EffectiveRtt, End, Estimated, State},
-    names,
 };
 
-/// All that is known about two nodes.
+/// The report about a pair of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PairReport {
-    /// First node of the request.
+    /// The first node of the request.
     pub from: End,
-    /// Second node of the request.
+    /// The second node of the request.
     pub to: End,
     /// The time that rules use, unless a table of their own namespace has the pair.
     #[serde(rename = "told")]
     pub effective: EffectiveRtt,
-    /// As requested, then reversed.
+    /// The direction as requested, then the reverse one; empty for a node and itself.
     pub directions: Vec<Direction>,
-    /// Both directions combined: the larger median of the fresh ones.
+    /// The time of both directions combined, in microseconds: the larger median of the fresh ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub combined_micros: Option<u64>,
-    /// The larger p50 over the smaller, less 1, where both are measured.
+    /// The larger p50 over the smaller, less 1; `None` unless both directions are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<f64>,
-    /// Estimate of the last fit, of measured pairs too; `None`: it lacks a node, or both are one.
+    /// The estimate of the last fit, for measured pairs too; `None` if the fit lacks a node, or
+    /// both are the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimated>,
-    /// Time of the table that applies to all namespaces.
+    /// The time in the table that applies to all namespaces, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configured_micros: Option<u64>,
-    /// Active rules that name the pair, which is then visited every two seconds.
+    /// The active rules that name the pair, which is then visited every two seconds.
     pub named_by: Vec<ActiveRule>,
 }
 
@@ -42,12 +42,12 @@ pub struct PairReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRule {
-    /// `latency` or `jitter`.
+    /// The name of the rule, `latency` or `jitter`.
     pub rule: String,
-    /// Request of the rule; `None`: it has none.
+    /// The request of the rule in microseconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_micros: Option<u64>,
-    /// Limit of the rule; `None`: it has none.
+    /// The limit of the rule in microseconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
 }
@@ -57,17 +57,14 @@ impl PairReport {
         let end = |name: &str| {
             facts.end(name).ok_or_else(|| {
                 let places = facts.nodes();
-                ReportError::Unknown {
-                    what: "node",
-                    name: name.to_owned(),
-                    near: names::near(name, places.iter().map(|p| p.node.as_str())),
-                }
+                ReportError::unknown("node", name, places.iter().map(|p| p.node.as_str()))
             })
         };
         let (a, b) = (end(from)?, end(to)?);
-        let directions = match from == to {
-            true => Vec::new(),
-            false => vec![facts.direction(from, to), facts.direction(to, from)],
+        let directions = if from == to {
+            Vec::new()
+        } else {
+            vec![facts.direction(from, to), facts.direction(to, from)]
         };
         let demands = facts.active_rules().into_iter();
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Many pairs of nodes in one cell.
+//! The summary of many pairs of nodes in one cell of a matrix.
 
 use std::collections::HashMap;
 
@@ -8,8 +8,8 @@ use super::{
 };
 
 impl MatrixReport {
-    /// A matrix of groups instead of nodes: the medians over the pairs of their members, without
-    /// those of a node and itself. A group has a label and the names of its members.
+    /// Returns a matrix of groups instead of nodes: the medians over the pairs of their members,
+    /// without those of a node and itself. A group has a label and the names of its members.
     pub fn grouped(&self, groups: &[(String, Vec<&str>)]) -> Self {
         let mut group_of = HashMap::new();
         for (group, (_, members)) in groups.iter().enumerate() {
@@ -61,7 +61,7 @@ impl Pairs {
             (Basis::Old, of(Basis::Old)),
             (Basis::Unreachable, self.unreachable),
         ];
-        // Of equals the first.
+        // The first of equal counts decides.
         let most = bases.iter().rev().filter(|b| b.1 > 0).max_by_key(|b| b.1);
         let basis = most.map_or(Basis::Nothing, |b| b.0);
         let mut sorted: Vec<u64> = self.figures.iter().map(|f| f.0).collect();
@@ -81,7 +81,7 @@ impl Pairs {
     }
 }
 
-/// The lower of the two in the middle, where there are two.
+/// Returns a quantile of a sorted list: the lower figure if it falls between two.
 fn quantile(sorted: &[u64], percent: usize) -> Option<u64> {
     let last = sorted.len().checked_sub(1)?;
     sorted.get(last * percent / 100).copied()

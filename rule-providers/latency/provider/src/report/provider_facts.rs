@@ -156,7 +156,7 @@ fn effective(rtt: PairRtt) -> EffectiveRtt {
     }
 }
 
-/// The names and the bounds of the rules that offers of each namespace have.
+/// Returns the names and bounds of the rules of each namespace's offers.
 fn rules_of_offers(snapshot: &Snapshot) -> HashMap<&str, HashSet<(&str, Bounds)>> {
     let mut rules: HashMap<&str, HashSet<(&str, Bounds)>> = HashMap::new();
     for entry in snapshot.offers() {

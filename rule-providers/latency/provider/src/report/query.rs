@@ -7,19 +7,17 @@ impl Query {
         let mut fields: Vec<(String, String)> = Vec::new();
         for part in text.split('&').filter(|p| !p.is_empty()) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            let error = |what: String| ReportError::Query {
-                field: name.chars().take(40).collect(),
-                what,
-            };
             if !known.contains(&name) {
+                let field: String = name.chars().take(40).collect();
                 let what = format!("no such field; there are {}", known.join(", "));
-                return Err(error(what));
+                return Err(ReportError::query(&field, what));
             }
+            let error = |what: &str| ReportError::query(name, what);
             if fields.iter().any(|(n, _)| n == name) {
-                return Err(error("it is given twice; write it once".to_owned()));
+                return Err(error("it is given twice; write it once"));
             }
-            let value = decode(value)
-                .ok_or_else(|| error("it does not decode; write %XX of UTF-8".to_owned()))?;
+            let value =
+                decode(value).ok_or_else(|| error("it does not decode; write %XX of UTF-8"))?;
             fields.push((name.to_owned(), value));
         }
         Ok(Self(fields))
@@ -31,14 +29,12 @@ impl Query {
     }
 
     pub(super) fn need(&self, name: &str) -> Result<&str, ReportError> {
-        self.get(name).ok_or_else(|| ReportError::Query {
-            field: name.to_owned(),
-            what: "it is missing; name a node".to_owned(),
-        })
+        self.get(name)
+            .ok_or_else(|| ReportError::query(name, "it is missing; name a node"))
     }
 }
 
-/// Percent-encoding: <https://url.spec.whatwg.org/#percent-encoded-bytes>.
+/// Decodes percent-encoding: <https://url.spec.whatwg.org/#percent-encoded-bytes>.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

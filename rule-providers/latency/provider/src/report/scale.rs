@@ -17,19 +17,19 @@ const CIVIDIS: [[u8; 3]; 10] = [
     [0xff, 0xea, 0x46],
 ];
 
-/// From the least to the largest figure of a matrix, in microseconds.
+/// A logarithmic scale from the least to the largest figure of a matrix, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     low: f64,
     high: f64,
 }
 
-/// Red, green and blue.
+/// A colour of red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rgb(pub [u8; 3]);
 
 impl Scale {
-    /// `None` without figures.
+    /// Returns the scale of a matrix, or `None` if it has no figures.
     pub fn of(report: &MatrixReport) -> Option<Self> {
         let mut figures = Vec::new();
         for (i, row) in report.cells.iter().enumerate() {
@@ -46,7 +46,7 @@ impl Scale {
         })
     }
 
-    /// 0 for the least, 1 for the largest; half-way if all are the same.
+    /// Returns the place of a figure: 0 for the least, 1 for the largest, 0.5 if all are the same.
     pub fn place(self, micros: u64) -> f64 {
         let width = (self.high / self.low).ln();
         if width <= 0.0 {
@@ -55,19 +55,19 @@ impl Scale {
         (((micros.max(1) as f64) / self.low).ln() / width).clamp(0.0, 1.0)
     }
 
-    /// The figure at a place.
+    /// Returns the figure at a place, in microseconds.
     pub fn micros(self, place: f64) -> u64 {
         (self.low * (self.high / self.low).powf(place)).round() as u64
     }
 
-    /// The level of the figure, out of `count`.
+    /// Returns the level of a figure, out of `count` levels from 0.
     pub fn level(self, micros: u64, count: usize) -> usize {
         ((self.place(micros) * count as f64) as usize).min(count.saturating_sub(1))
     }
 }
 
 impl Rgb {
-    /// The colour of a place on the scale: dark is near, bright is far.
+    /// Returns the colour of a place on the scale: dark is near, bright is far.
     pub fn at(place: f64) -> Self {
         let last = CIVIDIS.len() - 1;
         let exact = place.clamp(0.0, 1.0) * last as f64;
@@ -81,19 +81,19 @@ impl Rgb {
         Self([mix(0), mix(1), mix(2)])
     }
 
-    /// True if dark letters are more readable on it.
+    /// Returns whether dark letters are more readable on the colour than bright ones.
     pub fn is_bright(self) -> bool {
         let [r, g, b] = self.0.map(u32::from);
         r * 299 + g * 587 + b * 114 > 128_000
     }
 
-    /// `#rrggbb`.
+    /// Formats the colour as `#rrggbb`.
     pub fn hex(self) -> String {
         let [r, g, b] = self.0;
         format!("#{r:02x}{g:02x}{b:02x}")
     }
 
-    /// The nearest of the 6 x 6 x 6 colours that terminals with 256 have.
+    /// Returns the nearest of the 6 x 6 x 6 colours of terminals with 256 colours.
     pub fn ansi_256(self) -> u8 {
         let step = |c: u8| match c {
             0..48 => 0,

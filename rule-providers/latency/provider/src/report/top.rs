@@ -1,4 +1,4 @@
-//! `/latency/top?limit=N`
+//! The report `/latency/top?limit=N`: the worst pairs under active `latency` rules.
 
 use std::cmp::Ordering;
 
@@ -13,16 +13,16 @@ use super::{
 };
 
 const LATENCY: &str = "latency";
-const DEFAULT: usize = 20;
-const MOST: usize = 1000;
+const DEFAULT_LIMIT: usize = 20;
+const MAX_LIMIT: usize = 1000;
 
 /// The worst pairs under active `latency` rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopReport {
-    /// Worst first: unreachable, then by share of the limit.
+    /// The pairs, worst first: unreachable ones, then by share of the limit.
     pub pairs: Vec<TopPair>,
-    /// Number of pairs under active rules, with those that are not in `pairs`.
+    /// The number of pairs under active rules, including those that are not in `pairs`.
     pub named: usize,
 }
 
@@ -34,12 +34,12 @@ pub struct TopPair {
     pub from: String,
     /// The other node.
     pub to: String,
-    /// Name of the rule, always `latency`.
+    /// The name of the rule, always `latency`.
     pub rule: String,
-    /// Request of the rule; `None`: it has none.
+    /// The request of the rule in microseconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_micros: Option<u64>,
-    /// Limit of the rule; `None`: it has none.
+    /// The limit of the rule in microseconds, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_micros: Option<u64>,
     /// The time that rules use, unless a table of their own namespace has the pair.
@@ -48,13 +48,13 @@ pub struct TopPair {
     /// The time divided by the limit; `None` without a time or without a limit above 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_share: Option<f64>,
-    /// The level of the last evaluation, else that of the figure: `Compliant`, `Limit`,
-    /// `Violation`, or `Error` where nothing is measured or configured.
+    /// The level of the last evaluation, or else the level of the figure: `Compliant`, `Limit`,
+    /// `Violation`, or `Error` without a measured or configured figure.
     pub compliance: String,
     /// The larger p50 over the smaller, less 1; `None` unless both directions are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apart: Option<f64>,
-    /// Since the last sample of the direction that was measured last.
+    /// The time since the last sample of either direction, in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_micros: Option<u64>,
 }
@@ -63,18 +63,18 @@ impl TopReport {
     pub(super) fn from_query(facts: &impl ReportSource, query: &str) -> Result<Self, ReportError> {
         let query = Query::parse(query, &["limit"])?;
         let Some(text) = query.get("limit") else {
-            return Ok(Self::of(facts, DEFAULT));
+            return Ok(Self::of(facts, DEFAULT_LIMIT));
         };
         match text.parse() {
-            Ok(limit) if (1..=MOST).contains(&limit) => Ok(Self::of(facts, limit)),
-            _ => Err(ReportError::Query {
-                field: "limit".to_owned(),
-                what: format!("write a number from 1 to {MOST}"),
-            }),
+            Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(Self::of(facts, limit)),
+            _ => {
+                let what = format!("write a number from 1 to {MAX_LIMIT}");
+                Err(ReportError::query("limit", what))
+            }
         }
     }
 
-    /// The worst `limit` of them.
+    /// Returns the worst pairs, at most `limit`.
     pub(crate) fn of(facts: &impl ReportSource, limit: usize) -> Self {
         let mut demands = facts.active_rules();
         demands.retain(|d| d.rule == LATENCY);
@@ -84,8 +84,8 @@ impl TopReport {
             let Some(RuleOnPair { to, .. }) = to_one.first() else {
                 continue;
             };
-            facts.with_rtts_to(to, &mut |way| {
-                let of = |demand: &RuleOnPair| TopPair::of(facts, demand, way(&demand.from));
+            facts.with_rtts_to(to, &mut |rtt_from| {
+                let of = |demand: &RuleOnPair| TopPair::of(facts, demand, rtt_from(&demand.from));
                 pairs.extend(to_one.iter().map(of));
             });
         }
@@ -119,8 +119,8 @@ impl TopPair {
     }
 }
 
-/// Only measured and configured figures count. The level of the last evaluation counts while
-/// there is a figure.
+/// Returns the compliance of a pair by its measured or configured figure. A measured figure takes
+/// the level of the last evaluation.
 fn compliance(rtt: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     let figure = match rtt.basis {
         Basis::Unreachable => return "Violation",
@@ -130,8 +130,8 @@ fn compliance(rtt: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     let Some(micros) = figure else {
         return "Error";
     };
-    if let (Basis::Measured, Some(judged)) = (rtt.basis, demand.level) {
-        return judged;
+    if let (Basis::Measured, Some(level)) = (rtt.basis, demand.level) {
+        return level;
     }
     let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
     match (within(demand.request_micros), within(demand.limit_micros)) {
@@ -141,8 +141,8 @@ fn compliance(rtt: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
     }
 }
 
-/// Unreachable pairs first; then by share of the limit; then pairs without a limit, by figure;
-/// then pairs without data.
+/// Compares two pairs. Unreachable pairs come first, then pairs by share of the limit, then pairs
+/// without a limit, by figure, then pairs without data.
 fn worst_first(a: &TopPair, b: &TopPair) -> Ordering {
     let class = |p: &TopPair| match (p.effective.basis, p.limit_share) {
         (Basis::Unreachable, _) => 0,

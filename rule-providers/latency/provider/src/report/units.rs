@@ -1,11 +1,11 @@
-//! Texts of times and shares.
+//! The formatting of times and shares for people.
 
 use std::time::Duration;
 
 use tautline_core::duration;
 
-/// Two digits or three: `180us`, `1.2ms`, `12ms`, `1.5s`; at most five characters
-/// up to two hours.
+/// Formats microseconds with two or three digits: `180us`, `1.2ms`, `12ms`, `1.5s`. The text has at
+/// most five characters up to two hours.
 pub fn short(micros: u64) -> String {
     for (unit, scale) in [("us", 1), ("ms", 1_000), ("s", 1_000_000)] {
         let tenths = rounded(micros.saturating_mul(10), scale);
@@ -20,12 +20,12 @@ pub fn short(micros: u64) -> String {
     String::new()
 }
 
-/// To the microsecond: `12.345ms`.
+/// Formats microseconds exactly: `12.345ms`.
 pub fn exact(micros: u64) -> String {
     duration::format(Duration::from_micros(micros))
 }
 
-/// How long ago: `0s`, `90ms`, `1.2s`, `45s`, `5m`, `2h`.
+/// Formats an age in microseconds: `90ms`, `1.2s`, `45s`, `5m`, `2h`.
 pub fn age(micros: u64) -> String {
     match micros / 1_000_000 {
         0..60 => short(micros),
@@ -34,7 +34,7 @@ pub fn age(micros: u64) -> String {
     }
 }
 
-/// `20%`; `<1%` for a small share above 0.
+/// Formats a share: `20%`, or `<1%` for a small share above 0.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         p if p > 0.0 && p < 1.0 => "<1%".to_owned(),

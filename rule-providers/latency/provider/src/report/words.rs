@@ -1,4 +1,4 @@
-//! Figures and their sources in words, for people.
+//! Descriptions of figures and their sources, for people.
 
 use std::fmt::Write;
 
@@ -7,11 +7,11 @@ use super::{
     units::{age, exact, percent, short},
 };
 
-/// Directions that differ by more get a note.
-pub const ASYMMETRY: f64 = 0.2;
+/// The difference of two directions, as a share of the smaller one, above which texts mention it.
+const ASYMMETRY_SHARE: f64 = 0.2;
 
 impl Basis {
-    /// Where a time comes from, or why there is none.
+    /// Describes the source of a time, or the reason why there is no time.
     pub fn words(self) -> &'static str {
         match self {
             Self::Same => "the same node",
@@ -25,8 +25,8 @@ impl Basis {
     }
 }
 
-/// A time with the mark of its source: `~12ms` is estimated, `=` configured, `?` not recent, `x`
-/// unreachable, `-` unknown; empty for a node and itself.
+/// Formats a time with the mark of its source: `~12ms` is estimated, `=` configured, `?` not
+/// recent, `x` unreachable, `-` unknown. The text is empty for a node and itself.
 pub fn marked_figure(effective: EffectiveRtt) -> String {
     let mark = match effective.basis {
         Basis::Same => return String::new(),
@@ -43,7 +43,7 @@ pub fn marked_figure(effective: EffectiveRtt) -> String {
     }
 }
 
-/// All that a cell of a matrix says, in one line.
+/// Describes a cell of a matrix in one line.
 pub fn cell(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> String {
     let name = |i: usize| report.names.get(i).map_or("", String::as_str);
     let mut text = format!("{} to {}: ", name(row), name(column));
@@ -67,7 +67,7 @@ pub fn cell(report: &MatrixReport, row: usize, column: usize, cell: &Cell) -> St
     text
 }
 
-/// A node, its zone, identity and agent.
+/// Describes a node: its name, zone, identity and agent.
 pub fn end(end: &End) -> String {
     let mut text = end.node.clone();
     let mut more = Vec::new();
@@ -90,7 +90,7 @@ pub fn end(end: &End) -> String {
     text
 }
 
-/// The time that rules use, and its source.
+/// Describes the time that rules use, and its source.
 pub fn figure_and_basis(effective: EffectiveRtt) -> String {
     let figure = effective.rtt_micros.map(exact).unwrap_or_default();
     match effective.basis {
@@ -104,11 +104,10 @@ pub fn figure_and_basis(effective: EffectiveRtt) -> String {
     }
 }
 
-/// Why rules use that time.
+/// Explains why rules use the time of a pair.
 pub fn why(report: &PairReport) -> String {
     let fresh: Vec<&Direction> = in_state(report, State::Measured);
-    let of_echoes = fresh.iter().filter(|d| !d.by_connect);
-    let connects = fresh.len() - of_echoes.count();
+    let connects = fresh.iter().filter(|d| d.by_connect).count();
     match report.effective.basis {
         Basis::Same => "a node is at no distance from itself".to_owned(),
         Basis::Configured => {
@@ -116,37 +115,37 @@ pub fn why(report: &PairReport) -> String {
              precedence over measurements"
                 .to_owned()
         }
-        Basis::Measured if connects > 0 => match connects == fresh.len() {
-            true => "UDP echoes are lost, so TCP connects are timed; open UDP",
-            false => {
-                "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
+        Basis::Measured if connects == 0 => match (fresh.as_slice(), report.apart) {
+            ([one, other], Some(apart)) if apart > ASYMMETRY_SHARE => {
+                let other_is_larger = other.median_micros >= one.median_micros;
+                let larger = if other_is_larger { other } else { one };
+                format!(
+                    "both directions are fresh and {} apart; the larger counts ({} to {})",
+                    percent(apart),
+                    larger.from,
+                    larger.to,
+                )
             }
-        }
-        .to_owned(),
-        Basis::Measured => match fresh.as_slice() {
-            [one, other] if report.apart.is_some_and(|a| a > ASYMMETRY) => format!(
-                "both directions are fresh and {} apart; the larger counts ({} to {})",
-                report.apart.map(percent).unwrap_or_default(),
-                [one, other]
-                    .iter()
-                    .max_by_key(|d| d.median_micros)
-                    .map_or("", |d| &d.from),
-                [one, other]
-                    .iter()
-                    .max_by_key(|d| d.median_micros)
-                    .map_or("", |d| &d.to),
-            ),
-            [_, _] => "both directions are measured and fresh; the larger median counts".to_owned(),
-            [one] => format!("{} to {} is measured and fresh", one.from, one.to),
+            ([_, _], _) => {
+                "both directions are measured and fresh; the larger median counts".to_owned()
+            }
+            ([one], _) => format!("{} to {} is measured and fresh", one.from, one.to),
             _ => "there is a fresh measurement".to_owned(),
         },
+        Basis::Measured if connects == fresh.len() => {
+            "UDP echoes are lost, so TCP connects are timed; open UDP".to_owned()
+        }
+        Basis::Measured => {
+            "echoes of one direction are lost and TCP connects are timed there; the other direction's echoes count"
+                .to_owned()
+        }
         Basis::Unreachable => {
             let lost = in_state(report, State::Unreachable);
             let since = lost.iter().filter_map(|d| d.unreachable_micros).max();
-            let since = since
+            let time = since
                 .map(|s| format!(" for {}", age(s)))
                 .unwrap_or_default();
-            format!("echoes are lost{since}, three and more in a row; no rule accepts it")
+            format!("echoes are lost{time}, three and more in a row; no rule accepts it")
         }
         Basis::Estimated => format!(
             "{}; costs use the prediction, evaluations use none and return Error",
@@ -189,7 +188,7 @@ fn in_state(report: &PairReport, state: State) -> Vec<&Direction> {
         .collect()
 }
 
-/// How far a direction's figures can be used.
+/// Describes the state of a direction.
 pub fn state(d: &Direction) -> String {
     match (d.state, d.unreachable_micros) {
         (State::Measured, _) if d.by_connect => "fresh, by TCP connect".to_owned(),
@@ -201,19 +200,19 @@ pub fn state(d: &Direction) -> String {
     }
 }
 
-/// The larger median of both directions, and how far apart they are.
+/// Describes the larger median of both directions, and their difference.
 pub fn both_directions(report: &PairReport) -> String {
     let mut text = report.combined_micros.map(exact).unwrap_or_default();
     if let Some(apart) = report.apart {
         text += &format!(", {} apart", percent(apart));
-        if apart > ASYMMETRY {
+        if apart > ASYMMETRY_SHARE {
             text += " (asymmetric: check the routes and the load of the nodes)";
         }
     }
     text
 }
 
-/// The figure, and the range of four in five real figures.
+/// Describes a prediction and the range of four in five real figures.
 pub fn estimate(e: Estimated) -> String {
     let (low, high) = (exact(e.low_micros), exact(e.high_micros));
     format!(

@@ -1,58 +1,21 @@
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct AnswerLabels {
-    rule: &'static str,
-    basis: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OutcomeLabel {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RuleLabel {
-    rule: &'static str,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct AnswerMetrics {
-    answers: Family<AnswerLabels, Counter>,
-    verifications: Family<OutcomeLabel, Counter>,
-    rows_left_out: Family<RuleLabel, Gauge>,
+tautline_runtime::metrics! {
+    pub struct AnswerMetrics {
+        answers: Family<AnswerLabels, Counter> => "latency_answers",
+            "Costs of nodes and evaluations of pairs, by rule and by the source of the figure";
+        verifications: Family<OutcomeLabel, Counter> => "latency_verifications",
+            "Pairs to measure for a question: asked, answered, and the reasons without an answer \
+             (out_of_time, left_out)";
+        rows_left_out: Family<RuleLabel, Gauge> => "latency_table_rows_left_out",
+            "Rows of ConfigMaps above the bounds of their namespaces";
+    }
+    labels AnswerLabels { rule: &'static str, basis: &'static str }
+    labels OutcomeLabel { outcome: &'static str }
+    labels RuleLabel { rule: &'static str }
 }
 
 impl AnswerMetrics {
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "latency_answers",
-            "Costs of nodes and evaluations of pairs, by rule and by the source of the figure",
-            self.answers.clone(),
-        );
-        registry.register(
-            "latency_verifications",
-            "Pairs to measure for a question: asked, answered, and the reasons without an answer (out_of_time, left_out)",
-            self.verifications.clone(),
-        );
-        registry.register(
-            "latency_table_rows_left_out",
-            "Rows of ConfigMaps above the bounds of their namespaces",
-            self.rows_left_out.clone(),
-        );
-    }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub fn add_examples(&self) {
-        _ = self.answers.get_or_create(&Default::default());
-        _ = self.verifications.get_or_create(&Default::default());
-        _ = self.rows_left_out.get_or_create(&Default::default());
-    }
-
     pub(crate) fn set_rows_left_out(&self, rule: &'static str, rows: usize) {
         let gauge = self.rows_left_out.get_or_create(&RuleLabel { rule });
         gauge.set(i64::try_from(rows).unwrap_or(i64::MAX));
@@ -63,7 +26,7 @@ impl AnswerMetrics {
         rule: &'static str,
         bases: impl IntoIterator<Item = &'static str>,
     ) {
-        // One look-up for each basis, not for each node.
+        // Counting first saves a look-up for each node.
         let mut counts: Vec<(&'static str, u64)> = Vec::with_capacity(8);
         for basis in bases {
             match counts.iter_mut().find(|(b, _)| *b == basis) {

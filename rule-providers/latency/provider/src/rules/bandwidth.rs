@@ -1,6 +1,6 @@
-//! The rule `bandwidth`: `request` is the wanted rate and `limit` the least accepted, in bits per
-//! second. A pair of nodes has left the least of its NICs and of the table's row, each less the
-//! reservations of other bindings.
+//! The rule `bandwidth`: `request` is the wanted rate and `limit` the least accepted one, in bits
+//! per second. The rate left for a pair of nodes is the least of its NICs and of the table's row,
+//! each less the reservations of other bindings.
 
 mod capacity;
 mod quantity;

@@ -31,7 +31,8 @@ impl RuleContext<'_> {
         }
     }
 
-    /// Each node once; `Err` is the evaluation if there are no pairs to evaluate.
+    /// Returns the nodes of the targets, each once; `Err` has the evaluation if there are no pairs
+    /// to evaluate.
     pub fn nodes_of_targets(&self, request: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
         let snapshot = self.store.snapshot();
         let targets = request.targets.iter();
@@ -60,7 +61,7 @@ impl RuleContext<'_> {
     }
 }
 
-/// The caller's word on a pod's node counts before the store's.
+/// Returns the node of a target. A pod's node in the request takes precedence over the store's.
 fn node_of_target(
     snapshot: &Snapshot,
     request: &EvaluationRequest,

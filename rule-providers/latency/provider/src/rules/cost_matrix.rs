@@ -1,4 +1,5 @@
-//! The candidates and peers of a cost question, the round-trip time of each pair, and the answer.
+//! The matrix of a cost question: the round-trip time of each pair of a candidate and a peer, from
+//! which the answer follows.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use crate::format::push_micros;
 pub(crate) struct CostMatrix {
     nodes: Vec<String>,
     peers: Vec<String>,
-    /// Row by row: the pairs of a node are adjacent.
+    /// The round-trip times row by row: the pairs of a node are adjacent.
     rtts: Vec<PairRtt>,
     selected: Vec<bool>,
 }
@@ -30,7 +31,8 @@ pub(crate) enum CandidateCost {
     NoData { peer: usize },
 }
 
-/// The worst pair decides. Facts that rule the node out count before missing data.
+/// Returns the cost of a candidate by its worst pair. Facts that rule the node out take precedence
+/// over missing data.
 pub(crate) fn candidate_cost(row: &[PairRtt], limit: Option<u64>) -> CandidateCost {
     let (mut micros, mut peer, mut missing) = (0, 0, None);
     for (index, rtt) in row.iter().enumerate() {
@@ -86,7 +88,7 @@ impl CostMatrix {
         cell.node * self.peers.len() + cell.peer
     }
 
-    /// Marks a pair as to be verified; returns whether that is new.
+    /// Marks a pair for verification; returns false if it was marked before.
     pub(crate) fn select(&mut self, cell: Cell) -> bool {
         let index = self.index(cell);
         match self.selected.get_mut(index) {

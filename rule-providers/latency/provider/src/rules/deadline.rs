@@ -1,13 +1,13 @@
 use std::time::{Duration, Instant};
 
 const DEFAULT_TIME: Duration = Duration::from_millis(500);
-/// The scheduler waits: no more than this is used.
+/// The most of the caller's time that is used, as the scheduler waits.
 const MAX_TIME: Duration = Duration::from_secs(2);
-/// Less is too little for a round trip to the agent and its echoes.
+/// The least time in which the agent can be reached and its echoes can return.
 pub(super) const MIN_TIME: Duration = Duration::from_millis(5);
 
-/// Measurements may take four fifths of the caller's time; the rest is for the answer.
-/// Returns their end, or `None` if the time is too short.
+/// Returns the end of the measurements for an answer, which may take four fifths of the caller's
+/// time; the rest is for the answer. Returns `None` if the time is too short.
 pub(super) fn measuring_deadline(deadline: Option<Instant>, now: Instant) -> Option<Instant> {
     let left = deadline.map_or(DEFAULT_TIME, |d| d.saturating_duration_since(now));
     let time = left.min(MAX_TIME).mul_f64(0.8);

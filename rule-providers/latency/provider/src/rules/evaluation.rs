@@ -1,5 +1,5 @@
-//! Evaluate of `latency` and `jitter`: fresh measurements or a table, never an estimate. A pair
-//! without data is an Error.
+//! The evaluation of `latency` and `jitter` by fresh measurements or a table, never by an estimate.
+//! A pair without data is an Error.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ use crate::{
     measurement::{Measurement, RttStats},
 };
 
-/// Samples of a probe: as many as a median takes.
-const SAMPLES: u32 = 5;
+/// The number of samples of a probe: as many as a median takes.
+const PROBE_SAMPLES: u32 = 5;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PairEvaluation {
     Level(Level, u64, &'static str),
-    /// A Violation, worse than any time.
+    /// The pair is unreachable, which is a Violation and worse than any time.
     Unreachable,
     Error(String),
 }
@@ -33,19 +33,21 @@ enum PairEvaluation {
 struct BindingPair<'a> {
     a: &'a str,
     b: &'a str,
-    /// From a table, in microseconds.
+    /// The time from a table, in microseconds.
     configured: Option<u64>,
+    /// True if the time is from the namespace's own table.
     own_table: bool,
     measurement: Measurement,
 }
 
-/// The namespace of all targets; "" if they are of several.
+/// Returns the namespace of all targets, or "" if they are in several.
 fn namespace_of_all(request: &EvaluationRequest) -> &str {
     let mut namespaces = request.targets.values().map(|t| t.namespace.as_str());
     let first = namespaces.next().unwrap_or_default();
-    match namespaces.all(|n| n == first) {
-        true => first,
-        false => "",
+    if namespaces.all(|n| n == first) {
+        first
+    } else {
+        ""
     }
 }
 
@@ -84,7 +86,7 @@ pub(crate) async fn evaluate(
             context.network.demand(requester, pair.a, pair.b, keep);
         }
     }
-    // A few echoes give no jitter.
+    // The few echoes of a probe are not enough for jitter.
     if quantity == Quantity::Latency
         && context.network.is_measuring()
         && let Some(until) = measuring_deadline(request.deadline, now)
@@ -186,7 +188,7 @@ async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instan
             .filter(|p| needs_probe(p))
             .map(|p| p.b)
             .collect();
-        let probe = (!nodes.is_empty()).then(|| verifier.probe(peer, &nodes, SAMPLES, until));
+        let probe = (!nodes.is_empty()).then(|| verifier.probe(peer, &nodes, PROBE_SAMPLES, until));
         async move {
             let Some(probe) = probe else { return };
             let mut found = probe.await;
@@ -225,7 +227,7 @@ fn evaluate_pair(
     let windows = match rule.quantity {
         Quantity::Latency => windows(stats),
         Quantity::Jitter => match stats.jitter_micros() {
-            // 60 samples need no windows.
+            // A figure of up to 60 samples needs no separate windows.
             Ok(micros) => vec![micros; 3],
             Err(few) => return PairEvaluation::Error(few.to_string()),
         },

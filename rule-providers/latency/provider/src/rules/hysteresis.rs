@@ -1,5 +1,6 @@
-//! Hysteresis: a level changes when three windows in a row agree, and gets better only when
-//! they are better by a tenth. A median of five samples errs by 15 % at the 99th percentile.
+//! The hysteresis of levels: a level changes when three windows in a row agree, and gets better
+//! only when they are better by a tenth. A median of five samples errs by 15 % at the 99th
+//! percentile.
 
 use tautline_sdk::{Compliance, ProviderError, Rule};
 
@@ -55,11 +56,11 @@ impl Bounds {
     }
 }
 
-/// The level after `before`, given the windows (the medians after the last visits), newest first.
-/// Without `before`, or with fewer than three windows, the newest window decides, with two
-/// exceptions: Compliant needs all windows, and a new Violation needs three windows, until which it
-/// is Limit. Else the level gets worse if the last three windows are all worse, and better if they
-/// are all better by a tenth of the bound.
+/// Returns the level after `before`, given the windows (the medians after the last visits), newest
+/// first. Without `before`, or with fewer than three windows, the newest window decides, with two
+/// exceptions: Compliant needs all windows, and a new Violation needs three windows and is Limit
+/// until then. Otherwise the level gets worse if the last three windows are all worse, and better
+/// if they are all better by a tenth of the bound.
 pub(crate) fn next_level(before: Option<Level>, windows: &[u64], bounds: Bounds) -> Option<Level> {
     let newest = *windows.first()?;
     let (Some(before), Some(last)) = (before, windows.get(..3)) else {

@@ -1,5 +1,5 @@
-//! EndpointCost of `jitter`: the largest p95 - p50 of a pair's last samples. Never predicted: one
-//! half of a pair's samples hardly predicts the other half (correlation 0.5 to 0.66).
+//! The cost of `jitter`: the largest p95 - p50 of a pair's last samples. Jitter is never predicted:
+//! one half of a pair's samples hardly predicts the other half (correlation 0.5 to 0.66).
 
 use std::{collections::HashSet, fmt::Write, time::Duration};
 
@@ -20,10 +20,11 @@ use crate::{
     },
 };
 
-/// The number of a peer's nearest candidates that are measured for the next question: a
+/// The maximum number of a peer's nearest candidates that are measured for the next question: a
 /// node visits no more pairs every 2 s.
-const DEMANDED: usize = NODE_SLOTS;
-/// How long after a question: twice the time that the samples take at a visit every 2 s.
+const MAX_DEMANDED_NODES: usize = NODE_SLOTS;
+/// The time for which these pairs are measured: twice the time that 20 samples take at a visit
+/// every 2 s.
 const DEMAND_TIME: Duration = Duration::from_secs(80);
 
 enum CandidateJitter<'a> {
@@ -70,7 +71,7 @@ fn candidate<'a>(name: &str, node: NodeRef, peers: &'a [(String, PeerRow)]) -> C
     worst
 }
 
-/// By measurement or estimate, among those that lack samples.
+/// Returns the nodes nearest to a peer, by measurement or estimate, among those that lack samples.
 fn nearest_without_samples<'a>(
     (peer, row): &(String, PeerRow),
     nodes: impl Iterator<Item = (&'a str, NodeRef)>,
@@ -89,15 +90,16 @@ fn nearest_without_samples<'a>(
             Some((old.or_else(estimate).unwrap_or(u64::MAX), name))
         });
     let mut distances: Vec<(u64, &str)> = distances.collect();
-    if distances.len() > DEMANDED {
-        distances.select_nth_unstable(DEMANDED);
-        distances.truncate(DEMANDED);
+    if distances.len() > MAX_DEMANDED_NODES {
+        distances.select_nth_unstable(MAX_DEMANDED_NODES);
+        distances.truncate(MAX_DEMANDED_NODES);
     }
     distances.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Whether pairs with a peer's node are measured for the question. For an untrusted
-/// namespace a pod must be there: the author chooses the names of other peers.
+/// Returns a predicate that is true for the peers' nodes whose pairs may be measured for the
+/// question. For an untrusted namespace the peer must be a pod, as authors choose the names of
+/// other peers.
 fn may_demand(request: &CostRequest, trusted: bool) -> impl Fn(&str) -> bool + use<> {
     let pods = request.peers.iter().filter(|p| is_pod(&p.reference));
     let of_pods: HashSet<String> = pods.filter_map(|p| p.node.clone()).collect();

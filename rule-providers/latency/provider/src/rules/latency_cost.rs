@@ -1,4 +1,4 @@
-//! EndpointCost of `latency`: the longest median round-trip time to the peers' nodes.
+//! The cost of `latency`: the longest median round-trip time to the peers' nodes.
 
 use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
@@ -10,7 +10,6 @@ use super::{
     pair_rtt::PeerRtts,
     verify::Verifier,
 };
-use crate::location::{Location, location};
 
 pub(crate) async fn cost(
     context: RuleContext<'_>,
@@ -44,11 +43,7 @@ fn matrix(
 ) -> CostMatrix {
     let (snapshot, tables) = (context.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(Some(namespace));
-    let locate = |node| match tables.is_empty() {
-        // Only tables need zones.
-        true => Location { node, zone: None },
-        false => location(&snapshot, node),
-    };
+    let locate = |node| tables.locate(&snapshot, node);
     let measuring = context.network.is_measuring();
     let view = measuring.then(|| context.network.view());
     let columns: Vec<PeerRtts<'_>> = peers

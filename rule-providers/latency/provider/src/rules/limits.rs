@@ -1,9 +1,9 @@
 use tautline_sdk::{CostRequest, ProviderError};
 
-/// Some 100 MB while a question is answered.
+/// The maximum number of pairs of a question, which take some 100 MB while it is answered.
 const MAX_PAIRS: usize = 4_000_000;
 
-/// The cost of a node that just meets a request of so many microseconds.
+/// Returns the cost of a node that just meets a request, given in microseconds.
 pub(crate) fn request_cost(micros: Option<u64>) -> Option<i64> {
     micros.map(|micros| i64::try_from(micros).unwrap_or(i64::MAX))
 }

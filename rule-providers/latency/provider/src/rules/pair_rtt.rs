@@ -13,12 +13,12 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PairRtt {
     SameNode,
-    /// At least 1 microsecond.
+    /// The round-trip time, at least 1 microsecond, and its source.
     Rtt {
         micros: u64,
         basis: Basis,
     },
-    /// Echoes are lost, for so many seconds. `open`: a probe may find an answer.
+    /// Echoes have been lost for `seconds`. `open` is true if a probe may find an answer.
     Unreachable {
         seconds: u32,
         open: bool,
@@ -32,7 +32,7 @@ pub(crate) enum Basis {
     Measured,
     Verified,
     Connect,
-    /// Predicted, with the 80 % interval in microseconds.
+    /// A prediction, with the ends of its 80 % interval in microseconds.
     Estimated {
         low: u32,
         high: u32,
@@ -62,9 +62,10 @@ impl PairRtt {
     fn fresh(stats: &RttStats, by_echo: Basis) -> Self {
         Self::Rtt {
             micros: micros(stats.median),
-            basis: match stats.connect {
-                true => Basis::Connect,
-                false => by_echo,
+            basis: if stats.connect {
+                Basis::Connect
+            } else {
+                by_echo
             },
         }
     }
@@ -98,7 +99,7 @@ impl<'a> PeerRtts<'a> {
         self.found_rtt(from, found.unwrap_or_default())
     }
 
-    /// [`PeerRtts::from`] a node that was looked up in the row's view.
+    /// Returns the same as [`PeerRtts::from`], for a node that was already looked up in the view.
     pub(crate) fn found_rtt(&self, from: Location<'a>, found: NodeRef) -> PairRtt {
         if from.node == self.to.node {
             return PairRtt::SameNode;
@@ -143,7 +144,7 @@ impl<'a> PeerRtts<'a> {
     }
 }
 
-/// Appends the source of a time: "estimated (2.9ms to 3.6ms)".
+/// Appends the source of a time, such as "estimated (2.9ms to 3.6ms)".
 pub(crate) fn push_basis(out: &mut String, basis: Basis) {
     match basis {
         Basis::Configured => out.push_str("configured"),
@@ -161,7 +162,7 @@ pub(crate) fn push_basis(out: &mut String, basis: Basis) {
     }
 }
 
-/// The ends of an interval need two digits.
+/// Truncates to two digits, which are enough for the ends of an interval.
 fn two_digits(micros: u32) -> u64 {
     let micros = u64::from(micros);
     let scale = 10u64.pow(micros.max(1).ilog10().saturating_sub(1));

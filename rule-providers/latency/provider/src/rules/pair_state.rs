@@ -1,4 +1,4 @@
-//! The last level of each pair of nodes under a rule, kept while the rule is evaluated.
+//! The last level of each pair of nodes under a rule, for as long as the rule is evaluated.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::hysteresis::{Bounds, Level, next_level};
 
 const MAX_STATES: usize = 100_000;
-const RETENTION: Duration = Duration::from_secs(3_600);
+const STATE_RETENTION: Duration = Duration::from_secs(3_600);
 const MIN_DEMAND: Duration = Duration::from_secs(300);
 /// The maximum number of namespaces that a pair is known to be evaluated for.
 const MAX_NAMESPACES: usize = 8;
@@ -39,16 +39,17 @@ struct Key {
 #[derive(Clone, Debug)]
 struct PairState {
     level: Option<Level>,
-    /// The time as reported last, in microseconds.
+    /// The time as last reported, in microseconds.
     reported: u64,
     evaluated: Instant,
-    /// The longest time between two evaluations in the last hour, and when it was seen.
+    /// The longest time between two evaluations in the last hour, and the time of the later one.
     longest_gap: (Duration, Instant),
-    /// The namespaces of the last evaluations, the last one at the end.
+    /// The namespaces of the last evaluations, the latest at the end.
     namespaces: Vec<Box<str>>,
 }
 
-/// A pod that moves has other pairs, and so starts without a level.
+/// The states of all pairs under a rule. A pod that moves has other pairs, and so starts without a
+/// level.
 #[derive(Debug, Default)]
 pub(crate) struct PairStates(Mutex<HashMap<Key, PairState>>);
 
@@ -84,14 +85,14 @@ impl PairRule<'_> {
 impl PairState {
     fn demand_time(&self) -> Duration {
         let time = self.longest_gap.0.mul_f64(2.5);
-        time.clamp(MIN_DEMAND, RETENTION)
+        time.clamp(MIN_DEMAND, STATE_RETENTION)
     }
 }
 
 impl PairStates {
-    /// Records an evaluation for a namespace ("" if it has none), and drops the level if the pair was no longer measured for
-    /// it. Returns how long the pair is to be measured: until well after the next
-    /// evaluation, if the interval stays the same.
+    /// Records an evaluation for a namespace ("" if it has none), and drops the level if the pair
+    /// was no longer measured for it. Returns the time for which the pair must be measured: until
+    /// well after the next evaluation, if the interval stays the same.
     pub(crate) fn evaluated(&self, pair: PairRule<'_>, namespace: &str, now: Instant) -> Duration {
         let mut states = self.0.lock();
         if states.len() >= MAX_STATES {
@@ -116,15 +117,16 @@ impl PairStates {
             state.level = None;
         }
         let (longest, seen) = state.longest_gap;
-        if gap >= longest || now.saturating_duration_since(seen) > RETENTION {
+        if gap >= longest || now.saturating_duration_since(seen) > STATE_RETENTION {
             state.longest_gap = (gap, now);
         }
         state.evaluated = now;
         state.demand_time()
     }
 
-    /// The level by the windows, newest first, and the time to report, which changes only
-    /// with the level or by over a tenth, so that reasons are stable.
+    /// Updates and returns the level by the windows, newest first, and the time to report in
+    /// microseconds, which changes only with the level or by over a tenth, so that reasons are
+    /// stable.
     pub(crate) fn update(&self, pair: PairRule<'_>, windows: &[u64]) -> Option<(Level, u64)> {
         let newest = *windows.first()?;
         let mut states = self.0.lock();
@@ -147,7 +149,8 @@ impl PairStates {
         }
     }
 
-    /// The pairs whose demand has not ended, of rules that a namespace has: `has_rule` says so.
+    /// Returns the pairs whose demand has not ended and whose rule a namespace still has, by
+    /// `has_rule`.
     pub(crate) fn active(
         &self,
         now: Instant,
@@ -170,10 +173,10 @@ impl PairStates {
     }
 }
 
-/// Drops expired states, and if these are few, the half evaluated longest ago.
+/// Drops the expired states, and if too many are left, the half that was evaluated longest ago.
 fn evict(states: &mut HashMap<Key, PairState>, now: Instant) {
     let since = |s: &PairState| now.saturating_duration_since(s.evaluated);
-    states.retain(|_, s| since(s) < RETENTION);
+    states.retain(|_, s| since(s) < STATE_RETENTION);
     if states.len() > MAX_STATES / 2 {
         let mut evaluated: Vec<Instant> = states.values().map(|s| s.evaluated).collect();
         let middle = evaluated.len() / 2;

@@ -1,6 +1,6 @@
-//! Watches pods only when they are needed, as most objects and changes are pods: for rules
-//! `bandwidth`, which count the reservations of all pods, and for callers of Evaluate that do not
-//! send the nodes of their targets.
+//! The demand for pods, which are watched only when they are needed, as most objects and changes
+//! are pods. Rules `bandwidth` need them to count the reservations of all pods, and so do callers
+//! of Evaluate that do not send the nodes of their targets.
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,8 +10,9 @@ use tautline_sdk::{EvaluationRequest, ProviderError};
 use tokio::sync::watch;
 
 use super::{bandwidth::RULE as BANDWIDTH, deadline::measuring_deadline};
+use crate::location::is_pod;
 
-/// Clones share their state. By default the store has pods from the start.
+/// The demand for pods. Clones share their state. By default the store has pods from the start.
 #[derive(Clone, Debug, Default)]
 pub struct PodDemand(Option<Arc<watch::Sender<bool>>>);
 
@@ -20,7 +21,7 @@ impl PodDemand {
         Self(Some(Arc::default()))
     }
 
-    /// Ends when pods are needed; calls `not_needed` when no listed policy needs pods.
+    /// Waits until pods are needed; calls `not_needed` when no listed policy needs them.
     pub async fn requested(self, store: ClusterStore, not_needed: impl Fn()) {
         let Some(requested) = self.0 else { return };
         let (mut by_caller, mut changes) = (requested.subscribe(), store.changes_except_pods());
@@ -47,7 +48,7 @@ impl PodDemand {
         }
     }
 
-    /// Requests pods, and waits for them within four fifths of the caller's time.
+    /// Requests pods and waits until they are listed, for at most four fifths of the caller's time.
     pub(crate) async fn listed(
         &self,
         store: &ClusterStore,
@@ -73,7 +74,7 @@ impl PodDemand {
 }
 
 pub(crate) fn names_all_pod_nodes(request: &EvaluationRequest) -> bool {
-    let mut pods = request.targets.iter().filter(|(_, t)| t.kind == "Pod");
+    let mut pods = request.targets.iter().filter(|(_, t)| is_pod(t));
     pods.all(|(name, _)| request.target_nodes.contains_key(name))
 }
 

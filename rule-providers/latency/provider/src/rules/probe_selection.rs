@@ -1,17 +1,17 @@
-//! The pairs to probe before an answer. Estimates err too often near the limit and among the best
-//! candidates. Losses of rarely visited pairs may be over.
+//! The selection of pairs to probe before an answer: estimates err too often near the limit and
+//! among the best candidates, and losses of rarely visited pairs may be over.
 
 use super::{
     cost_matrix::{CandidateCost, Cell, CostMatrix, candidate_cost},
     pair_rtt::PairRtt,
 };
 
-const BEST: usize = 16;
+const MAX_BEST_CANDIDATES: usize = 16;
 
-/// The pairs to probe, most urgent first, each once: those of the best candidates, then
-/// those with an estimate in [limit / 2, limit * 2], closest to the limit first, then those
-/// without a time. A node's deciding pair comes first. Without a limit: only the best
-/// candidates.
+/// Selects the pairs to probe, most urgent first, each once: those of the best candidates, then
+/// those with an estimate in [limit / 2, limit * 2], closest to the limit first, then those without
+/// a time. A node's deciding pair comes first. Without a limit only the pairs of the best
+/// candidates are selected.
 pub(crate) fn initial_probes(matrix: &mut CostMatrix, limit: Option<u64>) -> Vec<Cell> {
     let all: Vec<Candidate> = candidates(matrix, limit);
     let best = best(all.clone(), |_| true);
@@ -48,7 +48,7 @@ pub(crate) fn initial_probes(matrix: &mut CostMatrix, limit: Option<u64>) -> Vec
     pairs
 }
 
-/// The pairs to probe after a round: those of nodes with a better estimate than the best
+/// Selects the pairs to probe after a round: those of nodes with a better estimate than the best
 /// verified node. Pairs that were selected before are left out.
 pub(crate) fn next_probes(matrix: &mut CostMatrix, limit: Option<u64>) -> Vec<Cell> {
     let certain = matrix
@@ -87,10 +87,11 @@ pub(crate) fn group_by_peer(
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     node: usize,
-    /// Pairs without a time, or with losses that may be over.
+    /// The number of pairs without a time, or with losses that may be over.
     missing: usize,
     /// The longest time of its pairs, in microseconds.
     worst: u64,
+    /// True if a probe may change the time of a pair.
     open: bool,
 }
 
@@ -107,7 +108,8 @@ fn is_open(known: PairRtt) -> bool {
     }
 }
 
-/// All nodes except those that a measurement, or an estimate far above the limit, rules out.
+/// Returns all nodes except those that a measurement, or an estimate far above the limit, rules
+/// out.
 fn candidates(matrix: &CostMatrix, limit: Option<u64>) -> Vec<Candidate> {
     let limit = limit.unwrap_or(u64::MAX);
     let candidate = |(node, row): (usize, &[PairRtt])| {
@@ -139,19 +141,19 @@ fn candidates(matrix: &CostMatrix, limit: Option<u64>) -> Vec<Candidate> {
 
 fn best(mut candidates: Vec<Candidate>, which: impl Fn(&Candidate) -> bool) -> Vec<Candidate> {
     candidates.retain(which);
-    let rank = |l: &Candidate| (l.missing, l.worst, l.node);
-    if candidates.len() > BEST {
-        candidates.select_nth_unstable_by_key(BEST, rank);
-        candidates.truncate(BEST);
+    let rank = |c: &Candidate| (c.missing, c.worst, c.node);
+    if candidates.len() > MAX_BEST_CANDIDATES {
+        candidates.select_nth_unstable_by_key(MAX_BEST_CANDIDATES, rank);
+        candidates.truncate(MAX_BEST_CANDIDATES);
     }
     candidates.sort_unstable_by_key(rank);
     candidates
 }
 
-/// The pairs of the best candidates: those that decide, then those that may decide next.
+/// Returns the pairs of the best candidates: those that decide, then those that may decide next.
 fn pairs_of(matrix: &CostMatrix, best: &[Candidate]) -> Vec<Cell> {
     let (mut decide, mut might) = (Vec::new(), Vec::new());
-    for candidate in best.iter().filter(|l| l.open) {
+    for candidate in best.iter().filter(|c| c.open) {
         let node = candidate.node;
         for (peer, known) in row(matrix, node).iter().enumerate() {
             match *known {

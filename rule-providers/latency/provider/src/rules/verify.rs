@@ -1,4 +1,5 @@
-//! Probes before an answer, within its deadline, shared by concurrent questions.
+//! The verification of estimates by probes before an answer, within its deadline. Concurrent
+//! questions share probes.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,10 +19,11 @@ use super::{
 };
 use crate::{measurement::Measurement, network::Network};
 
-const SAMPLES: u32 = 3;
+const PROBE_SAMPLES: u32 = 3;
 const MAX_PAIRS_OF_PEER: usize = 512;
-/// The best candidates change as estimates become measurements.
-const ROUNDS: usize = 3;
+/// The maximum number of rounds of probes: the best candidates change as estimates become
+/// measurements.
+const MAX_ROUNDS: usize = 3;
 
 type ProbeResult = Arc<HashMap<String, Measurement>>;
 type Probe = Shared<BoxFuture<'static, ProbeResult>>;
@@ -59,7 +61,7 @@ impl Verifier {
             return;
         }
         let until = measuring_deadline(deadline, Instant::now());
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if pairs.is_empty() {
                 return;
             }
@@ -81,7 +83,7 @@ impl Verifier {
         let probed = probed.filter(|(list, _)| !list.is_empty());
         let probes = probed.map(|(list, peer)| {
             let nodes: Vec<&str> = list.iter().map(|cell| matrix.node(*cell)).collect();
-            let probe = self.probe(peer, &nodes, SAMPLES, until);
+            let probe = self.probe(peer, &nodes, PROBE_SAMPLES, until);
             async move { (list, probe.await) }
         });
         for (list, found) in join_all(probes).await {
@@ -98,7 +100,8 @@ impl Verifier {
         }
     }
 
-    /// Probes the most urgent first; returns the results by `until`.
+    /// Probes the pairs of `peer` and `nodes`, the most urgent of which come first. Returns the
+    /// results that arrive by `until`.
     pub(crate) fn probe(
         &self,
         peer: &str,
@@ -106,12 +109,11 @@ impl Verifier {
         samples: u32,
         until: Instant,
     ) -> impl Future<Output = HashMap<String, Measurement>> + Send + use<> {
-        let wanted: HashSet<&str> = nodes.iter().copied().collect();
         let probes = self.join_or_start(peer, nodes, samples, until);
         let probes = probes.into_iter().map(move |probe| async move {
             tokio::time::timeout_at(until.into(), probe).await.ok()
         });
-        let wanted: HashSet<String> = wanted.into_iter().map(str::to_owned).collect();
+        let wanted: HashSet<String> = nodes.iter().map(|n| (*n).to_owned()).collect();
         let all = join_all(probes);
         async move {
             let mut found = HashMap::new();
@@ -123,7 +125,7 @@ impl Verifier {
         }
     }
 
-    /// The probes in flight that include some of `nodes`, and a new one of the others.
+    /// Returns the probes in flight that include some of `nodes`, and a new probe for the rest.
     fn join_or_start(
         &self,
         peer: &str,

@@ -80,9 +80,10 @@ impl<U: Unit> ConfigMapTables<U> {
         self.remove(namespace, name);
         let bounded = !self.trusted.contains(namespace);
         let entry = self.namespaces.entry(namespace.to_owned()).or_default();
-        let room = match bounded {
-            true => MAX_ROWS.saturating_sub(entry.rows),
-            false => usize::MAX,
+        let room = if bounded {
+            MAX_ROWS.saturating_sub(entry.rows)
+        } else {
+            usize::MAX
         };
         let (map, mut errors) = read::<U>(namespace, name, data, room);
         entry.rows += map.rows.len();
@@ -127,7 +128,7 @@ impl<U: Unit> ConfigMapTables<U> {
         Some(MapError::AllFull { namespace, rows })
     }
 
-    /// The current tables. Only namespaces that have changed are built again.
+    /// Returns the current tables. Only the tables of changed namespaces are built again.
     pub fn tables(&mut self) -> Tables<U> {
         let changed = std::mem::take(&mut self.changed);
         let (trusted, own): (Vec<_>, Vec<_>) =

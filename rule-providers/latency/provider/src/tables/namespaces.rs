@@ -1,13 +1,16 @@
-//! A namespace's own table applies to its workloads, before the shared table, which applies to all.
+//! The tables that apply to a namespace. Its own table takes precedence over the shared one, which
+//! applies to the workloads of all namespaces.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use tautline_core::Snapshot;
 
 use super::table::{PairTable, Pairs, Row, RowsTo, Unit};
-use crate::location::Location;
+use crate::location::{Location, location};
 
-/// A table that applies to all namespaces, and tables of single namespaces, which come first there.
+/// A table that applies to all namespaces, and tables of single namespaces, which take precedence
+/// there.
 #[derive(Clone, Debug, Default)]
 pub struct Tables<U> {
     shared: Arc<PairTable<U>>,
@@ -34,10 +37,11 @@ impl<U: Unit> Tables<U> {
 
     pub(crate) fn set_own(&mut self, namespace: String, table: Arc<PairTable<U>>) {
         let by_namespace = Arc::make_mut(&mut self.by_namespace);
-        match table.is_empty() {
-            true => by_namespace.remove(&namespace),
-            false => by_namespace.insert(namespace, table),
-        };
+        if table.is_empty() {
+            by_namespace.remove(&namespace);
+        } else {
+            by_namespace.insert(namespace, table);
+        }
     }
 
     #[cfg(test)]
@@ -50,7 +54,8 @@ impl<U: Unit> Tables<U> {
         self.by_namespace.get(namespace).map_or(0, |t| t.len())
     }
 
-    /// `None`: for reports, and for workloads of an unknown namespace.
+    /// Returns the tables for the workloads of a namespace; `None` is for reports, and for
+    /// workloads of an unknown namespace.
     pub(crate) fn for_namespace(&self, namespace: Option<&str>) -> NamespaceTables<'_> {
         let own = namespace.and_then(|n| self.by_namespace.get_key_value(n));
         NamespaceTables {
@@ -78,6 +83,15 @@ impl<'a> NamespaceTables<'a> {
         self.shared.is_empty() && self.own.is_none()
     }
 
+    /// Returns the location of a node, without its zone if the tables are empty: only rows need it.
+    pub(crate) fn locate<'n>(self, snapshot: &'n Snapshot, node: &'n str) -> Location<'n> {
+        if self.is_empty() {
+            Location { node, zone: None }
+        } else {
+            location(snapshot, node)
+        }
+    }
+
     pub(crate) fn rows_to(self, to: Location<'a>) -> NamespaceRowsTo<'a> {
         NamespaceRowsTo {
             own: self.own.map(|(_, pairs)| pairs.rows_to(to)),
@@ -87,7 +101,7 @@ impl<'a> NamespaceTables<'a> {
 }
 
 impl<'a> NamespaceRowsTo<'a> {
-    /// The most specific row of the namespace's own table, else of the shared one.
+    /// Returns the most specific row of the namespace's own table, or else of the shared one.
     pub(crate) fn from(&self, from: Location<'a>) -> Option<Row<'a>> {
         self.own_from(from).or_else(|| self.shared.from(from))
     }

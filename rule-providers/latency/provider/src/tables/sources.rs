@@ -27,7 +27,7 @@ pub const TABLE_LABEL: &str = "constraint.ciena.com/latency-table";
 /// The label (value `enabled`) of ConfigMaps with tables of bandwidth.
 pub const BANDWIDTH_TABLE_LABEL: &str = "constraint.ciena.com/bandwidth-table";
 
-/// ConfigMaps in a page of a list: at most some MiB.
+/// The number of ConfigMaps in a page of a list, which has at most 16 MiB.
 const PAGE_SIZE: u32 = 16;
 
 pub(crate) fn follow_file(provider: &Latency, path: PathBuf, tasks: &mut Tasks) -> Result<()> {
@@ -75,7 +75,7 @@ pub(crate) fn follow_config_maps(
     });
 }
 
-/// Follows the ConfigMaps with a label. Keeps no texts: there may be many, of 1 MiB each.
+/// Watches the ConfigMaps with a label. It stores no texts, as there may be many of 1 MiB each.
 fn follow_labelled<U: Unit>(
     client: &Client,
     label: &str,
@@ -131,9 +131,9 @@ async fn apply_events<U: Unit>(
     }
 }
 
-/// Tables of ConfigMaps; those of untrusted namespaces apply there only. Left out and logged are a
-/// malformed row, the rows after it, and rows above the bounds. `U` is [`crate::RoundTrip`] or
-/// [`crate::Bandwidth`].
+/// Builds the tables of ConfigMaps; a table in an untrusted namespace applies only there. A
+/// malformed row, the rows after it, and rows above the bounds are left out and logged. `U` is
+/// [`crate::RoundTrip`] or [`crate::Bandwidth`].
 pub fn tables_of<'a, U: Unit>(
     trusted: TrustedNamespaces,
     maps: impl Iterator<Item = &'a ConfigMap>,
@@ -152,7 +152,7 @@ fn put<U: Unit>(tables: &mut ConfigMapTables<U>, map: &ConfigMap) {
     }
 }
 
-/// Namespace and name; a manifest may omit the namespace.
+/// Returns the namespace and the name; a manifest may omit the namespace.
 fn identity(map: &ConfigMap) -> (&str, &str) {
     let meta = &map.metadata;
     let namespace = meta.namespace.as_deref().unwrap_or("default");

@@ -7,7 +7,7 @@ use tautline_core::{duration, quantity};
 
 use crate::location::Location;
 
-/// Two names of up to 253 bytes each, and a value.
+/// The longest line, in bytes: two names of up to 253 bytes each, and a value.
 const MAX_LINE_BYTES: usize = 600;
 
 pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
@@ -17,11 +17,11 @@ pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
     fn parse(text: &str) -> Result<u64, String>;
 }
 
-/// In microseconds.
+/// The unit of round-trip times: values are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrip;
 
-/// In bits per second.
+/// The unit of bandwidths: values are in bits per second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth;
 
@@ -45,7 +45,8 @@ impl Unit for Bandwidth {
     }
 }
 
-/// Values between nodes or zones. A row applies to both directions, unless the other has its own.
+/// The values between nodes or zones. A row applies to both directions, unless the other one has
+/// its own row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PairTable<U>(Pairs, PhantomData<U>);
 
@@ -69,7 +70,7 @@ pub(crate) struct Pairs(HashMap<String, HashMap<String, Cell>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     value: u64,
-    /// From a row of this direction, not of the reverse one.
+    /// True if the value is from a row of this direction, not of the reverse one.
     own: bool,
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct RowsTo<'a> {
     zone: Option<&'a HashMap<String, Cell>>,
 }
 
-/// A row as it is written, or the row that applies to a pair.
+/// A row of a table, in the order as written, or in the order of the pair to which it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row<'a> {
     pub from: &'a str,
@@ -88,7 +89,7 @@ pub(crate) struct Row<'a> {
     pub value: u64,
 }
 
-/// The rows of a CSV text up to the first malformed line, which is the last item.
+/// Parses the rows of a CSV text up to the first malformed line, which is the last item.
 pub(crate) fn rows<U: Unit>(csv: &str) -> impl Iterator<Item = Result<Row<'_>, TableError>> {
     let mut failed = false;
     // Spreadsheets begin a file with a byte order mark.
@@ -135,12 +136,12 @@ impl<U: Unit> PairTable<U> {
         self.0.insert(row.from, row.to, row.value);
     }
 
-    /// Number of rows; rows of the same ends in the same order count once.
+    /// Returns the number of rows; rows with the same ends in the same order count once.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no rows.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -187,7 +188,7 @@ impl Pairs {
 }
 
 impl<'a> RowsTo<'a> {
-    /// The most specific row: node to node, node to zone, zone to node, zone to zone.
+    /// Returns the most specific row: node to node, node to zone, zone to node, or zone to zone.
     pub(crate) fn from(&self, from: Location<'a>) -> Option<Row<'a>> {
         if self.node.is_none() && self.zone.is_none() {
             return None;

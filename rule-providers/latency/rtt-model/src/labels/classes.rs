@@ -1,311 +1,262 @@
-//! Classes of pairs, from general to specific, and their typical round-trip times.
+//! Classes of pairs, from specific to general, and their typical times.
 
-use super::Sample;
-use super::offsets::Offsets;
-use super::placements::{NONE, NodePlacements, Placement};
-use super::robust::{four_of_five, median, median_with_prior, spread};
+use std::collections::HashMap;
 
-const CHUNK: usize = 4_096;
-/// With this many samples a class uses its own median, spread and error.
-const ENOUGH: usize = 8;
-const ENOUGH_FOR_SPREAD: usize = 16;
-const ENOUGH_FOR_ERROR: usize = 30;
-/// The most samples that a class's median is taken of.
-const PLENTY: usize = 1000;
-/// A rack's median counts as this many samples of its zone's racks.
-const RACK_PRIOR: f32 = 20.0;
-/// A prediction is at least this part of its class's typical time.
-const LEAST_PART: f32 = 0.2;
+use crate::{
+    model::Node,
+    statistics::{four_of_five, median, spread},
+    tuning::TUNING,
+};
 
-/// Kinds of classes; a class's parent is of an earlier kind.
+/// A prediction is at least this part of its class's typical time, whatever the nodes' offsets.
+const MIN_PART_OF_CLASS: f32 = 0.2;
+/// The least spread of a class, as a part of its time: samples of few pairs agree by chance.
+const MIN_SPREAD: f32 = 0.005;
+/// The number of samples from which on a class has an error of its own.
+const MIN_SAMPLES_OF_ERROR: usize = 30;
+/// The least error of a class.
+const MIN_ERROR: f32 = 1e-3;
+/// A class without parent.
+const NONE: u32 = u32::MAX;
+
+/// A node's labels as hashes of names within their parents; 0: not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Any two nodes of one zone, whichever zone.
-    Zone,
-    /// Two regions, and one region across its zones.
-    Regions,
-    /// Two zones, or one zone across its racks.
-    Zones,
-    /// Two nodes of one rack, whichever rack of the zone.
-    Racks,
-    Rack,
+pub(crate) struct Location {
+    region: u64,
+    zone: u64,
+    rack: u64,
+    /// The index of the node's zone among all nodes' zones.
+    pub zone_index: u32,
 }
 
-pub(super) const KIND_SHIFT: u32 = 60;
-pub(super) const HIGH_SHIFT: u32 = 30;
-
-pub(super) fn ordered_key(kind: Kind, first: u32, second: u32) -> u64 {
-    (kind as u64) << KIND_SHIFT | u64::from(first) << HIGH_SHIFT | u64::from(second)
+impl Location {
+    /// True if both nodes are in one rack that is known.
+    pub fn shares_rack(self, other: Self) -> bool {
+        self.rack != 0 && self.rack == other.rack
+    }
 }
 
-fn key(kind: Kind, a: u32, b: u32) -> u64 {
-    ordered_key(kind, a.min(b), a.max(b))
+/// The locations of nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locations {
+    /// `None`: the node has no label, but others have.
+    pub nodes: Vec<Option<Location>>,
+    /// All zones of nodes, without racks; a location has its zone's index.
+    pub(super) zones: Vec<Location>,
 }
 
-/// A class's typical time without offsets, and its spread.
-#[derive(Clone, Copy, Debug)]
+impl Locations {
+    pub fn new(nodes: &[Node]) -> Self {
+        let labelled = nodes.iter().any(Node::is_labelled);
+        let mut indexes = HashMap::new();
+        let mut locations = Self::default();
+        for node in nodes {
+            let Node {
+                region, zone, rack, ..
+            } = *node;
+            let counts = node.present() && node.is_labelled() == labelled;
+            let location = counts.then(|| {
+                let zones = &mut locations.zones;
+                let zone_index = *indexes.entry((region, zone)).or_insert_with(|| {
+                    let zone_index = zones.len() as u32;
+                    zones.push(Location {
+                        region,
+                        zone,
+                        rack: 0,
+                        zone_index,
+                    });
+                    zone_index
+                });
+                Location {
+                    region,
+                    zone,
+                    rack,
+                    zone_index,
+                }
+            });
+            locations.nodes.push(location);
+        }
+        locations
+    }
+}
+
+/// The kinds of classes, each with what its pairs share; general ones first, so that parents are
+/// fitted before their children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    /// Two regions, or one across its zones.
+    Regions(u64, u64),
+    /// Any one zone, across its racks.
+    AnyZone,
+    /// Two zones, or one across its racks.
+    Zones(u64, u64),
+    /// Any one rack of this zone.
+    AnyRack(u64),
+    Rack(u64),
+}
+
+/// Returns the classes of a pair, the most specific first.
+fn keys(a: Location, b: Location) -> impl Iterator<Item = Key> {
+    let ordered = |a: u64, b: u64| (a.min(b), a.max(b));
+    let (low, high) = ordered(a.zone, b.zone);
+    let (low_region, high_region) = ordered(a.region, b.region);
+    let zoned = a.zone != 0 && b.zone != 0;
+    let rack = a.shares_rack(b);
+    let same = zoned && low == high;
+    let all = [
+        rack.then_some(Key::Rack(a.rack)),
+        rack.then_some(Key::AnyRack(a.zone)),
+        zoned.then_some(Key::Zones(low, high)),
+        same.then_some(Key::AnyZone),
+        Some(Key::Regions(low_region, high_region)),
+    ];
+    all.into_iter().flatten()
+}
+
+/// A class's figures, in multiples of the fit's scale.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Class {
-    pub base: f32,
-    /// Standard deviation of a sample around base and offsets, microseconds.
-    pub sigma: f32,
-    /// Standard deviation of the logarithm of truth over prediction.
+    /// The typical time without the nodes' offsets.
+    pub time: f32,
+    /// The standard deviation of times around class and offsets.
+    pub spread: f32,
+    /// The standard deviation of the logarithm of measured over predicted time.
     pub error: f32,
-    parent: u32,
+}
+
+impl Class {
+    /// Returns the time of a pair whose nodes have these offsets.
+    pub fn predicted(self, offsets: [f32; 2]) -> f32 {
+        (self.time + offsets[0] + offsets[1]).max(self.time * MIN_PART_OF_CLASS)
+    }
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct PairClasses {
-    pub keys: Vec<u64>,
+pub(super) struct Classes {
+    /// By key, so general ones come first.
+    keys: Vec<Key>,
     classes: Vec<Class>,
-    /// A sample's most specific class, `NONE` if it does not count.
-    leaves: Vec<u32>,
-    /// Samples of class `c`: `members[starts[c]..starts[c + 1]]`.
-    starts: Vec<u32>,
-    members: Vec<u32>,
+    /// The next more general class of each, by index.
+    parents: Vec<u32>,
+    /// The pairs of each class: those whose most specific or second most specific class it is.
+    members: Vec<Vec<u32>>,
+    /// The most specific class of each pair, by index.
+    of_pairs: Vec<u32>,
 }
 
-/// Base and offsets, with a lower bound.
-pub(super) fn total(base: f32, a: f32, b: f32) -> f32 {
-    (base + (a + b)).max(base * LEAST_PART).max(1.0)
-}
-
-impl PairClasses {
-    pub fn new(
-        placements: &NodePlacements,
-        samples: &[Sample],
-        counts: impl Fn(&Sample) -> bool,
-    ) -> Self {
-        // Computed twice rather than stored: there are many samples.
-        let pair = |s: &Sample| -> Option<(u64, Option<u64>)> {
-            counts(s)
-                .then(|| {
-                    leaf(
-                        placements,
-                        placements.placement(s.from)?,
-                        placements.placement(s.to)?,
-                    )
-                })
-                .flatten()
-        };
-        let mut keys: Vec<u64> = Vec::new();
-        for some in samples.chunks(CHUNK) {
-            let pairs = some.iter().filter_map(&pair);
-            keys.extend(
-                pairs
-                    .flat_map(|(leaf, parent)| [Some(leaf), parent])
-                    .flatten(),
-            );
-            keys.sort_unstable();
-            keys.dedup();
-        }
-        let mut table = Self {
-            keys,
-            ..Self::default()
-        };
-        let none = Class {
-            base: 0.0,
-            sigma: 0.0,
-            error: 0.0,
-            parent: NONE,
-        };
-        table.classes = vec![none; table.keys.len()];
-        table.starts = vec![0; table.keys.len() + 1];
-        let find = |k: Option<u64>| k.and_then(|k| table.find(k)).unwrap_or(NONE);
-        let ids: Vec<[u32; 2]> = samples
-            .iter()
-            .map(|s| {
-                let pair = pair(s);
-                [find(pair.map(|p| p.0)), find(pair.and_then(|p| p.1))]
+impl Classes {
+    /// Takes the locations of each measured pair's ends.
+    pub fn new(pairs: impl Iterator<Item = [Location; 2]>) -> Self {
+        let of_pairs: Vec<[Option<Key>; 3]> = pairs
+            .map(|[a, b]| {
+                let mut keys = keys(a, b);
+                let [own, parent] = [keys.next(), keys.next()];
+                // Times of a zone say nothing of those between zones.
+                let last = keys.next().filter(|_| parent != Some(Key::AnyZone));
+                [own, parent, last]
             })
             .collect();
-        for (ids, pair) in ids.iter().zip(samples.iter().map(&pair)) {
-            let [leaf, parent] = *ids;
-            let Some(class) = table.classes.get_mut(leaf as usize) else {
-                continue;
-            };
-            class.parent = parent;
-            // A zone's racks fall back on the zone across its racks.
-            if let Some((_, Some(racks))) = pair.filter(|p| p.0 >> KIND_SHIFT == Kind::Rack as u64)
-            {
-                let place = (racks & ((1 << HIGH_SHIFT) - 1)) as u32;
-                let zone = table.keys.binary_search(&key(Kind::Zones, place, place));
-                table.classes[parent as usize].parent = zone.map_or(NONE, |at| at as u32);
+        let with_members = of_pairs.iter().flat_map(|chain| &chain[..2]);
+        let mut keys: Vec<Key> = with_members.flatten().copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let index = |key: Option<Key>| {
+            let at = key.and_then(|key| keys.binary_search(&key).ok());
+            at.map_or(NONE, |at| at as u32)
+        };
+        let mut classes = Self {
+            classes: vec![Class::default(); keys.len()],
+            parents: vec![NONE; keys.len()],
+            members: vec![Vec::new(); keys.len()],
+            ..Self::default()
+        };
+        for (pair, chain) in (0u32..).zip(&of_pairs) {
+            let [own, parent, grandparent] = chain.map(index);
+            classes.of_pairs.push(own);
+            for class in [own, parent].into_iter().filter(|class| *class != NONE) {
+                classes.members[class as usize].push(pair);
+            }
+            for (class, parent) in [(own, parent), (parent, grandparent)] {
+                if let Some(known) = classes.parents.get_mut(class as usize) {
+                    *known = parent;
+                }
             }
         }
-        table.gather(&ids);
-        table.leaves = ids.into_iter().map(|[leaf, _]| leaf).collect();
-        table
+        classes.keys = keys;
+        classes
     }
 
-    pub fn forget_samples(&mut self) {
-        self.leaves = Vec::new();
-        self.members = Vec::new();
-        self.starts = Vec::new();
+    /// Returns the most specific class with samples of two nodes at these locations.
+    pub fn find(&self, a: Location, b: Location) -> Option<Class> {
+        let mut known = keys(a, b).filter_map(|key| self.keys.binary_search(&key).ok());
+        known.next().map(|at| self.classes[at])
     }
 
-    fn gather(&mut self, ids: &[[u32; 2]]) {
-        let of = |ids: &[u32; 2]| {
-            ids.map(|c| c as usize)
-                .into_iter()
-                .filter(|c| *c != NONE as usize)
-        };
-        for class in ids.iter().flat_map(of) {
-            self.starts[class + 1] += 1;
-        }
-        for at in 1..self.starts.len() {
-            self.starts[at] += self.starts[at - 1];
-        }
-        let mut next = self.starts.clone();
-        self.members = vec![0; *self.starts.last().unwrap_or(&0) as usize];
-        for (sample, ids) in (0u32..).zip(ids) {
-            for class in of(ids) {
-                self.members[next[class] as usize] = sample;
-                next[class] += 1;
-            }
-        }
+    /// Returns the class of a measured pair.
+    pub fn of_pair(&self, pair: u32) -> Class {
+        self.classes[self.of_pairs[pair as usize] as usize]
     }
 
-    pub fn class(&self, id: u32) -> Class {
-        self.classes[id as usize]
-    }
-
-    pub fn leaf(&self, sample: u32) -> Option<Class> {
-        self.classes
-            .get(self.leaves[sample as usize] as usize)
-            .copied()
-    }
-
-    /// The most specific class with samples for two placements.
-    pub fn class_of(&self, placements: &NodePlacements, a: Placement, b: Placement) -> Option<u32> {
-        let rack = (a.rack == b.rack).then(|| self.rack_class(a)).flatten();
-        let zones = || {
-            let zoned = placements.is_zone(a.place) && placements.is_zone(b.place);
-            zoned.then(|| self.zones_class(a.place, b.place)).flatten()
-        };
-        rack.or_else(zones)
-            .or_else(|| self.find(key(Kind::Regions, a.region, b.region)))
-    }
-
-    pub fn rack_class(&self, spot: Placement) -> Option<u32> {
-        let rack = || self.find(key(Kind::Rack, spot.rack, spot.rack));
-        let racks = || self.find(key(Kind::Racks, spot.place, spot.place));
-        (spot.rack != NONE).then(|| rack().or_else(racks)).flatten()
-    }
-
-    pub fn zones_class(&self, a: u32, b: u32) -> Option<u32> {
-        let any = || (a == b).then(|| self.find(key(Kind::Zone, 0, 0))).flatten();
-        self.find(key(Kind::Zones, a, b)).or_else(any)
-    }
-
-    fn find(&self, key: u64) -> Option<u32> {
-        self.keys.binary_search(&key).ok().map(|at| at as u32)
-    }
-
-    fn samples_of(&self, class: usize) -> &[u32] {
-        &self.members[self.starts[class] as usize..self.starts[class + 1] as usize]
-    }
-
-    /// As many of a class's samples as its median needs, evenly picked.
-    fn some_of(&self, class: usize) -> impl Iterator<Item = u32> + '_ {
-        let all = self.samples_of(class);
-        all.iter().step_by(1 + all.len() / PLENTY).copied()
-    }
-
-    /// Fits each class's typical time and spread, given the offsets.
-    pub fn fit(&mut self, samples: &[Sample], offsets: &Offsets) {
-        let rest: Vec<f32> = samples
-            .iter()
-            .map(|s| s.micros - offsets.of(s.from).micros - offsets.of(s.to).micros)
-            .collect();
+    /// Fits times and spreads to the pairs' times without the nodes' offsets.
+    pub fn fit(&mut self, rest: &[f32]) {
         let mut values: Vec<f32> = Vec::new();
-        // By key, so parents come first.
-        for id in 0..self.classes.len() {
-            let parent = self.classes.get(self.classes[id].parent as usize).copied();
+        for at in 0..self.classes.len() {
+            let parent = self.classes.get(self.parents[at] as usize).copied();
+            let members = &self.members[at];
+            let count = members.len() as f32;
             values.clear();
-            let (count, members) = (self.samples_of(id).len(), self.some_of(id));
-            values.extend(members.map(|s| rest[s as usize]));
-            let mut base = match parent {
-                Some(parent) if count < ENOUGH => median_with_prior(&mut values, parent.base),
-                _ => median(&mut values),
-            };
-            if let Some(parent) =
-                parent.filter(|_| self.keys[id] >> KIND_SHIFT == Kind::Rack as u64)
-            {
-                let count = count as f32;
-                base = (count * base + RACK_PRIOR * parent.base) / (count + RACK_PRIOR);
+            values.extend(members.iter().map(|pair| rest[*pair as usize]));
+            if let Some(parent) = parent {
+                // Each sample counts twice, the parent three times.
+                let own = values.len();
+                values.extend_from_within(..own);
+                values.extend([parent.time; 3]);
             }
-            let base = base.max(1.0);
-            let precision = self.classes[id].sigma.powi(-2);
+            let mut time = median(&mut values);
+            if let (Some(parent), Key::Rack(_)) = (parent, self.keys[at]) {
+                let prior = TUNING.rack_prior;
+                time = (count * time + prior * parent.time) / (count + prior);
+            }
+            time = time.max(f32::MIN_POSITIVE);
             values.clear();
-            values.extend(self.some_of(id).map(|s| {
-                let residual = rest[s as usize] - base;
-                residual.abs() / offsets.unfitted(&samples[s as usize], precision)
-            }));
-            let floor = 1.0 + 0.005 * base;
-            let sigma = match parent {
-                Some(parent) if count < ENOUGH_FOR_SPREAD => parent.sigma,
+            values.extend(
+                members
+                    .iter()
+                    .map(|pair| (rest[*pair as usize] - time).abs()),
+            );
+            let own = match parent {
+                Some(parent) if members.len() < TUNING.min_samples_of_spread => parent.spread,
                 _ => spread(&mut values),
             };
-            let class = &mut self.classes[id];
-            (class.base, class.sigma) = (base, sigma.max(floor));
-        }
-    }
-
-    /// Each class's error, from the residuals of its own samples. A class with few samples uses
-    /// its kind's error, and the more of its parent's the fewer it has.
-    pub fn measure_errors(&mut self, samples: &[Sample], offsets: &Offsets) {
-        let residuals = |table: &Self, class: usize, out: &mut Vec<f32>| {
-            let base = table.classes[class].base;
-            out.extend(table.samples_of(class).iter().map(|s| {
-                let s = &samples[*s as usize];
-                let predicted = total(base, offsets.of(s.from).micros, offsets.of(s.to).micros);
-                (s.micros / predicted).ln().abs()
-                    / offsets.unfitted(s, table.classes[class].sigma.powi(-2))
-            }));
-        };
-        let (mut own, mut kindred, mut kind) = (Vec::new(), Vec::new(), u64::MAX);
-        let mut usual = 0.0;
-        for id in 0..self.classes.len() {
-            if self.keys[id] >> KIND_SHIFT != kind {
-                kind = self.keys[id] >> KIND_SHIFT;
-                kindred.clear();
-                let alike =
-                    (id..self.keys.len()).take_while(|c| self.keys[*c] >> KIND_SHIFT == kind);
-                alike.for_each(|class| residuals(self, class, &mut kindred));
-                usual = four_of_five(&mut kindred);
-            }
-            own.clear();
-            residuals(self, id, &mut own);
-            let parent = self
-                .classes
-                .get(self.classes[id].parent as usize)
-                .map_or(usual, |c| c.error);
-            let count = own.len();
-            self.classes[id].error = match count {
-                ENOUGH_FOR_ERROR.. => four_of_five(&mut own),
-                _ => (usual.powi(2) + parent.powi(2) / (1.0 + count as f32)).sqrt(),
+            let spread = own.max(MIN_SPREAD * time);
+            self.classes[at] = Class {
+                time,
+                spread,
+                ..Class::default()
             };
         }
     }
-}
 
-/// The most specific class of a pair by labels, and its parent.
-fn leaf(placements: &NodePlacements, a: Placement, b: Placement) -> Option<(u64, Option<u64>)> {
-    let regions = key(Kind::Regions, a.region, b.region);
-    let zoned = placements.is_zone(a.place) && placements.is_zone(b.place);
-    Some(if a.rack != NONE && a.rack == b.rack {
-        (
-            key(Kind::Rack, a.rack, a.rack),
-            Some(key(Kind::Racks, a.place, a.place)),
-        )
-    } else if !zoned {
-        (regions, None)
-    } else if a.place == b.place {
-        (
-            key(Kind::Zones, a.place, a.place),
-            Some(key(Kind::Zone, 0, 0)),
-        )
-    } else {
-        (key(Kind::Zones, a.place, b.place), Some(regions))
-    })
+    /// Fits errors to the sizes of the pairs' residuals: a class with few samples has its parent's.
+    pub fn fit_errors(&mut self, residuals: &[f32]) {
+        let usual = four_of_five(&mut residuals.to_vec());
+        for at in 0..self.classes.len() {
+            let parent = self.classes.get(self.parents[at] as usize);
+            let parent = parent.map_or(usual, |class| class.error);
+            let members = self.members[at].iter();
+            let mut own: Vec<f32> = members.map(|pair| residuals[*pair as usize]).collect();
+            let error = if own.len() < MIN_SAMPLES_OF_ERROR {
+                parent
+            } else {
+                four_of_five(&mut own)
+            };
+            self.classes[at].error = error.max(MIN_ERROR);
+        }
+    }
+
+    /// Frees what only fitting needs.
+    pub fn forget_pairs(&mut self) {
+        self.members = Vec::new();
+        self.of_pairs = Vec::new();
+    }
 }

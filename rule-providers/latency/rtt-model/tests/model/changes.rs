@@ -79,30 +79,6 @@ fn after_a_partition_heals_a_few_fits_are_as_good_as_one_from_nothing() {
 }
 
 #[test]
-fn a_measured_pairs_bar_is_as_wide_as_both_directions_differ() {
-    let world = World::new(24, 8);
-    let bar = |factor: f32| {
-        let mut model = Model::new(quick(0));
-        for node in 0..world.nodes {
-            insert(&mut model, node, None);
-        }
-        for (a, b) in (0..world.nodes).flat_map(|a| (0..a).map(move |b| (a, b))) {
-            let micros = world.truth(a, b);
-            let (one, other) = (NodeId(a as u32), NodeId(b as u32));
-            model.observe(one, other, micros, None);
-            model.observe(other, one, micros * factor, None);
-        }
-        let fit = model.fit();
-        let row = fit.row(NodeId(1)).unwrap();
-        let estimates = (2..24).filter_map(|node| row.estimate(NodeId(node)));
-        quantile(estimates.map(|e| (e.high / e.micros).ln()).collect(), 0.5)
-    };
-    let (quiet, noisy) = (bar(1.0), bar(1.3));
-    assert!((quiet - 0.02).abs() < 1e-3, "{quiet}");
-    assert!((noisy - 1.3f32.ln() / 2.0).abs() < 0.01, "{noisy}");
-}
-
-#[test]
 fn a_network_that_stays_is_not_fitted_anew() {
     let world = World::new(80, 7);
     let (mut model, _) = Replay::new(&world, 10).run(quick(0));

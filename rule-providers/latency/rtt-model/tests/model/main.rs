@@ -3,6 +3,5 @@
 mod changes;
 mod chooses;
 mod keeps;
-mod liars;
 mod predicts;
 mod world;

@@ -2,14 +2,15 @@ use std::sync::Arc;
 
 use super::store::{InstanceId, PairStore};
 
+/// The changes of the pair store since they were last taken.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Instance, its name, its node.
+    /// The new instances, each with its name and its node.
     pub joined: Vec<(InstanceId, Arc<str>, Arc<str>)>,
     pub left: Vec<InstanceId>,
     pub samples: Vec<ChangedSample>,
     pub dropped: Vec<(InstanceId, InstanceId)>,
-    /// Whether an unreachable target was measured again.
+    /// True if an unreachable target was measured again.
     pub regained: bool,
 }
 
@@ -18,7 +19,7 @@ pub(crate) struct ChangedSample {
     pub from: InstanceId,
     pub to: InstanceId,
     pub micros: f32,
-    /// Half the range of four in five such figures, of the logarithm.
+    /// Half the width of the 80 % interval of `micros`, as a natural logarithm.
     pub spread: Option<f32>,
 }
 

@@ -1,4 +1,4 @@
-//! One direction of a pair, as the agent of the first node reports it.
+//! One direction of a pair of nodes, by the reports of the first node's agent.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -7,24 +7,27 @@ use tautline_proto::latency::{Pair, State};
 use crate::measurement::{Measurement, RttStats};
 
 const MAX_RTT: Duration = Duration::from_secs(10);
-/// The first losses of a session may be from before the network was repaired, and an agent
-/// that has just connected could not answer before.
+/// The time after the start of a session in which losses do not count. The first losses of a
+/// session may be from before the network was repaired, and an agent could not answer before it
+/// connected.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
-/// An unreachable pair that is visited less often is probed again when a request needs it.
-const RARE_VISITS: Duration = Duration::from_secs(5);
-/// An agent sends a frame every 2 s; after this it counts as silent.
+/// The visit interval above which an unreachable pair is probed again when a request needs it.
+const RARE_VISIT_INTERVAL: Duration = Duration::from_secs(5);
+/// The time without a frame after which an agent counts as silent; it sends a frame every 2 s.
 pub(super) const FRAME_TIMEOUT: Duration = Duration::from_secs(6);
-/// An agent reports a pair that it still measures every 30 s.
+/// The time without a report after which a pair is no longer measured; its agent reports it every
+/// 30 s.
 pub(super) const REPORT_TIMEOUT: Duration = Duration::from_secs(45);
 /// The assumed visit interval of a pair that was measured once, for a probe.
 const PROBED_INTERVAL: Duration = Duration::from_secs(15);
-/// Such a pair is kept for so long: the request has been answered.
+/// The time after which such a pair expires; by then its request has been answered.
 const PROBED_RETENTION: Duration = Duration::from_secs(60);
-/// Agents with far too many targets have longer intervals.
-const MAX_INTERVAL: Duration = Duration::from_secs(120);
-pub(crate) const RETENTION: Duration = Duration::from_secs(600);
-/// A ratio of the directions' p50 above this is flagged.
-const ASYMMETRY: f64 = 1.2;
+/// The longest visit interval that is stored; agents with far too many targets have longer ones.
+const MAX_VISIT_INTERVAL: Duration = Duration::from_secs(120);
+/// The time after its last sample or loss at which a pair expires.
+pub(crate) const PAIR_RETENTION: Duration = Duration::from_secs(600);
+/// The ratio of the directions' p50 above which a pair is flagged as asymmetric.
+const ASYMMETRY_RATIO: f64 = 1.2;
 
 /// A round-trip time in units of 10 ns, to save memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,46 +55,49 @@ impl CompactRtt {
 pub(super) struct CompactTime(u32);
 
 impl CompactTime {
-    const UNIT: Duration = Duration::from_millis(20);
+    const CLOCK_UNIT: Duration = Duration::from_millis(20);
 
     fn new(at: Duration) -> Self {
-        let units = at.as_micros().div_ceil(Self::UNIT.as_micros());
+        let units = at.as_micros().div_ceil(Self::CLOCK_UNIT.as_micros());
         Self(u32::try_from(units).unwrap_or(u32::MAX))
     }
 
     pub fn time(self) -> Duration {
-        Self::UNIT * self.0
+        Self::CLOCK_UNIT * self.0
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DirectedPair {
     state: State,
-    /// Newest first; 0: no window.
+    /// The medians after the last three visits, newest first; 0 for a missing one.
     windows: [CompactRtt; 3],
     p50: CompactRtt,
     p95: CompactRtt,
-    /// Width of the middle half of samples; 0: unknown.
+    /// The width of the middle half of the samples; 0 if unknown.
     middle_half: CompactRtt,
     samples: u16,
     interval_millis: u32,
     sampled: CompactTime,
     pub reported: CompactTime,
+    /// The time of the first report with the current state.
     since: CompactTime,
     pub changed: bool,
     connect: bool,
 }
 
+/// The last session of the agent that reports a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reporter {
     pub since: Duration,
     pub last_frame: Duration,
-    /// It was open at the last frame, and the agent has not closed it.
+    /// True if the session was open at the last frame and the agent has not closed it.
     pub connected: bool,
 }
 
 impl DirectedPair {
-    /// A pair of a report; `None` if it is malformed. `before`: the pair as reported last.
+    /// Converts a pair of a report; returns `None` if it is malformed. `before` is the pair as last
+    /// reported.
     pub fn from_report(report: &Pair, before: Option<&Self>, now: Duration) -> Option<Self> {
         let state = State::try_from(report.state).ok()?;
         let age = Duration::from_millis(report.age_millis.into());
@@ -105,7 +111,9 @@ impl DirectedPair {
             p95: CompactRtt::default(),
             middle_half: CompactRtt::default(),
             samples: u16::try_from(report.samples).unwrap_or(u16::MAX),
-            interval_millis: report.refresh_millis.min(MAX_INTERVAL.as_millis() as u32),
+            interval_millis: report
+                .refresh_millis
+                .min(MAX_VISIT_INTERVAL.as_millis() as u32),
             sampled: CompactTime::new(now.saturating_sub(age)),
             reported: CompactTime::new(now),
             since: match before {
@@ -116,7 +124,7 @@ impl DirectedPair {
             connect: report.connect,
         };
         if state != State::Measured && report.window_nanos.is_empty() {
-            // No new times: the old ones stay, with their age.
+            // Without new times the old ones stay, with their age.
             if let Some(before) = before {
                 pair = Self {
                     state,
@@ -137,21 +145,22 @@ impl DirectedPair {
             CompactRtt::new(report.p50_nanos)?,
             CompactRtt::new(report.p95_nanos)?,
         );
-        // A width above p95 cannot be: it counts as unknown, and the times still hold.
+        // A width above p95 is impossible: it counts as unknown, and the times stay valid.
         let middle_half = CompactRtt::new(report.middle_half_nanos);
         pair.middle_half = middle_half.filter(|m| *m <= pair.p95).unwrap_or_default();
         let valid = pair.windows[0].0 > 0 && pair.p50 <= pair.p95 && pair.samples > 0;
-        (valid && (age <= RETENTION || state != State::Measured)).then_some(pair)
+        (valid && (age <= PAIR_RETENTION || state != State::Measured)).then_some(pair)
     }
 
-    /// Microseconds, and half the range of four in five such figures, of the logarithm: a median
-    /// of five samples is so often within the middle half of samples.
+    /// Returns the round-trip time in microseconds, and half the width of its 80 % interval as a
+    /// natural logarithm. The interval is the middle half of the samples, which contains the median
+    /// of five samples four times in five.
     pub fn sample(&self) -> Option<(f32, Option<f32>)> {
         let mut known: Vec<CompactRtt> = self.windows.into_iter().filter(|w| w.0 > 0).collect();
         known.sort_unstable();
         let middle = known.get(known.len() / 2)?;
         let micros = middle.0 as f32 * CompactRtt::UNIT_NANOS as f32 / 1e3;
-        // Its ends are a factor each way from the middle.
+        // The ends of the interval are the middle multiplied and divided by one factor.
         let spread = (self.middle_half.0 as f32 / 2.0 / middle.0 as f32).asinh();
         Some((micros, (spread > 0.0).then_some(spread)))
     }
@@ -168,12 +177,12 @@ impl DirectedPair {
         self.state == State::Unreachable
     }
 
-    /// Whether the pair is measured, and was unreachable `before`.
+    /// Returns whether the pair is measured, and was unreachable `before`.
     pub fn is_regained(&self, before: &Self) -> bool {
         before.is_unreachable() && self.state == State::Measured
     }
 
-    /// Whether the last visit failed, even if that was long ago.
+    /// Returns whether the last visit failed and its losses count, even if that was long ago.
     pub fn is_lost(
         &self,
         reporter: Reporter,
@@ -189,7 +198,7 @@ impl DirectedPair {
         if self.is_probed() {
             PROBED_RETENTION
         } else {
-            RETENTION
+            PAIR_RETENTION
         }
     }
 
@@ -209,14 +218,15 @@ impl DirectedPair {
         // Frames without the pair mean that it was visited and did not change.
         let visited =
             reporter.last_frame < self.reported.time() + REPORT_TIMEOUT && self.interval_millis > 0;
-        let silence = match reporter.connected {
-            true => FRAME_TIMEOUT,
-            false => Duration::ZERO,
-        };
-        match visited {
-            true => by_sample.max(reporter.last_frame + self.visit_interval().max(silence)),
-            false => by_sample,
+        if !visited {
+            return by_sample;
         }
+        let silence = if reporter.connected {
+            FRAME_TIMEOUT
+        } else {
+            Duration::ZERO
+        };
+        by_sample.max(reporter.last_frame + self.visit_interval().max(silence))
     }
 
     pub fn is_expired(&self, now: Duration) -> bool {
@@ -227,8 +237,8 @@ impl DirectedPair {
         now >= seen.time() + self.retention()
     }
 
-    /// `target_since`: the start of the last session of the target's agent; `None` if it left
-    /// while its node is up.
+    /// Returns the measurement of this direction. `target_since` is the start of the last session
+    /// of the target's agent, or `None` if that agent left while its node is up.
     pub fn measurement(
         &self,
         reporter: Reporter,
@@ -244,7 +254,7 @@ impl DirectedPair {
             State::Unreachable if fresh && self.losses_count(reporter, target_since, now) => {
                 Measurement::Unreachable {
                     since: now.saturating_sub(self.since.time()),
-                    rarely_probed: self.visit_interval() > RARE_VISITS,
+                    rarely_probed: self.visit_interval() > RARE_VISIT_INTERVAL,
                 }
             }
             _ if self.windows[0].0 > 0 && now < self.sampled.time() + self.retention() => {
@@ -254,8 +264,8 @@ impl DirectedPair {
         }
     }
 
-    /// Whether the losses are the network's: the target has an agent, and that agent has
-    /// been there for a visit and its outcome.
+    /// Returns whether the network caused the losses: the target has an agent, which has been
+    /// connected long enough for a visit and its result.
     fn losses_count(
         &self,
         reporter: Reporter,
@@ -287,7 +297,7 @@ impl DirectedPair {
             p50: self.p50.duration(),
             p95: self.p95.duration(),
             samples: self.samples.into(),
-            // An older pair would have been reported as stale.
+            // The agent would have reported an older pair as stale.
             age: if alive {
                 age.min(self.visit_interval() * 2)
             } else {
@@ -299,7 +309,7 @@ impl DirectedPair {
     }
 }
 
-/// Both directions combined: losses first, then the fresher direction, then echoes before
+/// Combines both directions. Losses count first, then the fresher direction, then echoes before
 /// connects, then the larger time.
 pub(super) fn combined(there: Measurement, back: Measurement) -> Measurement {
     use Measurement::{Fresh, Missing, Stale, Unreachable};
@@ -318,7 +328,7 @@ pub(super) fn combined(there: Measurement, back: Measurement) -> Measurement {
             rarely_probed: a_rarely && b_rarely,
         },
         (lost @ Unreachable { .. }, _) | (_, lost @ Unreachable { .. }) => lost,
-        // Times of connects and of echoes do not compare.
+        // The times of connects and of echoes are not comparable.
         (Fresh(echo), Fresh(other)) | (Fresh(other), Fresh(echo))
             if other.connect && !echo.connect =>
         {
@@ -326,8 +336,8 @@ pub(super) fn combined(there: Measurement, back: Measurement) -> Measurement {
         }
         (Fresh(a), Fresh(b)) => {
             let (low, high) = (a.p50.min(b.p50), a.p50.max(b.p50));
-            let asymmetric = high.as_secs_f64() > low.as_secs_f64() * ASYMMETRY;
-            // Of equals the younger one, so that the order does not matter.
+            let asymmetric = high.as_secs_f64() > low.as_secs_f64() * ASYMMETRY_RATIO;
+            // The younger one of equal times counts, so that the order does not matter.
             let size = |s: &RttStats| (s.median, Reverse(s.age), s.p95, s.samples);
             let larger = if size(&a) >= size(&b) { a } else { b };
             Fresh(RttStats {

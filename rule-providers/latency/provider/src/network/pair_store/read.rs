@@ -39,8 +39,8 @@ impl PairStore {
         }
     }
 
-    /// The targets that a node could not reach when it last tried. Losses do not count once either
-    /// node has reached again a target that it had lost: the network may be whole again.
+    /// Returns the targets that a node could not reach at its last attempt. Losses no longer count
+    /// once either node has reached one of its lost targets again: the network may be repaired.
     pub fn lost(&self, from: InstanceId, now: Duration) -> impl Iterator<Item = InstanceId> {
         let source = self.instances.get(&from);
         let targets = source.map_or(&[][..], |source| &source.targets);
@@ -67,23 +67,25 @@ impl PairStore {
         }
     }
 
-    /// Whether this direction has a sample from after the losses of the other one: an echo
-    /// goes both ways, so the network is not cut.
+    /// Returns whether this direction has a sample that is newer than the losses of the other
+    /// direction. An echo goes both ways, so the network is not cut.
     fn outdates(&self, from: InstanceId, to: InstanceId) -> bool {
         let pairs = self.pair(from, to).zip(self.pair(to, from));
         pairs.is_some_and(|(fresh, lost)| fresh.sampled_after(lost))
     }
 
     pub fn row(&self, of: InstanceId, now: Duration) -> Vec<(InstanceId, Measurement)> {
-        let Some(instance) = self.instances.get(&of) else {
-            return Vec::new();
-        };
-        let mut others: Vec<InstanceId> = instance.targets.iter().map(|t| t.0).collect();
-        others.extend(&instance.sources);
+        let measured = |other| (other, self.measurement(of, other, now));
+        self.others(of).into_iter().map(measured).collect()
+    }
+
+    /// Returns the instances that an instance measures, or that measure it.
+    fn others(&self, of: InstanceId) -> Vec<InstanceId> {
+        let mut others = self.targets(of);
+        others.extend(self.instances.get(&of).into_iter().flat_map(|i| &i.sources));
         others.sort_unstable();
         others.dedup();
-        let measured = |other| (other, self.measurement(of, other, now));
-        others.into_iter().map(measured).collect()
+        others
     }
 
     pub fn reported_since(&self, a: InstanceId, b: InstanceId, since: Duration) -> bool {
@@ -95,15 +97,8 @@ impl PairStore {
     }
 
     pub fn measured_nodes(&self, of: InstanceId) -> Vec<Arc<str>> {
-        let Some(instance) = self.instances.get(&of) else {
-            return Vec::new();
-        };
-        let others = instance
-            .targets
-            .iter()
-            .map(|t| &t.0)
-            .chain(&instance.sources);
-        let known = others.filter_map(|id| self.instances.get(id));
+        let others = self.others(of).into_iter();
+        let known = others.filter_map(|id| self.instances.get(&id));
         known.map(|i| Arc::clone(&i.node)).collect()
     }
 }

@@ -5,14 +5,14 @@ use tautline_proto::latency::{Hello, Pair};
 
 use super::pair::{CompactTime, DirectedPair, FRAME_TIMEOUT, REPORT_TIMEOUT, Reporter};
 
-/// Pairs that an agent measures in turn: the lists of several replicas.
+/// The maximum number of pairs that an agent measures regularly: the lists of several replicas.
 pub(super) const MAX_TARGETS: usize = 256;
-/// Pairs that an agent measured for probes: as many as one probe has.
+/// The maximum number of pairs that an agent measured for probes: as many as one probe has.
 pub(super) const MAX_PROBED: usize = 512;
-/// Lists grow by this step: with doubling they would be half empty.
-pub(super) const GROWTH: usize = 8;
+/// The number of entries by which a full list grows; doubling would leave lists half empty.
+pub(super) const LIST_GROWTH_ENTRIES: usize = 8;
 
-/// An instance of a node: a node after a reboot is another instance. Never reused.
+/// The ID of a node's instance, which is never reused. A reboot makes a new instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct InstanceId(u32);
 
@@ -27,18 +27,18 @@ pub(crate) enum Refusal {
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub node: Arc<str>,
-    /// The node's UID and boot ID.
+    /// The node's UID and boot ID, as `UID/BOOT`.
     pub name: Arc<str>,
     pub uid: Box<str>,
     pub boot: Box<str>,
     pub address: Option<SocketAddr>,
     pub nic_bits_per_second: Option<u64>,
-    /// The current session; 0: not connected.
+    /// The number of the agent's current session; 0 if the agent is not connected.
     pub(super) stream: u64,
     pub(super) reporter: Reporter,
-    /// Kubernetes hears nothing of the node either.
+    /// True if Kubernetes cannot reach the node either.
     pub(super) node_is_down: bool,
-    /// When it last reached a target again that was unreachable.
+    /// The time at which the node last reached a target that had been unreachable.
     pub(super) regained: Option<CompactTime>,
     pub(super) targets: Vec<(InstanceId, DirectedPair)>,
     pub(super) sources: Vec<InstanceId>,
@@ -60,9 +60,9 @@ pub(crate) struct PairStore {
     pub(super) regained: bool,
 }
 
-/// The target that makes room for another one of the same kind (in turn, or probed);
-/// `None` while there is room. Of probed targets the one reported first; of those in turn
-/// only one that its agent no longer reports.
+/// Returns the target to remove for a new target of the same kind (measured regularly, or for
+/// probes); `None` while there is room. It is the target whose last report is oldest. A target that
+/// is measured regularly is only removed if its agent no longer reports it.
 fn evicted(
     targets: &[(InstanceId, DirectedPair)],
     probed: bool,
@@ -83,8 +83,8 @@ fn evicted(
 }
 
 impl PairStore {
-    /// An agent has connected; returns its instance and the number of its session, which
-    /// alone may report. Pairs of another instance of the node are dropped.
+    /// Records that an agent has connected. Returns its instance and the number of its session,
+    /// which alone may report. Pairs of another instance of the node are dropped.
     pub fn join(&mut self, uid: &str, hello: &Hello, now: Duration) -> (InstanceId, u64) {
         let id = self.instance(&hello.node, uid, &hello.boot_id, now);
         self.streams += 1;
@@ -138,8 +138,8 @@ impl PairStore {
         id
     }
 
-    /// A session has ended. If the agent `closed` it, the agent is gone, and losses on the
-    /// way to it do not count; if it fell silent, the node may be gone.
+    /// Records that a session has ended. If the agent `closed` it, the agent is gone, and losses of
+    /// echoes to it do not count. If the agent fell silent, they count, as the node may be down.
     pub fn leave(&mut self, id: InstanceId, stream: u64, closed: bool, now: Duration) {
         if let Some(instance) = self.instances.get_mut(&id).filter(|i| i.stream == stream) {
             instance.stream = 0;
@@ -152,14 +152,15 @@ impl PairStore {
         self.instances.get(&id).is_some_and(|i| i.stream == stream)
     }
 
-    /// Losses on the way to these nodes count although their agents are gone.
+    /// Marks the nodes that are down. Losses of echoes to them count although their agents are
+    /// gone.
     pub fn set_down(&mut self, is_down: impl Fn(&str) -> bool) {
         for instance in self.instances.values_mut() {
             instance.node_is_down = is_down(&instance.node);
         }
     }
 
-    /// Removes the instances of nodes (name, UID) that do not exist; returns them.
+    /// Removes and returns the instances whose node, by name and UID, does not exist.
     pub fn retain_nodes(&mut self, exists: impl Fn(&str, &str) -> bool) -> Vec<InstanceId> {
         let all = self.instances.iter();
         let gone: Vec<InstanceId> = all
@@ -197,7 +198,7 @@ impl PairStore {
         }
     }
 
-    /// Pairs that are not in the frame stay as they are. Returns the refusals.
+    /// Stores the pairs of a report; other pairs do not change. Returns the refusals.
     pub fn report(&mut self, from: InstanceId, pairs: &[Pair], now: Duration) -> Vec<Refusal> {
         if let Some(instance) = self.instances.get_mut(&from) {
             instance.reporter.last_frame = now;
@@ -227,9 +228,10 @@ impl PairStore {
             return Ok(());
         }
         let enters = before.is_none_or(|b| b.is_probed() != new.is_probed());
-        let evicted = match enters {
-            true => evicted(&source.targets, new.is_probed(), now)?,
-            false => None,
+        let evicted = if enters {
+            evicted(&source.targets, new.is_probed(), now)?
+        } else {
+            None
         };
         if before.is_some_and(|before| new.is_regained(before)) {
             source.regained = Some(new.reported);
@@ -284,7 +286,8 @@ impl Instance {
         self.stream != 0
     }
 
-    /// The start of its agent's last session; `None`: the agent left while its node is up.
+    /// Returns the start of the agent's last session, or `None` if the agent left while its node is
+    /// up.
     pub(super) fn answers_since(&self) -> Option<Duration> {
         let counts = self.reporter.connected || self.node_is_down;
         counts.then_some(self.reporter.since)
@@ -293,6 +296,6 @@ impl Instance {
 
 fn reserve<T>(list: &mut Vec<T>) {
     if list.len() == list.capacity() {
-        list.reserve_exact(GROWTH);
+        list.reserve_exact(LIST_GROWTH_ENTRIES);
     }
 }

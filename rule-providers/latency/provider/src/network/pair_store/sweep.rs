@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use super::{
-    pair::RETENTION,
-    store::{GROWTH, InstanceId, MAX_TARGETS, PairStore},
+    pair::PAIR_RETENTION,
+    store::{InstanceId, LIST_GROWTH_ENTRIES, MAX_TARGETS, PairStore},
 };
 use crate::measurement::Measurement;
 
-/// Pairs by state. Pairs that both nodes measure count once.
+/// The number of pairs in each state. A pair that both nodes measure counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PairCounts {
     pub fresh: i64,
@@ -17,26 +17,31 @@ pub(crate) struct PairCounts {
 }
 
 impl PairStore {
-    /// Removes expired pairs of these instances, and the instances whose agents have been
-    /// gone for as long. Returns the counts of the rest, and the removed instances.
+    /// Removes the expired pairs of these instances, and the instances whose agents have been gone
+    /// for [`PAIR_RETENTION`]. Returns the counts of the remaining pairs, and the removed
+    /// instances.
     pub fn sweep(&mut self, ids: &[InstanceId], now: Duration) -> (PairCounts, Vec<InstanceId>) {
         let (mut counts, mut gone) = (PairCounts::default(), Vec::new());
         for &id in ids {
             let Some(instance) = self.instances.get_mut(&id) else {
                 continue;
             };
-            if instance.stream == 0 && now >= instance.reporter.last_frame + RETENTION {
+            if instance.stream == 0 && now >= instance.reporter.last_frame + PAIR_RETENTION {
                 self.remove(id);
                 gone.push(id);
                 continue;
             }
-            instance.targets.shrink_to(instance.targets.len() + GROWTH);
-            instance.sources.shrink_to(instance.sources.len() + GROWTH);
+            instance
+                .targets
+                .shrink_to(instance.targets.len() + LIST_GROWTH_ENTRIES);
+            instance
+                .sources
+                .shrink_to(instance.sources.len() + LIST_GROWTH_ENTRIES);
             let expired = instance
                 .targets
                 .extract_if(.., |(_, pair)| pair.is_expired(now));
             let expired: Vec<InstanceId> = expired.map(|(to, _)| to).collect();
-            // Memory of many probes.
+            // Probes of many pairs leave a large list behind.
             if instance.targets.capacity() > instance.targets.len() * 2 + MAX_TARGETS {
                 instance.targets.shrink_to_fit();
             }
@@ -49,7 +54,8 @@ impl PairStore {
         (counts, gone)
     }
 
-    /// Counts the pairs whose lesser instance this is, or that it alone measures.
+    /// Counts the pairs that an instance measures, except those that an instance with a lesser ID
+    /// measures too.
     fn count(&self, id: InstanceId, now: Duration, counts: &mut PairCounts) {
         let Some(instance) = self.instances.get(&id) else {
             return;

@@ -4,7 +4,7 @@ use super::{
     quantity::push_bits,
     reservations::{Reservation, ReservedView, RowKey, row_key},
 };
-use crate::tables::table::Row;
+use crate::{network::Network, tables::table::Row};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bottleneck {
@@ -13,8 +13,8 @@ pub(super) enum Bottleneck {
     Table,
 }
 
-/// A NIC or a row of a table: its rate, the reservations of others, and the number of the
-/// question's own pairs that share it.
+/// A NIC or a row of a table: its rate and the reservations of others, in bits per second, and the
+/// number of the question's own pairs that share it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub bits: u64,
@@ -31,8 +31,8 @@ impl Link {
     }
 }
 
-/// The rate that a pair has left, and its bottleneck; `None` unless both NICs or the row are
-/// known.
+/// Returns the rate left for a pair, in bits per second, and its bottleneck; `None` unless both
+/// NICs or the row are known.
 pub(super) fn left(
     node: Option<Link>,
     peer: Option<Link>,
@@ -54,25 +54,36 @@ pub(super) fn left(
 
 pub(super) struct OthersReservations<'a> {
     reserved: &'a ReservedView,
-    /// The index of the own reservation, before which others count; `None`: all count.
+    /// The index of the own reservation: only earlier ones count. With `None` all count.
     before: Option<usize>,
     own_nodes: HashMap<&'a str, u64>,
     own_rows: HashMap<RowKey<'a>, u64>,
 }
 
 impl<'a> OthersReservations<'a> {
-    pub fn of_node(&self, node: &str) -> u64 {
+    /// Returns the NIC of a node, or `None` if its rate is unknown.
+    pub fn nic(&self, network: &Network, node: &str, own_pairs: u64) -> Option<Link> {
+        let bits = network.nic_bits_per_second(node)?;
         let own = self.own_nodes.get(node).copied().unwrap_or(0);
-        let all = self.reserved.of_node(node, self.before);
-        all.saturating_sub(own)
+        Some(Link {
+            bits,
+            reserved: self.reserved.of_node(node, self.before).saturating_sub(own),
+            own_pairs,
+        })
     }
 
-    pub fn of_row(&self, row: RowKey<'a>) -> u64 {
-        let own = self.own_rows.get(&row).copied().unwrap_or(0);
-        self.reserved.of_row(row, self.before).saturating_sub(own)
+    /// Returns the link of a row. `own_pairs` has the number of the question's own pairs by row.
+    pub fn row(&self, row: Row<'a>, own_pairs: &HashMap<RowKey<'a>, u64>) -> Link {
+        let key = row_key(&row);
+        let own = self.own_rows.get(&key).copied().unwrap_or(0);
+        Link {
+            bits: row.value,
+            reserved: self.reserved.of_row(key, self.before).saturating_sub(own),
+            own_pairs: own_pairs.get(&key).copied().unwrap_or(1),
+        }
     }
 
-    /// Those that came before the reservation of this index; `None`: all.
+    /// Returns the reservations before the own one with this index, or all with `None`.
     pub fn before(reserved: &'a ReservedView, own: Option<usize>) -> Self {
         Self {
             reserved,

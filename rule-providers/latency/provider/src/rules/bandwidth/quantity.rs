@@ -11,7 +11,7 @@ pub(super) struct RequestedRates {
     pub least: Option<u64>,
 }
 
-/// Parses bits per second, a Kubernetes quantity; `None` for an empty text.
+/// Parses a Kubernetes quantity of bits per second; returns `None` for an empty text.
 pub(super) fn parse_bits(text: &str) -> Result<Option<u64>, quantity::QuantityError> {
     if text.is_empty() {
         return Ok(None);
@@ -36,7 +36,7 @@ pub(super) fn requested_rates(rule: &Rule) -> Result<RequestedRates, ProviderErr
     Ok(RequestedRates { wanted, least })
 }
 
-/// Appends bits per second as "940 Mbit/s".
+/// Appends a rate in bits per second, such as "940 Mbit/s".
 pub(super) fn push_bits(out: &mut String, bits: u64) {
     let (unit, scale) = match bits {
         0..1_000 => ("", 1),

@@ -1,7 +1,8 @@
-//! Bindings reserve the request of their rule `bandwidth` between every two nodes of their objects.
-//! For untrusted namespaces only pods on nodes of the cluster count: a tenant reserves nothing by
-//! the name of a Service, or by a made-up node name. Where more is reserved than there is, those who
-//! came first keep theirs: a tenant takes nothing from others by a later binding.
+//! The reservations of bandwidth: a binding reserves the request of its rule `bandwidth` between
+//! every two nodes of its objects. For untrusted namespaces only pods on nodes of the cluster
+//! count: a tenant reserves nothing by the name of a Service, or by a made-up node name. Where more
+//! is reserved than available, earlier reservations take precedence: a tenant takes nothing from
+//! others by a later binding.
 
 use std::{
     sync::Arc,
@@ -40,12 +41,12 @@ pub(crate) struct Reservation {
     pub pairs: Vec<(Arc<str>, Arc<str>)>,
 }
 
-/// When a reservation came, in Unix seconds.
+/// The seniority of a reservation, by Unix times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Since {
-    /// When this process saw it come, grow or move; 0 if it was there from the start.
+    /// The time at which this process saw it appear, grow or move; 0 if it existed at the start.
     seen: i64,
-    /// When the last of its offer and its pods was created.
+    /// The time at which the last of its offer and its pods was created.
     created: i64,
 }
 
@@ -54,7 +55,7 @@ impl Reservation {
         (self.since, &self.offer.uid, &self.targets)
     }
 
-    /// Returns whether it is no more than `other`, which is of the same objects.
+    /// Returns whether it is no larger than `other`, a reservation for the same objects.
     fn is_within(&self, other: &Self) -> bool {
         self.bits <= other.bits && self.pairs.iter().all(|p| other.pairs.contains(p))
     }
@@ -62,19 +63,21 @@ impl Reservation {
 
 pub(crate) type RowKey<'a> = (&'a str, &'a str);
 
-/// A row counts for both directions together.
+/// Returns the key of a row, which is the same for both directions.
 pub(crate) fn row_key<'a>(row: &Row<'a>) -> RowKey<'a> {
     (row.from.min(row.to), row.from.max(row.to))
 }
 
-/// All reservations in bits per second, by the rows of the tables that count for a namespace.
+/// All reservations in bits per second, by node and by the rows of the tables that apply to a
+/// namespace.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedView {
     totals: Arc<ReservationTotals>,
     by_row: HashMap<String, HashMap<String, RunningSum>>,
 }
 
-/// The sum of reservations, up to each by its index, in the order in which they came.
+/// The running sum of reservations in bits per second: the index of each reservation and the sum up
+/// to it, in the order of seniority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RunningSum(Vec<(usize, u64)>);
 
@@ -84,7 +87,7 @@ impl RunningSum {
         self.0.push((at, sum.saturating_add(bits)));
     }
 
-    /// Of the reservations below the index; `None`: of all.
+    /// Returns the sum of the reservations with a lower index, or of all with `None`.
     fn before(&self, index: Option<usize>) -> u64 {
         let count = match index {
             Some(index) => self.0.partition_point(|(at, _)| *at < index),
@@ -97,7 +100,7 @@ impl RunningSum {
 
 #[derive(Debug, Default)]
 struct ReservationTotals {
-    /// In the order in which they came.
+    /// All reservations in the order of seniority, oldest first.
     all: Vec<Arc<Reservation>>,
     by_node: HashMap<String, RunningSum>,
     by_object: HashMap<String, Vec<usize>>,
@@ -145,19 +148,21 @@ impl ReservedView {
         Self { totals, by_row }
     }
 
-    /// Those that came before the reservation of this index; `None`: all.
+    /// Returns the rate reserved on a node before the reservation with this index, or by all
+    /// reservations with `None`.
     pub(crate) fn of_node(&self, node: &str, before: Option<usize>) -> u64 {
         let sum = self.totals.by_node.get(node);
         sum.map_or(0, |sum| sum.before(before))
     }
 
-    /// Those that came before the reservation of this index; `None`: all.
+    /// Returns the rate reserved on a row before the reservation with this index, or by all
+    /// reservations with `None`.
     pub(crate) fn of_row(&self, row: RowKey<'_>, before: Option<usize>) -> u64 {
         let sum = self.by_row.get(row.0).and_then(|f| f.get(row.1));
         sum.map_or(0, |sum| sum.before(before))
     }
 
-    /// The first offers with reservations on the node that came before the one of this index.
+    /// Returns the oldest offers with reservations on the node before the one with this index.
     pub(crate) fn first_offers(&self, node: &str, before: usize, most: usize) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         let sum = self.totals.by_node.get(node);
@@ -188,7 +193,7 @@ impl ReservedView {
         reservations.map(Arc::as_ref)
     }
 
-    /// The index of a binding's reservation, in the order in which they came.
+    /// Returns the index of a binding's reservation in the order of seniority.
     pub(crate) fn of_binding(&self, targets: &[&Reference], bits: u64) -> Option<usize> {
         let same = |a: &Reference, b: &Reference| {
             a.kind == b.kind && a.namespace == b.namespace && a.name == b.name
@@ -222,10 +227,10 @@ struct State {
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
     offers: HashMap<String, OfferReservations>,
-    /// As many bindings count as the controller makes by default.
+    /// The quota of bindings that count: as many as the controller creates by default.
     quota: BindingQuota,
     totals: Arc<ReservationTotals>,
-    /// By the namespace whose own table is in the view; "" is the shared tables alone.
+    /// The views by the namespace whose own table they use; "" is for the shared table alone.
     views: HashMap<String, Arc<ReservedView>>,
 }
 
@@ -237,17 +242,21 @@ struct OfferReservations {
 }
 
 impl OfferReservations {
-    /// Without pairs on unknown nodes, unless the offer's namespace is trusted.
+    /// Returns the reservations that count, which have no pairs on unknown nodes unless the offer's
+    /// namespace is trusted.
     fn counted(&self, snapshot: &Snapshot) -> impl Iterator<Item = Arc<Reservation>> {
-        let counted = |reservation: &Arc<Reservation>| match self.trusted {
-            true => Some(Arc::clone(reservation)),
-            false => on_known_nodes(snapshot, reservation),
+        let counted = |reservation: &Arc<Reservation>| {
+            if self.trusted {
+                Some(Arc::clone(reservation))
+            } else {
+                on_known_nodes(snapshot, reservation)
+            }
         };
         self.all.iter().filter_map(counted)
     }
 }
 
-/// The part of a reservation between nodes of the cluster; `None` if it is empty.
+/// Returns the part of a reservation between nodes of the cluster, or `None` if it is empty.
 fn on_known_nodes(snapshot: &Snapshot, reservation: &Arc<Reservation>) -> Option<Arc<Reservation>> {
     let known = |(a, b): &(Arc<str>, Arc<str>)| [a, b].iter().all(|n| snapshot.node(n).is_some());
     if reservation.pairs.iter().all(known) {
@@ -313,11 +322,8 @@ impl State {
                 changed.insert(name);
             }
         }
-        // What is there from the start came when its objects were created.
-        let now = match known.is_empty() {
-            true => 0,
-            false => unix_now(),
-        };
+        // The seniority of reservations that exist at the start is the age of their objects.
+        let now = if known.is_empty() { 0 } else { unix_now() };
         let mut wanted_of = Vec::new();
         for entry in snapshot.offers() {
             let (name, wanted) = (offer_key(entry), wanted(snapshot, entry));
@@ -334,9 +340,9 @@ impl State {
         let mut offers = HashMap::with_capacity(wanted_of.len());
         for (name, wanted, entry) in wanted_of {
             let old = known.remove(&name);
-            let kept = |o: &OfferReservations| o.wanted == wanted && !changed.contains(&name);
+            let is_same = |o: &OfferReservations| o.wanted == wanted && !changed.contains(&name);
             let of_offer = match old {
-                Some(old) if kept(&old) => old,
+                Some(old) if is_same(&old) => old,
                 old => {
                     let trusted = self.trusted.contains(&entry.offer.namespace);
                     let old = old.map(|o| o.all).unwrap_or_default();
@@ -363,7 +369,7 @@ fn offer_key(entry: &OfferEntry) -> String {
     key(&entry.offer.namespace, &entry.offer.name)
 }
 
-/// The request of the offer's rule `bandwidth`; 0 without a valid one.
+/// Returns the request of the offer's rule `bandwidth`, in bits per second; 0 without a valid one.
 fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
     if entry.offer.terminating {
         return 0;
@@ -374,8 +380,8 @@ fn wanted(snapshot: &Snapshot, entry: &OfferEntry) -> u64 {
         .unwrap_or(0)
 }
 
-/// The reservations of an offer, at most `most`. `old`: those that it had; `now`: when new ones
-/// come.
+/// Returns the reservations of an offer, at most `most`. `old` are those that it had, and `now` is
+/// the Unix time at which new ones appear, in seconds.
 fn reservations(
     snapshot: &Snapshot,
     entry: &OfferEntry,
@@ -388,10 +394,7 @@ fn reservations(
     if bits == 0 {
         return Vec::new();
     }
-    let node_of = match trusted {
-        true => node_of,
-        false => node_of_pod,
-    };
+    let node_of = if trusted { node_of } else { node_of_pod };
     let old: HashMap<&[Reference], &Arc<Reservation>> =
         old.iter().map(|r| (&r.targets[..], r)).collect();
     let tuples = desired_bindings(entry, most).into_values();

@@ -1,6 +1,4 @@
-use std::fmt::Write;
-
-use std::sync::Arc;
+use std::{fmt::Write, sync::Arc};
 
 use arc_swap::ArcSwap;
 use hashbrown::HashMap;
@@ -10,22 +8,19 @@ use tautline_sdk::{
 };
 
 use super::{
-    capacity::{Bottleneck, Link, OthersReservations, left, others_reservations, push_left},
+    capacity::{Bottleneck, OthersReservations, left, others_reservations, push_left},
     quantity::{RULE, push_bits, requested_rates},
     reservations::{Reservations, RowKey, row_key},
     transfers::Transfers,
 };
 use crate::{
-    location::{Location, location},
+    location::location,
     rules::{context::RuleContext, limits::check_size},
-    tables::{
-        namespaces::Tables,
-        table::{Bandwidth as BandwidthUnit, Row},
-    },
+    tables::{namespaces::Tables, table::Bandwidth as BandwidthUnit},
 };
 
-/// Offers that a reason names.
-const MAX_OFFERS: usize = 3;
+/// The maximum number of offers that a reason names.
+const MAX_NAMED_OFFERS: usize = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bandwidth {
@@ -46,9 +41,10 @@ fn peers(request: &CostRequest) -> Vec<PeerNode<'_>> {
         .iter()
         .filter_map(|p| p.node.as_deref())
         .collect();
-    let mut nodes: Vec<&str> = match one_by_one.is_empty() {
-        true => request.peer_nodes.iter().map(String::as_str).collect(),
-        false => one_by_one,
+    let mut nodes: Vec<&str> = if one_by_one.is_empty() {
+        request.peer_nodes.iter().map(String::as_str).collect()
+    } else {
+        one_by_one
     };
     nodes.sort_unstable();
     for node in nodes {
@@ -83,26 +79,16 @@ impl Bandwidth {
         let namespace = Some(request.source.namespace.as_str());
         let reserved = self.reservations.at(&snapshot, &tables, namespace);
         let rows = tables.for_namespace(namespace);
-        let at = |node| match rows.is_empty() {
-            true => Location { node, zone: None },
-            false => location(&snapshot, node),
-        };
+        let at = |node| rows.locate(&snapshot, node);
         let row_of = |a, b| rows.rows_to(at(b)).from(at(a));
-        // A pod that is already placed is placed again: its own reservations are free.
+        // The pod may already be placed: its own reservations count as free, as it is placed again.
         let own = reserved.by_object(&request.source.namespace, &request.source.name);
         let others = others_reservations(&reserved, own, row_of);
         let peers = peers(&request);
         let links: Vec<_> = peers
             .iter()
             .map(|peer| {
-                let nic = context
-                    .network
-                    .nic_bits_per_second(peer.node)
-                    .map(|bits| Link {
-                        bits,
-                        reserved: others.of_node(peer.node),
-                        own_pairs: peer.count,
-                    });
+                let nic = others.nic(context.network, peer.node, peer.count);
                 (peer, nic, rows.rows_to(at(peer.node)))
             })
             .collect();
@@ -111,7 +97,7 @@ impl Bandwidth {
         let mut answer = CostAnswer::with_capacity(nodes);
         // Reservations change with each pod.
         answer.per_pod = true;
-        // A cost is what is missing to the request.
+        // The cost is the rate by which a node falls short of the request.
         answer.request_cost = (!request.rule.request.is_empty()).then_some(0);
         let mut detail = String::new();
         let mut bases = Vec::with_capacity(request.eligible_nodes.len());
@@ -123,11 +109,7 @@ impl Bandwidth {
                 .filter(|p| p.node == node)
                 .map(|p| p.count)
                 .sum();
-            let nic = context.network.nic_bits_per_second(node).map(|bits| Link {
-                bits,
-                reserved: others.of_node(node),
-                own_pairs: total - on_node,
-            });
+            let nic = others.nic(context.network, node, total - on_node);
             let remote = || links.iter().filter(|(peer, ..)| peer.node != node);
             shared.clear();
             if !rows.is_empty() {
@@ -140,14 +122,7 @@ impl Bandwidth {
             let mut worst: Option<(u64, Bottleneck, &str)> = None;
             let mut unknown = None;
             for (peer, peer_nic, to_peer) in remote() {
-                let row = to_peer.from(here).map(|row: Row<'_>| {
-                    let key = row_key(&row);
-                    Link {
-                        bits: row.value,
-                        reserved: others.of_row(key),
-                        own_pairs: shared.get(&key).copied().unwrap_or(1),
-                    }
-                });
+                let row = to_peer.from(here).map(|row| others.row(row, &shared));
                 match left(nic, *peer_nic, row, rates.wanted) {
                     None => unknown = unknown.or(Some(peer.node)),
                     Some((left, by)) if worst.is_none_or(|(least, ..)| left < least) => {
@@ -212,7 +187,7 @@ impl Bandwidth {
         };
         let targets: Vec<_> = request.targets.values().collect();
         let own = reserved.of_binding(&targets, rates.wanted);
-        // Who came later takes nothing from those who have theirs.
+        // A later reservation takes nothing from earlier ones.
         let others = OthersReservations::before(&reserved, own);
         let each = nodes.len() as u64 - 1;
         let mut shared: HashMap<RowKey<'_>, u64> = HashMap::new();
@@ -226,23 +201,11 @@ impl Bandwidth {
                 between.push((a.as_str(), b.as_str(), row));
             }
         }
-        let nic = |node| {
-            let bits = context.network.nic_bits_per_second(node)?;
-            let reserved = others.of_node(node);
-            Some(Link {
-                bits,
-                reserved,
-                own_pairs: each,
-            })
-        };
+        let nic = |node| others.nic(context.network, node, each);
         let mut worst: Option<(u64, Bottleneck, &str, &str)> = None;
         let mut carried: Option<(u64, &str, &str)> = None;
         for (a, b, row) in between {
-            let row = row.map(|row| Link {
-                bits: row.value,
-                reserved: others.of_row(row_key(&row)),
-                own_pairs: shared.get(&row_key(&row)).copied().unwrap_or(1),
-            });
+            let row = row.map(|row| others.row(row, &shared));
             let Some((left, by)) = left(nic(a), nic(b), row, rates.wanted) else {
                 context.metrics.answered(RULE, ["nothing"]);
                 return Ok(Evaluation::new(
@@ -274,7 +237,7 @@ impl Bandwidth {
         };
         _ = write!(reason, " for it between {a} and {b}, by {by}");
         if let (true, Some(node), Some(own)) = (left < rates.wanted, node, own) {
-            let offers = reserved.first_offers(node, own, MAX_OFFERS);
+            let offers = reserved.first_offers(node, own, MAX_NAMED_OFFERS);
             if !offers.is_empty() {
                 _ = write!(reason, "; before it came offer {}", offers.join(", "));
             }

@@ -1,5 +1,5 @@
-//! Rates that transfers reached. Transfers cost bandwidth, so they run rarely, one at a time, in
-//! the background, and only if they are allowed.
+//! The rates that transfers between nodes reached. Transfers cost bandwidth, so they run rarely,
+//! one at a time, in the background, and only if they are allowed.
 
 use std::{
     sync::Arc,
@@ -12,12 +12,12 @@ use tokio::sync::Semaphore;
 
 use crate::network::Network;
 
-const INTERVAL: Duration = Duration::from_secs(3_600);
-const RETRY: Duration = Duration::from_secs(300);
+const TRANSFER_INTERVAL: Duration = Duration::from_secs(3_600);
+const RETRY_PAUSE: Duration = Duration::from_secs(300);
 const MAX_PAIRS: usize = 10_000;
-/// 54 ms at 10 Gbit/s.
-const MAX_BYTES: u64 = 64 << 20;
-const WITHIN: Duration = Duration::from_secs(3);
+/// The maximum size of a transfer, in bytes, which takes 54 ms at 10 Gbit/s.
+const MAX_TRANSFER_BYTES: u64 = 64 << 20;
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(3);
 
 type Pair = (String, String);
 
@@ -43,7 +43,8 @@ impl Default for Transfers {
 }
 
 impl Transfers {
-    /// The last result of two hours, in bits per second. Starts a transfer if one is due.
+    /// Returns the last result of the last two hours, in bits per second. Starts a transfer if one
+    /// is due.
     pub(crate) fn result(&self, network: &Network, a: &str, b: &str) -> Option<u64> {
         let now = Instant::now();
         let pair = (a.min(b).to_owned(), a.max(b).to_owned());
@@ -52,7 +53,7 @@ impl Transfers {
             self.start(network, pair, now);
         }
         let (bits, at) = known?.result?;
-        (now.saturating_duration_since(at) < 2 * INTERVAL).then_some(bits)
+        (now.saturating_duration_since(at) < 2 * TRANSFER_INTERVAL).then_some(bits)
     }
 
     fn start(&self, network: &Network, pair: Pair, now: Instant) {
@@ -63,16 +64,18 @@ impl Transfers {
             return;
         };
         let (all, network) = (self.clone(), network.clone());
-        all.record(&pair, now + INTERVAL, None);
+        all.record(&pair, now + TRANSFER_INTERVAL, None);
         runtime.spawn(async move {
             let (a, b) = &pair;
-            let result = network.throughput(a, b, MAX_BYTES, WITHIN).await;
+            let result = network
+                .throughput(a, b, MAX_TRANSFER_BYTES, TRANSFER_TIMEOUT)
+                .await;
             let now = Instant::now();
             match result {
-                Ok(bits) => all.record(&pair, now + INTERVAL, Some((bits, now))),
+                Ok(bits) => all.record(&pair, now + TRANSFER_INTERVAL, Some((bits, now))),
                 Err(why) => {
                     tracing::debug!(a, b, why, "no transfer");
-                    all.record(&pair, now + RETRY, None);
+                    all.record(&pair, now + RETRY_PAUSE, None);
                 }
             }
             drop(permit);
@@ -88,8 +91,7 @@ impl Transfers {
                 return;
             }
         }
-        let last = pairs.get(pair).and_then(|t| t.result);
-        let result = result.or(last);
+        let result = result.or_else(|| pairs.get(pair)?.result);
         pairs.insert(pair.clone(), Transfer { next, result });
     }
 }
@@ -120,6 +122,6 @@ mod tests {
         drop(transfers.permit.acquire().await.unwrap());
         let known: Vec<Transfer> = transfers.pairs.lock().values().copied().collect();
         let next = known[0].next.saturating_duration_since(Instant::now());
-        assert!(next > RETRY / 2 && next <= RETRY, "{next:?}");
+        assert!(next > RETRY_PAUSE / 2 && next <= RETRY_PAUSE, "{next:?}");
     }
 }

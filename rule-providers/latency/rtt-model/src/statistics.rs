@@ -1,0 +1,64 @@
+//! Statistics that a few wrong values do not move far.
+
+/// The standard deviation over the median deviation, for normal errors.
+const DEVIATIONS_PER_MEDIAN: f32 = 1.4826;
+
+/// The number of standard deviations within which four of five normal errors lie.
+const DEVIATIONS_OF_FOUR_IN_FIVE: f32 = 1.2816;
+
+/// Returns the median, the mean of the two in the middle of an even number; 0 of nothing.
+pub(crate) fn median(values: &mut [f32]) -> f32 {
+    let half = values.len() / 2;
+    if values.is_empty() {
+        return 0.0;
+    }
+    let even = values.len().is_multiple_of(2);
+    let (below, upper, _) = values.select_nth_unstable_by(half, f32::total_cmp);
+    let upper = *upper;
+    match below.iter().copied().max_by(f32::total_cmp) {
+        Some(lower) if even => lower + (upper - lower) / 2.0,
+        _ => upper,
+    }
+}
+
+/// Returns the standard deviation of residuals with these sizes, by their median.
+pub(crate) fn spread(sizes: &mut [f32]) -> f32 {
+    DEVIATIONS_PER_MEDIAN * median(sizes)
+}
+
+/// Returns the standard deviation of residuals with these sizes, by the range of four in five.
+pub(crate) fn four_of_five(sizes: &mut [f32]) -> f32 {
+    let at = sizes.len() * 4 / 5;
+    if sizes.is_empty() {
+        return 0.0;
+    }
+    *sizes.select_nth_unstable_by(at, f32::total_cmp).1 / DEVIATIONS_OF_FOUR_IN_FIVE
+}
+
+/// Returns the median of values, weighed by the roots of their precisions; 0 of nothing.
+pub(crate) fn weighted_median(values: &mut [(f32, f32)]) -> f32 {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = values
+        .iter()
+        .map(|(_, precision)| precision.sqrt())
+        .sum::<f32>()
+        / 2.0;
+    let mut below = 0.0;
+    let middle = values.iter().find(|(_, precision)| {
+        below += precision.sqrt();
+        below >= half
+    });
+    middle.map_or(0.0, |(value, _)| *value)
+}
+
+/// Returns a quantile of values with weights.
+pub(crate) fn weighted_quantile(mut values: Vec<(f32, f32)>, part: f32) -> Option<f32> {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f32 = values.iter().map(|v| v.1).sum();
+    let mut sum = 0.0;
+    let reached = values.iter().find(|v| {
+        sum += v.1;
+        sum >= part * all
+    });
+    reached.or(values.last()).map(|v| v.0)
+}
