@@ -1,4 +1,4 @@
-//! The process: bound port, tasks, and the handles between them.
+//! The controller's process: binds the admin port, and starts the tasks with their channels.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -32,10 +32,11 @@ use crate::{
         context::{Context, SharedInbox},
         gate, open_reports, release, violations, watch_bindings,
     },
-    metrics::Metrics,
+    metrics::{Metrics, PREFIX},
 };
 
-const BINDING_EVENTS: usize = 1024;
+/// The capacity of each channel of binding events.
+const BINDING_EVENT_CAPACITY: usize = 1024;
 
 /// A controller whose port is bound.
 pub struct App {
@@ -48,12 +49,15 @@ pub struct App {
 }
 
 impl App {
-    /// Fails if an address is taken or a TLS file does not load.
+    /// Binds the admin port and creates the clients.
+    ///
+    /// # Errors
+    /// Fails if the admin address is in use or a TLS file does not load.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::registered("", registry.sub_registry_with_prefix(PREFIX));
         let provider_metrics = tautline_provider_client::Metrics::default();
-        provider_metrics.register(&mut registry);
+        provider_metrics.register("", &mut registry);
         let (events, queue) = Events::new();
         events.register(&mut registry);
         let admin = admin::bind(config.admin).await?;
@@ -81,12 +85,12 @@ impl App {
         })
     }
 
-    /// The address of the admin port.
+    /// Returns the bound address of the admin port.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// Ready once all lists are complete.
+    /// Returns the readiness, which is reached once all initial lists are complete.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
@@ -96,7 +100,7 @@ impl App {
         let (context, stop) = (self.context, tasks.stop_token());
         let client = context.client.clone();
         let watch_metrics = WatchMetrics::default();
-        watch_metrics.register(&mut self.registry);
+        watch_metrics.register("", &mut self.registry);
         let watch = Watch {
             cluster: &self.cluster,
             store: &context.store,
@@ -112,7 +116,7 @@ impl App {
             stop.clone(),
         );
         spawn(tasks, "other kinds", follow);
-        let (binding_events, bindings) = mpsc::channel(BINDING_EVENTS);
+        let (binding_events, bindings) = mpsc::channel(BINDING_EVENT_CAPACITY);
         tasks.spawn(
             "watch constraintpolicybindings",
             watch_bindings::run(client.clone(), binding_events, stop.clone()),
@@ -144,7 +148,7 @@ impl App {
             spawn(tasks, "gate", run);
         }
         if context.config.open_reports {
-            let (report_events, reported) = mpsc::channel(BINDING_EVENTS);
+            let (report_events, reported) = mpsc::channel(BINDING_EVENT_CAPACITY);
             tasks.spawn(
                 "watch constraintpolicybindings for reports",
                 watch_bindings::run(client.clone(), report_events, stop.clone()),
@@ -160,7 +164,7 @@ impl App {
                 client: client.clone(),
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
-            requeue.metrics.register(&mut self.registry);
+            requeue.metrics.register("", &mut self.registry);
             let (term, requeue_stop) = (leader.subscribe(), stop.clone());
             let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
             spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
@@ -168,7 +172,7 @@ impl App {
         let (lease, readiness) = (context.config.lease.clone(), self.readiness.clone());
         let lease_stop = stop.clone();
         tasks.spawn("lease", async move {
-            // A leader that has not listed the cluster yet would do harm.
+            // A leader without complete lists could delete bindings that are still needed.
             tokio::select! {
                 () = readiness.wait() => {}
                 () = lease_stop.cancelled() => return Ok(()),

@@ -10,7 +10,7 @@ use tautline_core::{
     reference::Reference,
 };
 
-/// `namespace/name` of a binding or an offer.
+/// The `namespace/name` of a binding or an offer.
 pub(crate) type Key = Arc<str>;
 
 pub(crate) type BindingStatus = ConstraintPolicyBindingStatus;
@@ -22,11 +22,11 @@ pub(crate) struct BindingSpec {
     pub name: Arc<str>,
     pub uid: Box<str>,
     pub offer: Arc<str>,
-    /// The UID of the offer that owns it; empty without an owner.
+    /// The UID of the offer that owns the binding; empty without an owner.
     pub owner: Box<str>,
-    /// It has the label of its offer; the controller deletes no other.
+    /// True if the binding has the label of its offer. The controller deletes only such bindings.
     pub labelled: bool,
-    /// It is being deleted and a finalizer keeps it.
+    /// True if the binding is being deleted and still exists because of a finalizer.
     pub terminating: bool,
     pub targets: BTreeMap<Arc<str>, Reference>,
 }
@@ -35,7 +35,7 @@ impl From<&ConstraintPolicyBinding> for BindingSpec {
     fn from(binding: &ConstraintPolicyBinding) -> Self {
         let meta = &binding.metadata;
         let text = |t: &Option<String>| t.as_deref().unwrap_or_default().to_owned();
-        // Turnbuckle's owner references are not of a controller.
+        // Turnbuckle's owner references lack `controller: true`, so only the kind is compared.
         let mut owners = meta.owner_references.iter().flatten();
         let owner = owners.find(|o| o.kind == "ConstraintPolicyOffer");
         let label = meta.labels.as_ref().and_then(|l| l.get(OFFER_LABEL));
@@ -71,7 +71,7 @@ pub(crate) fn key(namespace: &str, name: &str) -> Key {
     model::key(namespace, name).into()
 }
 
-/// The namespace of a binding or an offer.
+/// Returns the namespace in the key of a binding or an offer.
 pub(crate) fn namespace_of(key: &str) -> &str {
     key.split_once('/').map_or("", |(namespace, _)| namespace)
 }

@@ -1,4 +1,5 @@
-//! Statuses from evaluations, and back: conditions restore the grace after a restart.
+//! Converts evaluations to binding statuses, and statuses back to compliance states: after a
+//! restart the conditions restore the start of the grace time.
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -14,22 +15,25 @@ use crate::{
     evaluation::{Evaluation, from_api, to_api},
 };
 
-/// True: in range, or worse than requested and within the limit. False: out of
-/// range since its last transition, during the grace or after it. Unknown otherwise.
+/// The condition for being in range. It is True if the binding is in range, or worse than requested
+/// and within the limit; False if it has been out of range since the last transition, during the
+/// grace time or after it; Unknown otherwise.
 const COMPLIANT: &str = "Compliant";
-/// True: its rules could be evaluated. False: they could not since its last transition.
+/// The condition for working evaluations. It is True if the binding's rules could be evaluated, and
+/// False if they could not be since the last transition.
 const READY: &str = "Ready";
 
+/// The difference between two statuses of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
-    /// Only the texts of reasons, which may contain figures.
+    /// The statuses differ only in the texts of reasons, which may contain figures.
     Reasons,
     State,
 }
 
-/// The time in whole seconds, rounded up: a grace that counts from it after a
-/// restart must not end early.
+/// Converts a time to whole seconds, rounded up: a grace time that counts from it after a restart
+/// must not end early.
 pub(crate) fn to_api_time(time: UnixTime) -> Time {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
@@ -52,7 +56,7 @@ pub(crate) fn compliance_state(status: &BindingStatus) -> ComplianceState {
     }
 }
 
-/// The condition Compliant holds.
+/// Returns whether the condition `Compliant` is True.
 pub(crate) fn is_in_range(status: &BindingStatus) -> bool {
     let mut conditions = status.conditions.iter();
     conditions.any(|c| c.type_ == COMPLIANT && c.status == "True")
@@ -145,7 +149,7 @@ pub(crate) fn compare(before: &BindingStatus, after: &BindingStatus) -> Change {
     }
 }
 
-/// The code at the start of Tautline's own reasons; "" for a provider's text.
+/// Returns the code at the start of Tautline's own reasons, or "" for a provider's text.
 fn code_of(reason: &str) -> String {
     let (code, _) = reason.split_once(": ").unwrap_or_default();
     let is_code = code.chars().all(|c| c.is_ascii_alphabetic());

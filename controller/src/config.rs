@@ -13,45 +13,47 @@ use tautline_provider_client::ClientConfig;
 use tautline_runtime::lease;
 use tautline_traces::Traces;
 
-/// The Lease by which replicas elect their leader. An extender reads it, too.
+/// The name of the Lease by which replicas elect their leader. The extender reads this Lease, too.
 pub const LEASE: &str = CONTROLLER;
 
 /// The configuration of the controller.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of /livez, /readyz and /metrics.
+    /// The address of the admin port, with `/livez`, `/readyz` and `/metrics`.
     pub admin: SocketAddr,
-    /// The election of the leader.
+    /// The settings of the leader election.
     pub lease: lease::LeaseConfig,
     /// The maximum numbers of bindings; tuples beyond them are counted and get no binding.
     pub limits: BindingLimits,
-    /// Evaluations at one provider at once.
+    /// The maximum number of concurrent evaluations at one provider.
     pub provider_concurrency: usize,
-    /// The least time between two evaluations of a binding, whatever its offer says.
+    /// The shortest period of a binding's evaluations, even if its offer asks for a shorter one.
     pub shortest_period: Duration,
-    /// The time between two evictions of one offer; shorter while more than three of its pods are
-    /// in violation.
+    /// The time between two evictions for one offer. It is shorter while more than three of the
+    /// offer's pods are in violation.
     pub eviction_cool_down: Duration,
-    /// Annotations of pods that are not evicted, besides those of other tools.
+    /// The annotations that protect pods from eviction, in addition to those that other tools
+    /// define.
     pub protecting_annotations: Vec<AnnotationMatch>,
-    /// Namespaces whose pods are never evicted.
+    /// The namespaces whose pods are never evicted.
     pub exempt_namespaces: BTreeSet<String>,
-    /// Report evictions and mitigations instead of carrying them out.
+    /// True if evictions and mitigations are only reported, not carried out.
     pub dry_run: bool,
-    /// Requeue rejected pods.
+    /// True if the controller requeues rejected pods.
     pub requeue_pods: bool,
-    /// Write the gate's resource into the capacity of nodes.
+    /// True if the controller adds the gate's resource to the capacity of nodes.
     pub advertise_gate: bool,
-    /// Write a Report of OpenReports for each offer.
+    /// True if the controller writes a Report of OpenReports for each offer.
     pub open_reports: bool,
-    /// Calls of rule providers.
+    /// The settings for calls to rule providers.
     pub provider_client: ClientConfig,
-    /// Where spans of evaluations go.
+    /// The destination of the spans of evaluations.
     pub traces: Traces,
 }
 
 impl Config {
-    /// The defaults, for the Lease in `namespace` and this replica's `identity`.
+    /// Returns the default configuration, with the Lease in `namespace` and this replica's
+    /// `identity`.
     pub fn new(namespace: &str, identity: String) -> Self {
         Self {
             admin: (Ipv6Addr::UNSPECIFIED, 9090).into(),
@@ -67,7 +69,7 @@ impl Config {
             advertise_gate: false,
             open_reports: false,
             provider_client: ClientConfig {
-                // No scheduling cycle waits for an evaluation.
+                // Longer than the default, as no scheduling cycle waits for an evaluation.
                 deadline: Duration::from_secs(2),
                 ..ClientConfig::default()
             },
@@ -76,7 +78,7 @@ impl Config {
     }
 }
 
-/// An annotation by its key, with any value or with one.
+/// A match of annotations by key, and by value if one is given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnnotationMatch {
     key: String,

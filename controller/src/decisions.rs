@@ -1,4 +1,4 @@
-//! The last decisions on violations, with their reasons, for `/decisions`.
+//! Keeps the last decisions on violations, with their reasons, for the page `/decisions`.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,18 @@ use tautline_core::text;
 use crate::violations::Violation;
 
 const MAX_DECISIONS: usize = 1000;
-/// Texts quote providers and the underlay controller.
+/// The limit for texts, which quote answers of providers and of the underlay controller.
 const MAX_TEXT_CHARS: usize = 2048;
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Decision {
     time: String,
-    /// `namespace/name`.
+    /// The `namespace/name` of the binding.
     binding: String,
     offer: String,
     /// `Mediate` or `Evict`.
     action: &'static str,
-    /// The reason code.
+    /// The reason code of the outcome.
     outcome: &'static str,
     text: String,
     violation: String,
@@ -49,7 +49,8 @@ impl Decision {
 pub(crate) struct Decisions(Mutex<VecDeque<Decision>>);
 
 impl Decisions {
-    /// Adds a decision. One that only repeats the last of its binding replaces that one.
+    /// Adds a decision. It replaces the binding's last decision if action and outcome are the same
+    /// and the outcome is not `Evicted`.
     pub(crate) fn push(&self, decision: Decision) {
         let mut all = self.0.lock();
         let last = all.iter().rposition(|d| d.binding == decision.binding);
@@ -65,7 +66,7 @@ impl Decisions {
         all.push_back(decision);
     }
 
-    /// The newest first.
+    /// Returns the decisions, the newest first.
     pub(crate) fn list(&self) -> Vec<Decision> {
         self.0.lock().iter().rev().cloned().collect()
     }

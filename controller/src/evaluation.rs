@@ -1,15 +1,16 @@
-//! The result of an evaluation: rules combine to policies, policies to the binding.
+//! The result of an evaluation: the results of rules are combined into those of policies, and these
+//! into the result of the binding.
 
 use tautline_api::constraint::{self as api, PolicyDetail, RuleDetail};
 use tautline_core::{Compliance, planning::code, text};
 
-/// Providers choose the reasons, which go into every status.
+/// The limit for reasons, which providers choose and which go into every status.
 const MAX_REASON_CHARS: usize = 512;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Evaluation {
     pub compliance: Compliance,
-    /// The reason of the first rule that is as bad as the whole.
+    /// The reason of the first policy with the same compliance as the binding.
     pub first_reason: String,
     pub details: Vec<PolicyDetail>,
 }
@@ -32,7 +33,7 @@ impl Evaluation {
     }
 }
 
-/// A rule's part of a status. `provider`: `namespace/name`, empty without one.
+/// Returns a rule's part of a status. `provider` is `namespace/name`, or empty without a provider.
 pub(crate) fn rule_detail(
     rule: &str,
     provider: &str,

@@ -1,4 +1,5 @@
-//! Pure decisions on evictions: the pod of a binding that gains most from another place.
+//! Decides on evictions without side effects: chooses the pod of a violated binding that gains most
+//! from another node, or refuses the eviction with a reason.
 
 mod better_node;
 mod budget;
@@ -33,33 +34,35 @@ pub(crate) use workload::{
 
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
-    /// Unbound, as its replacement will be.
+    /// The pod without its node, as its replacement will be before scheduling.
     pub pod: model::Pod,
     pub object: Pod,
     pub node: Arc<str>,
     pub target: Move,
-    /// The group that goes with the pod.
+    /// The group that is evicted together with the pod.
     pub group: Option<WholeGroup>,
-    /// It is the only pod of its owner, or goes with a group: it is evicted if nothing else helps.
+    /// True if the pod is the only one of its owner or belongs to a group. Such a pod is evicted
+    /// only if no other candidate exists and the offer's other violations had their turn.
     pub is_last_resort: bool,
 }
 
-/// A group, and its pods but the candidate's.
+/// A group of pods that are evicted together.
 #[derive(Clone, Debug)]
 pub(crate) struct WholeGroup {
     pub name: String,
+    /// The group's pods except the candidate's.
     pub others: Vec<Pod>,
 }
 
 impl Candidate {
-    /// Returns the pods that are evicted, the candidate's first.
+    /// Returns the pods to evict, the candidate's own pod first.
     pub(crate) fn pods(&self) -> impl Iterator<Item = &Pod> {
         let others = self.group.iter().flat_map(|group| &group.others);
         iter::once(&self.object).chain(others)
     }
 }
 
-/// The pods of a binding that its offer may evict, by target name.
+/// Returns the pods of a binding that its offer may evict: target names and pod names.
 pub(crate) fn pods_of<'a>(
     binding: &'a BindingSpec,
     offer: &'a Offer,
@@ -93,21 +96,22 @@ pub(crate) fn running_pod<'a>(
     }
 }
 
-/// What an eviction is checked against.
+/// The settings and the state against which an eviction is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
-    /// Pods that end together may go together.
+    /// True if the offer allows the eviction of whole groups (`evictGroups`).
     pub groups: bool,
-    /// Further annotations that protect a pod.
+    /// The configured annotations that protect a pod, in addition to the known ones.
     pub protecting: &'a [AnnotationMatch],
-    /// The offer's evictions before.
+    /// The last row of the offer's evictions.
     pub row: Option<EvictionRow>,
     pub cool_down: Duration,
     pub now: UnixTime,
 }
 
-/// Refuses a pod that no eviction moves, that is not to be moved, or that an eviction of the offer
-/// created. Returns the group that goes with it.
+/// Returns the group that must be evicted with the pod. Refuses a pod that was replaced, that an
+/// eviction would not move, that is protected, whose group must not be evicted, or that an earlier
+/// eviction for the offer created.
 pub(crate) fn check_pod(
     pod: &Pod,
     known: &model::Pod,
@@ -134,7 +138,7 @@ pub(crate) fn check_pod(
     Ok(group)
 }
 
-/// Refuses a pod that no eviction moves, or that is not to be moved. Returns its group.
+/// Refuses a pod that an eviction would not move, or that is protected. Returns the pod's group.
 pub(crate) fn check_member(pod: &Pod, terms: &Terms<'_>) -> Result<Option<Group>, Refusal> {
     let name = |part: &Option<String>| part.clone().unwrap_or_default();
     let id = format!(
@@ -147,7 +151,7 @@ pub(crate) fn check_member(pod: &Pod, terms: &Terms<'_>) -> Result<Option<Group>
     Ok(group)
 }
 
-/// Returns whether no other pod of the owner runs.
+/// Returns whether the pod is the only one of its owner that is neither finished nor terminating.
 pub(crate) fn is_only_replica(snapshot: &Snapshot, pod: &model::Pod) -> bool {
     let is_sibling = |other: &&Arc<model::Pod>| {
         other.owner == pod.owner && other.namespace == pod.namespace && other.uid != pod.uid
@@ -163,8 +167,11 @@ pub(crate) fn as_unbound(mut pod: Pod) -> model::Pod {
     convert::pod(&pod)
 }
 
-/// Returns the candidate with most to gain, one of last resort only without others; ties go to the
-/// first target by name. Without one, the refusals of all targets under the code of the first.
+/// Returns the candidate with the largest gain; candidates of last resort come after all others,
+/// and the first target by name wins a tie.
+///
+/// # Errors
+/// Without a candidate, returns the refusals of all targets, with the code of the first.
 pub(crate) fn choose(
     candidates: Vec<(Arc<str>, Result<Candidate, Refusal>)>,
 ) -> Result<Candidate, Refusal> {

@@ -1,5 +1,5 @@
-//! The executor carries out what the pure modules decide: watches, writes, calls to
-//! providers. Each task here owns one state machine and returns results to it.
+//! The executor carries out the decisions of the pure modules: it watches the cluster, writes
+//! objects and calls providers. Each task owns one state machine and returns the results to it.
 
 pub(crate) mod api;
 mod attempt;

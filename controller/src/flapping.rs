@@ -1,11 +1,12 @@
-//! Flapping bindings back off: the more often a state has changed, the longer the next evaluation
-//! waits. Each change costs a write and an event, whoever controls the provider.
+//! Delays the evaluations of flapping bindings: the more often the state has changed, the longer
+//! the next evaluation waits. Each change costs a write and an event, and providers must not be
+//! able to cause these at will.
 
 use std::time::{Duration, Instant};
 
-/// Changes that cost no wait: two short outages make four.
+/// The number of changes without a wait. Two short outages make four changes.
 const FREE_CHANGES: u32 = 4;
-/// The wait after the first change beyond those; it doubles with each further one.
+/// The wait after the first change beyond [`FREE_CHANGES`]. It doubles with each further change.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 /// The time without a change after which earlier ones are forgotten.
@@ -41,7 +42,7 @@ impl Flapping {
         self.changes > FREE_CHANGES
     }
 
-    /// The time until which no evaluation begins; `None` if one may begin now.
+    /// Returns the time until which no evaluation begins; `None` if one may begin now.
     pub(crate) fn waits_until(&self, now: Instant) -> Option<Instant> {
         let doublings = self.changes.checked_sub(FREE_CHANGES + 1)?;
         let wait = FIRST_WAIT.saturating_mul(2u32.saturating_pow(doublings));

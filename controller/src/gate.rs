@@ -1,25 +1,27 @@
-//! The gate's resource on nodes, for scheduler configurations without `ignoredByScheduler`:
-//! kube-scheduler then requires it of the node as any other resource.
+//! Adds the gate's resource to nodes, for scheduler configurations without `ignoredByScheduler`:
+//! kube-scheduler then requires the resource of a node like any other.
 
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 use tautline_core::{Snapshot, model::Node, names::GATE_RESOURCE};
 
-/// A pod requests one: more than a node ever has pods.
-const QUANTITY: u32 = 1_000_000;
+/// The amount of the gate's resource on each node. A pod requests one unit, and no node has as many
+/// pods.
+const GATE_UNITS_PER_NODE: u32 = 1_000_000;
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(120);
 
+/// Returns the names of the nodes that do not have the gate's resource.
 pub(crate) fn nodes_without_gate(snapshot: &Snapshot) -> Vec<Arc<str>> {
     let lacks = |node: &&Arc<Node>| node.allocatable.milli(GATE_RESOURCE) <= 0;
     let nodes = snapshot.nodes().filter(lacks);
     nodes.map(|node| Arc::clone(&node.name)).collect()
 }
 
-/// A merge patch of a node's status that changes nothing else.
+/// Returns a merge patch that adds the resource to a node's status and changes nothing else.
 pub(crate) fn patch() -> Value {
-    let amount = json!({GATE_RESOURCE: QUANTITY.to_string()});
+    let amount = json!({GATE_RESOURCE: GATE_UNITS_PER_NODE.to_string()});
     json!({"status": {"capacity": amount, "allocatable": amount}})
 }
 

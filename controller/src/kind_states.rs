@@ -1,4 +1,5 @@
-//! The watches on the kinds of targets: complete lists, and kinds that cannot be watched.
+//! The state of the watches on the kinds of targets: complete lists, and kinds that cannot be
+//! watched.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use tautline_core::model::{Target, TargetKind};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KindState {
-    /// All its objects are known, or it has none.
+    /// True if all objects of the kind are known, or there are none.
     pub listed: bool,
-    /// The reason why it cannot be watched.
+    /// The reason why the kind cannot be watched.
     pub missing: Option<String>,
 }
 
-/// States by API version and kind. A kind that is not in here is not listed.
+/// The states by API version and kind. A kind without an entry is not listed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct KindStates(BTreeMap<String, KindState>);
 
@@ -21,7 +22,8 @@ impl KindStates {
         self.0.insert(key(target), state);
     }
 
-    /// Whether an object of the target's kind that is not known does not exist.
+    /// Returns whether all objects of the target's kind are known, so that an unknown one does not
+    /// exist.
     pub(crate) fn is_listed(&self, target: &Target) -> bool {
         target.kind == TargetKind::Pod || self.0.get(&key(target)).is_some_and(|s| s.listed)
     }

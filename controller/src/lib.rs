@@ -1,8 +1,14 @@
-//! Offers become bindings, rule providers evaluate them, and violations are reported, mitigated
-//! by the underlay or ended by an eviction. One replica leads, by a Lease.
+//! Creates the bindings of offers, has rule providers evaluate them, and acts on violations: it
+//! reports, requests mitigations from the underlay controller, or evicts pods. Pure state machines
+//! make the decisions, and the [`executor`] carries them out.
 //!
-//! [`reconciler`], [`violations`], [`eviction`], [`mitigation`], [`release`] and [`gate`] are
-//! pure: no client, channel or clock. The [`executor`] carries out their decisions.
+//! ```text
+//! watches, timers, results ──▶ executor ── events ──▶ reconciler, violations, eviction, ...
+//! API server, providers    ◀──    │     ◀── actions ──┘
+//! ```
+//!
+//! [`reconciler`], [`violations`], [`eviction`], [`mitigation`], [`release`] and [`gate`] are pure:
+//! no client, channel or clock. One replica leads, by a Lease.
 
 #![warn(missing_docs)]
 
@@ -38,18 +44,12 @@ pub use app::App;
 pub use config::{AnnotationMatch, Config, LEASE};
 pub use preview::Preview;
 
-/// Registers all metrics of the process, each with one series, for the reference of metrics.
+/// Registers all metrics of the process, each with one series, for the generated reference.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    metrics::Metrics::register(registry).add_examples();
-    let calls = tautline_provider_client::Metrics::default();
-    calls.register(registry);
-    calls.add_examples();
+    metrics::Metrics::example("", registry.sub_registry_with_prefix(metrics::PREFIX));
+    tautline_provider_client::Metrics::example("", registry);
     Events::new().0.register(registry);
-    let watches = WatchMetrics::default();
-    watches.register(registry);
-    watches.add_examples();
-    let requeues = tautline_pod_requeue::Metrics::default();
-    requeues.register(registry);
-    requeues.add_examples();
+    WatchMetrics::example("", registry);
+    tautline_pod_requeue::Metrics::example("", registry);
 }

@@ -1,177 +1,72 @@
 use std::time::Duration;
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
-    registry::Registry,
+use prometheus_client::metrics::{
+    counter::Counter,
+    family::Family,
+    gauge::Gauge,
+    histogram::{Histogram, exponential_buckets},
 };
 use tautline_core::Compliance;
 use tautline_runtime::label_bound::LabelBound;
 
 use crate::reconciler::Counts;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByCompliance {
-    compliance: &'static str,
+/// The prefix of the metrics' names, for their registry.
+pub(crate) const PREFIX: &str = "controller";
+
+tautline_runtime::metrics! {
+    pub(crate) struct Metrics {
+        pub(crate) leading: Gauge => "leading", "1 while this replica holds the Lease";
+        bindings: Family<ByCompliance, Gauge> => "bindings", "Bindings by compliance";
+        withheld: Family<ByBound, Gauge> => "bindings_withheld",
+            "Bindings that offers call for and that are not made, by the bound that they would \
+             exceed: of an offer, of a namespace, or of all offers";
+        backing_off: Gauge => "bindings_backing_off",
+            "Bindings that are evaluated less often, as their state keeps changing";
+        evaluations: Family<Evaluation, Counter> => "evaluations",
+            "Evaluated rules, by what came of it: a compliance or a reason code";
+        evaluation_seconds: Family<ByProvider, Histogram> = Family::new_with_constructor(seconds)
+            => "evaluation_seconds", "Time that a provider took to evaluate a rule of a binding";
+        lag_seconds: Histogram = Histogram::new(exponential_buckets(0.001, 2.0, 16))
+            => "lag_seconds", "How late evaluations began";
+        pub(crate) waiting: Gauge
+            => "evaluations_waiting", "Bindings that are due and wait for their provider";
+        writes: Family<Write, Counter> = no_writes()
+            => "writes", "Writes to the API server: bindings made and deleted, statuses";
+        evictions: Family<Outcome, Counter>
+            => "evictions", "Evictions by outcome: done, or the reason code of why not";
+        mediations: Family<Outcome, Counter>
+            => "mediations", "Mitigations requested from the underlay, by outcome";
+        releases: Family<Outcome, Counter>
+            => "underlay_releases", "Underlay allocations given back, by outcome";
+        pub(crate) open_reports: Gauge => "open_reports",
+            "1 while this replica writes Reports of OpenReports; 0 if it does not lead, or they \
+             are turned off or not installed";
+        bound: LabelBound = LabelBound::for_providers();
+    }
+    labels ByCompliance { compliance: &'static str }
+    labels ByBound { bound: &'static str }
+    labels Evaluation { rule: String, provider: String, outcome: &'static str }
+    labels ByProvider { rule: String, provider: String }
+    labels Outcome { outcome: &'static str }
+    labels Write { what: &'static str, outcome: &'static str }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByBound {
-    bound: &'static str,
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 12))
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Evaluation {
-    rule: String,
-    provider: String,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByProvider {
-    rule: String,
-    provider: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Write {
-    what: &'static str,
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    bindings: Family<ByCompliance, Gauge>,
-    withheld: Family<ByBound, Gauge>,
-    backing_off: Gauge,
-    evaluations: Family<Evaluation, Counter>,
-    evaluation_seconds: Family<ByProvider, Histogram, fn() -> Histogram>,
-    bound: LabelBound,
-    lag_seconds: Histogram,
-    pub(crate) waiting: Gauge,
-    writes: Family<Write, Counter>,
-    evictions: Family<Outcome, Counter>,
-    mediations: Family<Outcome, Counter>,
-    releases: Family<Outcome, Counter>,
-    pub(crate) leading: Gauge,
-    pub(crate) open_reports: Gauge,
+/// Returns the counts of writes. Kinds of writes that have not happened count 0 instead of being
+/// absent.
+fn no_writes() -> Family<Write, Counter> {
+    let (writes, outcome) = (Family::default(), "ok");
+    for what in ["create", "delete", "status", "offer-status"] {
+        _ = writes.get_or_create(&Write { what, outcome });
+    }
+    writes
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 12));
-        let m = Self {
-            bindings: Family::default(),
-            withheld: Family::default(),
-            backing_off: Gauge::default(),
-            evaluations: Family::default(),
-            evaluation_seconds: Family::new_with_constructor(seconds),
-            bound: LabelBound::for_providers(),
-            lag_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
-            waiting: Gauge::default(),
-            writes: Family::default(),
-            evictions: Family::default(),
-            mediations: Family::default(),
-            releases: Family::default(),
-            leading: Gauge::default(),
-            open_reports: Gauge::default(),
-        };
-        let r = registry.sub_registry_with_prefix("controller");
-        r.register(
-            "leading",
-            "1 while this replica holds the Lease",
-            m.leading.clone(),
-        );
-        r.register("bindings", "Bindings by compliance", m.bindings.clone());
-        r.register(
-            "bindings_withheld",
-            "Bindings that offers call for and that are not made, by the bound that they would \
-             exceed: of an offer, of a namespace, or of all offers",
-            m.withheld.clone(),
-        );
-        r.register(
-            "bindings_backing_off",
-            "Bindings that are evaluated less often, as their state keeps changing",
-            m.backing_off.clone(),
-        );
-        r.register(
-            "evaluations",
-            "Evaluated rules, by what came of it: a compliance or a reason code",
-            m.evaluations.clone(),
-        );
-        r.register(
-            "evaluation_seconds",
-            "Time that a provider took to evaluate a rule of a binding",
-            m.evaluation_seconds.clone(),
-        );
-        r.register(
-            "lag_seconds",
-            "How late evaluations began",
-            m.lag_seconds.clone(),
-        );
-        r.register(
-            "evaluations_waiting",
-            "Bindings that are due and wait for their provider",
-            m.waiting.clone(),
-        );
-        // Kinds of writes that have not happened count 0 instead of being absent.
-        for what in ["create", "delete", "status", "offer-status"] {
-            _ = m.writes.get_or_create(&Write {
-                what,
-                outcome: "ok",
-            });
-        }
-        r.register(
-            "writes",
-            "Writes to the API server: bindings made and deleted, statuses",
-            m.writes.clone(),
-        );
-        r.register(
-            "evictions",
-            "Evictions by outcome: done, or the reason code of why not",
-            m.evictions.clone(),
-        );
-        r.register(
-            "mediations",
-            "Mitigations requested from the underlay, by outcome",
-            m.mediations.clone(),
-        );
-        r.register(
-            "underlay_releases",
-            "Underlay allocations given back, by outcome",
-            m.releases.clone(),
-        );
-        r.register(
-            "open_reports",
-            "1 while this replica writes Reports of OpenReports; 0 if it does not lead, or they are turned off or \
-             not installed",
-            m.open_reports.clone(),
-        );
-        m
-    }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub(crate) fn add_examples(&self) {
-        _ = self.bindings.get_or_create(&Default::default());
-        _ = self.withheld.get_or_create(&Default::default());
-        _ = self.evaluations.get_or_create(&Default::default());
-        _ = self.evaluation_seconds.get_or_create(&Default::default());
-        _ = self.writes.get_or_create(&Default::default());
-        _ = self.evictions.get_or_create(&Default::default());
-        _ = self.mediations.get_or_create(&Default::default());
-        _ = self.releases.get_or_create(&Default::default());
-    }
-
     pub(crate) fn evaluated(
         &self,
         rule: &str,
@@ -238,11 +133,13 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::registry::Registry;
+
     use super::*;
 
     #[test]
     fn metrics_of_rules_that_tenants_choose_are_bounded() {
-        let metrics = Metrics::register(&mut Registry::default());
+        let metrics = Metrics::default();
         for i in 0..5000 {
             let (rule, provider) = (format!("rule-{i}"), format!("tenant/p-{i}"));
             metrics.evaluated(&rule, &provider, "Compliant", Duration::ZERO);
@@ -262,7 +159,7 @@ mod tests {
     #[test]
     fn metrics_of_writes_begin_at_zero() {
         let mut registry = Registry::default();
-        Metrics::register(&mut registry);
+        Metrics::registered("", registry.sub_registry_with_prefix(PREFIX));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for what in ["create", "delete", "status", "offer-status"] {

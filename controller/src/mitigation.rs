@@ -1,4 +1,4 @@
-//! Mitigations: the underlay controller of a violation, and the question for it.
+//! Builds the request for a mitigation, and chooses the underlay controller that receives it.
 
 use std::sync::Arc;
 
@@ -13,9 +13,10 @@ use crate::binding_spec::BindingSpec;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MitigationRequest {
-    /// The pod that is to hold a new allocation.
+    /// The pod that will hold a new allocation: the first pod of the binding.
     pub holder: Option<Arc<Pod>>,
-    /// Allocations that the pods hold already.
+    /// The ids of the allocations that the binding's pods hold already, if they have the same
+    /// underlay controller as the holder.
     pub ids: Vec<String>,
     pub node: String,
     pub peer_node: String,
@@ -28,7 +29,7 @@ impl MitigationRequest {
             rules: constraints::offer_rules(snapshot, offer).0,
             ..Self::default()
         };
-        // The source first, as in ciena/turnbuckle, then by name.
+        // The target `source` comes first, as in ciena/turnbuckle; the others follow by name.
         let mut targets: Vec<_> = binding.targets.iter().collect();
         targets.sort_by_key(|(name, _)| (&***name != "source", &***name));
         let mut nodes = Vec::new();
@@ -41,7 +42,7 @@ impl MitigationRequest {
                 continue;
             };
             let node = pod.node.as_deref().unwrap_or_default().to_owned();
-            // The first pod comes before endpoints: they are its peers.
+            // The first pod's node comes before endpoints, which are its peers.
             let at = if request.holder.is_none() {
                 0
             } else {
@@ -61,7 +62,8 @@ impl MitigationRequest {
     }
 }
 
-/// The underlay controller of the pod's allocations, which no other knows, else the namespace's.
+/// Returns the underlay controller that made the holder's allocations, as no other one knows them,
+/// or else the underlay controller for the offer's namespace.
 pub(crate) fn underlay_for<'a>(
     snapshot: &'a Snapshot,
     trusted: &TrustedNamespaces,
@@ -77,7 +79,8 @@ pub(crate) fn underlay_for<'a>(
     )
 }
 
-/// The underlay controller `named`, `namespace/name`, or the one for `namespace`.
+/// Returns the underlay controller `named` (`namespace/name`) if it is trusted, or without a name
+/// the underlay controller for `namespace`.
 pub(crate) fn named_or_chosen<'a>(
     snapshot: &'a Snapshot,
     trusted: &TrustedNamespaces,
@@ -93,6 +96,7 @@ pub(crate) fn named_or_chosen<'a>(
     usable.then_some(service)
 }
 
+/// Returns the `namespace/name` of the underlay controller that made the pod's allocations.
 pub(crate) fn allocator(pod: &Pod) -> Option<&str> {
     pod.annotations.get(UNDERLAY_ANNOTATION)
 }

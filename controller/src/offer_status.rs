@@ -1,4 +1,4 @@
-//! An offer's status: the number of its bindings, their compliance, and problems.
+//! Builds an offer's status: the number of its bindings, their compliance, and problems.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
@@ -14,16 +14,17 @@ use tautline_core::{
 
 use crate::{binding_status::to_api_time, kind_states::KindStates};
 
-/// Messages contain names of targets and policies as tenants wrote them.
+/// The limit for messages, which contain names of targets and policies that tenants chose.
 const MAX_MESSAGE_CHARS: usize = 8192;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BindingSummary<'a> {
     pub grant: Grant,
-    /// Bindings with the offer's label.
+    /// The number of bindings with the offer's label.
     pub existing: usize,
-    /// Bindings without it that do as well as one called for.
+    /// The number of desired bindings for which an equivalent one without that label exists.
     pub stand_ins: usize,
+    /// The number of compliant bindings with the offer's label.
     pub compliant: usize,
     /// The reason why a binding could not be created or deleted.
     pub write_error: Option<&'a str>,
@@ -37,7 +38,7 @@ pub(crate) struct OfferCondition {
     pub message: String,
 }
 
-/// The condition of an offer that cannot be read as it is now.
+/// Returns the condition of an offer whose current version is invalid.
 pub(crate) fn invalid(why: &str) -> OfferCondition {
     OfferCondition {
         ready: false,
@@ -98,7 +99,7 @@ fn problems(
 ) -> Vec<(&'static str, String)> {
     let offer = &entry.offer;
     let mut problems = Vec::new();
-    // Endpoints are found by their slices, too.
+    // Pods are always watched, and endpoints are also found through EndpointSlices.
     let watched = |kind| !matches!(kind, TargetKind::Pod | TargetKind::Endpoint);
     for target in offer.targets.iter().filter(|t| watched(t.kind)) {
         if let Some(why) = kinds.missing(target) {
@@ -135,7 +136,8 @@ fn problems(
     problems
 }
 
-/// The reason code and the text of the bound by which bindings are missing.
+/// Returns the reason code and the message about the limit that withholds bindings; `None` if no
+/// binding is withheld.
 pub(crate) fn exceeded(grant: &Grant, limits: &BindingLimits) -> Option<(&'static str, String)> {
     let made = grant.withheld.saturating_add(grant.count as u128);
     let exist = match grant.count {
@@ -198,7 +200,7 @@ pub(crate) fn status(
         binding_count: number(bindings.existing),
         compliant_binding_count: number(bindings.compliant),
         binding_selector: format!("{OFFER_LABEL}={name}"),
-        // Another field manager owns it.
+        // Another field manager owns this field.
         last_eviction: None,
         conditions: vec![ready],
     }

@@ -1,4 +1,5 @@
-//! Reports of OpenReports (`openreports.io/v1alpha1`), one for each offer: which are due, and their content.
+//! Reports of OpenReports (`openreports.io/v1alpha1`), one for each offer: decides which reports
+//! are due, and builds their content.
 
 mod report;
 #[cfg(test)]
@@ -21,16 +22,17 @@ use report::Row;
 
 pub(crate) use report::{API_VERSION, GROUP, KIND, PLURAL, VERSION};
 
-/// The least time between two writes of a report: reasons have figures that change all the time.
-const PERIOD: Duration = Duration::from_secs(10);
+/// The shortest time between two writes of a report, as reasons have figures that change all the
+/// time.
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const MAX_RETRY: Duration = Duration::from_secs(300);
 
-/// Follows offers and bindings, and tells which report is to be written.
+/// Tracks offers and bindings, and returns the reports that must be written.
 #[derive(Default)]
 pub(crate) struct Reports {
     offers: BTreeMap<Key, Offer>,
-    /// By key of the binding, with its offer.
+    /// The rows by the key of the binding, each with the key of its offer.
     rows: HashMap<Key, (Key, Row)>,
     due: BTreeSet<(Instant, Key)>,
     failures: u32,
@@ -39,12 +41,12 @@ pub(crate) struct Reports {
 
 #[derive(Default)]
 struct Offer {
-    /// Empty while only bindings of it are known.
+    /// The offer's UID; empty while only bindings of the offer are known.
     uid: Arc<str>,
     bindings: BTreeSet<Key>,
     due: Option<Instant>,
     last_write: Option<Instant>,
-    /// Hash of the content that was written last.
+    /// The hash of the content that was written last.
     written: Option<u64>,
 }
 
@@ -83,7 +85,8 @@ impl Reports {
         }
     }
 
-    /// Reports of offers that are gone go with them, by their owner references.
+    /// Applies the offers of a snapshot. Reports of deleted offers need no write: the garbage
+    /// collector deletes them, by their owner references.
     pub(crate) fn set_offers(&mut self, snapshot: &Snapshot, now: Instant) {
         let mut listed = BTreeSet::new();
         for entry in snapshot.offers() {
@@ -108,7 +111,7 @@ impl Reports {
             .retain(|_, offer| !offer.uid.is_empty() || !offer.bindings.is_empty());
     }
 
-    /// Writes everything again: another replica has led.
+    /// Schedules a write of every report, as another replica may have led.
     pub(crate) fn restart(&mut self, now: Instant) {
         (self.failures, self.not_before) = (0, None);
         for offer in self.offers.values_mut() {
@@ -118,13 +121,13 @@ impl Reports {
         all.iter().for_each(|key| self.schedule(key, now));
     }
 
-    /// The time of the next write.
+    /// Returns the time of the next write.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         let (due, _) = self.due.first()?;
         Some(self.not_before.map_or(*due, |at| at.max(*due)))
     }
 
-    /// The next report to write, if one is due and differs from the last.
+    /// Returns the next report that is due and differs from what was written last.
     pub(crate) fn next_write(&mut self, now: Instant) -> Option<Write> {
         while self.next_time().is_some_and(|at| at <= now) {
             let (_, key) = self.due.pop_first()?;
@@ -158,14 +161,15 @@ impl Reports {
         if let Some(offer) = self.offers.get_mut(&write.offer) {
             offer.written = Some(write.hash);
             offer.last_write = Some(now);
-            // A change during the write waits its time.
+            // A change during the write waits for the next period.
             if offer.due.is_some() {
                 self.schedule(&write.offer, now);
             }
         }
     }
 
-    /// The report is tried again, and no other before it: all have the same cause, usually.
+    /// Schedules a report again after a failed write. All reports wait until the retry, as their
+    /// failures usually have the same cause.
     pub(crate) fn failed(&mut self, write: &Write, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + retry_after(self.failures));
@@ -202,7 +206,9 @@ impl Reports {
         let Some(offer) = self.offers.get_mut(key).filter(|o| !o.uid.is_empty()) else {
             return;
         };
-        let at = offer.last_write.map_or(now, |last| now.max(last + PERIOD));
+        let at = offer
+            .last_write
+            .map_or(now, |last| now.max(last + MIN_WRITE_INTERVAL));
         if let Some(before) = offer.due.replace(at) {
             self.due.remove(&(before, Arc::clone(key)));
         }
@@ -215,7 +221,8 @@ fn retry_after(failures: u32) -> Duration {
     FIRST_RETRY.saturating_mul(doubled).min(MAX_RETRY)
 }
 
-/// Whether a response of status 404 means that the kind is not installed, instead of the namespace.
+/// Returns whether a response with the status `code` means that the kind is not installed. A
+/// missing namespace has status 404, too.
 pub(crate) fn is_kind_missing(code: u16, message: &str) -> bool {
     code == 404 && !message.starts_with("namespaces ")
 }

@@ -3,7 +3,6 @@ use std::{collections::BTreeMap, sync::Arc};
 use anyhow::Result;
 use futures::future::join_all;
 use kube::ResourceExt;
-use prometheus_client::registry::Registry;
 use tautline_api::{ConstraintPolicyBinding, constraint::ConstraintPolicyOfferStatus};
 use tautline_core::{
     Snapshot,
@@ -29,10 +28,10 @@ use crate::{
     reconciler::NewBinding,
 };
 
-const CONCURRENCY: usize = 16;
+const MAX_CONCURRENT_EVALUATIONS: usize = 16;
 
-/// The bindings and statuses that a controller would write, of a cluster without an API server.
-/// It acts on no violation.
+/// The bindings and statuses that a controller would write, for a cluster without an API server. A
+/// preview does not act on violations.
 #[derive(Debug)]
 pub struct Preview {
     providers: ProviderClient,
@@ -42,26 +41,26 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Without bindings.
+    /// Creates a preview without bindings.
     ///
     /// # Errors
-    /// A TLS file that cannot be read.
+    /// Fails if a TLS file cannot be read.
     pub fn new(config: ClientConfig) -> Result<Self> {
         let calls = tautline_provider_client::Metrics::default();
         Ok(Self {
             providers: ProviderClient::new(config, calls)?,
-            metrics: Metrics::register(&mut Registry::default()),
+            metrics: Metrics::default(),
             bindings: BTreeMap::new(),
             offers: BTreeMap::new(),
         })
     }
 
-    /// Sorted by namespace and name.
+    /// Returns the bindings, sorted by namespace and name.
     pub fn bindings(&self) -> Vec<Arc<ConstraintPolicyBinding>> {
         self.bindings.values().cloned().collect()
     }
 
-    /// The status of an offer.
+    /// Returns the status of an offer.
     pub fn offer_status(
         &self,
         namespace: &str,
@@ -70,7 +69,7 @@ impl Preview {
         self.offers.get(&key(namespace, name))
     }
 
-    /// Makes the bindings of all offers, and evaluates each.
+    /// Creates and evaluates the bindings of all offers.
     pub async fn evaluate(&mut self, snapshot: &Snapshot) {
         let now = Now::read().unix;
         let mut desired = Vec::new();
@@ -98,7 +97,7 @@ impl Preview {
             }));
         }
         let mut evaluated = Vec::with_capacity(desired.len());
-        for chunk in desired.chunks(CONCURRENCY) {
+        for chunk in desired.chunks(MAX_CONCURRENT_EVALUATIONS) {
             let calls = chunk.iter().map(|new| {
                 let question = &questions[&key(&new.offer.namespace, &new.offer.name)];
                 self.evaluate_one(snapshot, question, new, now)
@@ -136,7 +135,7 @@ impl Preview {
         }
     }
 
-    /// With the status so far.
+    /// Returns the binding of the last evaluation with its status, or else a new binding.
     fn binding(&self, new: &NewBinding, now: UnixTime) -> ConstraintPolicyBinding {
         if let Some(known) = self.bindings.get(&key(&new.offer.namespace, &new.name)) {
             return (**known).clone();

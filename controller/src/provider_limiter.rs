@@ -1,5 +1,5 @@
-//! Limits concurrent evaluations per provider: a slow one delays only the bindings that need it,
-//! and namespaces that wait for one take turns.
+//! Limits concurrent evaluations per provider: a slow provider delays only the bindings that need
+//! it, and namespaces that wait for the same provider take turns.
 
 use std::{sync::Arc, time::Instant};
 
@@ -8,17 +8,19 @@ use tautline_core::fair_queue::FairQueue;
 
 use crate::binding_spec::{Key, namespace_of};
 
-/// A ticket that has waited so often runs whatever else does.
+/// The number of waits after which a ticket runs even if its providers are busy: otherwise a ticket
+/// for several busy providers could wait forever.
 const MAX_WAITS: u32 = 3;
 
+/// An evaluation that needs a slot at each of its providers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ticket {
     pub key: Key,
-    /// The binding's UID: another of its name has its own ticket.
+    /// The binding's UID: a later binding of the same name has its own ticket.
     pub uid: Box<str>,
     pub due: Instant,
     pub providers: Vec<Arc<str>>,
-    /// How often it waited: a ticket for several busy providers could wait for ever.
+    /// The number of times that the ticket was queued.
     pub waits: u32,
 }
 
@@ -28,7 +30,7 @@ struct Slots {
     waiting: FairQueue<Ticket>,
 }
 
-/// Slots by provider, `namespace/name`.
+/// The slots of each provider, by its `namespace/name`.
 #[derive(Debug)]
 pub(crate) struct ProviderLimiter {
     limit: usize,
@@ -43,7 +45,8 @@ impl ProviderLimiter {
         }
     }
 
-    /// Takes a slot at each provider, or queues the ticket at the first without a free slot.
+    /// Takes a slot at each provider and returns the ticket. If a provider has no free slot, queues
+    /// the ticket there and returns `None`.
     pub(crate) fn acquire(&mut self, mut ticket: Ticket) -> Option<Ticket> {
         if ticket.waits < MAX_WAITS {
             for provider in &ticket.providers {
@@ -62,7 +65,7 @@ impl ProviderLimiter {
         Some(ticket)
     }
 
-    /// Frees a ticket's slots and returns the waiting tickets that have theirs now.
+    /// Frees a ticket's slots, and returns the waiting tickets that have all their slots now.
     pub(crate) fn release(&mut self, providers: &[Arc<str>]) -> Vec<Ticket> {
         for provider in providers {
             if let Some(slots) = self.slots.get_mut(provider) {
@@ -72,7 +75,7 @@ impl ProviderLimiter {
         let mut next = Vec::new();
         for provider in providers {
             while let Some(waiting) = self.pop_waiting(provider) {
-                // It may have to wait at another provider; then the next one runs.
+                // The ticket may have to wait at another provider; then the next ticket runs.
                 next.extend(self.acquire(waiting));
             }
             let idle = |s: &Slots| s.running == 0 && s.waiting.is_empty();

@@ -1,4 +1,4 @@
-//! The rules of an offer's policies and their providers, shared by all its bindings.
+//! The rules of an offer's policies and their providers, which are the same for all its bindings.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -15,7 +15,7 @@ use tautline_core::{
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub policies: Vec<PolicyQuestion>,
-    /// `namespace/name` of each provider, once.
+    /// The `namespace/name` of each provider, without duplicates.
     pub providers: Vec<Arc<str>>,
     pub fingerprint: u64,
 }
@@ -23,7 +23,8 @@ pub(crate) struct Question {
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyQuestion {
     pub policy: Arc<str>,
-    /// `None`: the policy does not exist. A rule without a Service has no provider.
+    /// The policy's rules and the Services of their providers; `None` if the policy does not exist.
+    /// A rule without a Service has no provider.
     pub rules: Option<Vec<(Rule, Option<Arc<Service>>)>>,
 }
 
@@ -56,8 +57,8 @@ impl Question {
     }
 }
 
-/// A hash of the offer's rules, their providers, and the providers' addresses. Cheaper
-/// than a question: it is compared for every offer when any EndpointSlice changes.
+/// Returns a hash of the offer's rules, their providers, and the providers' addresses. It costs
+/// less than a [`Question`], and is compared for every offer when any EndpointSlice changes.
 pub(crate) fn fingerprint(snapshot: &Snapshot, trusted: &TrustedNamespaces, offer: &Offer) -> u64 {
     let mut hash = DefaultHasher::new();
     for name in &offer.policies {

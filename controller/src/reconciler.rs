@@ -1,5 +1,5 @@
-//! A state machine of bindings, their evaluations and statuses: events and the time go in,
-//! actions come out. The executor carries them out and returns their results as events.
+//! The state machine of bindings, their evaluations and statuses. It takes events and the time, and
+//! returns actions; the executor carries these out and returns their results as events.
 
 mod diff;
 mod evaluate;
@@ -21,7 +21,7 @@ pub(crate) use messages::{
 pub(crate) use state::BindingReconciler;
 
 impl BindingReconciler {
-    /// Applies an event and returns the actions to carry out. Only a leader acts.
+    /// Applies an event and returns the actions to carry out. Only a leader evaluates and writes.
     pub(crate) fn apply(&mut self, event: Event, now: Now) -> Vec<Action> {
         match event {
             Event::Bindings(events) => {
@@ -32,7 +32,7 @@ impl BindingReconciler {
             Event::Cluster(change) => self.apply_cluster_change(change, now.instant),
             Event::Kinds(kinds) => self.apply_kinds(kinds, now.instant),
             Event::Leadership(leadership) => self.apply_leadership(leadership, now.instant),
-            // Work of an earlier term does not count.
+            // Results from an earlier term are ignored.
             Event::Evaluated(result) if self.has_term() => self.evaluated(result, now),
             Event::Written(result) if self.has_term() => self.written(result, now.instant),
             Event::Evaluated(_) | Event::Written(_) | Event::Tick => {}
@@ -47,7 +47,7 @@ impl BindingReconciler {
         std::mem::take(&mut self.actions)
     }
 
-    /// The time of the next tick, if this replica leads.
+    /// Returns the time of the next tick, if this replica leads.
     pub(crate) fn next_time(&self) -> Option<Instant> {
         if self.leadership != Leadership::Leading {
             return None;
@@ -57,7 +57,7 @@ impl BindingReconciler {
         times.into_iter().flatten().min()
     }
 
-    /// The number of bindings that are due and wait for a provider's slot.
+    /// Returns the number of bindings that are due and wait for a provider's slot.
     pub(crate) fn waiting(&self) -> usize {
         self.limiter.waiting()
     }

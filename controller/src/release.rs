@@ -1,5 +1,6 @@
-//! Underlay allocations of pods that go: which are due to be released, and when a
-//! failed release is repeated. The finalizer keeps the pod until then, so none is lost.
+//! Decides which underlay allocations of terminating and finished pods are due to be released, and
+//! when a failed release is repeated. A finalizer keeps the pod until then, so no allocation is
+//! lost.
 
 use std::{
     collections::HashMap,
@@ -9,13 +10,14 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod};
 
-const BACKOFF: Duration = Duration::from_secs(1);
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
+/// The maximum number of releases that are due at a time.
 const MAX_RELEASES: usize = 8;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Progress {
-    /// It is released; only the finalizer is left.
+    /// True if the allocation is released and only the finalizer is left.
     released: bool,
     next: Option<Instant>,
     failures: u32,
@@ -35,12 +37,13 @@ pub(crate) enum ReleaseOutcome {
     Failed,
 }
 
-/// The progress of every allocation, by pod UID and id.
+/// The progress of every allocation, by the pod's UID and the allocation's id.
 #[derive(Default)]
 pub(crate) struct ReleaseQueue(HashMap<(Box<str>, Box<str>), Progress>);
 
 impl ReleaseQueue {
-    /// The longest waiting come first: a pod with very many allocations delays no other for ever.
+    /// Returns up to [`MAX_RELEASES`] releases that are due. Those that have waited longest come
+    /// first, so that a pod with very many allocations does not delay others forever.
     pub(crate) fn due(&mut self, snapshot: &Snapshot, now: Instant) -> Vec<Release> {
         let (mut all, mut due) = (HashMap::new(), Vec::new());
         for pod in snapshot.with_underlay_allocation() {
@@ -71,10 +74,10 @@ impl ReleaseQueue {
         let progress = self.0.entry(key).or_default();
         progress.released = outcome != ReleaseOutcome::Failed;
         let wait = if outcome == ReleaseOutcome::Done {
-            // The watch will report it.
+            // The watch will report that the finalizer is gone.
             MAX_BACKOFF
         } else {
-            let wait = BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
+            let wait = FIRST_BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
             progress.failures += 1;
             wait.min(MAX_BACKOFF)
         };

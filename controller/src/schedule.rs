@@ -1,4 +1,4 @@
-//! The times of the next evaluations: one heap, no timer per binding.
+//! The times of the next evaluations, in one heap instead of a timer per binding.
 
 use std::{
     cmp::Reverse,
@@ -12,9 +12,10 @@ use crate::binding_spec::Key;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Its period. A changed period starts another turn and makes older ones void.
+    /// The periodic evaluation with this turn number. A changed period starts a new turn, which
+    /// makes earlier ones void.
     Period(u64),
-    /// Once, in addition to its period.
+    /// A single evaluation in addition to the periodic ones.
     Once,
 }
 
@@ -39,17 +40,18 @@ impl Schedule {
     }
 }
 
-/// The binding's own point of the period, so that many bindings spread.
+/// Returns the binding's own offset in the period, so that the evaluations of many bindings spread.
 pub(crate) fn phase(key: &str, period: Duration) -> Duration {
     period.mul_f64(fraction(fnv1a_64(&[key])))
 }
 
-/// One period ± 5 %, so that bindings that were due together spread.
+/// Returns one period ± 5 %, so that the evaluations of bindings that were due together spread.
 pub(crate) fn jittered(key: &str, turn: u64, period: Duration) -> Duration {
     let roll = fnv1a_64(&[key, &turn.to_string()]);
     period.mul_f64(0.95 + 0.1 * fraction(roll))
 }
 
+/// Returns a number from 0 to below 1.
 fn fraction(hash: u64) -> f64 {
     // FNV's low bits mix better than its high ones.
     (hash % (1 << 20)) as f64 / f64::from(1 << 20)

@@ -1,4 +1,5 @@
-//! Violations: a state machine that orders attempts and decides the next step of each.
+//! The state machine of violations: it orders the attempts to act on them, and decides the next
+//! step of each.
 
 mod decide;
 mod inbox;

@@ -19,7 +19,7 @@ impl WriteError {
         match (status, reason) {
             (404, _) => Self::Gone,
             (409, "AlreadyExists") => Self::Exists,
-            // Another object has this name now.
+            // The object was replaced by another one of the same name.
             (409, _) if message.contains("Precondition failed") => Self::Gone,
             _ => Self::Refused(message),
         }

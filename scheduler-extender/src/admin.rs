@@ -25,7 +25,8 @@ pub(crate) async fn admin_page(state: &State, uri: &Uri) -> Option<http::HttpRes
     }
 }
 
-/// `at=MILLIS` in the query: only the round that began then, or the newest, has its nodes.
+/// Answers `/explain/NAMESPACE/POD`. With `at=MILLIS` in the query only the round that began then,
+/// or the newest, has its nodes.
 async fn explain(
     state: &State,
     namespace: &str,
@@ -78,8 +79,9 @@ fn governed(state: &State, namespace: &str, read: Option<&Read>) -> Governed {
         labels: convert::labels(pod.metadata.labels.as_ref()),
         ..PodIdentity::default()
     };
-    match constraints::is_governed(&state.store.snapshot(), &pod) {
-        true => Governed::Yes,
-        false => Governed::NoOffer,
+    if constraints::is_governed(&state.store.snapshot(), &pod) {
+        Governed::Yes
+    } else {
+        Governed::NoOffer
     }
 }

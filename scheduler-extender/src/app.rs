@@ -1,4 +1,4 @@
-//! The extender's process: bound ports and tasks.
+//! The extender's process: its bound ports and its tasks.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
     events::OfferEvents,
     explain::History,
     in_flight::{self, FlightGauge},
-    metrics::Metrics,
+    metrics::{Metrics, PREFIX},
     plans::PlanCache,
     requeue, server,
     serving::Serving,
@@ -56,12 +56,13 @@ impl App {
         cluster: Option<Cluster>,
     ) -> Result<Self> {
         let mut registry = Registry::with_prefix("tautline");
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::registered("", &mut registry);
         registry.register_collector(Box::new(FlightGauge(store.clone())));
         let port_metrics = http::PortMetrics::default();
-        port_metrics.register("extender_", &mut registry);
+        port_metrics.connections.register(PREFIX, &mut registry);
+        port_metrics.register(PREFIX, &mut registry);
         let provider_metrics = tautline_provider_client::Metrics::default();
-        provider_metrics.register(&mut registry);
+        provider_metrics.register("", &mut registry);
         let providers = ProviderClient::new(config.providers.clone(), provider_metrics)?;
         let readiness = Readiness::default();
         let client = cluster.as_ref().map(|c| c.client());
@@ -107,7 +108,7 @@ impl App {
         })
     }
 
-    /// The scheduler's port.
+    /// The address for kube-scheduler.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
@@ -117,7 +118,8 @@ impl App {
         Ok(self.admin.local_addr()?)
     }
 
-    /// Ready once the watches have their first lists; until then kube-scheduler's requests wait.
+    /// The readiness, which is met once the watches have their first lists. Until then
+    /// kube-scheduler's requests wait.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
@@ -128,7 +130,7 @@ impl App {
         if let Some(cluster) = self.cluster {
             let client = cluster.client().clone();
             let metrics = WatchMetrics::default();
-            metrics.register(&mut self.registry);
+            metrics.register("", &mut self.registry);
             let watch = Watch {
                 cluster: &cluster,
                 store: &state.store,

@@ -1,6 +1,7 @@
-//! `bind`: allocates at the underlay if the plan says so, reserves at allocators, writes the
-//! Binding, then confirms; a refused Binding releases. After a Reserve or a write without an
-//! answer, the reservation expires, and the pod's finalizer keeps the underlay's allocation.
+//! Handles `bind`: allocates at the underlay if the plan says so, reserves at allocators, writes
+//! the Binding, and confirms, or releases if the Binding is refused. After a Reserve or a write
+//! without an answer the reservation expires, and the pod's finalizer retains the underlay's
+//! allocation.
 
 mod allocate;
 mod allocation;
@@ -90,7 +91,7 @@ async fn bind_pod(
     result
 }
 
-/// Nothing for an ungoverned pod.
+/// The span of a bind, which is empty for an ungoverned pod.
 fn span(context: BindContext<'_>, caller: &Caller) -> Span {
     let (state, args) = (context.state, context.args);
     if context.constraints.is_empty() {
@@ -115,11 +116,12 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
         ..
     } = context;
     let mut allocation = context.allocate().await?;
-    let reserved = match has_allocator(context) {
-        true => reserve(context).await,
-        false => Ok(Vec::new()),
+    let attempted = if has_allocator(context) {
+        reserve(context).await
+    } else {
+        Ok(Vec::new())
     };
-    let reserved = match (reserved, &allocation) {
+    let reserved = match (attempted, &allocation) {
         (Ok(reserved), _) => reserved,
         (Err(failure), None) => return Err(failure),
         (Err(failure), Some(allocation)) => {
@@ -154,8 +156,8 @@ async fn carry_out(context: BindContext<'_>) -> Result<(), BindFailure> {
             allocation.undo().await;
         }
     }
-    // Otherwise the write may still arrive, and a release now could grant the device twice:
-    // the reservation expires, and the finalizer keeps the allocation.
+    // Otherwise the write may still arrive, and a release now could grant the device twice. The
+    // reservation expires, and the finalizer retains the allocation.
     Err(("failed", format!("{}: {error}", client.object())))
 }
 
@@ -163,7 +165,7 @@ async fn identity(snapshot: &Snapshot, client: PodClient<'_>) -> Result<PodIdent
     let args = client.args;
     let labels = match snapshot.pod(&args.namespace, &args.pod) {
         Some(cached) if *cached.uid == *args.uid => cached.labels.clone(),
-        // The watch lags behind: a governed pod must not be bound without its reservation.
+        // The watch lags behind, and a governed pod must not be bound without its reservation.
         _ if !snapshot.offers_in(&args.namespace).is_empty() => {
             let pod = client.get().await.map_err(|e| ("failed", e))?;
             if pod.metadata.uid.as_deref() != Some(&args.uid) {
@@ -223,7 +225,7 @@ async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailu
     let (providers, snapshot) = (&context.state.providers, context.snapshot);
     let args = context.args;
     let asked = context.state.plans.question(&args.namespace, &args.uid);
-    // kube-scheduler may have allocated its claims since.
+    // kube-scheduler may have allocated the pod's claims since.
     let question = match asked.filter(|asked| asked.resource_claims.is_empty()) {
         Some(asked) => asked,
         None => {
@@ -248,7 +250,7 @@ async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailu
     Err(("refused", error))
 }
 
-/// An annotation by the pod's author that a reservation would change.
+/// An annotation of the pod's author that a reservation would change.
 fn overwritten<'a>(existing: &Annotations, reserved: &'a [Reservation]) -> Option<&'a String> {
     let written = reserved.iter().flat_map(|r| &r.annotations);
     let mut changed =
@@ -259,13 +261,13 @@ fn overwritten<'a>(existing: &Annotations, reserved: &'a [Reservation]) -> Optio
 enum Write {
     Bound,
     Refused(Box<kube::core::Status>),
-    /// Not sent, because a reservation has expired.
+    /// The Binding was not sent, because a reservation has expired.
     Expired,
     /// The Binding may have been written.
     Unknown(String),
 }
 
-/// Writes the Binding, again after a conflict as long as the allocation stays valid.
+/// Writes the Binding. After a conflict it tries again as long as the allocation stays valid.
 async fn write(
     context: BindContext<'_>,
     reserved: &[Reservation],
@@ -314,8 +316,8 @@ async fn write(
     }
 }
 
-/// The API server merges a Binding's annotations into the pod. With a version the Binding
-/// applies only to the pod of that version.
+/// Makes the Binding, whose annotations the API server merges into the pod. With a version the
+/// Binding applies only to that version of the pod.
 fn binding(args: &BindArgs, annotations: Annotations, version: Option<String>) -> Binding {
     Binding {
         metadata: ObjectMeta {
@@ -337,7 +339,7 @@ fn binding(args: &BindArgs, annotations: Annotations, version: Option<String>) -
 
 /// Sets the pod's node in the store, so that peers placed next see it before the watch does.
 fn publish_bound(state: &State, args: &BindArgs) {
-    // The pod may have changed since the bind began: by the underlay's finalizer.
+    // The underlay's finalizer may have changed the pod since the bind began.
     let snapshot = state.store.snapshot();
     let cached = snapshot.pod(&args.namespace, &args.pod);
     if let Some(cached) = cached.filter(|cached| *cached.uid == *args.uid) {

@@ -2,18 +2,18 @@ use std::collections::HashSet;
 
 use parking_lot::Mutex;
 
-/// UIDs of pods whose bind uses the underlay now. kube-scheduler may retry a bind while the
-/// first still runs; concurrent binds would undo each other's work.
+/// The UIDs of pods whose bind uses the underlay now. kube-scheduler may retry a bind while the
+/// first still runs, and concurrent binds would undo each other's work.
 #[derive(Debug, Default)]
 pub(crate) struct BindLocks(Mutex<HashSet<String>>);
 
 pub(crate) struct BindLock<'a>(&'a BindLocks, &'a str);
 
 impl BindLocks {
-    /// Locks the pod of this UID; `None` if another bind has locked it.
+    /// Locks the pod with this UID; returns `None` if another bind has locked it.
     pub fn try_lock<'a>(&'a self, uid: &'a str) -> Option<BindLock<'a>> {
         let free = self.0.lock().insert(uid.to_owned());
-        // Not `then_some`, which would drop a lock, and so unlock the other bind's.
+        // `then_some` would drop a lock here, which would unlock the other bind's pod.
         free.then(|| BindLock(self, uid))
     }
 }

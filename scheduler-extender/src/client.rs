@@ -6,10 +6,11 @@ use tautline_traces::Caller;
 
 use crate::wire::WireError;
 
-/// Requests of so many bytes always pass, such as kube-scheduler's with the names of 500 nodes.
+/// The size up to which requests always pass, such as kube-scheduler's with the names of 500 nodes.
 const FREE_BYTES: usize = 64 << 10;
-/// The names of nodes in a question, in its encoding, and in the message to a provider.
-const COPIES: usize = 3;
+/// The copies of the nodes' names: in a question, in its encoding, and in the message to a
+/// provider.
+const NODE_NAME_COPIES: usize = 3;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Client<'a> {
@@ -18,12 +19,12 @@ pub(crate) struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Counts what was read of a request of this length, until it is answered.
+    /// Counts the memory of a request's question until the request is answered.
     pub fn charge(&self, request: &str, question: &PlanningQuestion) -> Result<(), WireError> {
         if request.len() <= FREE_BYTES {
             return Ok(());
         }
-        let bytes = question.heap_bytes() + COPIES * question.nodes.heap_bytes();
+        let bytes = question.heap_bytes() + NODE_NAME_COPIES * question.nodes.heap_bytes();
         let charged = self.connection.charge(bytes);
         charged.map_err(|_| WireError::Memory)
     }

@@ -10,22 +10,23 @@ use tautline_provider_client::ClientConfig;
 use tautline_runtime::{http, tls::ServerFiles};
 use tautline_traces::Traces;
 
-/// Where the certificate for kube-scheduler comes from.
+/// The source of the certificate for kube-scheduler.
 #[derive(Clone, Debug)]
 pub enum Certificate {
     /// Files, always with ALPN `http/1.1`.
     Files(ServerFiles),
-    /// Generated, and shared by the replicas in a Secret. Needs a cluster.
+    /// A generated certificate, which the replicas share in a Secret. It needs a cluster.
     Generated {
-        /// Namespace of the Secret.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Its name. `ca.crt`, `client.crt` and `client.key` are for kube-scheduler.
+        /// The name of the Secret. Its `ca.crt`, `client.crt` and `client.key` are for
+        /// kube-scheduler.
         secret: String,
-        /// DNS names and IP addresses that the certificate is for.
+        /// The DNS names and IP addresses that the certificate is for.
         names: BTreeSet<String>,
-        /// Its lifetime, and how kube-scheduler learns the CA.
+        /// The times of the certificate: its lifetime, and how kube-scheduler learns the CA.
         times: Times,
-        /// Accept only clients with the Secret's `client.crt`.
+        /// True to accept only clients with the Secret's `client.crt`.
         client_auth: bool,
     },
 }
@@ -33,40 +34,42 @@ pub enum Certificate {
 /// The configuration of the extender.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address for kube-scheduler.
+    /// The address for kube-scheduler.
     pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz`, `/metrics`, `/status` and `/explain`, without TLS.
+    /// The address of `/livez`, `/readyz`, `/metrics`, `/status` and `/explain`, without TLS.
     pub admin: SocketAddr,
-    /// TLS of `listen`; `None`: plain HTTP.
+    /// The certificate of `listen`; `None` for plain HTTP.
     pub certificate: Option<Certificate>,
-    /// Which of the usable nodes filter returns.
+    /// The choice of usable nodes that filter returns.
     pub answer: AnswerMode,
-    /// Namespaces whose pods are always ungoverned.
+    /// The namespaces whose pods are always ungoverned.
     pub exempt_namespaces: BTreeSet<String>,
-    /// Maximum size of one request's body; a larger one gets status 413.
+    /// The maximum size of one request's body; a larger one gets the status 413.
     pub max_body_bytes: usize,
-    /// Connections, and the memory of all requests together.
+    /// The limits of connections, and of the memory of all requests together.
     pub limits: http::Limits,
-    /// Maximum number of nodes in a request, and of victims on one node; beyond it status 413.
+    /// The maximum number of nodes in a request, and of victims on one node; more get the status
+    /// 413.
     pub max_nodes: usize,
-    /// Maximum number of concurrent requests; more are refused.
+    /// The maximum number of concurrent requests; more are refused.
     pub concurrency: usize,
-    /// Below the scheduler's httpTimeout, 5 s unless configured.
+    /// The deadline of a request; it must be below kube-scheduler's httpTimeout, which is 5 s by
+    /// default.
     pub deadline: Duration,
-    /// Approximate memory for the rounds of `/explain`; the oldest are dropped first.
+    /// The approximate memory for the rounds of `/explain`; the oldest rounds are dropped first.
     pub explain_bytes: usize,
-    /// Serve the verb `bind`. Its clients can then bind any pod to any node.
+    /// True to serve the verb `bind`. Its clients can then bind any pod to any node.
     pub bind: bool,
-    /// Count pods between filter's answer and the watch. Off where the caller of filter writes its
-    /// placements into the same store.
+    /// True to count pods between filter's answer and the watch. False if the caller of filter
+    /// writes its placements into the same store.
     pub tracks_in_flight: bool,
-    /// Requeue rejected pods while no controller runs (needs a cluster).
+    /// True to requeue rejected pods while no controller runs, which needs a cluster.
     pub requeue: bool,
-    /// Namespace of the controller's Lease.
+    /// The namespace of the controller's Lease.
     pub controller_namespace: String,
-    /// Calls of rule providers and underlay controllers.
+    /// The configuration of calls to rule providers and underlay controllers.
     pub providers: ClientConfig,
-    /// Where spans of the rounds of governed pods go.
+    /// The destination of spans of governed pods' rounds.
     pub traces: Traces,
 }
 

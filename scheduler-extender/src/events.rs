@@ -1,5 +1,5 @@
-//! Kubernetes events on offers, such as a rule that is ignored because no provider answers.
-//! Each combination of offer, rule and code is published once in a while.
+//! Publishes Kubernetes events on offers, such as a rule that is ignored because no provider
+//! answers. Each combination of offer, rule and code is published once in an interval.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tautline_runtime::events::{self, EventNote, reference_to_own};
 
 use crate::{plans::PodPlan, underlay::code::NEEDS_BIND};
 
-const INTERVAL: Duration = Duration::from_secs(300);
+const EVENT_INTERVAL: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 pub(crate) struct OfferEvents(pub(crate) Arc<events::Events>);
@@ -90,7 +90,7 @@ impl OfferEvents {
         text: impl FnOnce() -> String,
     ) {
         let key = format!("{namespace}/{offer}/{rule}/{code}");
-        self.0.publish_once(key, INTERVAL, || {
+        self.0.publish_once(key, EVENT_INTERVAL, || {
             let entry = snapshot.offer(namespace, offer)?;
             Some(EventNote {
                 regarding: reference_to_own(

@@ -1,4 +1,4 @@
-//! Records of planning rounds: the JSON of `/explain/NAMESPACE/POD` and `/explain`.
+//! Records planning rounds, and makes the JSON of `/explain/NAMESPACE/POD` and `/explain`.
 
 pub(crate) mod pod;
 mod record;
@@ -20,10 +20,10 @@ pub use self::{
 };
 use crate::{plans::PodPlan, shares::Shares, status::unix_millis};
 
-/// Maximum number of rounds shown of one pod.
-const ROUNDS: usize = 5;
+/// The maximum number of rounds that are shown of one pod.
+const MAX_SHOWN_ROUNDS: usize = 5;
 
-/// Planning rounds, bounded by memory.
+/// The last planning rounds, bounded by memory.
 #[derive(Debug)]
 pub(crate) struct History {
     rounds: Mutex<Shares<Arc<PodPlan>>>,
@@ -43,7 +43,7 @@ impl History {
         rounds.push(&plan.subject.namespace, plan.weight(), Arc::clone(plan));
     }
 
-    /// The last round of each pod, the newest first; bounded.
+    /// The last round of each pod, the newest first, up to a bound.
     pub fn summaries(&self) -> Vec<Summary> {
         let rounds = self.rounds.lock();
         let newest = rounds.newest(summary::MAX_ROUNDS);
@@ -52,12 +52,13 @@ impl History {
         summary::summaries(&newest)
     }
 
-    /// The last rounds of a pod, the newest first. `nodes_at` limits the nodes to those of the round
-    /// that began then, in milliseconds since 1970, or of the newest if there is none.
+    /// Returns the last rounds of a pod, the newest first. With `nodes_at` only one round has its
+    /// nodes: the round that began then, in milliseconds since 1970, or the newest round if no
+    /// round did.
     pub fn rounds(&self, namespace: &str, name: &str, nodes_at: Option<u64>) -> Vec<Record> {
         let is_pod = |p: &&Arc<PodPlan>| p.subject.name == name;
         let rounds = self.rounds.lock();
-        let newest = rounds.of(namespace).filter(is_pod).take(ROUNDS);
+        let newest = rounds.of(namespace).filter(is_pod).take(MAX_SHOWN_ROUNDS);
         let newest: Vec<Arc<PodPlan>> = newest.cloned().collect();
         drop(rounds);
         let at = |plan: &Arc<PodPlan>| unix_millis(plan.at);

@@ -1,4 +1,4 @@
-//! `filter`: the nodes that the pod may use, of those posted.
+//! Handles `filter`: returns the nodes of the request that the pod may use.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -37,7 +37,7 @@ pub(crate) async fn filter(
     let span = state.config.traces.span("filter", client.caller);
     spans::pod(&span, pod);
     let nodes = args.nodes.names(KIND, state.config.max_nodes)?;
-    // The pod itself is dropped here: while the providers are called, what is used of it is enough.
+    // The posted pod is dropped here: the question is enough while the providers are called.
     let (question, in_flight) = match head.known(&attempt.snapshot).cloned() {
         Some(known) => (
             pod::known_question(&known, head.identity, nodes),
@@ -51,7 +51,7 @@ pub(crate) async fn filter(
     };
     client.charge(json, &question)?;
     let for_bind = state.config.bind.then(|| question.without_nodes());
-    // Boxed: its kilobytes would burden the requests of ungoverned pods.
+    // Boxed, since its kilobytes would burden the requests of ungoverned pods.
     let plan = async {
         let attempt = attempt.begin(state, &question.subject).await?;
         let Attempt {
@@ -60,7 +60,7 @@ pub(crate) async fn filter(
         } = &attempt;
         state.follow_flights(snapshot);
         let plan = Arc::new(plan_pod(state, snapshot, constraints, question, deadline).await);
-        // After the answer: kube-scheduler waits for what is above only.
+        // kube-scheduler waits only for the work above; the rest follows after the answer.
         let recording = state.begin_recording().await;
         let (recorder, recorded) = (Arc::clone(state), Arc::clone(&plan));
         let snapshot = Arc::clone(snapshot);
@@ -122,9 +122,10 @@ fn response(state: &State, nodes: &Nodes<'_>, plan: &PodPlan) -> Result<Vec<u8>,
     for (reason, count) in counts {
         state.metrics.rejected_nodes(reason, count);
     }
-    state.metrics.pod(match answer.nodes.is_empty() {
-        true => "rejected",
-        false => "placeable",
+    state.metrics.pod(if answer.nodes.is_empty() {
+        "rejected"
+    } else {
+        "placeable"
     });
     if answer.nodes.len() == 1 {
         state.metrics.single_node_answers.inc();

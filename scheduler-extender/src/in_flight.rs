@@ -1,5 +1,5 @@
-//! Pods in flight: filter has answered for them, and the watch does not show their node yet. After
-//! an answer of several nodes their node is unknown; a question that depends on it waits.
+//! Tracks pods in flight: filter has answered for them, and the watch does not show their node yet.
+//! After an answer of several nodes their node is unknown, and a question that depends on it waits.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,12 +22,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{plans::PodPlan, state::State};
 
-/// kube-scheduler waits too, with the rest of its pods.
+/// The longest wait of filter, for which kube-scheduler waits too, with the rest of its pods.
 const MAX_WAIT: Duration = Duration::from_millis(100);
-/// A bind takes milliseconds. After this time the pod waits for something else, such as a volume.
+/// The longest time of a bind, which takes milliseconds. After it the pod waits for something else,
+/// such as a volume.
 const MAX_BIND: Duration = Duration::from_secs(2);
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Rules whose providers are looked up; a round asks no more.
+const END_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of rules whose providers are looked up; a round asks no more.
 const MAX_RULES: usize = 256;
 
 /// The cluster as a new attempt of the pod sees it, with the pod's constraints.
@@ -36,7 +37,7 @@ pub(crate) struct Attempt {
     pub constraints: Vec<PodConstraints>,
 }
 
-/// The node of this pod (`namespace/name`) decides where the pod in question may go.
+/// The error that the node of this pod (`namespace/name`) decides where the pod in question may go.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the node of pod {0}, which is being bound, matters to this pod and is not known yet")]
 pub(crate) struct Unsettled(String);
@@ -51,7 +52,7 @@ impl Attempt {
         }
     }
 
-    /// An earlier attempt of the pod has ended, so its place is free; then waits until the nodes of
+    /// Ends an earlier attempt of the pod, whose place becomes free, then waits until the nodes of
     /// the pods that this one depends on are known. After an error kube-scheduler tries again, a
     /// second later or more.
     pub async fn begin(self, state: &State, pod: &PodIdentity) -> Result<Self, Unsettled> {
@@ -62,19 +63,20 @@ impl Attempt {
         let has_ended = state
             .store
             .begin_attempt(begun.into_std(), &pod.namespace, &pod.name);
-        let attempt = match has_ended {
-            true => Self::read(state, pod),
-            false => self,
+        let attempt = if has_ended {
+            Self::read(state, pod)
+        } else {
+            self
         };
         let dependencies = Dependencies::new(state, &attempt, pod);
         let Some(first) = dependencies.open(&attempt.snapshot).next() else {
             return Ok(attempt);
         };
-        // The wait is for the sake of its namespace.
+        // The namespace of the awaited pod pays for the wait.
         let waited_for = Arc::clone(&first.pod.namespace);
-        let most = state.providers.longest_wait(&waited_for);
-        let most = most.map_or(MAX_WAIT, |most| most.min(MAX_WAIT));
-        // Without it the watch may pause.
+        let allowed = state.providers.longest_wait(&waited_for);
+        let most = allowed.map_or(MAX_WAIT, |allowed| allowed.min(MAX_WAIT));
+        // Without this guard the watch may pause.
         let _wanted = state.store.want_pods();
         let mut changes = state.store.changes();
         let settled = async {
@@ -104,7 +106,7 @@ impl Attempt {
 struct Dependencies<'a> {
     pod: &'a PodIdentity,
     constraints: Vec<PodConstraints>,
-    /// Providers of its rules that count pods.
+    /// The providers of the pod's rules that count pods.
     counting: Vec<Arc<str>>,
 }
 
@@ -125,36 +127,38 @@ impl<'a> Dependencies<'a> {
             c.rules.iter().map(move |rule| (rule, namespace))
         });
         for (rule, namespace) in rules.take(MAX_RULES) {
-            let service = providers.provider(snapshot, &rule.name, namespace);
-            let service = service.filter(|service| providers.is_allocator(service));
+            let allocator = providers
+                .provider(snapshot, &rule.name, namespace)
+                .filter(|service| providers.is_allocator(service));
             dependencies
                 .counting
-                .extend(service.map(|service| provider_name(service)));
+                .extend(allocator.map(|service| provider_name(service)));
         }
         dependencies
     }
 
-    /// Those without a known node.
+    /// The pods in flight that the pod depends on and that have no known node.
     fn open<'b>(&'b self, snapshot: &'b Snapshot) -> impl Iterator<Item = &'b Arc<InFlight>> {
         let flights = snapshot.in_flight();
         flights.filter(|flight| flight.is_open() && self.has(flight))
     }
 
-    /// Whether the pod in flight would be a peer, or takes from what a provider of a rule counts.
+    /// Returns whether the pod depends on the pod in flight: it would be a peer, or a provider of a
+    /// rule counts it.
     fn has(&self, flight: &InFlight) -> bool {
         let mut constraints = self.constraints.iter();
         constraints.any(|c| c.admits_peer(self.pod, &flight.pod))
             || self.counting.iter().any(|p| flight.counted_by.contains(p))
     }
 
-    /// Whether a node may be known soon.
+    /// Returns whether the node of a pod may be known soon.
     fn are_binding(&self, snapshot: &Snapshot) -> bool {
         let now = Instant::now().into_std();
         self.open(snapshot).any(|flight| flight.age(now) < MAX_BIND)
     }
 
-    /// A pod of the same namespace whose node may be known soon. Pods of other namespaces cause no
-    /// retry: they could hold the pod up.
+    /// Returns a pod of the same namespace whose node may be known soon. Pods of other namespaces
+    /// cause no retry, since they could hold the pod up.
     fn unsettled(&self, snapshot: &Snapshot) -> Option<Unsettled> {
         let now = Instant::now().into_std();
         let mut own = self.open(snapshot).filter(|flight| {
@@ -165,12 +169,12 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// Ends the flights whose time is over, also while no pod is filtered.
+/// Ends flights whose time is over, also while no pod is filtered.
 pub(crate) async fn end_old_flights(state: Arc<State>, stop: CancellationToken) -> Result<()> {
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = sleep(INTERVAL) => {
+            () = sleep(END_INTERVAL) => {
                 state.store.end_old_flights(Instant::now().into_std());
                 state.follow_flights(&state.store.snapshot());
             }
@@ -196,7 +200,8 @@ impl Collector for FlightGauge {
     }
 }
 
-/// Records the answer: the pod is in flight, unless no node is left. Providers that count it are told.
+/// Records filter's answer: the pod is in flight, unless no node is left. Providers that count pods
+/// receive it.
 pub(crate) fn record(state: &State, snapshot: &Snapshot, posted: Pod, plan: &PodPlan) {
     if !state.config.tracks_in_flight {
         return;

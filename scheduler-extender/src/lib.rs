@@ -1,5 +1,6 @@
-//! kube-scheduler's extender, by `k8s.io/kube-scheduler/extender/v1` of Kubernetes 1.36: the
-//! rule providers decide which of a governed pod's nodes are usable, and their scores.
+//! Extends kube-scheduler by HTTP, as `k8s.io/kube-scheduler/extender/v1` of Kubernetes 1.36
+//! defines it: rule providers decide which nodes a governed pod may use, and their scores. Filter
+//! plans a pod once, and prioritize and bind use that plan.
 //!
 //! Modules depend on those below them only:
 //!
@@ -14,7 +15,7 @@
 //! events  explain                            outputs of plans
 //! plans                                      a pod's plan, and their cache
 //! shares                                     memory shared out by namespace
-//! client                                     who sends a request, and the memory of requests
+//! client                                     the sender of a request, and its memory
 //! underlay  pod  wire  config  metrics  bind_locks
 //! ```
 
@@ -49,9 +50,13 @@ mod wire;
 use prometheus_client::registry::Registry;
 use tautline_certificates::CertificateMetrics;
 use tautline_runtime::{
-    cluster_store::ClusterStore, events::Events, http::PortMetrics, watch::WatchMetrics,
+    cluster_store::ClusterStore,
+    events::Events,
+    http::{ConnectionMetrics, PortMetrics},
+    watch::WatchMetrics,
 };
 
+use self::metrics::PREFIX;
 pub use self::{
     app::App,
     config::{Certificate, Config},
@@ -60,22 +65,15 @@ pub use self::{
 /// Registers all metrics of the process, each with one series, for the reference of metrics.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    metrics::Metrics::register(registry).add_examples();
+    metrics::Metrics::example("", registry);
     registry.register_collector(Box::new(in_flight::FlightGauge(ClusterStore::default())));
-    let port = PortMetrics::default();
-    port.register("extender_", registry);
-    port.add_examples();
-    CertificateMetrics::register("extender_", registry).add_examples();
-    let calls = tautline_provider_client::Metrics::default();
-    calls.register(registry);
-    calls.add_examples();
+    ConnectionMetrics::example(PREFIX, registry);
+    PortMetrics::example(PREFIX, registry);
+    CertificateMetrics::example(PREFIX, registry);
+    tautline_provider_client::Metrics::example("", registry);
     Events::new().0.register(registry);
-    let watches = WatchMetrics::default();
-    watches.register(registry);
-    watches.add_examples();
-    let requeues = tautline_pod_requeue::Metrics::default();
-    requeues.register(registry);
-    requeues.add_examples();
+    WatchMetrics::example("", registry);
+    tautline_pod_requeue::Metrics::example("", registry);
 }
 
 /// Parses bytes as every kind of request, for the fuzz target and the replay of its corpus.

@@ -1,152 +1,66 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
-    registry::Registry,
+use prometheus_client::metrics::{
+    counter::Counter,
+    family::Family,
+    gauge::Gauge,
+    histogram::{Histogram, exponential_buckets},
 };
 use tautline_runtime::label_bound::LabelBound;
 
 use crate::status::LastRequest;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Request {
-    verb: &'static str,
-    status: u16,
+/// The prefix of the metrics of the port and of its certificate.
+pub(crate) const PREFIX: &str = "extender_";
+
+tautline_runtime::metrics! {
+    pub(crate) struct Metrics {
+        requests: Family<Request, Counter>
+            => "extender_requests", "Requests by verb and HTTP status";
+        seconds: Family<Verb, Histogram> = Family::new_with_constructor(seconds)
+            => "extender_request_seconds", "Duration of requests by verb";
+        last: Family<Verb, Gauge> => "extender_last_request_timestamp_seconds",
+            "End of the last request by verb, in Unix time";
+        pods: Family<Outcome, Counter> => "extender_pods",
+            "Filtered pods by outcome: ungoverned, exempt, placeable, rejected or unsettled";
+        pub(crate) single_node_answers: Counter => "extender_single_node_answers",
+            "Answers of filter with one node, which kube-scheduler takes without scoring";
+        pub(crate) displaced_plans: Counter => "extender_displaced_plans",
+            "Plans of filter that gave their memory to later ones before prioritize and bind could \
+             use them; prioritize then plans again";
+        placement_waits: Family<Outcome, Histogram> = Family::new_with_constructor(seconds)
+            => "extender_placement_wait_seconds",
+            "Waits of filter for the nodes of earlier pods that this one depends on, by outcome: \
+             known, retry (kube-scheduler tries again), or unknown (they are being bound for \
+             over 2 s, and no longer waited for)";
+        rejected_nodes: Family<Reason, Counter> => "extender_rejected_nodes",
+            "Rejected nodes by reason code; further codes of a rule with many are Other";
+        binds: Family<Outcome, Counter> => "extender_binds", "Bindings by outcome";
+        underlay_discovers: Family<Outcome, Counter> => "extender_underlay_discovers",
+            "Discover of the underlay for pods without a usable node, by outcome";
+        underlay_allocations: Family<Outcome, Counter> => "extender_underlay_allocations",
+            "Underlay allocations at bind by outcome: allocated, refused, unanswered, expired; \
+             released, or left (to the pod's finalizer)";
+        codes: LabelBound = LabelBound::for_codes();
+    }
+    labels Request { verb: &'static str, status: u16 }
+    labels Verb { verb: &'static str }
+    labels Reason { reason: String }
+    labels Outcome { outcome: &'static str }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Verb {
-    verb: &'static str,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Reason {
-    reason: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Outcome {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Metrics {
-    requests: Family<Request, Counter>,
-    seconds: Family<Verb, Histogram, fn() -> Histogram>,
-    last: Family<Verb, Gauge>,
-    pods: Family<Outcome, Counter>,
-    pub(crate) single_node_answers: Counter,
-    pub(crate) displaced_plans: Counter,
-    placement_waits: Family<Outcome, Histogram, fn() -> Histogram>,
-    rejected_nodes: Family<Reason, Counter>,
-    codes: LabelBound,
-    binds: Family<Outcome, Counter>,
-    underlay_discovers: Family<Outcome, Counter>,
-    underlay_allocations: Family<Outcome, Counter>,
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.00005, 2.0, 18))
 }
 
 impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let seconds: fn() -> Histogram = || Histogram::new(exponential_buckets(0.00005, 2.0, 18));
-        let m = Self {
-            requests: Family::default(),
-            seconds: Family::new_with_constructor(seconds),
-            last: Family::default(),
-            pods: Family::default(),
-            single_node_answers: Counter::default(),
-            displaced_plans: Counter::default(),
-            placement_waits: Family::new_with_constructor(seconds),
-            rejected_nodes: Family::default(),
-            codes: LabelBound::for_codes(),
-            binds: Family::default(),
-            underlay_discovers: Family::default(),
-            underlay_allocations: Family::default(),
-        };
-        let r = registry;
-        r.register(
-            "extender_requests",
-            "Requests by verb and HTTP status",
-            m.requests.clone(),
-        );
-        r.register(
-            "extender_request_seconds",
-            "Duration of requests by verb",
-            m.seconds.clone(),
-        );
-        r.register(
-            "extender_last_request_timestamp_seconds",
-            "End of the last request by verb, in Unix time",
-            m.last.clone(),
-        );
-        r.register(
-            "extender_pods",
-            "Filtered pods by outcome: ungoverned, exempt, placeable, rejected or unsettled",
-            m.pods.clone(),
-        );
-        r.register(
-            "extender_single_node_answers",
-            "Answers of filter with one node, which kube-scheduler takes without scoring",
-            m.single_node_answers.clone(),
-        );
-        r.register(
-            "extender_displaced_plans",
-            "Plans of filter that gave their memory to later ones before prioritize and bind could \
-             use them; prioritize then plans again",
-            m.displaced_plans.clone(),
-        );
-        r.register(
-            "extender_placement_wait_seconds",
-            "Waits of filter for the nodes of earlier pods that this one depends on, by outcome: \
-             known, retry (kube-scheduler tries again), or unknown (they are being bound for \
-             over 2 s, and no longer waited for)",
-            m.placement_waits.clone(),
-        );
-        r.register(
-            "extender_rejected_nodes",
-            "Rejected nodes by reason code; further codes of a rule with many are Other",
-            m.rejected_nodes.clone(),
-        );
-        r.register("extender_binds", "Bindings by outcome", m.binds.clone());
-        r.register(
-            "extender_underlay_discovers",
-            "Discover of the underlay for pods without a usable node, by outcome",
-            m.underlay_discovers.clone(),
-        );
-        r.register(
-            "extender_underlay_allocations",
-            "Underlay allocations at bind by outcome: allocated, refused, unanswered, expired; \
-             released, or left (to the pod's finalizer)",
-            m.underlay_allocations.clone(),
-        );
-        m
-    }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub(crate) fn add_examples(&self) {
-        _ = self.requests.get_or_create(&Default::default());
-        _ = self.seconds.get_or_create(&Default::default());
-        _ = self.last.get_or_create(&Default::default());
-        _ = self.pods.get_or_create(&Default::default());
-        _ = self.placement_waits.get_or_create(&Default::default());
-        _ = self.rejected_nodes.get_or_create(&Default::default());
-        _ = self.binds.get_or_create(&Default::default());
-        _ = self.underlay_discovers.get_or_create(&Default::default());
-        _ = self.underlay_allocations.get_or_create(&Default::default());
-    }
-
     pub(crate) fn request(&self, verb: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&Request { verb, status }).inc();
         self.seconds
             .get_or_create(&Verb { verb })
             .observe(took.as_secs_f64());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now = now.unwrap_or_default().as_secs();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = since_1970.unwrap_or_default().as_secs();
         self.last
             .get_or_create(&Verb { verb })
             .set(i64::try_from(now).unwrap_or(i64::MAX));
@@ -190,7 +104,7 @@ impl Metrics {
         self.underlay_allocations.get_or_create(&label).inc();
     }
 
-    /// `reason` is `RULE/Code`.
+    /// Counts rejected nodes by their reason, `RULE/Code`.
     pub(crate) fn rejected_nodes(&self, reason: &str, count: u64) {
         let (rule, code) = reason.rsplit_once('/').unwrap_or((reason, ""));
         let (rule, code) = self.codes.pair(rule, code);
@@ -203,7 +117,7 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::text::encode;
+    use prometheus_client::{encoding::text::encode, registry::Registry};
     use tautline_runtime::label_bound::MAX_CODES_PER_RULE;
 
     use super::*;
@@ -211,7 +125,7 @@ mod tests {
     #[test]
     fn rejected_nodes_bounds_its_series() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::registered("", &mut registry);
         for i in 0..60_000 {
             metrics.rejected_nodes(&format!("latency/Code{i}"), 1);
         }

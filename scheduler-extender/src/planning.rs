@@ -1,5 +1,5 @@
-//! Plans a pod: a round of its rules, then the underlay's offers if the rules leave no node; then
-//! the answer.
+//! Plans a pod: makes a round of its rules, gets the underlay's offers if the rules leave no node,
+//! and chooses the answer.
 
 use tautline_core::{
     Snapshot,
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{plans::PodPlan, state::State, underlay::Discovery};
 
-/// Discover ends a little before `deadline`.
+/// Plans a pod. Discover ends a little before `deadline`.
 pub(crate) async fn plan_pod(
     state: &State,
     snapshot: &Snapshot,

@@ -1,4 +1,4 @@
-//! Plans cached from filter for prioritize and bind, by the pod's UID.
+//! The cache of filter's plans for prioritize and bind, by the pod's UID.
 
 use std::{ops::Deref, sync::Arc, time::Duration};
 
@@ -14,44 +14,45 @@ use tokio::time::Instant;
 
 use crate::{shares::Shares, underlay::UnderlayResult};
 
-/// A scheduling cycle takes milliseconds; an older plan belongs to an earlier cycle.
-const TTL: Duration = Duration::from_secs(30);
-/// After this time another replica may have filtered the pod again.
-const CYCLE: Duration = Duration::from_secs(1);
-/// The maximum size of all plans; that of one pod on 5,000 nodes has some 300 KB.
+/// The lifetime of a plan. A scheduling cycle takes milliseconds, so an older plan belongs to an
+/// earlier one.
+const PLAN_TTL: Duration = Duration::from_secs(30);
+/// The time after which another replica may have filtered the pod again.
+const CYCLE_TIME: Duration = Duration::from_secs(1);
+/// The maximum size of all plans; a plan on 5,000 nodes has some 300 KB.
 const MAX_BYTES: usize = 32 << 20;
 /// The maximum number of plans: kube-scheduler runs cycles one by one, so far fewer are in use.
-const CAPACITY: usize = 256;
+const MAX_PLANS: usize = 256;
 
 /// A pod's plan: the round of its rules, the underlay's offers if the rules left no node, and
 /// filter's answer.
 #[derive(Debug)]
 pub(crate) struct PodPlan {
     pub round: PlanningRound,
-    /// `None`: Discover was not needed.
+    /// The underlay's offers; `None` if Discover was not needed.
     pub underlay: Option<UnderlayResult>,
     /// The nodes that filter returned.
     pub answer: Answer,
     pub mode: AnswerMode,
-    /// The span of filter, for those of the verbs that follow.
+    /// The span of filter, for the spans of the verbs that follow.
     pub span: Span,
 }
 
 impl PodPlan {
-    /// True if all `nodes` are usable. Filter returns only usable nodes, so false means
+    /// Returns whether all `nodes` are usable. Filter returns only usable nodes, so false means
     /// that another replica has filtered the pod since.
     pub fn allows_all(&self, nodes: &NodeSet) -> bool {
         let is_usable = |node| self.verdict(node).is_some_and(NodeVerdict::is_usable);
         nodes.iter().all(is_usable)
     }
 
-    /// True if the plan is of the same scheduling cycle as a bind that runs now.
+    /// Returns whether the plan is of the same scheduling cycle as a bind that runs now.
     pub fn is_recent(&self) -> bool {
         let age = self.at.elapsed();
-        age.is_ok_and(|age| age < self.took + CYCLE)
+        age.is_ok_and(|age| age < self.took + CYCLE_TIME)
     }
 
-    /// Approximate size in bytes.
+    /// The approximate size of the plan, in bytes.
     pub fn weight(&self) -> usize {
         self.round.heap_bytes() + self.underlay.as_ref().map_or(0, UnderlayResult::weight)
     }
@@ -83,10 +84,10 @@ impl Default for PlanCache {
 }
 
 impl PlanCache {
-    /// Adds a plan; returns how many plans of current scheduling cycles it displaced.
+    /// Adds a plan, and returns the number of plans of current scheduling cycles that it displaced.
     pub fn insert(&self, plan: &Arc<PodPlan>, question: Option<PlanningQuestion>) -> u64 {
         let asked = question.as_ref().map_or(0, PlanningQuestion::heap_bytes);
-        let bytes = (plan.weight() + asked).max(MAX_BYTES / CAPACITY);
+        let bytes = (plan.weight() + asked).max(MAX_BYTES / MAX_PLANS);
         let cached = CachedPlan {
             at: Instant::now(),
             plan: Arc::clone(plan),
@@ -107,7 +108,7 @@ impl PlanCache {
         let plans = self.0.lock();
         let mut young = plans
             .of(namespace)
-            .take_while(|cached| cached.at.elapsed() < TTL);
+            .take_while(|cached| cached.at.elapsed() < PLAN_TTL);
         read(young.find(|cached| cached.plan.subject.uid == uid)?)
     }
 
@@ -115,7 +116,7 @@ impl PlanCache {
         self.find(namespace, uid, |cached| Some(Arc::clone(&cached.plan)))
     }
 
-    /// The question about the pod as filter got it in this scheduling cycle.
+    /// The question about the pod that filter had in this scheduling cycle.
     pub fn question(&self, namespace: &str, uid: &str) -> Option<Arc<PlanningQuestion>> {
         self.find(namespace, uid, |cached| {
             cached.question.clone().filter(|_| cached.plan.is_recent())

@@ -1,4 +1,4 @@
-//! The posted pod: its identity for every pod, the rest for governed pods only.
+//! Reads the posted pod: the identity of every pod, and the rest of governed pods only.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -11,12 +11,12 @@ use tautline_provider_client::{PlanningQuestion, texts};
 
 use crate::wire::WireError;
 
-/// A pod of Kubernetes' maximum size has fewer JSON values. A value of a few bytes, such as
-/// `{}` among the volumes, may take kilobytes of memory.
+/// The maximum number of JSON values; a pod of Kubernetes' maximum size has fewer. A value of a few
+/// bytes, such as `{}` among the volumes, may take kilobytes of memory.
 const MAX_VALUES: usize = 100_000;
-/// Smaller pods are not checked.
+/// The size up to which pods are not checked.
 const UNCHECKED_BYTES: usize = 64 << 10;
-/// The maximum size in JSON: the API server keeps 1.5 MB in protobuf, whose JSON has up to three
+/// The maximum size in JSON: the API server stores 1.5 MB in protobuf, whose JSON has up to three
 /// times as many bytes.
 const MAX_BYTES: usize = 8 << 20;
 
@@ -59,7 +59,7 @@ struct Metadata<'a> {
 /// The part of a pod that offers select by, without its spec.
 pub(crate) struct Head {
     pub identity: PodIdentity,
-    /// `metadata.resourceVersion`; 0 if unknown.
+    /// The `metadata.resourceVersion`; 0 if unknown.
     version: u64,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn parse(kind: &'static str, pod: &RawValue) -> Result<Pod, WireError
     posted::pod(pod.get()).map_err(|error| WireError::Json { kind, error })
 }
 
-/// The pod as the index has it while it is in flight: without its constraints on a node.
+/// The pod as the index stores it while it is in flight: without its constraints on a node.
 pub(crate) fn in_flight(mut pod: model::Pod) -> model::Pod {
     if let Some(placement) = &mut pod.placement {
         **placement = model::NodeConstraints {
@@ -122,7 +122,7 @@ pub(crate) fn in_flight(mut pod: model::Pod) -> model::Pod {
     pod
 }
 
-/// [`question`] about a pod that the watch shows.
+/// Makes the [`question`] about a pod that the watch shows.
 pub(crate) fn known_question(
     pod: &model::Pod,
     subject: PodIdentity,

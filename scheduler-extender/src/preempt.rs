@@ -1,4 +1,4 @@
-//! `preempt`: the posted nodes where the pod could run after preemption.
+//! Handles `preempt`: returns the nodes of the request where the pod could run after preemption.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const KIND: &str = "ExtenderPreemptionArgs";
 
-/// `ExtenderPreemptionResult`: always meta victims, in whichever form the request came.
+/// The `ExtenderPreemptionResult`, which has meta victims even if the request has whole pods.
 #[derive(Serialize)]
 struct PreemptionResult {
     #[serde(rename = "nodeNameToMetaVictims")]

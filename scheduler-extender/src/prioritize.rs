@@ -1,4 +1,4 @@
-//! `prioritize`: the nodes' scores by the plan that filter made.
+//! Handles `prioritize`: returns the nodes' scores by the plan that filter made.
 
 use tautline_core::{nodes::NodeSet, planning::NodeVerdict};
 use tautline_provider_client::PlanningRound;

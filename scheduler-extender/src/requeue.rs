@@ -1,4 +1,4 @@
-//! Requeues rejected pods while no controller does.
+//! Requeues rejected pods while no controller does it.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::state::State;
 
 const LEASE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Starts the requeue of rejected pods, if it is on. The controller's requeue takes precedence: it
-/// is one for all replicas of the extender.
+/// Starts the requeue of rejected pods, if it is on. The controller's requeue takes precedence,
+/// since it serves all replicas of the extender.
 pub(crate) fn spawn(state: &State, client: &Client, registry: &mut Registry, tasks: &mut Tasks) {
     if !state.config.requeue {
         return;
@@ -26,7 +26,7 @@ pub(crate) fn spawn(state: &State, client: &Client, registry: &mut Registry, tas
         client: client.clone(),
         metrics: tautline_pod_requeue::Metrics::default(),
     };
-    requeue.metrics.register(registry);
+    requeue.metrics.register("", registry);
     let is_active = Sender::new(false);
     let (active, stop) = (is_active.subscribe(), tasks.stop_token());
     tasks.spawn("requeue", async move {

@@ -1,4 +1,4 @@
-//! The verbs over HTTP: the limits of requests, the verbs' routes, and the errors' statuses.
+//! Serves the verbs over HTTP: limits requests, routes the verbs, and gives errors their statuses.
 
 use std::{sync::Arc, time::Instant};
 
@@ -14,20 +14,21 @@ use crate::{
 };
 
 const JSON: &str = "application/json";
-/// A larger body takes the only thread for milliseconds, up to about a hundred.
+/// The size from which a body takes the only thread for milliseconds, up to about a hundred.
 const LARGE_BYTES: usize = 1 << 20;
 
 struct Permits {
     requests: Semaphore,
-    /// Binds wait for allocators and underlay controllers. They must not delay filter, which
-    /// every pod waits for.
+    /// The permits of binds, which wait for allocators and underlay controllers. They must not
+    /// delay filter, which every pod waits for.
     binds: Semaphore,
-    /// Large requests start one by one, so that other requests run between two of them.
+    /// The permit of large requests, which start one by one, so that other requests run in between.
     large: Semaphore,
 }
 
-/// Reads the body before it takes a permit, so a slow client delays no other. Requests beyond
-/// the limit get a 503 at once; the deadline (504) is below the scheduler's timeout.
+/// Handles requests. It reads the body before it takes a permit, so that a slow client delays no
+/// other. Requests beyond the limit get a 503 at once; the deadline (504) is below the scheduler's
+/// timeout.
 pub(crate) fn handler(
     state: Arc<State>,
 ) -> impl Fn(Request<Body>) -> futures::future::BoxFuture<'static, HttpResponse> + Clone + Send + Sync
@@ -42,8 +43,8 @@ pub(crate) fn handler(
         Box::pin(async move {
             let (verb, start) = (verb(request.uri().path()), Instant::now());
             let deadline = tokio::time::Instant::from_std(start) + state.config.deadline;
-            let response = route(&state, &permits, verb, request, deadline);
-            let response = tokio::time::timeout_at(deadline, response)
+            let routed = route(&state, &permits, verb, request, deadline);
+            let response = tokio::time::timeout_at(deadline, routed)
                 .await
                 .unwrap_or_else(|_| text(504, "deadline exceeded\n"));
             state
@@ -114,8 +115,8 @@ async fn route(
         "prioritize" => prioritize(state, json, &from).await,
         "preempt" => preempt(state, json, &from).await,
         _ => {
-            // Runs to its end even if the request is cut off: a reservation is either
-            // confirmed or released.
+            // A bind runs to its end even if the request is cut off, so that a reservation is
+            // either confirmed or released.
             let (state, json) = (Arc::clone(state), json.to_owned());
             drop(body);
             let task = tokio::spawn(async move { bind(&state, &json, &caller).await });

@@ -12,7 +12,7 @@ use tautline_runtime::{
 };
 use tokio::sync::oneshot;
 
-use crate::config::Certificate;
+use crate::{config::Certificate, metrics::PREFIX};
 
 pub(crate) enum Serving {
     Plain,
@@ -21,7 +21,7 @@ pub(crate) enum Serving {
 }
 
 impl Serving {
-    /// Loads files. Err if they do not load, or if a generated certificate has no cluster for its
+    /// Loads files. Fails if they do not load, or if a generated certificate has no cluster for its
     /// Secret.
     pub(crate) fn new(
         certificate: Option<&Certificate>,
@@ -50,12 +50,13 @@ impl Serving {
                 names: names.clone(),
                 times: *times,
                 client_auth: *client_auth,
-                metrics: CertificateMetrics::register("extender_", registry),
+                metrics: CertificateMetrics::registered(PREFIX, registry),
             })),
         })
     }
 
-    /// Starts what keeps the certificate current. The result waits for the first one.
+    /// Starts the task that renews the certificate. The returned future waits for the first
+    /// certificate.
     pub(crate) fn spawn(
         self,
         tasks: &mut Tasks,

@@ -1,5 +1,5 @@
-//! Values by namespace, bounded in bytes: over the bound the namespace that holds most loses its
-//! oldest value.
+//! Stores values by namespace, bounded in bytes. Over the bound the namespace with the most bytes
+//! loses its oldest value.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -35,7 +35,8 @@ impl<T> Shares<T> {
         }
     }
 
-    /// Adds a value; returns those that it displaced. The only value may be larger than the bound.
+    /// Adds a value, and returns the values that it displaced. A single value may be larger than
+    /// the bound.
     pub fn push(&mut self, namespace: &str, bytes: usize, value: T) -> Vec<T> {
         self.pushed += 1;
         if !self.namespaces.contains_key(namespace) {
@@ -64,7 +65,8 @@ impl<T> Shares<T> {
         displaced
     }
 
-    /// Removes the oldest value of the namespace that holds most, but not the last one pushed.
+    /// Removes the oldest value of the namespace with the most bytes, but not the value pushed
+    /// last.
     fn displace(&mut self) -> Option<T> {
         let most = self.namespaces.iter_mut().filter(|(_, share)| {
             let oldest = share.values.front();

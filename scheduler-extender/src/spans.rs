@@ -1,4 +1,4 @@
-//! What a span says of a round: the pod, the nodes, and each rule's outcome.
+//! Records rounds in spans: the pod, the nodes, and each rule's outcome.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use tautline_traces::{KeyValue, Span, count, texts};
 
 use crate::plans::PodPlan;
 
-/// Of chosen nodes, reasons and rules.
+/// The maximum number of chosen nodes, of reasons and of rules in a span.
 const MAX_LISTED: usize = 16;
 
-/// The pod that a request is about.
+/// Records the pod that a request is about.
 pub(crate) fn pod(span: &Span, pod: &PodIdentity) {
     span.record(|| {
         [
@@ -25,19 +25,19 @@ pub(crate) fn pod(span: &Span, pod: &PodIdentity) {
     });
 }
 
-/// The result of filter.
+/// Records the result of filter.
 pub(crate) fn plan(span: &Span, plan: &PodPlan) {
     round(span, &plan.round);
     span.record(|| {
         let names = plan.answer.nodes.iter().map(|at| plan.nodes.name(*at));
         let chosen = texts("tautline.nodes.chosen", names.take(MAX_LISTED));
-        let underlay = plan.underlay.as_ref();
-        let underlay = underlay.map(|result| KeyValue::new("tautline.underlay", result.code));
+        let result = plan.underlay.as_ref();
+        let underlay = result.map(|result| KeyValue::new("tautline.underlay", result.code));
         [chosen].into_iter().chain(underlay)
     });
 }
 
-/// The result of a round of rules.
+/// Records the result of a round of rules.
 pub(crate) fn round(span: &Span, round: &PlanningRound) {
     span.record(|| {
         let reasons = reasons(&round.plan.verdicts);
@@ -51,7 +51,7 @@ pub(crate) fn round(span: &Span, round: &PlanningRound) {
     });
 }
 
-/// The reasons of unusable nodes with their number, the most frequent first.
+/// The reasons of unusable nodes with the number of nodes, the most frequent first.
 fn reasons(verdicts: &[NodeVerdict]) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for verdict in verdicts {

@@ -31,7 +31,7 @@ pub(crate) struct State {
     pub bind_locks: BindLocks,
     pub history: History,
     pub events: OfferEvents,
-    /// Held while an answer of filter is recorded.
+    /// The lock that is held while an answer of filter is recorded.
     pub recording: Arc<Mutex<()>>,
 }
 
@@ -48,7 +48,7 @@ impl State {
         self.config.exempt_namespaces.contains(namespace)
     }
 
-    /// Held until the answer that is sent now is recorded.
+    /// Returns a guard to hold until the answer that is sent now is recorded.
     pub async fn begin_recording(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.recording).lock_owned().await
     }
@@ -58,7 +58,7 @@ impl State {
         drop(self.recording.lock().await);
     }
 
-    /// Tells providers what became of the pods in flight up to a snapshot.
+    /// Tells providers about the events of pods in flight up to a snapshot.
     pub fn follow_flights(&self, snapshot: &Snapshot) {
         let take = || self.store.take_flight_events();
         self.providers.follow_flights(snapshot, take);

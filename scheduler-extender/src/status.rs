@@ -1,4 +1,4 @@
-//! The state of the extender: the JSON of `/status`.
+//! The state of the extender, which is the JSON of `/status`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,18 +8,18 @@ use tautline_provider_client::status::{AddressState, LastCall, ProviderState};
 
 use crate::{explain::mode_name, state::State};
 
-/// Maximum number of a Service's addresses in the answer.
+/// The maximum number of a Service's addresses in the answer.
 const MAX_ADDRESSES: usize = 16;
 
 /// The state of one replica of the extender.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// `ties`, `decisive` or `shortlist`, as `--answer`.
+    /// The mode of the answer: `ties`, `decisive` or `shortlist`, as in `--answer`.
     pub answer: String,
-    /// Namespaces whose providers serve all namespaces, as `--provider-namespaces`.
+    /// The namespaces whose providers serve all namespaces, as in `--provider-namespaces`.
     pub provider_namespaces: String,
-    /// The deadline of a call to a provider, as `--provider-deadline`.
+    /// The deadline of a call to a provider in microseconds, as in `--provider-deadline`.
     pub provider_deadline_micros: u64,
     /// The last request of each verb, the newest first; empty before the first request.
     pub requests: Vec<LastRequest>,
@@ -31,7 +31,7 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastRequest {
-    /// `filter`, `prioritize`, `preempt` or `bind`.
+    /// The verb: `filter`, `prioritize`, `preempt` or `bind`.
     pub verb: String,
     /// The end of the request, in seconds since 1970.
     pub at_unix_seconds: i64,
@@ -43,14 +43,14 @@ pub struct LastRequest {
 pub struct ProviderStatus {
     /// The rule's name.
     pub rule: String,
-    /// `namespace/name`; absent: no Service has the rule's label.
+    /// The Service, as `namespace/name`; absent if no Service has the rule's label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The Service may serve all namespaces.
+    /// True if the Service may serve all namespaces.
     pub trusted: bool,
-    /// Its ready addresses, at most 16.
+    /// The ready addresses of the Service, at most 16.
     pub addresses: Vec<AddressStatus>,
-    /// Absent before the first call of this replica.
+    /// The last call; absent before the first call of this replica.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_call: Option<CallStatus>,
 }
@@ -59,11 +59,11 @@ pub struct ProviderStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressStatus {
-    /// Host and port.
+    /// The host and port.
     pub address: String,
-    /// The address has failed repeatedly and is not called.
+    /// True if the address has failed repeatedly and is not called.
     pub breaker_open: bool,
-    /// Time until the next attempt; absent unless the breaker is open.
+    /// The time until the next attempt, in microseconds; absent unless the breaker is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_in_micros: Option<u64>,
 }
@@ -74,11 +74,11 @@ pub struct AddressStatus {
 pub struct CallStatus {
     /// The end of the call, in milliseconds since 1970.
     pub at_unix_millis: u64,
-    /// Its duration.
+    /// The duration of the call, in microseconds.
     pub took_micros: u64,
-    /// Its deadline.
+    /// The deadline of the call, in microseconds.
     pub deadline_micros: u64,
-    /// `OK`, or an error code.
+    /// The outcome: `OK`, or an error code.
     pub outcome: String,
     /// The error, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]

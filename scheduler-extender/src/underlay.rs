@@ -1,5 +1,5 @@
-//! The underlay's offers. If the rules leave no node, Discover returns what the underlay
-//! could allocate to make nodes usable; bind allocates it.
+//! Gets the underlay's offers. If the rules leave no node, Discover returns allocations that would
+//! make nodes usable, and bind makes them.
 
 mod discover;
 mod offers;

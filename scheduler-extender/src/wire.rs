@@ -1,5 +1,5 @@
-//! kube-scheduler's requests, borrowed from the body and parsed no further than needed, and
-//! the responses. JSON keys are case-insensitive, as Go decodes them.
+//! Reads kube-scheduler's requests, which borrow from the body and are parsed no further than
+//! needed, and writes the responses. JSON keys are case-insensitive, as Go decodes them.
 
 mod error;
 mod fast_path;
@@ -16,28 +16,28 @@ pub use self::error::WireError;
 use self::json::{Bounded, Fields, Name, NodeNames, fields, list};
 pub(crate) use self::response::{HostPriority, error_result, filter_names, filter_objects};
 
-/// Characters of a malformed name that an error repeats.
-const MAX_QUOTE: usize = 80;
+/// The maximum number of characters of a malformed name that an error repeats.
+const MAX_QUOTE_CHARS: usize = 80;
 
 #[derive(Debug)]
 pub enum Nodes<'a> {
-    /// `NodeNames` (`nodeCacheCapable: true`): the raw JSON list.
+    /// The raw JSON list of `NodeNames` (`nodeCacheCapable: true`).
     Names(&'a str),
-    /// The list has one or more names, without escapes, quotes and commas in them.
+    /// The raw JSON list of one or more names, without escapes, quotes and commas in the names.
     PlainNames(&'a str),
-    /// `Nodes`: whole objects.
+    /// The whole objects of `Nodes`.
     Objects(&'a RawValue),
     None,
 }
 
-/// `ExtenderArgs`, of filter and prioritize.
+/// The `ExtenderArgs` of filter and prioritize.
 #[derive(Debug)]
 pub struct Args<'a> {
     pub pod: &'a RawValue,
     pub nodes: Nodes<'a>,
 }
 
-/// `ExtenderPreemptionArgs`.
+/// The `ExtenderPreemptionArgs` of preempt.
 #[derive(Debug)]
 pub struct PreemptArgs<'a> {
     pub pod: &'a RawValue,
@@ -50,7 +50,7 @@ pub struct Victims {
     pub pdb_violations: i64,
 }
 
-/// `ExtenderBindingArgs`.
+/// The `ExtenderBindingArgs` of bind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BindArgs {
     pub pod: String,
@@ -78,7 +78,8 @@ pub fn args<'a>(kind: &'static str, json: &'a str) -> Result<Args<'a>, WireError
     })
 }
 
-/// Takes either form of victims, at most `max` nodes and `max` victims of a node.
+/// Reads the arguments of preempt with either form of victims: at most `max` nodes, and `max`
+/// victims of a node.
 pub fn preempt_args(json: &str, max: usize) -> Result<PreemptArgs<'_>, WireError> {
     let kind = "ExtenderPreemptionArgs";
     let names = ["Pod", "NodeNameToVictims", "NodeNameToMetaVictims"];
@@ -119,7 +120,7 @@ pub fn preempt_args(json: &str, max: usize) -> Result<PreemptArgs<'_>, WireError
     Ok(PreemptArgs { pod, victims })
 }
 
-/// A meta victim has a `UID`; a whole pod has `metadata.uid`.
+/// Reads the UID of a victim: a meta victim has a `UID`, a whole pod has `metadata.uid`.
 fn victim_uid(kind: &'static str, json: &str) -> Result<String, WireError> {
     let Fields([uid, metadata]) = fields(kind, json, ["UID", "metadata"])?;
     let uid = match (uid, metadata) {
@@ -154,7 +155,7 @@ pub fn bind_args(json: &str) -> Result<BindArgs, WireError> {
         ("Node", &node, dns::is_subdomain(&node)),
     ];
     if let Some((field, text, _)) = names.into_iter().find(|(.., is_name)| !is_name) {
-        let text = text.chars().take(MAX_QUOTE).collect();
+        let text = text.chars().take(MAX_QUOTE_CHARS).collect();
         return Err(WireError::Name { kind, field, text });
     }
     Ok(BindArgs {
@@ -166,7 +167,7 @@ pub fn bind_args(json: &str) -> Result<BindArgs, WireError> {
 }
 
 impl Nodes<'_> {
-    /// At most `max` names, without duplicates.
+    /// Reads at most `max` names, without duplicates.
     pub fn names(&self, kind: &'static str, max: usize) -> Result<NodeSet, WireError> {
         let json = |error| WireError::Json { kind, error };
         let set = match self {
@@ -207,7 +208,7 @@ impl Nodes<'_> {
     }
 }
 
-/// The raw `items` of a NodeList, at most `max`.
+/// Reads the raw `items` of a NodeList, at most `max`.
 pub fn items<'a>(
     kind: &'static str,
     nodes: &'a RawValue,

@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status, metadata::MetadataValue};
 
 use crate::types::{Rule, Workload, reference, target};
 
-/// Metadata of a call that another replica forwarded.
+/// The metadata of a call that another replica forwarded.
 const FORWARDED: &str = "tautline-forwarded";
 
 /// The request to reserve a rule's request for a pod on a node.
@@ -19,7 +19,7 @@ const FORWARDED: &str = "tautline-forwarded";
 pub struct ReservationRequest {
     /// The pod.
     pub workload: Reference,
-    /// Its UID.
+    /// The pod's UID.
     pub uid: String,
     /// The node of the coming Binding.
     pub node: String,
@@ -27,9 +27,9 @@ pub struct ReservationRequest {
     pub rule: Rule,
     /// The pod's metadata and requests; `None` from callers that do not send them.
     pub details: Option<Workload>,
-    /// How long to hold the reservation: by default, and at most, [`MAX_HOLD`].
+    /// The time to hold the reservation; by default, and at most, [`MAX_HOLD`].
     pub hold: Duration,
-    /// Another replica forwarded the call: do not forward it again.
+    /// True if another replica forwarded the call; do not forward it again.
     pub forwarded: bool,
 }
 
@@ -38,22 +38,22 @@ pub struct ReservationRequest {
 pub struct ReservationRef {
     /// The reservation's [`id`](Reserved::id).
     pub id: String,
-    /// Another replica forwarded the call: do not forward it again.
+    /// True if another replica forwarded the call; do not forward it again.
     pub forwarded: bool,
 }
 
 /// A reservation that was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
-    /// Its id in Confirm and Release; unique for all time.
+    /// The id of the reservation in Confirm and Release; it is unique for all time.
     pub id: String,
-    /// Annotations to write on the pod with the Binding.
+    /// The annotations to write on the pod with the Binding.
     pub annotations: BTreeMap<String, String>,
-    /// Its end unless it is confirmed, for people: clocks may differ.
+    /// The end of the reservation unless it is confirmed, for people: clocks may differ.
     pub expires: Option<SystemTime>,
 }
 
-/// A failed Reserve, Confirm or Release.
+/// The error of a failed Reserve, Confirm or Release.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AllocatorError {
     /// The rule's request or limit is invalid.
@@ -62,13 +62,13 @@ pub enum AllocatorError {
     /// The node has too little left.
     #[error("{0}")]
     Exhausted(String),
-    /// Confirm: the reservation has ended.
+    /// The reservation to confirm has ended.
     #[error("{0}")]
     Expired(String),
     /// The allocator cannot reserve at the moment (starting, no leader); callers may retry.
     #[error("not now: {0}")]
     Unavailable(String),
-    /// Something broke.
+    /// The allocator has an internal error.
     #[error("{0}")]
     Internal(String),
 }
@@ -122,7 +122,7 @@ impl From<Request<wire::ReserveRequest>> for ReservationRequest {
         let request = request.into_inner();
         let hold = match u64::try_from(request.hold_millis) {
             Ok(millis @ 1..) => Duration::from_millis(millis).min(MAX_HOLD),
-            // The maximum is safe: no grant is given twice.
+            // The maximum is safe: it gives no grant twice.
             _ => MAX_HOLD,
         };
         Self {
@@ -137,7 +137,7 @@ impl From<Request<wire::ReserveRequest>> for ReservationRequest {
     }
 }
 
-/// For forwarding to another replica; mark the call with [`add_forwarded_metadata`].
+/// Makes the message to forward to another replica; mark the call with [`add_forwarded_metadata`].
 impl From<ReservationRequest> for wire::ReserveRequest {
     fn from(request: ReservationRequest) -> Self {
         Self {

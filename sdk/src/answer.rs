@@ -1,4 +1,4 @@
-//! The costs of nodes, encoded as they are added: kube-scheduler waits for thousands.
+//! The costs of nodes, encoded as they are added, since kube-scheduler waits for thousands.
 
 use std::fmt;
 
@@ -19,25 +19,25 @@ use tautline_proto::endpoint_cost::{CostScale, NodeCost, put_scale, read_answer}
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct CostAnswer {
     lines: Vec<u8>,
-    /// The costs depend on which pod asks, so that a caller that keeps costs for all pods of a kind
-    /// (without a name and UID) must ask for each pod.
+    /// True if the costs depend on which pod asks, so that a caller that stores costs for all pods
+    /// of a kind (without a name and UID) must ask for each pod.
     pub per_pod: bool,
-    /// Costs that differ by at most this are equally good (measurement noise, for example). With
-    /// other rules only the excess counts. Zero: every difference counts.
+    /// The difference up to which costs are equally good, such as measurement noise. With other
+    /// rules only the excess counts. With zero every difference counts.
     pub resolution: i64,
-    /// The cost of a node that just meets the rule's request: nodes of at most this cost (without
+    /// The cost of a node that just meets the rule's request. Nodes of at most this cost (without
     /// tie-break) are within the request, and equally good unless the policy prefers the nearest.
-    /// `None`: the rule has no request, or none that a cost stands for.
+    /// `None` if the rule has no request, or no cost stands for it.
     pub request_cost: Option<i64>,
 }
 
 impl CostAnswer {
     /// An empty answer with room for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Self {
-        // A name, a number and a few words.
-        const LINE: usize = 96;
+        // The size of a name, a number and a few words.
+        const LINE_BYTES: usize = 96;
         Self {
-            lines: Vec::with_capacity(nodes.saturating_mul(LINE)),
+            lines: Vec::with_capacity(nodes.saturating_mul(LINE_BYTES)),
             ..Self::default()
         }
     }
@@ -52,7 +52,7 @@ impl CostAnswer {
         });
     }
 
-    /// Adds an unusable node; `freeable` if it could be used without pods that are on it.
+    /// Adds an unusable node; `freeable` is true if it could be used without pods that are on it.
     pub fn unusable(
         &mut self,
         node: impl AsRef<str>,

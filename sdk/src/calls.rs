@@ -1,4 +1,4 @@
-//! Connections of the gRPC port. A connection with a call in progress is never closed as idle.
+//! The connections of the gRPC port. A connection with a call in progress is never closed as idle.
 
 use std::{
     convert::Infallible,
@@ -127,7 +127,8 @@ impl Service<Request<Body>> for TrackedRoutes {
                 tcp,
                 tls,
             }) => {
-                // `remote_addr` and `peer_certs` expect them as tonic's own listeners set them.
+                // `remote_addr` and `peer_certs` expect the extensions that tonic's own listeners
+                // set.
                 let known = request.extensions_mut();
                 match tls {
                     Some(tls) => _ = known.insert(tls),
@@ -135,9 +136,10 @@ impl Service<Request<Body>> for TrackedRoutes {
                 }
                 // Every client may watch health and reflection indefinitely: such a connection is
                 // idle.
-                match request.uri().path().starts_with("/grpc.") {
-                    true => CallInProgress(None),
-                    false => CallInProgress::begin(connection),
+                if request.uri().path().starts_with("/grpc.") {
+                    CallInProgress(None)
+                } else {
+                    CallInProgress::begin(connection)
                 }
             }
         };
@@ -149,7 +151,7 @@ impl Service<Request<Body>> for TrackedRoutes {
     }
 }
 
-/// Ends its call when dropped.
+/// A response body that ends its call when dropped.
 pub(crate) struct TrackedBody {
     body: Body,
     _call: CallInProgress,

@@ -1,4 +1,4 @@
-//! Codec of `EndpointCost`, without an intermediate message.
+//! The codec of `EndpointCost`, which needs no intermediate message.
 
 use prost::{
     Message,
@@ -50,7 +50,7 @@ impl Decoder for CostCodec {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<CostRequest>, Status> {
         let bytes = from.copy_to_bytes(from.remaining());
-        // The same status as prost's codec.
+        // prost's codec returns the same status.
         let question = question(&bytes).map_err(|e| Status::internal(e.to_string()))?;
         Ok(Some(question))
     }

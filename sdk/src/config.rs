@@ -12,17 +12,18 @@ use tautline_serve::{http::Limits, tls::ServerFiles};
 /// The configuration of a [`Server`](crate::Server).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of gRPC; port 0 chooses a free one. Default: port 5309 of every address.
+    /// The address of gRPC; port 0 chooses a free one. The default is port 5309 of every address.
     pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz` and `/metrics`. Default: `None`, not served.
+    /// The address of `/livez`, `/readyz` and `/metrics`; `None`, the default, does not serve them.
     pub admin: Option<SocketAddr>,
-    /// TLS files, reloaded within 2 s of a change. Default: `None`, no TLS.
+    /// The TLS files, which are reloaded within 2 s of a change; `None`, the default, serves
+    /// without TLS.
     pub tls: Option<ServerFiles>,
-    /// Maximum number of connections, 1,024 by default. Beyond it, the address with the most loses
-    /// its idlest one, but none with a call in progress.
+    /// The maximum number of connections, 1,024 by default. Beyond it the address with the most
+    /// connections loses its idlest one, but no connection with a call in progress.
     pub connections: usize,
-    /// Where spans of calls go. Default: nowhere; [`serve`](crate::serve) reads OpenTelemetry's
-    /// environment variables then.
+    /// The destination of calls' spans. By default there is none, and [`serve`](crate::serve) reads
+    /// OpenTelemetry's environment variables.
     #[cfg(feature = "traces")]
     pub traces: tautline_traces::Traces,
 }
@@ -42,11 +43,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `LISTEN`, `ADMIN`, `TLS_CERT`, `TLS_KEY` and `TLS_CLIENT_CA`; without them the defaults
-    /// hold. `:5309` is the port of every address.
+    /// Reads `LISTEN`, `ADMIN`, `TLS_CERT`, `TLS_KEY` and `TLS_CLIENT_CA`; without them the
+    /// defaults hold. `:5309` is the port of every address.
     ///
     /// # Errors
-    /// The variable, and what to write.
+    /// A variable is malformed; the error names it, and what to write.
     pub fn from_env() -> Result<Self> {
         Self::from_variables(|name| std::env::var_os(name).map(PathBuf::from))
     }
@@ -89,7 +90,7 @@ impl Config {
             connections: self.connections,
             // Many agents may reconnect at once.
             handshakes: (self.connections / 4).max(128),
-            // HTTP/2 has pings.
+            // HTTP/2 detects dead peers by pings.
             idle: None,
             ..Limits::default()
         }

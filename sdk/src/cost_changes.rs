@@ -1,4 +1,4 @@
-//! The log of nodes whose costs have changed, for callers that keep costs.
+//! The log of nodes whose costs have changed, for callers that store costs.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -7,15 +7,16 @@ use std::{
 
 use tokio::sync::watch;
 
-/// The maximum number of changes in the log; whoever is further behind asks about all nodes.
+/// The maximum number of changes in the log; a stream that is further behind asks about all nodes.
 const MAX_CHANGES: usize = 4096;
 
 /// The changes of a provider's costs. A provider that returns them from
-/// [`RuleProvider::changes`](crate::RuleProvider::changes) is asked ahead of time, for all pods of a
-/// kind at once, and again for the nodes that it names here. So kube-scheduler does not wait for it.
+/// [`RuleProvider::changes`](crate::RuleProvider::changes) is asked ahead of time, for all pods of
+/// a kind at once, and again for the nodes that it names here. So kube-scheduler does not wait for
+/// it.
 ///
-/// Report a change once [`endpoint_cost`](crate::RuleProvider::endpoint_cost) shows it. Clones share
-/// the changes.
+/// Report a change once [`endpoint_cost`](crate::RuleProvider::endpoint_cost) shows it. Clones
+/// share the changes.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicI64, Ordering};
@@ -66,9 +67,9 @@ struct Log {
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// The costs of these nodes.
+    /// The costs of these nodes may have changed.
     Nodes(BTreeSet<Arc<str>>),
-    /// Perhaps all costs.
+    /// All costs may have changed.
     All,
 }
 
@@ -96,7 +97,7 @@ impl CostChanges {
         self.0.notice.send_replace(());
     }
 
-    /// Returns whether a caller is told of the changes now. Without one a provider need not look for them.
+    /// Returns whether a caller follows the changes now. If not, a provider need not look for them.
     pub fn are_watched(&self) -> bool {
         self.0.notice.receiver_count() > 0
     }
@@ -105,7 +106,7 @@ impl CostChanges {
         self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notifies of changes after this call.
+    /// Returns a receiver that is notified of changes after this call.
     pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.0.notice.subscribe()
     }

@@ -1,4 +1,5 @@
-//! The caller's deadline, from gRPC's `grpc-timeout`: at most eight digits and a unit. <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+//! The caller's deadline, from gRPC's `grpc-timeout`: at most eight digits and a unit.
+//! <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 
 use std::time::{Duration, Instant};
 

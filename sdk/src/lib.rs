@@ -48,7 +48,8 @@ pub use types::{
     ProviderError, Rule, Workload,
 };
 
-/// Measures one rule, or several. A function of the costs is a provider that does not evaluate.
+/// A provider, which measures one rule, or several. A function that returns costs is a provider
+/// that does not evaluate.
 ///
 /// ```
 /// use tautline_sdk::{CostAnswer, CostRequest, Evaluation, EvaluationRequest, ProviderError, RuleProvider};
@@ -90,8 +91,8 @@ pub trait RuleProvider: Send + Sync + 'static {
         request: CostRequest,
     ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send;
 
-    /// Returns whether placed objects comply with the rule. By default they do: for rules that count
-    /// only when a pod is placed.
+    /// Returns whether placed objects comply with the rule. By default they do, which suits rules
+    /// that count only when a pod is placed.
     ///
     /// # Errors
     /// The caller reports [`Compliance::Error`].
@@ -102,17 +103,20 @@ pub trait RuleProvider: Send + Sync + 'static {
         async { Ok(Evaluation::compliant("checked only when pods are placed")) }
     }
 
-    /// The changes of the costs. With them callers are sent costs before kube-scheduler asks: see
-    /// [`CostChanges`]. By default there are none, and each pod is asked for. `None` ends open streams.
+    /// The changes of the costs, with which callers receive costs before kube-scheduler asks: see
+    /// [`CostChanges`]. By default it is `None`, and callers ask for each pod. `None` ends open
+    /// streams.
     fn changes(&self) -> Option<&CostChanges> {
         None
     }
 
-    /// A pod was promised a node. An [`Allocator`] with [`changes`](Self::changes) counts it there, by
-    /// its UID, until its own view of the cluster shows the pod, or the pod [ended](Self::ended).
+    /// Reports that a pod was promised a node. An [`Allocator`] with [`changes`](Self::changes)
+    /// counts it there, by its UID, until its own view of the cluster shows the pod, or the pod
+    /// [ended](Self::ended).
     fn placed(&self, _pod: InFlightPod) {}
 
-    /// A placed pod (its UID) does not go to the node, or every view of the cluster shows it by now.
+    /// Reports that a placed pod, by its UID, does not go to the node, or that every view of the
+    /// cluster shows it by now.
     fn ended(&self, _uid: &str) {}
 }
 
@@ -129,9 +133,10 @@ where
     }
 }
 
-/// Hands out countable things, such as devices, as pods are bound: the extender reserves, writes
-/// the Binding, and confirms, or releases. [`Reservations`](reservations::Reservations) stores the
-/// reservations, and [`Server::spawn_with_allocator`] serves it with a [`RuleProvider`].
+/// An allocator, which hands out countable things, such as devices, as pods are bound. The extender
+/// reserves, writes the Binding, and confirms or releases.
+/// [`Reservations`](reservations::Reservations) stores the reservations, and
+/// [`Server::spawn_with_allocator`] serves the allocator with a [`RuleProvider`].
 ///
 /// ```
 /// use std::{sync::Mutex, time::Instant};
@@ -179,7 +184,7 @@ pub trait Allocator: Send + Sync + 'static {
         request: ReservationRequest,
     ) -> impl Future<Output = Result<Reserved, AllocatorError>> + Send;
 
-    /// The pod is bound: it keeps the grant until it is gone.
+    /// Confirms a reservation, since the pod is bound. The pod has the grant until it is gone.
     ///
     /// # Errors
     /// [`AllocatorError::Expired`] if the reservation has ended.
@@ -188,7 +193,7 @@ pub trait Allocator: Send + Sync + 'static {
         request: ReservationRef,
     ) -> impl Future<Output = Result<(), AllocatorError>> + Send;
 
-    /// The pod was not bound. Releasing an unknown reservation is not an error.
+    /// Releases a reservation, since the pod was not bound. An unknown reservation is not an error.
     ///
     /// # Errors
     /// The reservation ends by its expiry.

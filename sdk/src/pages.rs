@@ -5,16 +5,16 @@ use tautline_serve::http::{self, HttpResponse};
 /// A response on the admin port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminPage {
-    /// HTTP status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// Such as `application/json`.
+    /// The content type, such as `application/json`.
     pub content_type: &'static str,
     /// The whole body.
     pub body: String,
 }
 
 impl AdminPage {
-    /// Status 200 with a JSON body.
+    /// A response with the status 200 and a JSON body.
     pub fn json(body: String) -> Self {
         Self {
             status: 200,
@@ -23,7 +23,7 @@ impl AdminPage {
         }
     }
 
-    /// One line of text, such as an error.
+    /// A response with one line of text, such as an error.
     pub fn text(status: u16, line: impl std::fmt::Display) -> Self {
         Self {
             status,

@@ -1,5 +1,5 @@
-//! The reservations of an allocator, until the provider's watch shows them. Pure: the caller
-//! passes the time, and defines what a grant is.
+//! Stores the reservations of an allocator until the provider's watch shows them. It reads no
+//! clock: the caller passes the time, and defines what a grant is.
 //!
 //! A reservation is held for a limited time. Once confirmed it lasts until the watch shows the
 //! pod bound (then the pod's own record counts) or gone. A pod may have several: a Binding to node
@@ -49,11 +49,13 @@ pub struct Key {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Expires at `until` unless confirmed; any of `attempts` calls of Reserve may bind the pod.
+    /// The reservation expires at `until` unless confirmed; any of `attempts` calls of Reserve may
+    /// bind the pod.
     Held { until: Instant, attempts: u32 },
     /// The caller reported the pod bound.
     Confirmed { since: Instant },
-    /// The watch showed the pod bound: its own record counts. Remembered for late calls.
+    /// The watch showed the pod bound, so the pod's own record counts. The entry stays until
+    /// `until` for late calls.
     Observed { until: Instant },
 }
 
@@ -76,25 +78,25 @@ struct Entry<G> {
 /// The result of [`Reservations::reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<G> {
-    /// Its id; unique for all time.
+    /// The id of the reservation; it is unique for all time.
     pub id: String,
     /// The grant.
     pub grant: G,
-    /// Its end; `None` once it is confirmed.
+    /// The end of the reservation; `None` once it is confirmed.
     pub until: Option<Instant>,
 }
 
-/// A Confirm of a reservation that does not exist or has ended.
+/// The error of a Confirm whose reservation does not exist or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("reservation {0} is not held: it has expired, was released, or never was")]
 pub struct UnknownReservation(pub String);
 
-/// Numbers of reservations, for gauges.
+/// The numbers of reservations, for gauges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReservationCounts {
-    /// Waiting for a Confirm.
+    /// The number of reservations that wait for a Confirm.
     pub held: usize,
-    /// Confirmed, and not yet shown by the watch.
+    /// The number of confirmed reservations that the watch does not show yet.
     pub confirmed: usize,
 }
 
@@ -109,7 +111,7 @@ pub struct Reservations<G> {
 }
 
 impl<G: Clone> Reservations<G> {
-    /// No reservations. Every id starts with `prefix`, which no other process must ever have.
+    /// Makes an empty store. Every id starts with `prefix`, which no other process may ever have.
     pub fn new(prefix: impl Into<String>) -> Self {
         Self {
             prefix: prefix.into(),
@@ -166,7 +168,7 @@ impl<G: Clone> Reservations<G> {
         Ok(self.answer(i, entry))
     }
 
-    /// The pod is bound: the reservation lasts until [`observe_pod`](Self::observe_pod).
+    /// Confirms the reservation of a bound pod; it lasts until [`observe_pod`](Self::observe_pod).
     ///
     /// # Errors
     /// The reservation does not exist, or has ended.
@@ -184,9 +186,9 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// This attempt did not bind the pod; returns the node if the grant is free: another call of
-    /// Reserve that was not released may still bind it. Ignores confirmed reservations and unknown
-    /// ids.
+    /// Releases the reservation of an attempt that did not bind the pod. Returns the node if the
+    /// grant is free now; it is not while another call of Reserve may still bind the pod. Ignores
+    /// confirmed reservations and unknown ids.
     pub fn release(&mut self, now: Instant, id: &str) -> Option<String> {
         let i = self.parse_id(id)?;
         let entry = self.entries.get_mut(&i)?;
@@ -201,9 +203,9 @@ impl<G: Clone> Reservations<G> {
         }
     }
 
-    /// The watch shows the pod bound to a node, or (`None`) gone; returns the nodes with changed
-    /// grants. A bound pod never moves, so its other reservations end. Call this after readers see
-    /// the new state: the grant then counts twice for a moment, and never not at all.
+    /// Records that the watch shows the pod bound to a node, or gone (`None`); returns the nodes
+    /// with changed grants. A bound pod never moves, so its other reservations end. Call this after
+    /// readers see the new state: the grant then counts twice for a moment, but is never left out.
     pub fn observe_pod(
         &mut self,
         now: Instant,
@@ -266,7 +268,7 @@ impl<G: Clone> Reservations<G> {
             .map(|e| e.key.node.as_str())
     }
 
-    /// The current numbers.
+    /// The current numbers of reservations.
     pub fn counts(&self, now: Instant) -> ReservationCounts {
         let mut counts = ReservationCounts::default();
         for entry in self.entries.values().filter(|e| !e.state.ended(now)) {
@@ -279,8 +281,9 @@ impl<G: Clone> Reservations<G> {
         counts
     }
 
-    /// UIDs of pods confirmed at least `age` ago that the watch never showed: a pod may come and go
-    /// between two lists. Call [`observe_pod`](Self::observe_pod) with `None` for the absent ones.
+    /// The UIDs of pods confirmed at least `age` ago that the watch never showed: a pod may come
+    /// and go between two lists. Call [`observe_pod`](Self::observe_pod) with `None` for the absent
+    /// pods.
     pub fn unobserved(&self, now: Instant, age: Duration) -> BTreeSet<String> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);
         let unseen = self.entries.values().filter(|e| old(e.state));

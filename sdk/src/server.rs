@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tautline_proto::{FILE_DESCRIPTOR_SET, allocator::allocator_server::AllocatorServer};
 use tautline_serve::{
     admin::{self, Readiness},
-    http::{Body as AdminBody, Port, PortMetrics, Protocol},
+    http::{Body as AdminBody, ConnectionMetrics, Port, PortMetrics, Protocol},
     limits,
     tasks::{self, Tasks},
     tls::{ServerFiles, ServerTls},
@@ -35,20 +35,18 @@ use crate::{
     watch_costs::CostStreams,
 };
 
-/// Maximum size of a request.
+/// The maximum size of a request.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
-/// Deadline of unary calls, so that no unfinished request stays. Streams have none.
+/// The deadline of unary calls, so that unfinished requests end. Streams have no deadline.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Prefix of the port's metrics.
+/// The prefix of the port's metrics.
 const PREFIX: &str = "ruleprovider_";
 
 /// Registers the metrics of a server, each with one series, for the reference of metrics.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    Metrics::register(registry).add_examples();
-    let port_metrics = PortMetrics::default();
-    port_metrics.register_connections(PREFIX, registry);
-    port_metrics.add_examples();
+    Metrics::example("", registry);
+    ConnectionMetrics::example(PREFIX, registry);
 }
 
 /// Serves `provider` until SIGTERM or Ctrl-C, then finishes calls in progress. Prints
@@ -93,7 +91,7 @@ fn with_traces(config: Config) -> Result<Config> {
     Ok(Config { traces, ..config })
 }
 
-/// A server with bound ports: connections wait until it is spawned.
+/// A server with bound ports, whose connections wait until it is spawned.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -125,7 +123,8 @@ pub struct Server {
     names: Vec<&'static str>,
     /// The server's metrics; a provider may add its own, which get the prefix `tautline_`.
     pub registry: Registry,
-    /// Until all conditions are met, health reports NOT_SERVING and calls return UNAVAILABLE.
+    /// The conditions of readiness. Until all are met, health reports NOT_SERVING and calls return
+    /// UNAVAILABLE.
     pub readiness: Readiness,
 }
 
@@ -166,8 +165,8 @@ impl Server {
         self.admin.as_ref()?.local_addr().ok()
     }
 
-    /// Serves more paths on the admin port. `answer` gets path and query, undecoded; `None` gives
-    /// 404.
+    /// Serves more paths on the admin port. `answer` receives the path and query, undecoded; `None`
+    /// becomes a 404.
     pub fn admin_pages<F>(&mut self, answer: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Option<AdminPage>> + Send + 'static,
@@ -229,7 +228,7 @@ impl Server {
     fn gate(&mut self) -> ReadinessGate {
         ReadinessGate {
             readiness: self.readiness.clone(),
-            metrics: Metrics::register(&mut self.registry),
+            metrics: Metrics::registered("", &mut self.registry),
         }
     }
 
@@ -248,7 +247,8 @@ impl Server {
             .add_service(reflection);
 
         let port_metrics = PortMetrics::default();
-        port_metrics.register_connections(PREFIX, &mut self.registry);
+        let connections = &port_metrics.connections;
+        connections.register(PREFIX, &mut self.registry);
         let port = Port::new(self.config.limits(), MAX_REQUEST_BYTES, port_metrics);
 
         let readiness = self.readiness.clone();

@@ -1,4 +1,4 @@
-//! The gRPC services: from messages to the traits and back.
+//! The gRPC services, which turn messages into calls of the traits, and back.
 
 use std::{
     any::Any,
@@ -34,7 +34,7 @@ use crate::{
     watch_costs::{CostStreams, WatchCosts},
 };
 
-/// Fits 100,000 node names of 63 bytes.
+/// The maximum size of a request, which fits 100,000 node names of 63 bytes.
 const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 #[derive(Clone)]
@@ -44,16 +44,16 @@ pub(crate) struct ReadinessGate {
 }
 
 impl ReadinessGate {
-    /// A restarted container keeps its address and gets calls at once. It must not answer from
-    /// incomplete lists; callers try another replica.
+    /// Fails until the server is ready. A restarted container has the same address and gets calls
+    /// at once. It must not answer from incomplete lists; callers try another replica.
     pub(crate) fn ready(&self) -> Result<(), Status> {
         let missing = self.readiness.missing();
         if missing.is_empty() {
             return Ok(());
         }
-        let missing = missing.join(", ");
+        let names = missing.join(", ");
         Err(Status::unavailable(format!(
-            "not ready: waiting for {missing}"
+            "not ready: waiting for {names}"
         )))
     }
 
@@ -83,7 +83,8 @@ impl ReadinessGate {
     }
 }
 
-/// Metadata has a bound of 16 KiB, and a longer text breaks the connection.
+/// Cuts the message of a status: metadata has a bound of 16 KiB, and a longer text breaks the
+/// connection.
 fn short(status: Status) -> Status {
     const MAX_CHARS: usize = 1000;
     let Some((cut, _)) = status.message().char_indices().nth(MAX_CHARS) else {
@@ -92,7 +93,8 @@ fn short(status: Status) -> Status {
     Status::new(status.code(), format!("{} ...", &status.message()[..cut]))
 }
 
-/// The future's output, or the message of its panic: without this the call breaks off without a reason.
+/// Returns the future's output, or the message of its panic. Without this the call would break off
+/// without a reason.
 pub(crate) async fn caught<T>(answer: impl Future<Output = T>) -> Result<T, String> {
     let mut answer = pin!(answer);
     let poll = |context: &mut Context<'_>| {
@@ -103,12 +105,15 @@ pub(crate) async fn caught<T>(answer: impl Future<Output = T>) -> Result<T, Stri
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| "without a message".to_owned())
 }
 
-/// Reads and writes the lines of EndpointCost in place, without a message per node.
+/// The service of a rule provider. It reads and writes the lines of EndpointCost in place, without
+/// a message per node.
 pub(crate) struct RuleService<P> {
     pub(crate) provider: Arc<P>,
     pub(crate) gate: ReadinessGate,

@@ -1,4 +1,4 @@
-//! A span of each call of a rule, below the span that the caller's headers name.
+//! Records a span of each call of a rule, below the span that the caller's headers name.
 
 use std::task::{Context, Poll};
 

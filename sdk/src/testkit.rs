@@ -48,9 +48,9 @@ use tonic::{Request, Status, transport::Channel};
 
 use crate::{Allocator, Config, RuleProvider, Server};
 
-/// A running provider; stops when dropped.
+/// A running provider, which stops when dropped.
 pub struct TestServer {
-    /// Its address.
+    /// The address of the provider.
     pub address: SocketAddr,
     client: RuleProviderClient<Channel>,
     allocator: AllocatorClient<Channel>,
@@ -71,7 +71,7 @@ pub fn loopback() -> Config {
 /// Starts `provider` on a free port.
 ///
 /// # Errors
-/// No free port.
+/// No port is free.
 pub async fn start(provider: impl RuleProvider) -> Result<TestServer> {
     start_with(provider, loopback()).await
 }
@@ -91,7 +91,7 @@ pub async fn start_with(provider: impl RuleProvider, config: Config) -> Result<T
 /// Starts `provider` and `allocator` on a free port.
 ///
 /// # Errors
-/// No free port.
+/// No port is free.
 pub async fn start_with_allocator(
     provider: impl RuleProvider,
     allocator: impl Allocator,

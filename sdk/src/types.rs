@@ -12,7 +12,7 @@ use tonic::Status;
 /// A rule, with the texts of the policy's author.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// Its name, such as "latency".
+    /// The rule's name, such as "latency".
     pub name: String,
     /// The wanted value.
     pub request: String,
@@ -47,30 +47,30 @@ impl Rule {
     }
 }
 
-/// The workload's metadata and requests; Turnbuckle's callers do not send it.
+/// The metadata and requests of a pod; Turnbuckle's callers do not send them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// The pod's UID; empty if unknown.
     pub uid: String,
-    /// Its labels.
+    /// The pod's labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// The pod's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its effective resource requests: name and quantity text, such as `cpu: 500m`.
+    /// The pod's effective resource requests: names and quantity texts, such as `cpu: 500m`.
     pub requests: BTreeMap<String, String>,
-    /// Names of the ResourceClaims in its spec and status; some callers never send them.
+    /// The names of the ResourceClaims in the pod's spec and status; some callers never send them.
     pub resource_claims: Vec<String>,
-    /// Its containers that request extended resources, in the order of its spec, init containers
-    /// first; empty unless at least two request some.
+    /// The pod's containers that request extended resources, in the order of its spec, init
+    /// containers first; empty unless at least two of them do.
     pub containers: Vec<Container>,
 }
 
 /// A container that requests extended resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Container {
-    /// When it runs.
+    /// The kind of container, which says when it runs.
     pub kind: ContainerKind,
-    /// Its requests: name and quantity text.
+    /// The container's requests: names and quantity texts.
     pub requests: BTreeMap<String, String>,
 }
 
@@ -84,10 +84,10 @@ impl Workload {
     }
 }
 
-/// An object that another target of the offer selects; pods only once they have a node.
+/// An object that another target of the offer selects. A pod is a peer only once it has a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// The name of its target.
+    /// The name of the target that selects the object.
     pub role: String,
     /// The object.
     pub reference: Reference,
@@ -102,15 +102,15 @@ pub struct InFlightPod {
     pub pod: Reference,
     /// The node that it goes to.
     pub node: String,
-    /// Its metadata and requests.
+    /// The pod's metadata and requests.
     pub workload: Workload,
 }
 
 /// The request for the cost of each eligible node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CostRequest {
-    /// The pod to place. Its name and the workload's UID are empty if the costs are for all pods of a
-    /// kind, as on [streams](crate::CostChanges).
+    /// The pod to place. Its name and the workload's UID are empty if the costs are for all pods of
+    /// a kind, as on [streams](crate::CostChanges).
     pub source: Reference,
     /// The rule.
     pub rule: Rule,
@@ -122,10 +122,10 @@ pub struct CostRequest {
     pub workload: Option<Workload>,
     /// The peers; empty from callers that send `peer_nodes` only.
     pub peers: Vec<Peer>,
-    /// Pods with a rule of this provider that have an answer but may not be visible as bound yet: they
-    /// count on their nodes. Sent to [allocators](crate::Allocator) only.
+    /// The pods with a rule of this provider that have an answer but may not be visible as bound
+    /// yet: they count on their nodes. Callers send them to [allocators](crate::Allocator) only.
     pub in_flight: Vec<InFlightPod>,
-    /// The caller's deadline; `None` if it sends none.
+    /// The caller's deadline; `None` if it sends no deadline.
     pub deadline: Option<Instant>,
 }
 
@@ -165,12 +165,12 @@ pub struct EvaluationRequest {
     pub target_nodes: BTreeMap<String, Option<String>>,
     /// The rule.
     pub rule: Rule,
-    /// The caller's deadline; `None` if it sends none.
+    /// The caller's deadline; `None` if it sends no deadline.
     pub deadline: Option<Instant>,
 }
 
 impl EvaluationRequest {
-    /// The namespace of the targets that are pods; `None` without or with several.
+    /// The namespace of the targets that are pods; `None` without pods, or if they are in several.
     pub fn namespace(&self) -> Option<&str> {
         let mut pods = self.targets.values().filter(|t| t.kind == "Pod");
         let namespace = pods.next()?.namespace.as_str();
@@ -181,14 +181,14 @@ impl EvaluationRequest {
 /// The answer to an [`EvaluationRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The state.
+    /// The state of the objects.
     pub compliance: Compliance,
     /// The reason, for people.
     pub reason: String,
 }
 
 impl Evaluation {
-    /// A state with its reason.
+    /// An evaluation with this state and reason.
     pub fn new(compliance: Compliance, reason: impl Into<String>) -> Self {
         Self {
             compliance,
@@ -196,18 +196,18 @@ impl Evaluation {
         }
     }
 
-    /// Within the request.
+    /// An evaluation of objects that are within the request.
     pub fn compliant(reason: impl Into<String>) -> Self {
         Self::new(Compliance::Compliant, reason)
     }
 
-    /// Beyond the limit.
+    /// An evaluation of objects that are beyond the limit.
     pub fn violation(reason: impl Into<String>) -> Self {
         Self::new(Compliance::Violation, reason)
     }
 }
 
-/// A request without an answer.
+/// The error of a request without an answer.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProviderError {
     /// The rule's request or limit is invalid; name the field and the fix.
@@ -216,7 +216,7 @@ pub enum ProviderError {
     /// There is no data yet; callers may retry.
     #[error("not ready: {0}")]
     NotReady(String),
-    /// An internal failure.
+    /// The provider has an internal error.
     #[error("{0}")]
     Internal(String),
 }

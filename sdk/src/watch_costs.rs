@@ -1,4 +1,5 @@
-//! WatchCosts: asks the provider for the costs of open questions whenever they change, and sends them.
+//! Serves WatchCosts: asks the provider for the costs of open questions whenever they change, and
+//! sends them.
 
 mod questions;
 
@@ -31,20 +32,21 @@ use crate::{
 
 /// The maximum number of streams at once.
 const MAX_STREAMS: usize = 16;
-/// The maximum number of streams of one address: a stranger leaves some to the extenders.
+/// The maximum number of streams of one address, so that a stranger leaves some to the extenders.
 const MAX_OF_ADDRESS: usize = 8;
 /// The time between two signs of life.
-const BEAT: Duration = Duration::from_secs(1);
-/// The deadline that a provider is told: the costs of other questions wait.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// The deadline that a provider receives: the costs of other questions wait.
 const DEADLINE: Duration = Duration::from_millis(200);
-/// The time after which a question counts as failed: callers give up a silent stream after 2 s.
-const LONGEST: Duration = Duration::from_millis(1500);
+/// The time after which a question counts as failed. Callers give up a silent stream after 2 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The size at which a message is sent, in bytes.
 const FULL_BYTES: usize = 1 << 20;
 /// The maximum number of messages that are read before the next answer.
 const MAX_READ: usize = 256;
-/// The time after a broken stream in which its pods still count: their bindings may be under way.
-const AFTERMATH: Duration = Duration::from_secs(2);
+/// The time after a broken stream in which its pods still count, since their Bindings may be in
+/// progress.
+const BINDING_GRACE: Duration = Duration::from_secs(2);
 
 /// The streams of a server.
 #[derive(Clone, Debug)]
@@ -141,9 +143,9 @@ struct CostStream<P> {
     service: RuleService<P>,
     out: mpsc::Sender<Result<wire::CostUpdate, Status>>,
     questions: Questions,
-    /// Identifies the stream.
+    /// The number that identifies the stream.
     number: u64,
-    /// UIDs of pods that it has placed.
+    /// The UIDs of pods that the stream has placed.
     pods: HashSet<String>,
     sent_through: u64,
     last_sent: Instant,
@@ -169,26 +171,27 @@ impl<P: RuleProvider> CostStream<P> {
 
     async fn run(mut self, messages: Streaming<wire::CostWatch>, permit: Permit) {
         if let Err(status) = self.follow(messages).await {
-            _ = timeout(BEAT, self.out.send(Err(status))).await;
+            _ = timeout(BEAT_INTERVAL, self.out.send(Err(status))).await;
         }
         drop(permit);
         if self.pods.is_empty() {
             return;
         }
-        sleep(AFTERMATH).await;
+        sleep(BINDING_GRACE).await;
         for uid in mem::take(&mut self.pods) {
             _ = self.end(&uid).await;
         }
     }
 
-    /// Ends without an error when the caller has gone.
+    /// Handles the caller's messages and sends costs; ends without an error when the caller has
+    /// gone.
     async fn follow(&mut self, mut messages: Streaming<wire::CostWatch>) -> Result<(), Status> {
         let Some(changes) = self.service.provider.changes().cloned() else {
             return Ok(());
         };
         let (mut notice, mut mark) = (changes.subscribe(), 0);
         _ = changes.since(&mut mark);
-        let mut beats = interval(BEAT);
+        let mut beats = interval(BEAT_INTERVAL);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stop = self.service.streams.stop.clone();
         loop {
@@ -219,7 +222,7 @@ impl<P: RuleProvider> CostStream<P> {
                     "this replica no longer sends costs",
                 ));
             }
-            // Before the answers: a change while they are made is sent with the next ones.
+            // Read before the answers are made: a later change is sent with the next answers.
             self.questions.change(&changes.since(&mut mark));
             if !self.send_due(is_beat).await? {
                 return Ok(());
@@ -261,7 +264,7 @@ impl<P: RuleProvider> CostStream<P> {
         ended.map_err(|panic| Status::internal(format!("ended() panicked: {panic}")))
     }
 
-    /// Sends what is due; returns whether the caller still reads.
+    /// Sends the costs and failures that are due; returns whether the caller still reads.
     async fn send_due(&mut self, is_beat: bool) -> Result<bool, Status> {
         let mut update = wire::CostUpdate {
             failures: self.questions.take_refused(),
@@ -286,10 +289,10 @@ impl<P: RuleProvider> CostStream<P> {
                         break;
                     }
                 }
-                let is_late = self.last_sent.elapsed() > BEAT / 2;
+                let is_late = self.last_sent.elapsed() > BEAT_INTERVAL / 2;
                 if bytes > FULL_BYTES || is_late {
                     bytes = 0;
-                    // A sign of life: what is not answered yet is not contained.
+                    // A sign of life: it does not cover messages that are not answered yet.
                     update.through = self.sent_through;
                     self.last_sent = Instant::now();
                     if self.out.send(Ok(mem::take(&mut update))).await.is_err() {
@@ -316,8 +319,9 @@ impl<P: RuleProvider> CostStream<P> {
         };
         let answer = async {
             let answering = self.service.provider.endpoint_cost(request);
-            let answered = timeout(LONGEST, answering).await;
-            let late = |_| Status::deadline_exceeded(format!("no answer within {LONGEST:?}"));
+            let answered = timeout(ANSWER_TIMEOUT, answering).await;
+            let late =
+                |_| Status::deadline_exceeded(format!("no answer within {ANSWER_TIMEOUT:?}"));
             answered.map_err(late)?.map_err(Status::from)
         };
         let answered = self.service.gate.pass("WatchCosts", answer).await;
@@ -325,7 +329,7 @@ impl<P: RuleProvider> CostStream<P> {
     }
 }
 
-/// The next message if it is there; `Some(None)` at the end.
+/// Returns the next message if it has arrived; `Some(None)` at the end of the stream.
 async fn next_if_ready<S: Stream + Unpin>(stream: &mut S) -> Option<Option<S::Item>> {
     poll_fn(|context| {
         Poll::Ready(match Pin::new(&mut *stream).poll_next(context) {

@@ -1,6 +1,7 @@
-//! The real control plane on loopback (etcd, kube-apiserver, kube-scheduler,
-//! kube-controller-manager, and kwok in place of kubelets, built by
-//! `tests/control-plane/build`), and our servers as processes of the real binary.
+//! Starts the real control plane and Tautline's servers on loopback, for the end-to-end tests. The
+//! servers are processes of the real binary; the control plane is etcd, kube-apiserver,
+//! kube-scheduler, kube-controller-manager, and kwok in place of kubelets, built by
+//! `tests/control-plane/build`.
 
 #![warn(missing_docs)]
 

@@ -1,6 +1,7 @@
-//! The budget of a group of evaluations. A cost unit is a node evaluated, an element visited,
-//! or ten bytes of a string read or written, similar to Kubernetes' units. Allocated bytes
-//! are never given back, so they bound the memory in use. An exhausted budget stays so.
+//! Bounds the cost, memory and time of a group of evaluations. A cost unit pays for one evaluated
+//! node, one visited element, or ten bytes of a string that is read or written, similar to
+//! Kubernetes' units. Allocated bytes are never refunded, so they bound the memory in use. An
+//! exhausted budget stays exhausted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use crate::pattern::Pattern;
 /// The limits of a budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Cost units of all expressions together.
+    /// The most cost units that all expressions together may spend.
     pub cost_units: u64,
-    /// Bytes of strings, lists and maps that all expressions allocate.
+    /// The most bytes of strings, lists and maps that all expressions together may allocate.
     pub memory_bytes: u64,
-    /// Bytes of an expression's result as JSON without spaces.
+    /// The most bytes of one expression's result, estimated as JSON without spaces.
     pub output_bytes: u64,
-    /// The deadline of all expressions, if any.
+    /// The time by which all expressions must have finished, if any.
     pub deadline: Option<Instant>,
 }
 
@@ -33,14 +34,14 @@ impl Default for Limits {
     }
 }
 
-/// Units between two checks of the deadline.
+/// The cost units between two checks of the deadline.
 const DEADLINE_CHECK_UNITS: u64 = 1_000;
-/// Nested evaluations, those of variables included: as many as fit a stack of 2 MiB,
-/// unoptimised.
+/// The most nested evaluations, including those of variables. A stack of 2 MiB holds this number in
+/// an unoptimised build.
 const MAX_DEPTH: u32 = 250;
-const CACHED_PATTERNS: usize = 16;
+const MAX_CACHED_PATTERNS: usize = 16;
 
-/// Limits and what was spent so far.
+/// The limits and the cost units, bytes and depth used so far.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,
@@ -53,7 +54,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A fresh budget.
+    /// Creates a budget of which nothing is spent.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -66,22 +67,22 @@ impl Budget {
         }
     }
 
-    /// Cost units spent so far.
+    /// Returns the cost units spent so far.
     pub fn cost_units(&self) -> u64 {
         self.cost_units
     }
 
-    /// Bytes allocated so far.
+    /// Returns the bytes allocated so far.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// The limit that was reached.
+    /// Returns the limit that was reached, if any.
     pub fn exhausted(&self) -> Option<Exhausted> {
         self.exhausted
     }
 
-    /// The bound on one result, in bytes.
+    /// Returns the largest size of one result, in bytes.
     pub fn output_bytes(&self) -> u64 {
         self.limits.output_bytes
     }
@@ -89,7 +90,7 @@ impl Budget {
     /// Spends cost units.
     ///
     /// # Errors
-    /// [`EvaluationError::Exhausted`] at the limit or the deadline.
+    /// Fails with [`EvaluationError::Exhausted`] at the limit or the deadline.
     pub fn charge(&mut self, units: u64) -> Result<(), EvaluationError> {
         if let Some(bound) = self.exhausted {
             return Err(EvaluationError::Exhausted(bound));
@@ -112,7 +113,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Goes one level deeper; [`leave`](Self::leave) goes back.
+    /// Enters a nested evaluation, which [`leave`](Self::leave) ends. Fails at [`MAX_DEPTH`].
     pub(crate) fn enter(&mut self) -> Result<(), EvaluationError> {
         if self.depth >= MAX_DEPTH {
             return Err(self.exhaust(Exhausted::Depth(MAX_DEPTH)));
@@ -149,7 +150,7 @@ impl Budget {
     }
 
     pub(crate) fn cache_pattern(&mut self, source: Arc<str>, pattern: Arc<Pattern>) {
-        if self.patterns.len() >= CACHED_PATTERNS {
+        if self.patterns.len() >= MAX_CACHED_PATTERNS {
             self.patterns.clear();
         }
         self.patterns.insert(source, pattern);

@@ -16,18 +16,19 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// An environment without variables.
+    /// Creates an environment without variables.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Declares a variable. Its name may be dotted, as `authorizer.requestResource`.
+    /// Declares a variable. Its name may be dotted, such as `authorizer.requestResource`.
     pub fn declare(mut self, name: impl Into<Cow<'static, str>>, ty: Type) -> Self {
         self.declarations.names.push((name.into(), ty));
         self
     }
 
-    /// Declares the types of the fields of [`Type::Record`]s; `None` for an unknown field.
+    /// Declares the types of the fields of [`Type::Record`]s. `fields` takes the names of the
+    /// record and the field, and returns `None` for an unknown field.
     pub fn with_record_fields(mut self, fields: fn(&str, &str) -> Option<Type>) -> Self {
         self.declarations.record_fields = Some(fields);
         self
@@ -53,8 +54,8 @@ impl Environment {
     /// Parses and type-checks an expression.
     ///
     /// # Errors
-    /// Every issue with its line and column; an expression that is too long or, with the
-    /// variables it uses, too deep.
+    /// Returns every issue with its line and column. Fails also for an expression that is too long,
+    /// or too deep together with the variables it uses.
     pub fn compile(&self, source: &str, result_type: ResultType) -> Result<Program, CompileError> {
         let tree = parse(source).map_err(|issue| CompileError::at(source, vec![issue]))?;
         let levels = depth::levels(&tree, &self.declarations)

@@ -1,25 +1,25 @@
 use std::fmt;
 
-/// An expression that does not compile. Display shows an issue per line.
+/// The error of an expression that does not compile. Its text has one line per issue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
-    /// The issues in the order of the source; at least one.
+    /// The issues in the order of the source. There is at least one.
     pub issues: Vec<Issue>,
 }
 
 /// An issue of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issue {
-    /// Line, counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// Column in characters, counted from 1.
+    /// The column in characters, counted from 1.
     pub column: u32,
-    /// The error and the fix.
+    /// A description of the error and, where possible, of its fix.
     pub message: String,
 }
 
 impl CompileError {
-    /// An error from messages at byte offsets of the source.
+    /// Creates an error from messages at byte offsets of the source.
     pub(crate) fn at(source: &str, mut issues: Vec<(u32, String)>) -> Self {
         issues.sort();
         issues.dedup();
@@ -37,7 +37,7 @@ impl CompileError {
     }
 }
 
-/// Line and column, both from 1, of a byte offset; columns count characters.
+/// Returns the line and column, both counted from 1, of a byte offset. Columns count characters.
 fn position(source: &str, at: u32) -> (u32, u32) {
     let mut end = (at as usize).min(source.len());
     while !source.is_char_boundary(end) {
@@ -65,13 +65,14 @@ impl fmt::Display for CompileError {
 
 impl std::error::Error for CompileError {}
 
-/// Why an evaluation failed.
+/// The reason why an evaluation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// The expression itself: a missing key, a failed conversion, and so on.
+    /// The expression itself failed, for example on a missing key or in a conversion.
     #[error("{0}")]
     Failed(String),
-    /// A limit of the [`Budget`](crate::Budget) is reached, for every later evaluation too.
+    /// A limit of the [`Budget`](crate::Budget) was reached. Later evaluations with this budget
+    /// fail, too.
     #[error("{0}")]
     Exhausted(Exhausted),
 }
@@ -79,16 +80,16 @@ pub enum EvaluationError {
 /// The limit that stopped an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exhausted {
-    /// Cost units.
+    /// The limit on cost units.
     #[error("the expression costs more than its budget of {0} units")]
     Cost(u64),
-    /// Bytes allocated.
+    /// The limit on allocated bytes.
     #[error("the expression makes more than {0} bytes of values")]
     Memory(u64),
-    /// Size of the result.
+    /// The limit on the size of the result, in bytes.
     #[error("the expression's result is larger than {0} bytes")]
     Output(u64),
-    /// Depth of a value.
+    /// The limit on the levels of nested evaluations or of a result.
     #[error("the expression's value is nested deeper than {0} levels")]
     Depth(u32),
     /// The deadline.
@@ -97,12 +98,12 @@ pub enum Exhausted {
 }
 
 impl EvaluationError {
-    /// A failure of the expression itself.
+    /// Creates an error of the expression itself.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed(message.into())
     }
 
-    /// No overload for these types, in the words of Kubernetes.
+    /// Returns the error, worded as in Kubernetes, for arguments that no overload accepts.
     pub(crate) fn no_overload() -> Self {
         Self::failed("no such overload")
     }

@@ -1,4 +1,4 @@
-//! Checked expressions with resolved names: the evaluator's input.
+//! Checked expressions with resolved names, which the evaluator takes as input.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::value::Value;
 #[derive(Debug)]
 pub(crate) enum Ir {
     Constant(Value),
-    /// A loop's variable, by its slot on the stack.
+    /// A local variable, identified by its slot on the stack.
     Local(usize),
     Global(Arc<str>),
     Select {
@@ -24,9 +24,9 @@ pub(crate) enum Ir {
         any: bool,
         terms: Vec<Ir>,
     },
-    /// Condition, then, otherwise.
+    /// `a ? b : c`: the condition and the two branches.
     Choice(Box<[Ir; 3]>),
-    /// `.or(..)`, or with `unwrap` `.orValue(..)`: the second if the first is empty.
+    /// `.or(..)`, or `.orValue(..)` if `unwrap`. The second operand counts if the first is empty.
     OrElse {
         both: Box<[Ir; 2]>,
         unwrap: bool,
@@ -40,14 +40,14 @@ pub(crate) enum Ir {
     },
     Patch(Vec<(Arc<str>, Item)>),
     Loop(Box<Loop>),
-    /// `.optMap(v, ..)`, or if flat `.optFlatMap(v, ..)`: target and body.
+    /// `.optMap(v, ..)`, or `.optFlatMap(v, ..)` if `flat`, with the target and the body.
     OptionalMap {
         both: Box<[Ir; 2]>,
         flat: bool,
     },
 }
 
-/// An element of a literal, left out if it is an empty optional.
+/// An element of a literal. If `optional`, an empty optional is left out.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub ir: Ir,
@@ -64,7 +64,7 @@ pub(crate) enum SelectMode {
     Test,
 }
 
-/// The function that a call runs: one, or the first overload that accepts the arguments.
+/// The function that a call runs: a fixed one, or the first overload that accepts the arguments.
 pub(crate) enum Dispatch {
     Static(Implementation),
     Dynamic(Vec<&'static Overload>),
@@ -76,12 +76,13 @@ impl std::fmt::Debug for Dispatch {
     }
 }
 
-/// A comprehension. Its variables are the next slots on the stack.
+/// A comprehension. Its variables take the next slots on the stack.
 #[derive(Debug)]
 pub(crate) struct Loop {
     pub kind: LoopKind,
     pub range: Ir,
-    /// Index and element, or key and value, instead of element or key.
+    /// True if the variables are index and element, or key and value; otherwise there is one
+    /// variable, the element or key.
     pub two: bool,
     pub filter: Option<Ir>,
     pub body: Ir,
@@ -104,10 +105,11 @@ pub(crate) enum LoopKind {
     Sort,
 }
 
-/// Levels of an expression, its variables' included.
+/// The levels of an expression, including those of the variables it uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Levels {
+    /// The levels of its syntax tree.
     pub nested: u16,
-    /// Of lists, maps, objects and optionals that it may wrap around its inputs.
+    /// The levels of lists, maps, objects and optionals that it may wrap around its inputs.
     pub built: u16,
 }

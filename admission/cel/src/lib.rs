@@ -1,7 +1,7 @@
-//! Kubernetes' expression language: [CEL](https://cel.dev) with the functions and
-//! types of Kubernetes 1.36, type-checked and with bounded cost. Evaluation needs a
-//! stack of 2 MiB, the size with which unoptimised builds are tested. The README lists
-//! the functions, the differences from Kubernetes, the cost units and the limits.
+//! Compiles and evaluates Kubernetes' expression language: [CEL](https://cel.dev) with the
+//! functions and types of Kubernetes 1.36. Expressions are type-checked, and their cost is bounded.
+//! Evaluation needs a stack of 2 MiB, the size with which unoptimised builds are tested. The README
+//! lists the functions, the differences from Kubernetes, the cost units and the limits.
 //!
 //! ```
 //! use tautline_cel::{Budget, Environment, ResultType, Type, Value};
@@ -56,7 +56,8 @@ pub use value::{
     Subject, Url, Value,
 };
 
-/// Compiles and evaluates a text for every result type: for the fuzz target and its corpus.
+/// Compiles and evaluates a text for every result type. The fuzz target and the test of its corpus
+/// call this function.
 #[doc(hidden)]
 pub fn fuzz_source(data: &[u8]) {
     struct Constant(Value);
@@ -69,11 +70,11 @@ pub fn fuzz_source(data: &[u8]) {
         return;
     };
     let names = ["object", "oldObject", "params"];
-    let environment = Environment::new().with_patch_types();
     let environment = names
         .iter()
-        .fold(environment, |e, name| e.declare(*name, Type::Dyn));
-    let environment = environment.declare("authorizer", Type::AUTHORIZER);
+        .fold(Environment::new(), |e, name| e.declare(*name, Type::Dyn))
+        .declare("authorizer", Type::AUTHORIZER)
+        .with_patch_types();
     let object = serde_json::json!({"metadata": {"name": "a", "labels": {"a/b": "c"}},
         "spec": {"containers": [{"name": "a", "image": "b", "resources": {"limits": {"cpu": "1"}}}],
             "items": [1, 2.5, null, "x", true, []]}});

@@ -1,20 +1,22 @@
-//! Patterns in Go's syntax (RE2) on the `regex` crate: the same leftmost-first matches.
-//! Matching takes at worst a step per byte of text and state, so its cost is by both.
+//! Compiles patterns in Go's syntax (RE2) with the `regex` crate, which finds the same
+//! leftmost-first matches. Matching takes at worst one step per byte of text and state of the
+//! pattern, so its cost is proportional to both sizes.
 
 use regex::{Regex, RegexBuilder};
 
-/// Bytes of the largest compiled pattern.
-const LARGEST: usize = 128 << 10;
-/// Sizes that are tried in turn, so that a small pattern is known to be small.
-const SIZES: [usize; 3] = [2 << 10, 16 << 10, LARGEST];
-/// Bytes of a pattern that cost one unit for each byte of text.
-const BYTES_A_UNIT: usize = 1 << 10;
-/// Bytes of the longest pattern.
-const LONGEST: usize = 16 << 10;
-/// Unicode classes in one pattern: each is hundreds of ranges, which no other limit counts.
-const CLASSES: usize = 100;
-/// Repetitions Go allows.
-const REPETITIONS: u32 = 1_000;
+/// The size of the largest compiled pattern, in bytes.
+const MAX_COMPILED_BYTES: usize = 128 << 10;
+/// The size limits, in bytes, that are tried in turn to find the size class of a pattern.
+const COMPILED_SIZE_LIMITS_BYTES: [usize; 3] = [2 << 10, 16 << 10, MAX_COMPILED_BYTES];
+/// The bytes of a compiled pattern that cost one unit for each byte of text.
+const PATTERN_BYTES_PER_UNIT: usize = 1 << 10;
+/// The length of the longest pattern, in bytes.
+const MAX_SOURCE_BYTES: usize = 16 << 10;
+/// The most Unicode classes in one pattern. Each stands for hundreds of ranges, which no other
+/// limit counts.
+const MAX_UNICODE_CLASSES: usize = 100;
+/// The largest repetition count that Go allows.
+const MAX_REPETITIONS: u32 = 1_000;
 
 #[derive(Debug)]
 pub(crate) struct Pattern {
@@ -23,24 +25,26 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Units of compiling a pattern, or of failing to.
+    /// Returns the cost units of compiling a pattern. One that does not compile (`None`) costs as
+    /// much as the largest one.
     pub(crate) fn units(pattern: Option<&Self>) -> u64 {
-        pattern.map_or(LARGEST, |pattern| pattern.bytes) as u64 / 4
+        pattern.map_or(MAX_COMPILED_BYTES, |pattern| pattern.bytes) as u64 / 4
     }
 
     pub(crate) fn match_units(&self, text: &str) -> u64 {
-        text.len() as u64 * self.bytes.div_ceil(BYTES_A_UNIT) as u64
+        text.len() as u64 * self.bytes.div_ceil(PATTERN_BYTES_PER_UNIT) as u64
     }
 
-    /// Fails for an invalid or too large pattern.
+    /// Compiles a pattern. Fails if it is invalid or too large.
     pub(crate) fn new(source: &str) -> Result<Self, String> {
         let classes = |letter| source.matches(letter).count();
-        if source.len() > LONGEST || classes("\\p") + classes("\\P") > CLASSES {
+        if source.len() > MAX_SOURCE_BYTES || classes("\\p") + classes("\\P") > MAX_UNICODE_CLASSES
+        {
             return Err("it is too large".to_owned());
         }
         let translated = translate(source)?;
         let mut wrong = String::new();
-        for bytes in SIZES {
+        for bytes in COMPILED_SIZE_LIMITS_BYTES {
             let built = RegexBuilder::new(&translated)
                 .size_limit(bytes)
                 .dfa_size_limit(1 << 20)
@@ -60,14 +64,14 @@ impl Pattern {
     }
 }
 
-/// Go's syntax in that of the `regex` crate: classes as `\d` are ASCII, a `[`
-/// within a class is itself, `\Q..\E` quotes.
+/// Translates Go's syntax to the syntax of the `regex` crate: in Go, classes such as `\d` are
+/// ASCII, a `[` within a class is literal, and `\Q..\E` quotes.
 fn translate(source: &str) -> Result<String, String> {
     let mut out = String::with_capacity(source.len() + 16);
     let mut chars = source.chars().peekable();
     let mut class = false;
     let mut first = false;
-    // Repetition operators in a row: a second one may only be a `?`.
+    // The number of repetition operators directly before; a second one may only be a `?`.
     let mut repeats = 0;
     while let Some(c) = chars.next() {
         let starts_class = std::mem::take(&mut first);
@@ -122,7 +126,7 @@ fn translate(source: &str) -> Result<String, String> {
             '[' if chars.peek() == Some(&':') => out.push('['),
             '[' => out.push_str("\\["),
             ']' if class && !starts_class => {
-                // The end of `[:alpha:]` is not that of the class.
+                // The `]` that ends `[:alpha:]` does not end the class around it.
                 class = out.ends_with(':')
                     && out.rfind("[:").is_some_and(|at| !out[at..].contains(']'));
                 out.push(']');
@@ -132,13 +136,13 @@ fn translate(source: &str) -> Result<String, String> {
             '-' if class && chars.peek() == Some(&'-') => out.push_str("\\-"),
             '{' if !class => {
                 if let Some(high) = repetitions(&mut chars.clone())
-                    && high > REPETITIONS
+                    && high > MAX_REPETITIONS
                 {
-                    return Err(format!("invalid repeat count: more than {REPETITIONS}"));
+                    return Err(format!("invalid repeat count: more than {MAX_REPETITIONS}"));
                 }
-                // A brace that starts no repetition is itself.
+                // A brace that does not start a repetition is literal.
                 out.push_str(if repeats > 0 { "{" } else { "\\{" });
-                // The rest of it is no operator of its own.
+                // The rest of the repetition contains no operators.
                 if repeats > 0 {
                     while let Some(inner) = chars.next_if(|c| *c != '}') {
                         out.push(inner);
@@ -152,7 +156,7 @@ fn translate(source: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Refuses flags Go does not have; names of groups it has.
+/// Refuses flags of a group that Go does not have. Named groups are allowed.
 fn flags(chars: std::iter::Peekable<std::str::Chars<'_>>) -> Result<(), String> {
     let text: String = chars.take(16).collect();
     let Some(rest) = text.strip_prefix('?') else {
@@ -175,7 +179,8 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String
     }
 }
 
-/// The largest count of a repetition that starts after its brace.
+/// Returns the largest count of a repetition, given the text after its opening brace; `None` if the
+/// text is not a repetition.
 fn repetitions(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Option<u32> {
     let text: String = chars.take_while(|c| *c != '}').take(32).collect();
     let (low, high) = text.split_once(',').unwrap_or((&text, ""));

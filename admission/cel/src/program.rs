@@ -29,7 +29,7 @@ impl Program {
         }
     }
 
-    /// The type of the result.
+    /// Returns the type of the result.
     pub fn result_type(&self) -> &Type {
         &self.ty
     }
@@ -37,7 +37,7 @@ impl Program {
     /// Evaluates the expression.
     ///
     /// # Errors
-    /// The expression's own error, or the limit of the budget that was reached.
+    /// Fails with the expression's own error or with the limit of the budget that was reached.
     pub fn evaluate(
         &self,
         resolver: &dyn Resolver,
@@ -47,7 +47,8 @@ impl Program {
             context: CallContext { budget, resolver },
             stack: Vec::new(),
         };
-        // Variables use variables: all of them share one stack.
+        // The program of a variable is evaluated within the program that uses it, so that every
+        // program counts as a level.
         evaluator.context.budget.enter()?;
         let value = evaluator.eval(&self.ir);
         evaluator.context.budget.leave();

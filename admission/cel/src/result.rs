@@ -3,10 +3,10 @@ use crate::error::{EvaluationError, Exhausted};
 use crate::types::{Type, object_type_matches};
 use crate::value::Value;
 
-/// Levels of the deepest result: those of the deepest object that Kubernetes merges.
+/// The most levels of a result, as many as the deepest object that Kubernetes merges has.
 pub const MAX_RESULT_DEPTH: u32 = 128;
 
-/// The type that an expression must have.
+/// The type that an expression's result must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultType {
     /// Any type, as in variables.
@@ -20,7 +20,7 @@ pub enum ResultType {
 }
 
 impl ResultType {
-    /// The expected type if `ty` is another one.
+    /// Returns the name of the expected type if `ty` is another type.
     pub(crate) fn mismatch(self, ty: &Type) -> Option<&'static str> {
         match (self, ty) {
             (Self::Any, _) | (Self::Bool, Type::Bool) => None,
@@ -37,7 +37,8 @@ impl ResultType {
 pub(crate) fn check_size(value: &Value, budget: &mut Budget) -> Result<(), EvaluationError> {
     let mut left = budget.output_bytes();
     measure(value, budget, &mut left, MAX_RESULT_DEPTH)?;
-    // A variable that is another variable's name is measured again.
+    // Measuring costs units, because a variable that is only another variable's name is measured
+    // again.
     budget.charge((budget.output_bytes() - left) / 64)
 }
 
@@ -84,7 +85,7 @@ fn measure(
     }
 }
 
-/// Refuses an `Object` with a type name below it that differs from the field path.
+/// Refuses an `Object` that contains an object whose type name differs from its field path.
 pub(crate) fn check_type_names(value: &Value) -> Result<(), EvaluationError> {
     match value {
         Value::Object(object) => check_path(value, &mut object.type_name.to_string()),

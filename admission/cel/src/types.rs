@@ -1,12 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A static type, as the checker knows it.
+/// A static type of the checker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Known only at evaluation.
+    /// A type that is known only at evaluation.
     Dyn,
-    /// `null`
+    /// The type of `null`.
     Null,
     /// Booleans.
     Bool,
@@ -28,49 +28,49 @@ pub enum Type {
     Type(Arc<Type>),
     /// Lists of one type.
     List(Arc<Type>),
-    /// Maps from one type to one other.
+    /// Maps from keys of one type to values of another.
     Map(Arc<Type>, Arc<Type>),
     /// Optional values of a type.
     Optional(Arc<Type>),
-    /// A library's type without fields, by name.
+    /// A type of the library that has no fields, identified by its name.
     Opaque(&'static str),
     /// A named type that may be null. Its fields are declared with
     /// [`Environment::with_record_fields`](crate::Environment::with_record_fields).
     Record(&'static str),
     /// `Object{..}` and the types below it.
     Object {
-        /// `Object.spec.containers`
+        /// The type's name, such as `Object.spec.containers`.
         name: Arc<str>,
-        /// In the spelling of 2024.
+        /// True if the name was written in the spelling of 2024, with `item` for list elements.
         legacy_spelling: bool,
     },
-    /// A type variable; `A`, `B` in declarations.
+    /// A type variable, written `A` or `B` in declarations.
     Unknown(u32),
 }
 
 impl Type {
-    /// `authorizer`.
+    /// The type of `authorizer`.
     pub const AUTHORIZER: Self = Self::Record("kubernetes.authorization.Authorizer");
-    /// `authorizer.group(..).resource(..)`.
+    /// The type of `authorizer.group(..).resource(..)`.
     pub const RESOURCE_CHECK: Self = Self::Record("kubernetes.authorization.ResourceCheck");
     pub(crate) const JSON_PATCH: Self = Self::Record("JSONPatch");
 
-    /// A list of this.
+    /// Returns the type of lists of a type.
     pub fn list(of: Self) -> Self {
         Self::List(Arc::new(of))
     }
 
-    /// An optional of this.
+    /// Returns the type of optionals of a type.
     pub fn optional(of: Self) -> Self {
         Self::Optional(Arc::new(of))
     }
 
-    /// A map.
+    /// Returns the type of maps from a type to another.
     pub fn map(key: Self, value: Self) -> Self {
         Self::Map(Arc::new(key), Arc::new(value))
     }
 
-    /// The type that a name denotes: `int` in `type(1) == int`.
+    /// Returns the type that a name denotes, such as `int` in `type(1) == int`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "bool" => Type::Bool,
@@ -100,7 +100,7 @@ impl Type {
         }
     }
 
-    /// The type with its parts changed.
+    /// Returns the type with its parts changed.
     pub(crate) fn with(&self, change: &mut impl FnMut(&Self) -> Self) -> Self {
         match self {
             Self::List(of) => Self::list(change(of)),
@@ -136,7 +136,8 @@ impl fmt::Display for Type {
     }
 }
 
-/// Lists of containers: the 2024 spelling used one's type name in the others.
+/// The fields that hold containers. In the spelling of 2024 the type name of one stands for the
+/// others, too.
 const CONTAINERS: [&str; 3] = ["initContainers", "ephemeralContainers", "containers"];
 
 pub(crate) fn object_type_matches(name: &str, legacy_spelling: bool, path: &str) -> bool {

@@ -14,7 +14,8 @@ pub(crate) struct Found<'a> {
     pub(crate) value: &'a str,
 }
 
-/// Both domains may be used if their values are equal.
+/// Returns the annotation of this name in either domain. A pod may have both if their values are
+/// equal.
 pub(crate) fn find<'a>(pod: &'a Value, name: &str) -> Result<Option<Found<'a>>, Refusal> {
     let mut found: Option<Found<'a>> = None;
     for domain in DOMAINS {
@@ -45,14 +46,15 @@ pub(crate) fn find<'a>(pod: &'a Value, name: &str) -> Result<Option<Found<'a>>, 
     Ok(found)
 }
 
-/// The ratio of the annotations. All must be valid, even where another one takes precedence.
+/// Returns the ratio that the annotations give. All annotations must be valid, even if another one
+/// takes precedence.
 pub(crate) fn ratio(pod: &Value) -> Result<Option<(i64, Source)>, Refusal> {
     let by_number = match find(pod, "slice-ratio")? {
         None => None,
         Some(Found { key, value }) => {
-            let number = value.parse::<i64>().ok();
-            let number = number.filter(|n| (1..=MAX_RATIO).contains(n));
-            let number = number.ok_or_else(|| {
+            let parsed = value.parse::<i64>().ok();
+            let in_range = parsed.filter(|n| (1..=MAX_RATIO).contains(n));
+            let number = in_range.ok_or_else(|| {
                 Refusal(format!(
                     "annotation {key} is {}; write a whole number from 1 to {MAX_RATIO}",
                     quoted(value)

@@ -3,7 +3,8 @@ use tautline_core::quantity;
 
 use crate::{Names, Refusal, text::shown};
 
-/// For an extended resource the API server requires a limit and an equal request.
+/// The fields of `resources` that name an extended resource. The API server requires a limit and an
+/// equal request.
 const HALVES: [&str; 2] = ["limits", "requests"];
 
 /// The new request of one container.
@@ -11,12 +12,12 @@ const HALVES: [&str; 2] = ["limits", "requests"];
 pub struct Change {
     /// The container's name.
     pub container: String,
-    /// Whether it is an init container.
+    /// True for an init container.
     pub init: bool,
-    /// Whole cards that it requested.
+    /// The number of whole cards that the container requested.
     pub cards: i64,
-    /// Units that it requests now: those of `cards` times the ratio shares, plus units it
-    /// requested before.
+    /// The number of units that the container requests now: `cards` times the ratio gives shares,
+    /// whose units are added to the units that it requested before.
     pub units: i64,
 }
 
@@ -54,9 +55,10 @@ impl GpuContainer<'_> {
     ) -> Result<Change, Refusal> {
         let cards = self.amount(&names.whole)?;
         let shared = self.amount(&names.shared)?;
-        // Both are at most 9P, so this cannot overflow.
-        let units = names.units(cards.saturating_mul(ratio));
-        let units = units.saturating_add(shared);
+        // Each amount is at most 9P, so only thousandths of cards can reach the bound of i64.
+        let units = names
+            .units(cards.saturating_mul(ratio))
+            .saturating_add(shared);
         let text = units.to_string();
         for half in HALVES {
             let at = format!("{}/resources/{half}", self.at);
@@ -79,8 +81,8 @@ impl GpuContainer<'_> {
         })
     }
 
-    /// Refuses, as the API server: fractions, negative amounts, limits that differ from
-    /// requests.
+    /// Returns the amount of a resource that the container requests. Like the API server, it
+    /// refuses fractions, negative amounts, and limits that differ from requests.
     fn amount(&self, resource: &str) -> Result<i64, Refusal> {
         let mut amounts = [None; 2];
         for (half, amount) in HALVES.iter().zip(&mut amounts) {
@@ -115,7 +117,8 @@ impl GpuContainer<'_> {
     }
 }
 
-/// As the API server parses it (`2`, `"2"`, `"2k"`, `"2000m"`, null), if whole and not negative.
+/// Parses an amount as the API server does (`2`, `"2"`, `"2k"`, `"2000m"`, null). Returns `None`
+/// unless it is whole and not negative.
 fn whole(value: &Value) -> Option<i64> {
     let milli = match value {
         Value::Null => 0,
@@ -126,7 +129,7 @@ fn whole(value: &Value) -> Option<i64> {
     (milli % 1000 == 0 && milli < i64::MAX / 1000 * 1000).then_some(milli / 1000)
 }
 
-/// RFC 6901.
+/// Escapes a key for a JSON pointer (RFC 6901).
 fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

@@ -9,24 +9,25 @@ use crate::{
 /// The decision on one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// Admitted without a change.
+    /// The pod is admitted without a change.
     Unchanged(Unchanged),
-    /// Admitted with units in place of whole cards.
+    /// The pod is admitted with units in place of whole cards.
     Mutate(Mutation),
-    /// Refused: an annotation, a request, or the rule that matches is invalid.
+    /// The pod is refused, because an annotation, a request, or the rule that matches is invalid.
     Refuse(Refusal),
 }
 
-/// Why a pod stays unchanged.
+/// The reason why a pod is not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unchanged {
-    /// No container requests a whole card.
+    /// The containers do not request whole cards.
     NoCards,
-    /// Key of the annotation `optimize` whose value is `"false"`.
+    /// The annotation `optimize` with this key has the value `"false"`.
     OptedOut(String),
-    /// No annotation and no rule opts in.
+    /// The pod is not opted in by an annotation or a rule.
     NotAsked {
-        /// The annotation exists, but is neither true nor false.
+        /// The key and value of the annotation `optimize`, if it exists but is neither true nor
+        /// false.
         unclear: Option<(String, String)>,
     },
 }
@@ -36,44 +37,44 @@ pub enum Unchanged {
 pub struct Mutation {
     /// JSON Patch operations (RFC 6902) on the pod.
     pub patch: Vec<Value>,
-    /// Units of one card, 1 to 64.
+    /// The number of shares for each requested card, from 1 to 64.
     pub ratio: i64,
-    /// Where the ratio comes from.
+    /// The origin of the ratio.
     pub source: Source,
-    /// What opted the pod in.
+    /// The annotation or rule that opted the pod in.
     pub cause: Cause,
-    /// One for each container that requested cards; init containers come first.
+    /// The changes, one for each container that requested cards. Init containers come first.
     pub changes: Vec<Change>,
 }
 
-/// What opts a pod in.
+/// The annotation or rule that opts a pod in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Key of the annotation `optimize` whose value is `"true"`.
+    /// The key of the annotation `optimize` whose value is `"true"`.
     Annotation(String),
-    /// Index of the first rule that matches the pod.
+    /// The index of the first rule that matches the pod.
     Rule(usize),
 }
 
-/// Where a ratio comes from.
+/// The origin of a ratio.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Key of the annotation, `slice-ratio` or `workload-type`.
+    /// The key of the annotation, `slice-ratio` or `workload-type`.
     Annotation(String),
-    /// Index of the rule with the `sliceRatio`.
+    /// The index of the rule with the `sliceRatio`.
     RuleRatio(usize),
-    /// Index of the rule with the `workloadType`.
+    /// The index of the rule with the `workloadType`.
     RuleWorkload(usize),
-    /// Neither annotations nor the rule give one, so it is 1.
+    /// The ratio is 1, because neither the annotations nor the rule give one.
     Default,
 }
 
-/// Why a pod is refused, in words for its author.
+/// The reason why a pod is refused, in words for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Refusal(pub String);
 
-/// Decides on a new pod in `namespace`; without a policy only annotations count.
+/// Decides on a new pod in `namespace`. Without a policy only annotations count.
 pub fn decide(names: &Names, policy: Option<&Policy>, namespace: &str, pod: &Value) -> Decision {
     decided(names, policy, namespace, pod).unwrap_or_else(Decision::Refuse)
 }
@@ -130,12 +131,14 @@ fn decided(
 }
 
 impl Mutation {
-    /// For `castslice_policy_enforced_total`.
+    /// Returns whether a rule opted the pod in, which the metric `castslice_policy_enforced_total`
+    /// counts.
     pub fn policy_enforced(&self) -> bool {
         matches!(self.cause, Cause::Rule(_))
     }
 
-    /// Audit annotations without a domain: `rule` (if one applies), `ratio` and `why`.
+    /// Returns the audit annotations, with keys without a domain: `rule` (if one applies), `ratio`
+    /// and `why`.
     pub fn audit(&self) -> Vec<(&'static str, String)> {
         let rule = match self.cause {
             Cause::Rule(at) => Some(("rule", format!("rules[{at}]"))),

@@ -1,9 +1,10 @@
-//! Replaces requests for whole GPUs with requests for units of shared GPUs: CastSlice's contract
-//! (<https://github.com/castops/cast-slice>), on a pod's JSON. Pure.
+//! Turns requests for whole GPUs in a pod's JSON into requests for units of shared GPUs, by the
+//! contract of CastSlice (<https://github.com/castops/cast-slice>). A pod opts in, and each card
+//! becomes as many units as the pod's ratio says. The crate does no I/O.
 //!
 //! A pod opts in by the annotation `castops.io/optimize: "true"` or by a matching rule of the
-//! [`Policy`]; `"false"` opts out. Each container that requests N cards then requests N times
-//! the ratio of the shared resource. The ratio comes from the first of: annotation
+//! [`Policy`]; `"false"` opts out. Each container that requests N cards then requests N times the
+//! ratio of the shared resource. The ratio is the first that exists of: annotation
 //! `castops.io/slice-ratio`, annotation `castops.io/workload-type`, the rule's `sliceRatio`, the
 //! rule's `workloadType`, 1. The domain `tautline.io` works as well.
 

@@ -1,45 +1,48 @@
-/// The resource that Tautline's GPU agent counts in thousandths of a card, not in shares.
+/// The resource that Tautline's GPU agent counts in thousandths of a card instead of shares.
 const MILLI: &str = "tautline.io/gpu-milli";
 const CARD_MILLI: i64 = 1000;
 
-/// Names of the extended resources for whole and for shared cards.
+/// The names of the extended resources for whole and for shared cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     pub(crate) whole: String,
     pub(crate) shared: String,
-    /// Shares of one card, where a unit is a thousandth of it; `None`: a unit is a share.
+    /// The number of shares of one card, if a unit is a thousandth of a card; `None` if a unit is a
+    /// share.
     shares_per_card: Option<i64>,
 }
 
-/// Names that cannot be used for the resources.
+/// The reason why names cannot be used for the resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NamesError {
-    /// A name that is not `DOMAIN/NAME`.
+    /// A name is not `DOMAIN/NAME`.
     #[error("{0:?} is no extended resource; write DOMAIN/NAME, such as nvidia.com/gpu")]
     NoResource(String),
-    /// With equal names each review of a pod would multiply its request again.
+    /// The names are equal, so that each review of a pod would multiply its request again.
     #[error("whole and shared cards are both {0}; name two resources")]
     Same(String),
-    /// Without the number a share would be a thousandth of a card.
+    /// The number of shares is missing for a resource in thousandths of a card. Without the number
+    /// a share would be a thousandth.
     #[error(
         "{MILLI} counts thousandths of a card; set the number of shares of a card, \
          --gpu-shares-per-card, such as 4"
     )]
     NoSharesPerCard,
-    /// The device plugin of the resource sets the number of shares.
+    /// The number of shares is given for a resource whose device plugin sets it.
     #[error(
         "{0} counts shares, and its device plugin says how many a card has; leave out \
          --gpu-shares-per-card, which is for {MILLI}"
     )]
     SharesPerCard(String),
-    /// Outside of 1 to 1000.
+    /// The number of shares is not from 1 to 1000.
     #[error("{0} shares of a card; --gpu-shares-per-card is 1 to 1000")]
     BadSharesPerCard(u32),
 }
 
 impl Names {
-    /// `shares_per_card`: for the resource `tautline.io/gpu-milli`, and only for it. Err if a name
-    /// is not `DOMAIN/NAME`, or if both are equal.
+    /// Creates names. `shares_per_card` must be given for the resource `tautline.io/gpu-milli`,
+    /// from 1 to 1000, and only for it. Fails also if a name is not `DOMAIN/NAME`, or if both are
+    /// equal.
     pub fn new(
         whole: &str,
         shared: &str,
@@ -70,7 +73,8 @@ impl Names {
         })
     }
 
-    /// Units of the shared resource; shares that fill a card are a whole one.
+    /// Returns the units of the shared resource for a number of shares. Shares that fill a card
+    /// give 1000 thousandths, even if their number does not divide 1000.
     pub(crate) fn units(&self, shares: i64) -> i64 {
         let Some(each) = self.shares_per_card else {
             return shares;
@@ -81,12 +85,12 @@ impl Names {
             .saturating_add(rest * (CARD_MILLI / each))
     }
 
-    /// The resource of whole cards, by default `nvidia.com/gpu`.
+    /// Returns the resource of whole cards, by default `nvidia.com/gpu`.
     pub fn whole(&self) -> &str {
         &self.whole
     }
 
-    /// The resource of shared cards, by default `nvidia.com/gpu-shared`.
+    /// Returns the resource of shared cards, by default `nvidia.com/gpu-shared`.
     pub fn shared(&self) -> &str {
         &self.shared
     }

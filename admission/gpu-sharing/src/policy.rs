@@ -1,11 +1,11 @@
-//! The policy: ordered rules, of which the first match counts.
+//! The slice policy: ordered rules, of which the first that matches a pod applies.
 //!
 //! ```json
 //! {"rules": [{"namespaces": ["ml-team"], "labelSelector": {"gpu": "shared"},
 //!             "workloadType": "training", "sliceRatio": 8}]}
 //! ```
 //!
-//! Parsed as by Go's `encoding/json`, which CastSlice uses: the case of field names does not
+//! It is parsed as by Go's `encoding/json`, which CastSlice uses: the case of field names does not
 //! matter, null counts as absent, and unknown fields are ignored (here with a warning).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,9 @@ use crate::{
     workload_ratio,
 };
 
-/// A limit, because a policy may be a megabyte.
-const MOST_WARNINGS: usize = 20;
+/// The number of warnings about unknown fields after which no more are added. It is limited,
+/// because a policy may be as large as a megabyte.
+const MAX_WARNINGS: usize = 20;
 const FIELDS: [&str; 4] = ["namespaces", "labelSelector", "workloadType", "sliceRatio"];
 
 /// A parsed slice policy.
@@ -30,7 +31,7 @@ pub struct Policy {
     warnings: Vec<String>,
 }
 
-/// All conditions must be met; an empty one always is.
+/// A rule. It matches a pod that meets all conditions; an empty condition is always met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rule {
     namespaces: BTreeSet<String>,
@@ -39,7 +40,7 @@ pub(crate) struct Rule {
     pub(crate) ratio: i64,
 }
 
-/// A rule without a valid ratio: pods that match it first are refused.
+/// A rule without a valid ratio. Pods are refused if it is the first rule that matches them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rules[{rule}]: {what}")]
 pub struct BadRule {
@@ -47,16 +48,16 @@ pub struct BadRule {
     pub(crate) what: String,
 }
 
-/// Why a policy cannot be used at all. A bad rule alone is no error.
+/// The reason why a whole policy cannot be used. A bad rule alone is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The text is not JSON.
     #[error("it is no JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// A value of a wrong type.
+    /// A value has a wrong type.
     #[error("{at} is {found}; write {wanted}")]
     Form {
-        /// Its path, such as `rules[0].sliceRatio`.
+        /// The path of the value, such as `rules[0].sliceRatio`.
         at: String,
         /// The value, on one line and shortened.
         found: String,
@@ -66,7 +67,7 @@ pub enum PolicyError {
 }
 
 impl Policy {
-    /// Invalid rules are no error: see [`Policy::bad_rules`].
+    /// Parses a policy. Invalid rules are not an error: see [`Policy::bad_rules`].
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let value: Value = serde_json::from_str(text)?;
         let mut policy = Self::default();
@@ -86,17 +87,17 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The number of rules, including bad ones.
+    /// Returns the number of rules, including bad ones.
     pub fn rules(&self) -> usize {
         self.rules.len()
     }
 
-    /// The bad rules, in the policy's order.
+    /// Returns the bad rules in the policy's order.
     pub fn bad_rules(&self) -> &[BadRule] {
         &self.bad
     }
 
-    /// Unknown fields, and rules after one that matches every pod.
+    /// Returns warnings about unknown fields, and about rules after one that matches every pod.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -147,11 +148,11 @@ impl Policy {
         Ok(())
     }
 
-    /// A condition with an unknown name would match every pod.
+    /// Warns about unknown fields. A condition with a misspelled name would match every pod.
     fn unknown(&mut self, at: &str, object: &Map<String, Value>, known: &[&str]) {
         let known_key = |key: &str| known.iter().any(|k| k.eq_ignore_ascii_case(key));
         for key in object.keys().filter(|key| !known_key(key)) {
-            if self.warnings.len() >= MOST_WARNINGS {
+            if self.warnings.len() >= MAX_WARNINGS {
                 return;
             }
             self.warnings.push(format!(
@@ -212,7 +213,8 @@ pub(crate) fn workloads() -> String {
     format!("{} or {last}", names.join(", "))
 }
 
-/// Exact names take precedence over other cases; null counts as absent.
+/// Returns the value of a field. The exact name takes precedence over names in another case, and
+/// null counts as absent.
 fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     let mut others = object.iter().filter(|(k, _)| k.eq_ignore_ascii_case(name));
     let found = object.get(name).or_else(|| others.next().map(|(_, v)| v));

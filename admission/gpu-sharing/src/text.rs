@@ -1,11 +1,12 @@
-//! User input in messages: quoted, on one line, truncated.
+//! Formats user input for messages: quoted, on one line, and truncated.
 
 use serde_json::Value;
 
-const MOST: usize = 80;
+/// The most characters of a text that are shown.
+const MAX_SHOWN_CHARS: usize = 80;
 
 pub(crate) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         None => format!("{text:?}"),
         Some((end, _)) => format!("{:?}...", &text[..end]),
     }

@@ -2,14 +2,17 @@ use serde_json::Value;
 
 use crate::{FieldError, error::Errors, field_ref::FieldRef, reference};
 
-/// The two forms, up to v0.1 and from v0.2 on, by the names of their fields.
+/// The field of a binding to one target, up to Kthena v0.1 and from v0.2 on.
 const ONE: [&str; 2] = ["scalingConfiguration", "homogeneousTarget"];
+/// The field of a binding to several targets, up to Kthena v0.1 and from v0.2 on.
 const SEVERAL: [&str; 2] = ["optimizerConfiguration", "heterogeneousTarget"];
-/// The field of an error about both forms. Kthena spells some fields of errors as Go does.
+/// The field in an error about both forms, by version as above. In some errors Kthena uses the
+/// names of Go's fields.
 const FORM: [&str; 2] = ["spec.ScalingConfiguration", "spec.homogeneousTarget"];
 const POLICY: &str = "spec.PolicyRef";
 
-/// `former`: the object has the former group, whose two forms have other names.
+/// Checks a binding. `former` is true if the object has the former API group, in which the fields
+/// of both forms have other names.
 pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
     let mut given = |names: [&str; 2]| names.map(|n| spec.field(n).object(errors).is_present());
     let (one, several) = (given(ONE), given(SEVERAL));
@@ -30,7 +33,7 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
         let detail = "name an AutoscalingPolicy of the namespace";
         errors.push(FieldError::required(POLICY, detail));
     }
-    // Kthena does not look at a name here: without one the binding has no effect.
+    // Kthena does not check the name here: a reference without a name has no effect.
     for at in spec.field(SEVERAL[1]).field("params").objects(errors) {
         let (reference, part) = target(&at, errors);
         reference::review_kind(&reference, "ModelServing", errors);
@@ -49,8 +52,8 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
     }
 }
 
-/// The targetRef and the subTargets of the target below `at`, with their paths as Kthena spells
-/// them in errors.
+/// Returns the targetRef and the subTargets of the target below `at`, with their paths as Kthena
+/// spells them in errors.
 fn target<'a>(at: &FieldRef<'a>, errors: &mut Errors) -> (FieldRef<'a>, FieldRef<'a>) {
     let target = at.field("target").object(errors);
     let mut reference = target.field("targetRef").object(errors);
@@ -60,14 +63,15 @@ fn target<'a>(at: &FieldRef<'a>, errors: &mut Errors) -> (FieldRef<'a>, FieldRef
     (reference, part)
 }
 
-/// Empty if absent; in the binding's namespace.
+/// Returns the name of the binding's AutoscalingPolicy, which is in the binding's namespace; empty
+/// if absent.
 pub fn policy_ref(binding: &Value) -> &str {
     binding["spec"]["policyRef"]["name"]
         .as_str()
         .unwrap_or_default()
 }
 
-/// The error of a binding whose AutoscalingPolicy does not exist.
+/// Returns the error of a binding whose AutoscalingPolicy does not exist.
 pub fn missing_policy(binding: &Value) -> FieldError {
     let name = policy_ref(binding);
     let detail = "there is no AutoscalingPolicy of this name in the namespace";

@@ -7,7 +7,7 @@ use crate::{
     model::{self, Form},
 };
 
-/// RFC 6902 operations for absent fields; none for objects of another kind.
+/// Returns RFC 6902 operations that add the defaults of absent fields. A binding has no defaults.
 pub fn defaults(kind: Kind, object: &Value) -> Vec<Value> {
     match kind {
         Kind::Model => of_model(object),
@@ -79,7 +79,8 @@ struct Part {
 }
 
 impl Part {
-    /// Adds a field if it is absent or an empty object; otherwise recurses.
+    /// Adds the default of a field that is absent or an empty object. Otherwise `given` handles the
+    /// field's value.
     fn within(
         &mut self,
         here: &Value,
@@ -102,7 +103,7 @@ impl Part {
     }
 }
 
-/// Go decodes absent and empty objects alike.
+/// Returns whether Go would decode the value like an absent one: null, or an object of such values.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

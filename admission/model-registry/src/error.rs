@@ -1,17 +1,18 @@
-//! In the form of `k8s.io/apimachinery/pkg/util/validation/field`.
+//! Errors of fields, in the form of `k8s.io/apimachinery/pkg/util/validation/field`.
 
 use std::fmt::{self, Write};
 
 use serde_json::Value;
 
-const MOST: usize = 1000;
-/// The longest value shown whole, in bytes.
-const SHOWN: usize = 200;
+/// The most errors that are listed. Further errors are only counted.
+const MAX_ERRORS: usize = 1000;
+/// The most characters of a value that are shown.
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// The error of one field, displayed in the wording of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// For example `spec.backends[0].workers`.
+    /// The path of the field, for example `spec.backends[0].workers`.
     pub(crate) path: String,
     pub(crate) problem: Problem,
     pub(crate) detail: String,
@@ -20,15 +21,16 @@ pub struct FieldError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     Invalid(String),
-    /// A value of a wrong type, as JSON: the object cannot be decoded.
+    /// A value of a wrong type, as JSON. The object cannot be decoded.
     Malformed(String),
     Required,
     Forbidden,
+    /// The number of errors that are not listed.
     More(usize),
 }
 
 impl FieldError {
-    /// Whether the value has a wrong type, so that the object cannot be decoded.
+    /// Returns whether the value has a wrong type, so that the object cannot be decoded.
     pub fn is_malformed(&self) -> bool {
         matches!(self.problem, Problem::Malformed(_))
     }
@@ -74,7 +76,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// All errors as one text: a heading, then a line for each.
+/// Returns all errors as one text: a heading, then one line for each error.
 pub fn message(errors: &[FieldError]) -> String {
     let mut out = "validation failed:".to_owned();
     for error in errors {
@@ -85,7 +87,7 @@ pub fn message(errors: &[FieldError]) -> String {
 
 fn shown(value: &Value) -> String {
     let text = value.to_string();
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN_CHARS) {
         None => text,
         Some((end, _)) => format!("{}...", &text[..end]),
     }
@@ -99,7 +101,7 @@ pub(crate) struct Errors {
 
 impl Errors {
     pub(crate) fn push(&mut self, error: FieldError) {
-        if self.found.len() < MOST {
+        if self.found.len() < MAX_ERRORS {
             self.found.push(error);
         } else {
             self.more += 1;
@@ -157,11 +159,11 @@ mod tests {
             format!("a: Invalid value: \"{}...: b", "é".repeat(199))
         );
         let mut errors = Errors::default();
-        for _ in 0..MOST + 2 {
+        for _ in 0..MAX_ERRORS + 2 {
             errors.push(FieldError::required("a", "b"));
         }
         let errors = errors.into_result().unwrap_err();
-        assert_eq!(errors.len(), MOST + 1);
+        assert_eq!(errors.len(), MAX_ERRORS + 1);
         assert!(message(&errors).ends_with("\n  - a: Required value: b\n  - and 2 more"));
         assert_eq!(Errors::default().into_result(), Ok(()));
     }

@@ -1,11 +1,11 @@
-//! A field with its path. As in Go, null counts as absent and a missing number is 0.
+//! A field of an object with its path. As in Go, null counts as absent and a missing number is 0.
 
 use serde_json::Value;
 use tautline_core::{duration, quantity};
 
 use crate::{FieldError, error::Errors};
 
-/// Nanoseconds; negative ones parse, but are never valid.
+/// A duration in nanoseconds. Negative ones parse, but are never valid.
 pub(crate) type Nanos = i128;
 
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl<'a> FieldRef<'a> {
         list.iter().enumerate().map(member).collect()
     }
 
-    /// The members of an object, by name.
+    /// Returns the members of an object with their names.
     pub(crate) fn entries(&self, errors: &mut Errors) -> Vec<(&'a str, Self)> {
         let Some(Value::Object(members)) = self.clone().object(errors).value else {
             return Vec::new();
@@ -88,14 +88,14 @@ impl<'a> FieldRef<'a> {
         members.iter().map(member).collect()
     }
 
-    /// A finite quantity in thousandths.
+    /// Returns a quantity in thousandths; `None` if it is not a finite quantity.
     pub(crate) fn quantity_milli(&self) -> Option<i64> {
         let text = self.scalar()?;
         let infinite = text.parse::<f64>().is_ok_and(f64::is_infinite);
         quantity::parse_milli(&text).ok().filter(|_| !infinite)
     }
 
-    /// Values beyond `i64` are capped.
+    /// Returns a whole number. Numbers above `i64::MAX` are capped.
     pub(crate) fn int(&self, errors: &mut Errors) -> i64 {
         let Some(value) = self.value else { return 0 };
         if let Some(number) = value.as_i64() {

@@ -1,10 +1,12 @@
-//! Kthena's registry webhook on JSON, without Kthena: validation of models and autoscaling
-//! policies with all errors at once, and defaults.
+//! Validates objects of Kthena's model registry and sets their defaults, like Kthena's registry
+//! webhook but without Kthena. It takes models, autoscaling policies and their bindings as JSON,
+//! and reports all errors of an object at once.
 //! <https://pkg.go.dev/github.com/volcano-sh/kthena@v0.3.0/pkg/registry-webhook>
 //!
 //! A model has one of three forms: `spec.backends`, a list whose members scale between
-//! minReplicas and maxReplicas (Kthena up to v0.1), one `spec.backend` that does (v0.2 to v0.4),
-//! or one with a fixed number of replicas (from v1.0 on). Each has the rules of its versions.
+//! minReplicas and maxReplicas (Kthena up to v0.1), one `spec.backend` that scales likewise (v0.2
+//! to v0.4), or one with a fixed number of replicas (from v1.0 on). Each form follows the rules
+//! of its versions.
 
 #![warn(missing_docs)]
 
@@ -24,22 +26,22 @@ use error::Errors;
 pub use error::{FieldError, message};
 use field_ref::FieldRef;
 
-/// Kthena's group before v0.1.
+/// The prefix of the API versions in Kthena's group before v0.1.
 const FORMER_GROUP: &str = "registry.volcano.sh/";
 
 /// A kind of Kthena's model registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Model, or ModelBooster as its current name is.
+    /// A model. The current name of the kind is ModelBooster.
     Model,
-    /// Metrics, targets and behavior of autoscaling.
+    /// The metrics, targets and behavior of autoscaling.
     AutoscalingPolicy,
-    /// Applies an AutoscalingPolicy to one target or to several.
+    /// The application of an AutoscalingPolicy to one target or to several.
     AutoscalingPolicyBinding,
 }
 
 impl Kind {
-    /// The kind of this name, in the former or current spelling; `None` for other kinds.
+    /// Returns the kind of this name, in the former or current spelling; `None` for other kinds.
     pub fn named(kind: &str) -> Option<Self> {
         Some(match kind {
             "Model" | "ModelBooster" => Self::Model,
@@ -50,11 +52,12 @@ impl Kind {
     }
 }
 
-/// Validates an object; `old` is the object before an update. An object that is being deleted
-/// may change if its spec does not, so that finalizers can be removed. The caller checks that a
+/// Validates an object; `old` is the object before an update. An object that is being deleted may
+/// change if its spec does not, so that finalizers can be removed. The caller checks that a
 /// binding's policy exists: see [`policy_ref`].
-/// Errors are in the order of the rules, beyond a thousand only counted, and all
-/// [malformed](FieldError::is_malformed) for an object that cannot be decoded.
+///
+/// Errors are in the order of the rules; those after the first thousand are only counted. If the
+/// object cannot be decoded, all errors are [malformed](FieldError::is_malformed).
 pub fn review(kind: Kind, object: &Value, old: Option<&Value>) -> Result<(), Vec<FieldError>> {
     let deleted = !object["metadata"]["deletionTimestamp"].is_null();
     if deleted && old.is_some_and(|old| old["spec"] == object["spec"]) {

@@ -13,12 +13,12 @@ use crate::{
     field_ref::{FieldRef, Nanos},
 };
 
-const MOST_REPLICAS: i64 = 1_000_000;
-const MOST_GRACE: Nanos = 1800 * 1_000_000_000;
+const MAX_REPLICAS: i64 = 1_000_000;
+const MAX_GRACE_NANOS: Nanos = 1800 * 1_000_000_000;
 
-/// Backend types with one server worker.
+/// The backend types with one server worker.
 const SINGLE: [&str; 3] = ["vLLM", "SGLang", "MindIE"];
-/// Backend types with several workers, and the types of those.
+/// The backend types with several workers, and the types that their workers may have.
 const DISAGGREGATED: [(&str, &[&str]); 2] = [
     ("vLLMDisaggregated", &["prefill", "decode"]),
     (
@@ -27,7 +27,7 @@ const DISAGGREGATED: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// The form of a model, by its shape: Kthena's versions differ in their rules.
+/// The form of a model. It shows which version of Kthena the model is for, whose rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `spec.backends`, up to v0.1.
@@ -96,9 +96,10 @@ pub(crate) fn backends<'a>(spec: &FieldRef<'a>, errors: &mut Errors) -> (Vec<Fie
     }
     let single = spec.field("backend").object(errors);
     let bounds = ["minReplicas", "maxReplicas"];
-    let form = match bounds.iter().any(|name| single.field(name).is_present()) {
-        true => Form::Ranged,
-        false => Form::Fixed,
+    let form = if bounds.iter().any(|name| single.field(name).is_present()) {
+        Form::Ranged
+    } else {
+        Form::Fixed
     };
     let single = single.is_present().then_some(single);
     (single.into_iter().collect(), form)
@@ -132,7 +133,7 @@ impl<'a> Backend<'a> {
     fn grace(&self, errors: &mut Errors) {
         let at = self.at.field("scaleToZeroGracePeriod");
         let grace = at.duration(errors);
-        if grace.is_some_and(|grace| !(0..=MOST_GRACE).contains(&grace)) {
+        if grace.is_some_and(|grace| !(0..=MAX_GRACE_NANOS).contains(&grace)) {
             let detail = "must be from 0s to 30m, 1800 seconds";
             errors.push(FieldError::invalid(&at.path, &at.value(), detail));
         }
@@ -210,8 +211,8 @@ fn replicas(backends: &[Backend<'_>], form: Form, errors: &mut Errors) {
         for backend in backends {
             let at = backend.at.field("replicas");
             let replicas = at.int(errors);
-            if replicas > MOST_REPLICAS {
-                let detail = format!("must not be above {MOST_REPLICAS}");
+            if replicas > MAX_REPLICAS {
+                let detail = format!("must not be above {MAX_REPLICAS}");
                 errors.push(FieldError::invalid(&at.path, &replicas.into(), detail));
             }
         }
@@ -224,12 +225,12 @@ fn replicas(backends: &[Backend<'_>], form: Form, errors: &mut Errors) {
     }
     let max = backends.iter().map(|b| b.max.max(0));
     let sum = max.fold(0, i64::saturating_add);
-    if sum > MOST_REPLICAS {
+    if sum > MAX_REPLICAS {
         let path = match form {
             Form::List => "spec.backends",
             Form::Ranged | Form::Fixed => "spec.backend",
         };
-        let detail = format!("maxReplicas of all backends must not be above {MOST_REPLICAS}");
+        let detail = format!("maxReplicas of all backends must not be above {MAX_REPLICAS}");
         errors.push(FieldError::invalid(path, &sum.into(), detail));
     }
 }

@@ -6,13 +6,14 @@ use crate::{
     field_ref::{FieldRef, Nanos},
 };
 
-const MOST: Nanos = 30 * 60 * 1_000_000_000;
+/// The longest duration in a policy, in nanoseconds: 30 minutes.
+const MAX_DURATION_NANOS: Nanos = 30 * 60 * 1_000_000_000;
 
-/// `former`: the object has the former group.
+/// Checks a policy. `former` is true if the object has the former API group.
 pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
     let metrics = spec.field("metrics").objects(errors);
     let names = metric_names(&metrics, errors);
-    // Up to v0.4 targets are in bindings, and metrics have this name.
+    // Up to v0.4 targets are in bindings, and a metric's name is in the field `metricName`.
     let former = former || metrics.iter().any(|m| m.field("metricName").is_present());
     targets::review(spec, &names, former, errors);
     let behavior = spec.field("behavior").object(errors);
@@ -29,7 +30,7 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
         panic.field("panicModeHold"),
     ] {
         let nanos = duration.duration(errors);
-        if nanos.is_some_and(|nanos| !(0..=MOST).contains(&nanos)) {
+        if nanos.is_some_and(|nanos| !(0..=MAX_DURATION_NANOS).contains(&nanos)) {
             let detail = "must be from 0s to 30m";
             errors.push(FieldError::invalid(
                 &duration.path,
@@ -40,7 +41,7 @@ pub(crate) fn review(former: bool, spec: &FieldRef<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks metrics; returns their names.
+/// Checks metrics and returns their names.
 fn metric_names<'a>(metrics: &[FieldRef<'a>], errors: &mut Errors) -> Vec<&'a str> {
     let mut names = Vec::new();
     for metric in metrics {

@@ -1,6 +1,7 @@
-//! Admission by the API server's own plugins, for objects that no API server has admitted: those
-//! that are on by default and change an object, in the order in which Kubernetes 1.36.3 runs them
-//! (pkg/kubeapiserver/options/plugins.go) before policies and, after a change, between the passes.
+//! Runs the API server's own admission plugins on objects that no API server has admitted. The
+//! plugins are those that are on by default and change an object. They run in the order of
+//! Kubernetes 1.36.3 (pkg/kubeapiserver/options/plugins.go): before the policies and, after a
+//! change, between the passes.
 
 mod limit_ranges;
 mod priority;
@@ -14,8 +15,9 @@ use crate::defaults;
 use crate::request::Request;
 use crate::static_cluster::StaticCluster;
 
-/// Changes the object as the plugins do, by the classes, accounts and ranges that are given.
-/// Returns what is left out because it is not given; the error is the API server's refusal.
+/// Changes the object as the plugins do, with the classes, accounts and ranges that are given.
+/// Returns notes on the changes that are left out because an object is not given. The error is the
+/// API server's refusal.
 pub(crate) fn admit(
     request: &Request,
     object: &mut Value,
@@ -56,8 +58,9 @@ fn pod(
         limit_ranges::admit(pod, &request.namespace, given);
     }
     // The kubelet removes a mirror pod that differs from its file.
-    let is_mirror = pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror");
-    let is_mirror = is_mirror.is_some();
+    let is_mirror = pod
+        .pointer("/metadata/annotations/kubernetes.io~1config.mirror")
+        .is_some();
     let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else {
         return Ok(());
     };
@@ -78,7 +81,8 @@ fn pod(
     Ok(())
 }
 
-/// `TaintNodesByCondition`: a node is not ready until its controller says so.
+/// Taints a node like the plugin `TaintNodesByCondition`: a node is not ready until its controller
+/// reports that it is.
 fn node_taint(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
     let Some(node) = node.as_object_mut() else {
@@ -93,7 +97,7 @@ fn node_taint(node: &mut Value) {
     }
 }
 
-/// `StorageObjectInUseProtection`
+/// Adds a finalizer like the plugin `StorageObjectInUseProtection`.
 fn finalizer(object: &mut Value, name: &str) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && !list(metadata, "finalizers").iter().any(|f| f == name)
@@ -107,18 +111,18 @@ fn name(object: &Value) -> &str {
     text("name").or(text("generateName")).unwrap_or_default()
 }
 
-/// The text of a field; empty if it is absent.
+/// Returns the text of a field; empty if it is absent.
 fn text<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a str {
     fields.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The elements of a field; none if it is absent.
+/// Returns the elements of a field's list; an empty list if the field is absent.
 fn list<'a>(fields: &'a Map<String, Value>, name: &str) -> &'a [Value] {
     let list = fields.get(name).and_then(Value::as_array);
     list.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Appends to the list of a field, which need not be there.
+/// Appends to the list of a field, which is created if the field is absent.
 fn push(fields: &mut Map<String, Value>, name: &str, value: Value) {
     let list = fields.entry(name).or_insert_with(|| json!([]));
     if let Some(list) = list.as_array_mut() {

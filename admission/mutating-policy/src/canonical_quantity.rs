@@ -1,16 +1,18 @@
-//! The canonical form of quantities, in which the API server writes them: no fraction,
-//! and the largest suffix without a loss.
+//! Converts quantities to the canonical form in which the API server writes them: without a
+//! fraction, and with the largest suffix that does not lose precision.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Other texts, quantities with an exponent and those finer than a billionth stay.
+/// Returns the canonical form of a quantity. Other texts, quantities with an exponent and
+/// quantities finer than a billionth are returned unchanged.
 pub(crate) fn canonical(quantity: &str) -> String {
     canonicalize(quantity).unwrap_or_else(|| quantity.to_owned())
 }
 
-/// `None` if the text is not a quantity or has one or two digits, which are canonical.
+/// Returns the canonical form of a quantity; `None` if the text is not a quantity, or consists of
+/// one or two digits and is already canonical.
 pub(crate) fn canonicalize(quantity: &str) -> Option<String> {
     if quantity.len() < 3 && quantity.bytes().all(|b| b.is_ascii_digit()) {
         let is_canonical = !quantity.is_empty() && (quantity == "0" || !quantity.starts_with('0'));
@@ -54,7 +56,7 @@ fn binary(bytes: i128) -> String {
     format!("{count}{}", BINARY[suffix])
 }
 
-/// `digits` times ten to the power.
+/// Returns `digits` times ten to the power of `power`; `None` if there is no suffix for it.
 fn decimal(digits: i128, power: i32) -> Option<String> {
     if digits == 0 {
         return Some("0".to_owned());

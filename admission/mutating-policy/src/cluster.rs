@@ -8,43 +8,44 @@ use crate::model::ParamKind;
 use crate::request::{Kind, Request};
 use tautline_cel::{AccessCheck, Decision, EvaluationError};
 
-/// Whether the objects of a kind are in namespaces.
+/// The scope of a kind's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResourceScope {
     /// Each object is in a namespace.
     Namespaced,
-    /// No object is in a namespace.
+    /// The objects are not in namespaces.
     Cluster,
 }
 
 /// The cluster as policies see it. Methods return cached state, except `authorize`.
 pub trait ClusterView {
-    /// The Namespace of this name; `None` if it does not exist.
+    /// Returns the Namespace of this name; `None` if it does not exist.
     fn namespace(&self, name: &str) -> Option<Arc<Value>>;
 
-    /// The scope of a parameter kind; `None` if the kind is unknown.
+    /// Returns the scope of a parameter kind; `None` if the kind is unknown.
     fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope>;
 
-    /// The parameters that the query selects, in any order.
+    /// Returns the parameters that the query selects, in any order.
     fn params(&self, kind: &ParamKind, query: ParamQuery<'_>) -> Vec<Arc<Value>>;
 
-    /// The schema of a kind; by default the bundled one.
+    /// Returns the schema of a kind; by default the bundled one.
     fn schema(&self, kind: &Kind) -> Option<Schema> {
         Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
     }
 
-    /// Sets the defaults that the API server sets after each mutation; idempotent.
+    /// Sets the defaults that the API server sets after each mutation. The method is idempotent.
     fn set_defaults(&self, kind: &Kind, object: &mut Value) {
         crate::defaults::set(kind, object);
     }
 
-    /// Returns the object as the API server's own admission plugins change it after a policy did;
-    /// by default unchanged, because the API server runs them itself. The error is its refusal.
+    /// Returns the object as the API server's own admission plugins change it after a policy
+    /// changed it; `None` if they do not. The default is `None`, because the API server runs its
+    /// plugins itself. The error is the API server's refusal.
     fn admit(&self, _request: &Request, _object: &Value) -> Result<Option<Value>, String> {
         Ok(None)
     }
 
-    /// Answers `authorizer.….check(verb)` for the user; by default with an error.
+    /// Answers `authorizer.….check(verb)` for the user. The default implementation always fails.
     fn authorize(
         &self,
         _request: &Request,
@@ -58,17 +59,17 @@ pub trait ClusterView {
 /// The parameters that a binding selects.
 #[derive(Clone, Copy, Debug)]
 pub struct ParamQuery<'a> {
-    /// Their namespace; `None` for a cluster-scoped kind.
+    /// The namespace of the parameters; `None` for a cluster-scoped kind.
     pub namespace: Option<&'a str>,
-    /// Their name or labels.
+    /// The name or labels of the parameters.
     pub selector: ParamSelector<'a>,
 }
 
-/// Which parameters a `paramRef` selects.
+/// The criterion by which a `paramRef` selects parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum ParamSelector<'a> {
-    /// The one of this name.
+    /// Selects the parameter of this name.
     Name(&'a str),
-    /// All whose labels match.
+    /// Selects all parameters whose labels match.
     Labels(&'a Selector),
 }

@@ -19,7 +19,7 @@ pub struct CompiledPolicy {
     pub(crate) mutations: Vec<CompiledMutation>,
 }
 
-/// A policy and its bindings, ordered by name.
+/// A policy with its bindings, which are ordered by name.
 pub(crate) struct BoundPolicy {
     pub policy: Arc<CompiledPolicy>,
     pub bindings: Vec<Arc<Binding>>,
@@ -31,8 +31,8 @@ pub(crate) struct CompiledCondition {
 }
 
 impl CompiledPolicy {
-    /// Compiles every expression of a policy. The errors are those of all expressions, except
-    /// of those that use an invalid variable.
+    /// Compiles every expression of a policy and returns all errors. If a variable is invalid, only
+    /// variables are compiled, because the other expressions may use it.
     pub(crate) fn new(policy: Policy) -> Result<Self, Vec<Problem>> {
         let mut found = Vec::new();
         let mut plain = environment(policy.param_kind.is_some());
@@ -81,7 +81,7 @@ impl CompiledPolicy {
         })
     }
 
-    /// Warnings of fields in mutations that no matched kind has. The API server accepts
+    /// Returns warnings about fields in mutations that no matched kind has. The API server accepts
     /// such a policy and refuses only the requests for which it builds such an object.
     pub(crate) fn unknown_fields(&self) -> Vec<Problem> {
         let policy = &self.policy;

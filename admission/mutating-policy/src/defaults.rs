@@ -1,5 +1,5 @@
-//! Defaults that the API server sets when it reads an object, and after each mutation, so that
-//! policies observe them (Kubernetes 1.36.3).
+//! Sets the defaults that the API server sets when it reads an object and after each mutation, so
+//! that policies see them (Kubernetes 1.36.3).
 
 mod objects;
 mod pod;
@@ -12,8 +12,8 @@ use crate::canonical_quantity::{canonical, canonicalize};
 use crate::pruning;
 use crate::request::Kind;
 
-/// Makes an object from a file what the API server reads: drops empty fields, and sets all
-/// defaults of the common kinds of the groups core, apps and batch.
+/// Turns an object from a file into the object that the API server reads: drops empty fields, and
+/// sets all defaults of the common kinds of the groups core, apps and batch.
 pub fn complete(kind: &Kind, object: &mut Value) {
     if let Some(schema) = pruning::built_in_schema(kind) {
         pruning::prune(&schema, object, &Value::Null);
@@ -27,8 +27,8 @@ pub fn complete(kind: &Kind, object: &mut Value) {
     set(kind, object);
 }
 
-/// Sets defaults in a pod or the pod template of a workload, adds empty `resources`, and
-/// makes quantities canonical strings. Other kinds stay as they are.
+/// Sets defaults in a pod or the pod template of a workload, adds empty `resources`, and makes
+/// quantities canonical strings. Objects of other kinds are not changed.
 pub fn set(kind: &Kind, object: &mut Value) {
     let pod = kind.is_pod();
     if let Some(spec) = pod_spec(kind, object) {
@@ -37,13 +37,13 @@ pub fn set(kind: &Kind, object: &mut Value) {
         }
         rules::apply(pod::SPEC, spec);
     }
-    // Not a pointer in Go, so never absent in the API server's objects.
+    // The status is not a pointer in Go, so it is never absent in the API server's objects.
     if let (true, Some(fields)) = (pod, object.as_object_mut()) {
         rules::add(fields, "status", || Map::new().into());
     }
 }
 
-/// The spec of a pod, or of the template of a workload.
+/// Returns the spec of a pod, or of the pod template of a workload.
 fn pod_spec<'a>(kind: &Kind, object: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
     let path = match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "Pod") => "/spec",
@@ -56,7 +56,8 @@ fn pod_spec<'a>(kind: &Kind, object: &'a mut Value) -> Option<&'a mut Map<String
     object.pointer_mut(path)?.as_object_mut()
 }
 
-/// Gives the deprecated `serviceAccount` and `serviceAccountName` the same name; the latter wins.
+/// Gives the deprecated `serviceAccount` and `serviceAccountName` the same value. The latter takes
+/// precedence.
 pub(crate) fn alias_service_account(spec: &mut Map<String, Value>) {
     let given = |field| rules::text_of(spec, field).filter(|name| !name.is_empty());
     let name = given("serviceAccountName").or_else(|| given("serviceAccount"));
@@ -66,7 +67,7 @@ pub(crate) fn alias_service_account(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Makes the quantities of a map canonical, of at least a thousandth.
+/// Makes the quantities of a map canonical and rounds them up to thousandths.
 fn quantities(fields: &mut Map<String, Value>, name: &str) {
     let quantities = fields.get_mut(name).and_then(Value::as_object_mut);
     for quantity in quantities.into_iter().flat_map(Map::values_mut) {

@@ -1,10 +1,11 @@
-//! The variables of Kubernetes' admission policies and their types (Kubernetes 1.36,
+//! Declares the variables of Kubernetes' admission policies and their types (Kubernetes 1.36,
 //! admission/plugin/cel/compile.go: BuildRequestType, BuildNamespaceType).
 
 use tautline_cel::{Environment, Type};
 
-/// The variables of a policy's expressions: `object`, `oldObject`, `request`,
-/// `namespaceObject`, `authorizer`, and `params` if the policy has a paramKind.
+/// Returns an environment with the variables of a policy's expressions: `object`, `oldObject`,
+/// `request`, `namespaceObject`, `authorizer`, and with `params` also `params`, for a policy that
+/// has a paramKind.
 pub fn environment(params: bool) -> Environment {
     let environment = Environment::new()
         .with_record_fields(field)
@@ -14,13 +15,14 @@ pub fn environment(params: bool) -> Environment {
         .declare("namespaceObject", Type::Record("kubernetes.Namespace"))
         .declare("authorizer", Type::AUTHORIZER)
         .declare("authorizer.requestResource", Type::RESOURCE_CHECK);
-    match params {
-        true => environment.declare("params", Type::Dyn),
-        false => environment,
+    if params {
+        environment.declare("params", Type::Dyn)
+    } else {
+        environment
     }
 }
 
-/// The type of a record's field; `None` for an unknown field.
+/// Returns the type of a record's field; `None` for an unknown field.
 fn field(record: &str, field: &str) -> Option<Type> {
     let strings = || Type::list(Type::String);
     let table = || Type::map(Type::String, Type::String);

@@ -1,5 +1,5 @@
-//! The evaluation of a request by all policies, as in the API server's dispatcher
-//! (k8s.io/apiserver 0.36.3, pkg/admission/plugin/policy: generic and mutating).
+//! Evaluates all policies for a request, as the API server's dispatcher does (k8s.io/apiserver
+//! 0.36.3, pkg/admission/plugin/policy: generic and mutating).
 
 mod invoke;
 
@@ -21,13 +21,13 @@ use crate::request_context::RequestContext;
 use crate::working_copy::WorkingCopy;
 use tautline_cel::Limits;
 
-/// Limits of an evaluation, and the detail of its outcome.
+/// The limits of an evaluation and the detail of its outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// For the conditions of an invocation together, and for each mutation. A policy may
-    /// spend three times the cost units on a request. The deadline is the request's.
+    /// The limits for all conditions of an invocation together, and for each mutation. A policy may
+    /// spend three times the cost units on a request. The deadline applies to the whole request.
     pub limits: Limits,
-    /// Report the values of variables, the diff of each mutation, and skipped policies.
+    /// True to report the values of variables, the diff of each mutation, and skipped policies.
     pub full_detail: bool,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Evaluation<'a> {
     object: LazyValue,
     working_copy: WorkingCopy,
     changed: bool,
-    /// Invocations that may run again: policy, binding, parameter.
+    /// The invocations that may run again, as policy, binding and parameter.
     reinvocable: HashSet<Key>,
-    /// Cost units that each policy has spent in all its invocations.
+    /// The cost units that each policy has spent in all its invocations.
     spent_units: HashMap<Arc<str>, u64>,
     outcome: Outcome,
 }
@@ -110,7 +110,7 @@ impl<'a> Evaluation<'a> {
             Ok(None) => {}
             Ok(Some(object)) => {
                 self.object.update(&object);
-                // It differs from the object now.
+                // The working copy differs from the object now.
                 self.working_copy.get_mut();
                 self.state.matches_schema = false;
                 self.state.strictly_valid = false;
@@ -120,7 +120,7 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// One pass over all policies. The invocations are collected before the first runs.
+    /// Runs one pass over all policies. All invocations are collected before the first one runs.
     fn pass(&mut self, policies: &[BoundPolicy], pass: u8) -> Result<(), Abort> {
         let context = &self.context;
         let subject = MatchInput::new(context.request, &self.object.json, context.cluster);
@@ -231,7 +231,7 @@ impl<'a> Evaluation<'a> {
 
     fn denial(&self) -> Option<Denial> {
         let faults: Vec<&Fault> = self.outcome.faults.iter().filter(|f| !f.ignored).collect();
-        // The reason of a misconfiguration is Forbidden, of a failed expression Invalid.
+        // A misconfiguration has the reason Forbidden, a failed expression the reason Invalid.
         let reason = match faults.first()?.kind {
             FaultKind::Namespace | FaultKind::Params => "Forbidden",
             _ => "Invalid",
@@ -245,8 +245,8 @@ impl<'a> Evaluation<'a> {
         deadline.is_some_and(|d| Instant::now() >= d)
     }
 
-    /// Sets defaults after a mutation; `made`: it changed the working copy. Returns whether
-    /// the object changes.
+    /// Sets defaults after a mutation. `made` is true if the mutation changed the working copy.
+    /// Returns whether the object changes.
     fn set_defaults(&mut self, made: bool, patch: PatchType) -> bool {
         let merged = patch == PatchType::ApplyConfiguration;
         if !made && (self.state.defaulted || !merged) {
@@ -254,9 +254,10 @@ impl<'a> Evaluation<'a> {
             return false;
         }
         let before = &*self.object.json;
-        let draft = match made {
-            true => self.working_copy.get_mut(),
-            false => self.working_copy.copy_of(before),
+        let draft = if made {
+            self.working_copy.get_mut()
+        } else {
+            self.working_copy.copy_of(before)
         };
         let kind = &self.context.request.kind;
         let own = self.state.built_in.as_ref();

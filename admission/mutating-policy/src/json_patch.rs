@@ -1,5 +1,5 @@
-//! JSON patches as in the API server: RFC 6902 as in gopkg.in/evanphx/json-patch.v4 4.13.0.
-//! `replace` adds a missing key, text before the first `/` of a path is ignored, and
+//! Applies JSON patches (RFC 6902) like the API server, which uses gopkg.in/evanphx/json-patch.v4
+//! 4.13.0: `replace` adds a missing key, text before the first `/` of a path is ignored, and
 //! negative indices count from the end.
 
 use serde_json::Value;
@@ -8,16 +8,16 @@ use tautline_structured_merge::MAX_DEPTH;
 
 use tautline_cel::{Budget, EvaluationError, Patch};
 
-/// Bytes that the `copy` operations of a patch may add: the API server's limit.
-const COPY_BYTES: usize = 3 << 20;
-/// List elements moved or visited per cost unit: up to 100 ns.
-const ELEMENTS_A_UNIT: usize = 16;
-/// Bytes of values copied or compared per cost unit, as JSON.
-pub(crate) const BYTES_A_UNIT: usize = 8;
+/// The most bytes that the `copy` operations of a patch may add, as in the API server.
+const MAX_COPIED_BYTES: usize = 3 << 20;
+/// The number of list elements moved or visited per cost unit, which takes up to 100 ns.
+const ELEMENTS_PER_UNIT: usize = 16;
+/// The bytes of values, as JSON, that are copied or compared per cost unit.
+pub(crate) const BYTES_PER_UNIT: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// A `test` failed: the object stays unchanged, without an error.
+    /// A `test` failed. The object is not changed, and no error is reported.
     #[error("testing value {0} failed")]
     Test(String),
     #[error("{op} {path:?}: {reason}")]
@@ -64,7 +64,7 @@ fn apply_operation(
         reason,
     };
     match &*patch.op {
-        // Without a value, null is added.
+        // An operation without a value adds null.
         "add" => add(document, path, value(patch)?.unwrap_or_default(), units).map_err(bad),
         "remove" => remove(document, path, units).map_err(bad).map(drop),
         "replace" => {
@@ -83,10 +83,10 @@ fn apply_operation(
         "copy" => {
             let copy = get(document, &patch.from).map_err(bad)?;
             let bytes = copy.map_or(0, size);
-            // Covers measuring, copying, checking the depth and dropping.
-            *units += 2 * bytes / BYTES_A_UNIT;
+            // The units cover measuring, copying, checking the depth and dropping.
+            *units += 2 * bytes / BYTES_PER_UNIT;
             *copied += bytes;
-            if *copied > COPY_BYTES {
+            if *copied > MAX_COPIED_BYTES {
                 return Err(bad("the copies of this patch are too large"));
             }
             let copy = copy.cloned().unwrap_or_default();
@@ -94,7 +94,7 @@ fn apply_operation(
         }
         "test" => {
             let wanted = value(patch)?;
-            *units += wanted.as_ref().map_or(0, size) / BYTES_A_UNIT;
+            *units += wanted.as_ref().map_or(0, size) / BYTES_PER_UNIT;
             let same = if path.is_empty() {
                 Some(&*document) == wanted.as_ref()
             } else {
@@ -130,7 +130,7 @@ fn value(patch: &Patch) -> Result<Option<Value>, PatchError> {
     }
 }
 
-/// Integral numbers become integers, as in Go's JSON.
+/// Turns integral numbers into integers, as Go's JSON does.
 fn integral_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -159,7 +159,7 @@ pub(crate) fn size(value: &Value) -> usize {
     }
 }
 
-/// The levels of a value; adds the number of its parts to `seen`.
+/// Returns the levels of a value and adds the number of its parts to `seen`.
 fn levels(value: &Value, seen: &mut usize) -> usize {
     *seen += 1;
     let below = match value {
@@ -174,7 +174,7 @@ fn levels(value: &Value, seen: &mut usize) -> usize {
 fn check_depth(path: &str, value: &Value, units: &mut usize) -> Result<(), &'static str> {
     let mut seen = 0;
     let deep = path.matches('/').count() + levels(value, &mut seen) > MAX_DEPTH;
-    *units += seen / ELEMENTS_A_UNIT;
+    *units += seen / ELEMENTS_PER_UNIT;
     if deep {
         return Err("the object would be nested deeper than 128 levels");
     }
@@ -198,7 +198,7 @@ fn split(path: &str) -> Result<(impl Iterator<Item = String>, String), &'static 
     Ok((parents, decode(last)))
 }
 
-/// The index that `token` means, below `end`; negative ones count back from it.
+/// Returns the index that `token` means. It is below `end`, from which negative indices count back.
 fn index(token: &str, end: usize) -> Result<usize, &'static str> {
     let index: i64 = token.parse().map_err(|_| INDEX)?;
     let index = if index < 0 {
@@ -262,7 +262,7 @@ fn add(
         Value::Array(items) if last == "-" => items.push(value),
         Value::Array(items) => {
             let i = index(&last, items.len() + 1)?;
-            *units += (items.len() - i) / ELEMENTS_A_UNIT;
+            *units += (items.len() - i) / ELEMENTS_PER_UNIT;
             items.insert(i, value);
         }
         _ => return Err(MISSING),
@@ -297,7 +297,7 @@ fn remove(document: &mut Value, path: &str, units: &mut usize) -> Result<Value, 
         Value::Object(fields) => fields.remove(&last).ok_or(MISSING),
         Value::Array(items) => {
             let i = index(&last, items.len())?;
-            *units += (items.len() - i) / ELEMENTS_A_UNIT;
+            *units += (items.len() - i) / ELEMENTS_PER_UNIT;
             Ok(items.remove(i))
         }
         _ => Err(MISSING),

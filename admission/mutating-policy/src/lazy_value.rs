@@ -8,7 +8,7 @@ use tautline_cel::{Key, Map, Value};
 
 use crate::working_copy::{JsonObject, sync, sync_keys};
 
-/// The value is converted once an expression uses it.
+/// An object whose CEL value is converted when an expression first uses it.
 pub(crate) struct LazyValue {
     pub json: Arc<Json>,
     value: OnceCell<Value>,
@@ -20,7 +20,7 @@ impl LazyValue {
         Self { json, value }
     }
 
-    /// Replaces the object with `json`; equal parts of the value are reused.
+    /// Replaces the object with `json`. Equal parts of the value are reused.
     pub fn update(&mut self, json: &Json) {
         let mine = Arc::make_mut(&mut self.json);
         match self.value.get() {
@@ -84,9 +84,9 @@ fn update_value(old: &mut Json, new: &Json, value: &Value) -> Option<Value> {
     }
 }
 
-/// [`update_value`] for objects with different field names.
+/// Does the same as [`update_value`] for objects with different field names.
 fn update_fields(old: &mut JsonObject, new: &JsonObject, values: &Map) -> Value {
-    // All are ordered by name.
+    // All three maps are ordered by name.
     let mut olds = old.iter_mut().zip(values.iter()).peekable();
     let entries = new.iter().map(|(name, new)| {
         while olds.next_if(|((old, _), _)| *old < name).is_some() {}

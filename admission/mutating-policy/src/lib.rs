@@ -1,6 +1,6 @@
-//! Kubernetes' mutating admission policies without an API server: policies and bindings
-//! ([`model`]), and their evaluation for a request ([`Policies::mutate`]). [`ClusterView`]
-//! returns what policies read from the cluster.
+//! Evaluates Kubernetes' mutating admission policies without an API server. It parses policies and
+//! bindings ([`model`]) and evaluates them for a request ([`Policies::mutate`]); [`ClusterView`]
+//! returns the objects that policies read from the cluster.
 //!
 //! A policy has the effect of a MutatingAdmissionPolicy of Kubernetes 1.36, with these
 //! differences: policies run in the order of their names; matchConditions may use variables;
@@ -49,6 +49,6 @@ pub use request::{Kind, Request, Resource};
 pub use static_cluster::StaticCluster;
 pub use tautline_cel::Limits;
 
-/// Expression results are at most as deep as the objects that are merged.
+/// The results of expressions may be exactly as deep as the objects that can be merged.
 const _: () =
     assert!(tautline_cel::MAX_RESULT_DEPTH as usize == tautline_structured_merge::MAX_DEPTH);

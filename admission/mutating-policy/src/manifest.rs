@@ -1,4 +1,4 @@
-//! Fields of a manifest and their problems, as the API server reports them.
+//! Reads the fields of a manifest and records problems as the API server reports them.
 
 use serde_json::{Map, Value};
 
@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {field}: {message}")]
 pub struct Problem {
-    /// Kind and name, such as `MutationPolicy gpu-none`.
+    /// The kind and name, such as `MutationPolicy gpu-none`.
     pub object: String,
     /// The path, such as `spec.mutations[0].patchType`.
     pub field: String,
-    /// The problem and the fix.
+    /// A description of the problem and of its fix.
     pub message: String,
 }
 
@@ -70,7 +70,7 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// The field `name`; null counts as absent.
+    /// Returns the field `name`; null counts as absent.
     pub fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|v| !v.is_null())?;
         Some(Self {
@@ -79,7 +79,7 @@ impl<'a> FieldRef<'a> {
         })
     }
 
-    /// The value as an object with no fields but `known`.
+    /// Returns the value as an object. Fields that are not in `known` are faults.
     pub fn object(&self, known: &[&str], found: &mut Findings) -> Option<&'a Map<String, Value>> {
         let Value::Object(fields) = self.value else {
             found.fault(&self.path, "must be an object");
@@ -100,7 +100,7 @@ impl<'a> FieldRef<'a> {
         text
     }
 
-    /// The text of the field `name`; an empty one counts as absent.
+    /// Returns the text of the field `name`; an empty text counts as absent.
     pub fn text_field(&self, name: &str, found: &mut Findings) -> Option<&'a str> {
         let text = self.field(name)?.text(found)?;
         Some(text).filter(|t| !t.trim().is_empty())
@@ -136,7 +136,7 @@ impl<'a> FieldRef<'a> {
         choice.map(|(_, choice)| *choice)
     }
 
-    /// The items of the list `name`; empty if it is absent.
+    /// Returns the items of the list `name`; an empty list if it is absent.
     pub fn items(&self, name: &str, found: &mut Findings) -> Vec<Self> {
         let Some(list) = self.field(name) else {
             return Vec::new();
@@ -174,7 +174,7 @@ impl<'a> FieldRef<'a> {
     }
 }
 
-/// Whether `name` is a DNS subdomain, as names of policies must be.
+/// Returns whether `name` is a DNS subdomain, as names of policies must be.
 /// <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/>
 pub(crate) fn is_subdomain(name: &str) -> bool {
     let label = |l: &str| {
@@ -187,7 +187,7 @@ pub(crate) fn is_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(label)
 }
 
-/// Whether `name` is a qualified name: `[subdomain/]name`.
+/// Returns whether `name` is a qualified name: `[subdomain/]name`.
 pub(crate) fn is_qualified(name: &str) -> bool {
     let (prefix, name) = name.rsplit_once('/').unwrap_or(("", name));
     let ends = |b: u8| b.is_ascii_alphanumeric();
@@ -200,7 +200,7 @@ pub(crate) fn is_qualified(name: &str) -> bool {
         && (prefix.is_empty() || is_subdomain(prefix))
 }
 
-/// Whether `name` can name a variable in an expression.
+/// Returns whether `name` can name a variable in an expression.
 /// <https://github.com/google/cel-spec/blob/master/doc/langdef.md#syntax>
 pub(crate) fn is_identifier(name: &str) -> bool {
     const RESERVED: &str = "true false null in as break const continue else for function \

@@ -1,4 +1,4 @@
-//! The fields of the kinds that a policy matches, known at load time.
+//! Looks up the fields of the kinds that a policy matches when the policy is loaded.
 
 use tautline_structured_merge::{Schema, Schemas, Shape};
 
@@ -9,7 +9,8 @@ use tautline_cel::ObjectSchema;
 pub(crate) struct MatchedKinds(Vec<Schema>);
 
 impl MatchedKinds {
-    /// `None` unless all rules name only resources with bundled schemas.
+    /// Returns the kinds that the rules match; `None` unless all rules name only resources with
+    /// bundled schemas.
     pub fn from_constraints(constraints: &MatchResources) -> Option<Self> {
         let mut all = Vec::new();
         for rule in &constraints.rules {
@@ -25,7 +26,7 @@ impl MatchedKinds {
     }
 }
 
-/// The schema of `resource`; `None` for `*` and for subresources.
+/// Returns the bundled schema of `resource`; `None` for `*` and for subresources.
 fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
     let schemas = Schemas::bundled();
     let mut kinds = schemas.kinds();
@@ -38,7 +39,8 @@ fn schema(group: &str, version: &str, resource: &str) -> Option<Schema> {
 }
 
 impl ObjectSchema for MatchedKinds {
-    /// Whether one of the kinds has the field; `None` where a schema leaves it open.
+    /// Returns whether one of the kinds has the field; `None` if no schema is known to have it and
+    /// one leaves it open.
     fn has_field(&self, path: &[&str]) -> Option<bool> {
         let mut known = Some(false);
         for schema in &self.0 {

@@ -1,4 +1,4 @@
-//! Matching of requests by policies and bindings, as in k8s.io/apiserver 0.36.3
+//! Matches requests with policies and bindings, as k8s.io/apiserver 0.36.3 does
 //! (pkg/admission/plugin/policy/matching and webhook/predicates).
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::cluster::ClusterView;
 use crate::model::{MatchPolicy, MatchResources, Rule, ScopeType};
 use crate::request::{Request, Resource};
 
-/// Why a policy or binding does not match: its first check that fails, in this order.
+/// The reason why a policy or binding does not match: the first of these checks that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mismatch {
@@ -18,18 +18,18 @@ pub enum Mismatch {
     ObjectSelector,
     /// A rule of `excludeResourceRules` matches.
     Excluded,
-    /// No rule of `resourceRules` matches.
+    /// The rules of `resourceRules` do not match.
     ResourceRules,
-    /// No parameter matches the binding's `paramRef`, and `parameterNotFoundAction` is Allow.
+    /// The binding's `paramRef` matches no parameter, and `parameterNotFoundAction` is Allow.
     NoParams,
 }
 
-/// A Namespace whose labels are needed does not exist.
+/// The error if a Namespace whose labels are needed does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("namespaces {0:?} not found")]
 pub struct NamespaceNotFound(pub String);
 
-/// Computed once for all policies.
+/// The parts of a request that are matched, computed once for all policies.
 pub(crate) struct MatchInput<'a> {
     request: &'a Request,
     object: Option<Labels>,
@@ -38,7 +38,7 @@ pub(crate) struct MatchInput<'a> {
 }
 
 impl<'a> MatchInput<'a> {
-    /// `object` is the request's object with the changes so far.
+    /// Creates the input. `object` is the request's object with the changes so far.
     pub fn new(request: &'a Request, object: &Value, cluster: &dyn ClusterView) -> Self {
         let of = |o: &Value| (!o.is_null()).then(|| labels(o));
         Self {
@@ -49,7 +49,7 @@ impl<'a> MatchInput<'a> {
         }
     }
 
-    /// The reason why `resources` does not match; `None`: it matches.
+    /// Returns the reason why `resources` does not match; `None` if it matches.
     pub fn matches(
         &self,
         resources: &MatchResources,
@@ -117,7 +117,7 @@ impl<'a> MatchInput<'a> {
     }
 }
 
-/// The labels for a namespaceSelector; `None` where it does not apply.
+/// Returns the labels for a namespaceSelector; `None` if the selector does not apply.
 fn namespace_labels(
     request: &Request,
     object: &Value,

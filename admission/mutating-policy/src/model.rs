@@ -1,5 +1,5 @@
-//! Parsed mutation policies and bindings: MutatingAdmissionPolicy
-//! (`admissionregistration.k8s.io/v1`, Kubernetes 1.36) with defaults, in its current spelling.
+//! Parses mutation policies and bindings. The model is MutatingAdmissionPolicy
+//! (`admissionregistration.k8s.io/v1`, Kubernetes 1.36) in its current spelling, with defaults.
 //! <https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-policy/>
 
 mod binding;
@@ -26,16 +26,16 @@ pub struct Policy {
     pub name: String,
     /// `matchConstraints`: the requests that it matches.
     pub constraints: MatchResources,
-    /// All must be true.
+    /// `matchConditions`, which must all be true.
     pub(crate) conditions: Vec<NamedExpression>,
-    /// `variables.NAME` in expressions.
+    /// `variables`, which expressions use as `variables.NAME`.
     pub(crate) variables: Vec<NamedExpression>,
-    /// In order; at least one.
+    /// `mutations`, in order. There is at least one.
     pub(crate) mutations: Vec<Mutation>,
-    /// `failurePolicy`: what an error does; Fail if absent.
+    /// `failurePolicy`: the effect of an error; Fail if absent.
     pub failure: FailurePolicy,
     pub(crate) reinvocation: Reinvocation,
-    /// `paramKind`; `None`: expressions cannot use `params`.
+    /// `paramKind`; if it is `None`, expressions cannot use `params`.
     pub param_kind: Option<ParamKind>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum PatchType {
     JsonPatch,
 }
 
-/// What an error of a policy does.
+/// The effect of a policy's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
     /// The request is refused.
@@ -78,35 +78,36 @@ pub enum FailurePolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reinvocation {
     Never,
-    /// Once more if the object changed after it.
+    /// The policy runs once more if any policy changed the object.
     IfNeeded,
 }
 
 /// The kind of a policy's parameters, built-in or custom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ParamKind {
-    /// Group and version, such as `v1` or `mutations.example.com/v1`.
+    /// The group and version, such as `v1` or `mutations.example.com/v1`.
     pub api_version: String,
-    /// Its name, such as `ConfigMap`.
+    /// The name of the kind, such as `ConfigMap`.
     pub kind: String,
 }
 
 /// The requests that a policy or binding matches, by resource and by labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MatchResources {
-    /// One of these must match; in a binding, an empty list matches all.
+    /// The rules of which one must match. In a binding, an empty list matches all requests.
     pub rules: Vec<Rule>,
-    /// No rule of these may match.
+    /// The rules that must not match.
     pub(crate) exclude: Vec<Rule>,
-    /// On the namespace's labels.
+    /// The selector for the namespace's labels.
     pub(crate) namespaces: Selector,
-    /// On the labels of the object or the old object.
+    /// The selector for the labels of the object or the old object.
     pub(crate) objects: Selector,
-    /// Whether another version of the resource will do.
+    /// `matchPolicy`: Equivalent if a rule also matches requests for another version of its
+    /// resource.
     pub(crate) policy: MatchPolicy,
 }
 
-/// Operations on resources; a request matches if it is in each list and in the scope.
+/// A rule for operations on resources. A request matches if it is in each list and in the scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
     /// `CREATE`, `UPDATE`, `CONNECT` or `*`.
@@ -115,11 +116,11 @@ pub struct Rule {
     pub groups: Vec<String>,
     /// API versions or `*`.
     pub versions: Vec<String>,
-    /// `resource`, `resource/subresource`, either of them `*`.
+    /// `resource` or `resource/subresource`, where each part may be `*`.
     pub resources: Vec<String>,
-    /// Names of objects; an empty list matches all.
+    /// The names of objects; an empty list matches all.
     pub(crate) names: Vec<String>,
-    /// The scope of the resources; by default any.
+    /// The scope of the resources; by default any scope.
     pub scope: ScopeType,
 }
 
@@ -129,7 +130,7 @@ pub enum ScopeType {
     /// Any scope: `*` in manifests.
     #[default]
     All,
-    /// Resources outside namespaces, Namespaces included.
+    /// Resources outside namespaces, including Namespaces.
     Cluster,
     /// Resources in namespaces.
     Namespaced,
@@ -142,7 +143,7 @@ pub(crate) enum MatchPolicy {
     Equivalent,
 }
 
-/// A binding; a policy without one has no effect.
+/// A binding of a policy. A policy without a binding has no effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     pub(crate) name: String,
@@ -155,9 +156,9 @@ pub struct Binding {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ParamRef {
     pub target: ParamTarget,
-    /// Their namespace; by default that of the request.
+    /// The namespace of the parameters; by default the request's namespace.
     pub namespace: Option<String>,
-    /// Whether missing parameters are an error; otherwise the binding is skipped.
+    /// True if missing parameters are an error; otherwise the binding is skipped.
     pub deny_if_missing: bool,
 }
 
@@ -184,7 +185,7 @@ pub(crate) fn is_policy_or_binding(manifest: &Value) -> bool {
     kind(manifest).is_some()
 }
 
-/// Some(true) for a policy, Some(false) for a binding.
+/// Returns true for a policy and false for a binding; `None` for other manifests.
 fn kind(manifest: &Value) -> Option<bool> {
     let text = |field: &str| manifest.get(field).and_then(Value::as_str);
     let version = text("apiVersion")?;
@@ -197,7 +198,7 @@ fn kind(manifest: &Value) -> Option<bool> {
     }
 }
 
-/// Parses a policy or binding, without its expressions; the error has all problems.
+/// Parses a policy or binding without compiling its expressions. The error holds all problems.
 pub(crate) fn parse(manifest: &Value) -> Result<Parsed, Vec<Problem>> {
     let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").unwrap_or_default();

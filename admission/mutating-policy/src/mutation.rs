@@ -24,16 +24,16 @@ impl From<EvaluationError> for MutationError {
     }
 }
 
-/// State of the object, which saves repeated checks.
+/// The state of the object, which avoids repeated checks.
 #[derive(Default)]
 pub(crate) struct ObjectState {
     pub schema: Option<Schema>,
     pub built_in: Option<Schema>,
-    /// Whether a merge has checked the object against the schema.
+    /// True if a merge has checked the object against the schema.
     pub matches_schema: bool,
-    /// Whether the strict decoder accepts it.
+    /// True if the strict decoder accepts the object.
     pub strictly_valid: bool,
-    /// Whether defaults are set: setting them again changes nothing.
+    /// True if defaults are set, so that setting them again changes nothing.
     pub defaulted: bool,
 }
 
@@ -44,7 +44,8 @@ pub(crate) struct CompiledMutation {
 }
 
 impl CompiledMutation {
-    /// Changes the working copy, without defaults; false if nothing changes or a `test` failed.
+    /// Changes the working copy without setting defaults. Returns false if nothing changes or a
+    /// `test` failed.
     pub fn apply(
         &self,
         resolver: &PolicyResolver<'_>,

@@ -1,4 +1,4 @@
-//! The outcome of an evaluation: for the response, audit log, metrics and `tautline check`.
+//! The outcome of an evaluation, which the response, audit log, metrics and `tautline check` use.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::matching::Mismatch;
 
-/// The verdict on a request, and how it came about.
+/// The verdict on a request and the steps that led to it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
@@ -16,28 +16,28 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The invocations of both passes, in order.
     pub invocations: Vec<InvocationReport>,
-    /// Errors, in order, ignored ones included.
+    /// The errors in order, including ignored ones.
     pub faults: Vec<Fault>,
-    /// Policies and bindings that do not match; only in full detail.
+    /// The policies and bindings that do not match; only in full detail.
     #[serde(rename = "passedOver")]
     pub skipped: Vec<SkippedPolicy>,
 }
 
-/// Whether a request is admitted, and with which object.
+/// The decision to admit or refuse a request, with the changed object or the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// Admitted as it came.
+    /// The request is admitted without a change.
     #[default]
     Unchanged,
-    /// Admitted with a changed object.
+    /// The request is admitted with a changed object.
     Changed {
         /// The object after all mutations, with defaults.
         object: Arc<Value>,
         /// The patch from the original object (RFC 6902).
         patch: Patch,
     },
-    /// Refused, because of an error that no failurePolicy ignores.
+    /// The request is refused because of an error that no failurePolicy ignores.
     Refused(Denial),
 }
 
@@ -45,7 +45,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Denial {
-    /// HTTP status: 403 or 404.
+    /// The HTTP status, 403 or 404.
     pub code: u16,
     /// The status reason, such as `Invalid`.
     pub reason: &'static str,
@@ -59,40 +59,40 @@ pub struct Denial {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationReport {
-    /// Name of the policy.
+    /// The name of the policy.
     pub policy: Arc<str>,
-    /// Name of the binding.
+    /// The name of the binding.
     pub binding: Arc<str>,
     /// The parameter as `name` or `namespace/name`.
     pub param: Option<String>,
-    /// 1, or 2 for the reinvocation after a change.
+    /// The number of the pass: 1, or 2 for the reinvocation after a change.
     pub pass: u8,
-    /// Whether it changed the object, or why not.
+    /// The effect on the object, or the reason why there is none.
     pub end: InvocationEnd,
-    /// Name of the condition that is false; `None` if none is.
+    /// The name of the condition that is false, if any.
     pub condition: Option<String>,
-    /// Cost units of all conditions together.
+    /// The cost units of all conditions together.
     pub condition_cost_units: u64,
     /// The mutations that ran, in order, including those that failed.
     pub steps: Vec<MutationReport>,
 }
 
-/// The end of an invocation; [`InvocationEnd::code`] is its label in metrics.
+/// The end of an invocation. [`InvocationEnd::code`] returns its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InvocationEnd {
     /// A mutation changed the object.
     Changed,
-    /// No mutation changed the object.
+    /// The mutations did not change the object.
     Unchanged,
     /// A condition was false.
     Skipped,
-    /// A part failed; earlier changes stay.
+    /// A condition or mutation failed. Earlier changes remain.
     Failed,
 }
 
 impl InvocationEnd {
-    /// The end in metrics, such as `changed`.
+    /// Returns the label of the end in metrics, such as `changed`.
     pub fn code(self) -> &'static str {
         match self {
             Self::Changed => "changed",
@@ -107,18 +107,18 @@ impl InvocationEnd {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MutationReport {
-    /// Path of its expression, such as `spec.mutations[0].jsonPatch.expression`.
+    /// The path of the expression, such as `spec.mutations[0].jsonPatch.expression`.
     pub field: String,
-    /// Cost units of the expression and the variables it used.
+    /// The cost units of the expression and the variables it used.
     pub cost_units: u64,
-    /// The variables it used with their values or errors; only in full detail.
+    /// The variables that the expression used, with their values or errors; only in full detail.
     #[serde(serialize_with = "variables_by_name")]
     pub variables: Vec<(String, Result<Value, String>)>,
-    /// Its change with defaults (RFC 6902); only in full detail.
+    /// The change of the object, including defaults (RFC 6902); only in full detail.
     pub diff: Option<Patch>,
-    /// Whether it changed the object, defaults included.
+    /// True if the mutation, including defaults, changed the object.
     pub changed: bool,
-    /// Why it failed; `None` if it did not.
+    /// The reason why the mutation failed; `None` if it did not.
     pub error: Option<String>,
 }
 
@@ -126,19 +126,19 @@ pub struct MutationReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
-    /// Name of the policy.
+    /// The name of the policy.
     pub policy: Arc<str>,
-    /// The binding; `None` for an error of the policy.
+    /// The name of the binding; `None` for an error of the policy.
     pub binding: Option<Arc<str>>,
-    /// Which part failed.
+    /// The kind of the error, which shows the part that failed.
     pub kind: FaultKind,
     /// The error, without the names of policy and binding.
     pub message: String,
-    /// Whether failurePolicy Ignore ignores it.
+    /// True if failurePolicy Ignore ignores the error.
     pub ignored: bool,
 }
 
-/// Kinds of errors; [`FaultKind::code`] names them in metrics.
+/// The kind of an error. [`FaultKind::code`] returns its label in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FaultKind {
@@ -159,7 +159,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// The kind in metrics, such as `params`.
+    /// Returns the label of the kind in metrics, such as `params`.
     pub fn code(self) -> &'static str {
         match self {
             Self::Namespace => "namespace",
@@ -194,16 +194,17 @@ impl std::fmt::Display for Fault {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SkippedPolicy {
-    /// Name of the policy.
+    /// The name of the policy.
     pub policy: Arc<str>,
-    /// `None`: the policy does not match.
+    /// The name of the binding that does not match; `None` if the policy does not.
     pub binding: Option<Arc<str>>,
     /// The check that fails.
     pub why: Mismatch,
 }
 
 impl Outcome {
-    /// The invocations that changed the object and the ignored errors; values below 4 KiB.
+    /// Returns the audit annotations that name the invocations that changed the object and the
+    /// ignored errors. Their values are below 4 KiB.
     pub fn audit_annotations(&self) -> Vec<(&'static str, String)> {
         let changed = self
             .invocations
@@ -223,7 +224,7 @@ impl Outcome {
         annotations
     }
 
-    /// Cost units of all conditions and mutations.
+    /// Returns the cost units of all conditions and mutations.
     pub fn cost_units(&self) -> u64 {
         let of = |i: &InvocationReport| {
             let steps = i.steps.iter().map(|s| s.cost_units);
@@ -233,7 +234,7 @@ impl Outcome {
     }
 }
 
-/// `{"NAME": {"value": …}}`, or `{"NAME": {"error": "…"}}`.
+/// Serializes variables as `{"NAME": {"value": …}}` or `{"NAME": {"error": "…"}}`.
 fn variables_by_name<S: Serializer>(
     variables: &[(String, Result<Value, String>)],
     to: S,

@@ -1,4 +1,4 @@
-//! The parameters of a binding, as k8s.io/apiserver 0.36.3 collects them
+//! Collects the parameters of a binding, as k8s.io/apiserver 0.36.3 does
 //! (pkg/admission/plugin/policy/generic, CollectParams).
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use serde_json::Value;
 use crate::cluster::{ClusterView, ParamQuery, ParamSelector, ResourceScope};
 use crate::model::{ParamKind, ParamRef, ParamTarget};
 
-/// The `params` of a binding's invocations, one for each; `None` where the policy or the
-/// binding has no parameters. The error is a misconfiguration.
+/// Returns the `params` of a binding's invocations, one for each invocation. If the policy or the
+/// binding has no parameters, there is one invocation with `None`. The error is a misconfiguration.
 pub(crate) fn collect(
     kind: Option<&ParamKind>,
     reference: Option<&ParamRef>,

@@ -11,16 +11,16 @@ use crate::model::{self, Binding, Document};
 use crate::outcome::Outcome;
 use crate::request::Request;
 
-/// Policies with their bindings, in the order of their names, in which they run.
+/// Policies with their bindings, in the order of the policies' names, in which they run.
 #[derive(Clone, Default)]
 pub struct Policies(Arc<[BoundPolicy]>);
 
-/// Problems of the manifests that were loaded.
+/// The problems of the manifests that were loaded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LoadReport {
-    /// Errors; their policies and bindings have no effect.
+    /// The errors. Policies and bindings with errors have no effect.
     pub faults: Vec<Problem>,
-    /// Likely mistakes, such as a policy without a binding.
+    /// The likely mistakes, such as a policy without a binding.
     pub warnings: Vec<Problem>,
 }
 
@@ -47,7 +47,8 @@ impl Policies {
         Self(bound.collect())
     }
 
-    /// Parses and compiles manifests. Invalid ones are reported, objects of other kinds skipped.
+    /// Parses and compiles manifests. Invalid ones are reported, and objects of other kinds are
+    /// skipped.
     pub fn load<'a>(manifests: impl IntoIterator<Item = &'a Value>) -> (Self, LoadReport) {
         let mut report = LoadReport::default();
         let mut policies: BTreeMap<String, Arc<CompiledPolicy>> = BTreeMap::new();
@@ -113,8 +114,8 @@ impl Policies {
         (policies, report)
     }
 
-    /// Evaluates the policies for a request. Blocks only in `cluster`, and never panics;
-    /// an error of a policy does not affect the others.
+    /// Evaluates the policies for a request. Blocks only in `cluster`, and never panics. An error
+    /// in one policy does not affect other policies.
     pub fn mutate(
         &self,
         request: &Request,
@@ -124,18 +125,18 @@ impl Policies {
         Evaluation::new(request, cluster, settings).run(&self.0)
     }
 
-    /// The number of policies that have a binding.
+    /// Returns the number of policies that have a binding.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no policy has a binding.
+    /// Returns whether no policy has a binding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What a valid manifest describes.
+/// The policy or binding that a valid manifest describes.
 #[derive(Clone)]
 pub enum LoadedObject {
     /// A policy with valid expressions.
@@ -144,7 +145,8 @@ pub enum LoadedObject {
     Binding(Arc<Binding>),
 }
 
-/// Parses one manifest and compiles its expressions. Returns warnings, or all errors.
+/// Parses one manifest and compiles its expressions. Returns the object with warnings, or all
+/// errors.
 pub fn check(manifest: &Value) -> Result<(LoadedObject, Vec<Problem>), Vec<Problem>> {
     let read = model::parse(manifest)?;
     let mut warnings = read.warnings;

@@ -1,20 +1,21 @@
-//! Built-in kinds after decoding: empty fields count as absent and are removed.
+//! Removes empty fields from objects of built-in kinds, for which the API server treats empty
+//! fields as absent.
 
 use serde_json::{Map, Value};
 use tautline_structured_merge::{Schema, Schemas, Shape};
 
 use crate::request::Kind;
 
-/// Deeper than any schema nests.
+/// The depth in levels below which nothing is removed. It is deeper than any schema nests.
 const MAX_DEPTH: usize = 64;
 
-/// The schema of a built-in kind. Objects of other kinds are not pruned.
+/// Returns the schema of a built-in kind. Objects of other kinds are not pruned.
 pub(crate) fn built_in_schema(kind: &Kind) -> Option<Schema> {
     Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind)
 }
 
-/// Removes nulls and empty lists and maps that `before` did not have. Empty structs
-/// stay, because they have a meaning. Returns whether no null was removed.
+/// Removes nulls and empty lists and maps that `before` did not have. Empty structs remain, because
+/// they have a meaning. Returns true if no null was removed.
 pub(crate) fn prune(schema: &Schema, object: &mut Value, before: &Value) -> bool {
     if let Value::Object(fields) = object {
         return prune_struct(schema, fields, before, 0);

@@ -1,31 +1,31 @@
-//! The request of an evaluation: that of an AdmissionReview (admission.k8s.io/v1).
+//! The request for which policies are evaluated: the AdmissionRequest of admission.k8s.io/v1.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-/// Group, version and kind, as in an AdmissionReview.
+/// A group, version and kind, as in an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kind {
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Version, such as `v1`.
+    /// The version, such as `v1`.
     pub version: String,
-    /// Kind, such as `Pod`.
+    /// The kind, such as `Pod`.
     pub kind: String,
 }
 
-/// Group, version and resource, as in an AdmissionReview.
+/// A group, version and resource, as in an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resource {
-    /// Empty for the core group.
+    /// The API group; empty for the core group.
     pub group: String,
-    /// Version, such as `v1`.
+    /// The version, such as `v1`.
     pub version: String,
-    /// Plural name.
+    /// The plural name of the resource.
     pub resource: String,
 }
 
@@ -33,23 +33,23 @@ pub struct Resource {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Request {
-    /// Id of the review; expressions cannot read it.
+    /// The ID of the review, which expressions cannot read.
     pub uid: String,
-    /// The kind of the objects here.
+    /// The kind of `object` and `old_object`.
     pub kind: Kind,
-    /// The resource of the objects here.
+    /// The resource of `object` and `old_object`.
     pub resource: Resource,
-    /// Such as `status`; empty for the object itself.
+    /// The subresource, such as `status`; empty for the object itself.
     pub sub_resource: String,
-    /// The requested one, if it differs.
+    /// The kind that the client requested, if it differs from `kind`.
     pub request_kind: Option<Kind>,
-    /// The requested one, if it differs.
+    /// The resource that the client requested, if it differs from `resource`.
     pub request_resource: Option<Resource>,
-    /// The requested one; empty for the object itself.
+    /// The subresource that the client requested; empty for the object itself.
     pub request_sub_resource: String,
-    /// Empty if it is to be generated.
+    /// The object's name; empty if the name is to be generated.
     pub name: String,
-    /// Empty for cluster-scoped objects.
+    /// The object's namespace; empty for cluster-scoped objects.
     pub namespace: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
@@ -61,9 +61,9 @@ pub struct Request {
     /// The stored object, or null.
     #[serde(deserialize_with = "shared")]
     pub old_object: Arc<Value>,
-    /// Whether the request stores nothing.
+    /// True if the request stores nothing.
     pub dry_run: bool,
-    /// Options of the operation, such as `CreateOptions`, as JSON; or null.
+    /// The options of the operation, such as `CreateOptions`, as JSON, or null.
     pub options: Value,
 }
 
@@ -71,8 +71,8 @@ fn shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Value>, D::Error> {
     Value::deserialize(from).map(Arc::new)
 }
 
-/// The groups of the API server's own kinds, which it decodes strictly; of others, such as those
-/// of custom resources, it takes unknown fields.
+/// The groups of the API server's own kinds, whose objects it decodes strictly. In objects of other
+/// groups, such as custom resources, it accepts unknown fields.
 const BUILT_IN_GROUPS: [&str; 20] = [
     "",
     "admissionregistration.k8s.io",
@@ -105,7 +105,7 @@ impl Kind {
         BUILT_IN_GROUPS.contains(&self.group.as_str())
     }
 
-    /// `v1` or `group/version`.
+    /// Returns `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.clone()
@@ -114,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an object by its apiVersion and kind.
+    /// Returns the kind of an object by its apiVersion and kind; `None` if one is missing.
     pub fn of_object(object: &Value) -> Option<Self> {
         let text = |field: &str| object.get(field).and_then(Value::as_str);
         let version = text("apiVersion")?;
@@ -128,8 +128,9 @@ impl Kind {
 }
 
 impl Request {
-    /// A CREATE of `object` in the namespace of its metadata; `None` without apiVersion or
-    /// kind. The resource is the plural that kubectl guesses; set another if it differs.
+    /// Returns the request that creates `object` in the namespace of its metadata; `None` without
+    /// apiVersion or kind. The resource is the plural that kubectl guesses; set another one if it
+    /// differs.
     pub fn create(object: Value) -> Option<Self> {
         let kind = Kind::of_object(&object)?;
         let text = |pointer: &str| {
@@ -156,7 +157,7 @@ impl Request {
         kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace"
     }
 
-    /// The value of `request` in expressions, without the objects.
+    /// Returns the value of `request` in expressions, without the objects.
     pub(crate) fn to_json(&self) -> Value {
         let mut request = json!({
             "kind": self.kind,
@@ -183,7 +184,7 @@ impl Request {
     }
 }
 
-/// The plural of a kind, as kubectl guesses it.
+/// Returns the plural of a kind, as kubectl guesses it.
 pub(crate) fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     if ["s", "x", "ch", "sh"]

@@ -6,11 +6,11 @@ use crate::cluster::ClusterView;
 use crate::lazy_value::LazyValue;
 use crate::request::Request;
 
-/// Constant during a request.
+/// The values that are constant during a request.
 pub(crate) struct RequestContext<'a> {
     pub request: &'a Request,
     pub cluster: &'a dyn ClusterView,
-    /// The Namespace; null for cluster-scoped objects.
+    /// The object's Namespace; null for cluster-scoped objects or if it does not exist.
     pub namespace: LazyValue,
     pub old_object: LazyValue,
     value_of_request: OnceCell<Value>,

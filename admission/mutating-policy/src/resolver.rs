@@ -1,4 +1,4 @@
-//! The values of the names in expressions: evaluated at first use and cached.
+//! Resolves the names in expressions to values, which are evaluated at first use and cached.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct PolicyResolver<'a> {
     pub object: &'a LazyValue,
     pub params: Option<&'a LazyValue>,
     pub variables: &'a [Variable],
-    /// Whether `namespaceObject` is set: it is null in conditions.
+    /// True if `namespaceObject` is set. It is null in conditions.
     pub namespace: bool,
     cache: RefCell<Vec<Option<Result<Value, EvaluationError>>>>,
 }
@@ -66,7 +66,7 @@ impl<'a> PolicyResolver<'a> {
         Some(value)
     }
 
-    /// The variables that were evaluated, with their values as JSON.
+    /// Returns the variables that were evaluated, with their values as JSON.
     pub fn used_variables(&self) -> Vec<(String, Result<Json, String>)> {
         let memo = self.cache.borrow();
         let used = self.variables.iter().zip(memo.iter());
@@ -79,7 +79,7 @@ impl<'a> PolicyResolver<'a> {
     }
 }
 
-/// The access check of the request itself: `authorizer.requestResource`.
+/// Returns the access check of the request itself, `authorizer.requestResource`.
 fn request_resource_check(request: &Request) -> AccessCheck {
     let resource = request
         .request_resource

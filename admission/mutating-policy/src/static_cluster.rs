@@ -8,7 +8,8 @@ use crate::matching::labels;
 use crate::model::ParamKind;
 use crate::request::Request;
 
-/// Given Namespaces and parameters, for `tautline check`, tests and benchmarks.
+/// A cluster that consists of given objects, such as Namespaces and parameters, for `tautline
+/// check`, tests and benchmarks.
 #[derive(Clone, Debug, Default)]
 pub struct StaticCluster {
     objects: Vec<Arc<Value>>,
@@ -25,7 +26,8 @@ impl FromIterator<Value> for StaticCluster {
 }
 
 impl ClusterView for StaticCluster {
-    /// An unknown Namespace has only the label that every Namespace has.
+    /// Returns the Namespace of this name. An unknown Namespace has only the label that every
+    /// Namespace has.
     fn namespace(&self, name: &str) -> Option<Arc<Value>> {
         let is = |o: &&Arc<Value>| o["kind"] == "Namespace" && o["metadata"]["name"] == name;
         let found = self.objects.iter().find(is).cloned();
@@ -71,8 +73,8 @@ impl ClusterView for StaticCluster {
 }
 
 impl StaticCluster {
-    /// Runs the API server's own admission plugins again between the passes of a request, as the
-    /// API server does.
+    /// Enables the API server's own admission plugins, which run again between the passes of a
+    /// request, as in the API server.
     #[must_use]
     pub fn with_built_in_admission(self) -> Self {
         Self {
@@ -81,11 +83,11 @@ impl StaticCluster {
         }
     }
 
-    /// Admits an object that no API server has seen, as the API server's own plugins do. Returns
-    /// what is left out because it is not given.
+    /// Admits an object that no API server has admitted, as the API server's own plugins do.
+    /// Returns notes on the changes that are left out because an object is not given.
     ///
     /// # Errors
-    /// The API server's refusal.
+    /// Fails with the API server's refusal.
     pub fn admit_new(&self, request: &Request, object: &mut Value) -> Result<Vec<String>, String> {
         built_in::admit(request, object, self)
     }
@@ -99,7 +101,7 @@ impl StaticCluster {
         self.objects.iter().filter(is)
     }
 
-    /// The object of this name.
+    /// Returns the object of this name.
     pub(crate) fn object(
         &self,
         api_version: &str,
@@ -112,7 +114,8 @@ impl StaticCluster {
         found.map(|object| (**object).clone())
     }
 
-    /// Returns whether an object is in the namespace; one that names none is in every one.
+    /// Returns whether an object is in the namespace. An object without a namespace counts as in
+    /// every namespace.
     pub(crate) fn is_in(object: &Value, namespace: Option<&str>) -> bool {
         let own = object["metadata"]["namespace"].as_str();
         own.is_none() || own == namespace

@@ -1,12 +1,14 @@
-//! Strict decoding as of the result of a JSON patch: no unknown fields, no wrong types.
+//! Checks an object like the API server's strict decoder checks the result of a JSON patch: unknown
+//! fields and wrong types are refused.
 
 use serde_json::Value;
 use tautline_structured_merge::{Schema, Shape};
 
-/// Deeper than any schema nests.
+/// The depth in levels below which nothing is checked. It is deeper than any schema nests.
 const MAX_DEPTH: usize = 64;
 
-/// The first error in `object`. Parts that equal those of `before` are not checked.
+/// Fails with the first error in `object`. Parts that equal the same parts of `before` are not
+/// checked.
 pub(crate) fn check(schema: &Schema, object: &Value, before: &Value) -> Result<(), String> {
     value(schema, object, before, &mut Vec::new())
 }

@@ -1,5 +1,5 @@
-//! The object as a mutation changes it: a second copy, synchronized with the first by their
-//! differences, because a full copy would take longer than most mutations.
+//! The copy of the object that mutations change. Before a mutation, only the differences from the
+//! object are copied, because a full copy would take longer than most mutations.
 
 use serde_json::{Map, Value};
 
@@ -33,7 +33,7 @@ impl WorkingCopy {
     }
 }
 
-/// Makes `old` equal to `new`; equal parts are not copied.
+/// Makes `old` equal to `new` without copying equal parts.
 pub(crate) fn sync(old: &mut Value, new: &Value) {
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
@@ -60,7 +60,7 @@ pub(crate) fn sync(old: &mut Value, new: &Value) {
     }
 }
 
-/// Gives `old` the keys of `new`; values of common keys stay.
+/// Gives `old` the keys of `new`. The values of common keys are not changed.
 pub(crate) fn sync_keys(old: &mut JsonObject, new: &JsonObject) {
     old.retain(|name, _| new.contains_key(name));
     for (name, value) in new {

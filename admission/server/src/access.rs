@@ -1,4 +1,4 @@
-//! SubjectAccessReviews.
+//! Asks the API server for access decisions by SubjectAccessReviews.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/subject-access-review-v1/>
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessRevi
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-const DEADLINE: Duration = Duration::from_secs(2);
+const CALL_DEADLINE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn subject_access_review(
     client: &Client,
@@ -20,11 +20,11 @@ pub(crate) async fn subject_access_review(
     Ok(answer.status.unwrap_or_default())
 }
 
-/// An error is the API server's message.
+/// Makes a call with a deadline. The error is the API server's message.
 pub(crate) async fn with_deadline<T>(
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, String> {
-    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    let answer = tautline_runtime::api_call::within(CALL_DEADLINE, call).await;
     answer.map_err(|error| error.message())
 }
 

@@ -23,7 +23,7 @@ use crate::{
     config::{Certificate, Config},
     constraint_kinds, governed, gpu_sharing,
     handler::{Route, Routes},
-    metrics::Metrics,
+    metrics::{Metrics, PREFIX},
     model_registry, mutations,
     server::{self, Shared},
     watches, webhook_writer,
@@ -31,7 +31,7 @@ use crate::{
 
 const CERTIFICATE: &str = "certificate";
 
-/// The admission server, with bound ports; [`App::spawn`] starts it.
+/// The admission server, with bound ports. [`App::spawn`] starts it.
 pub struct App {
     config: Config,
     cluster: Cluster,
@@ -45,7 +45,7 @@ pub struct App {
 }
 
 impl App {
-    /// Binds both ports. Err if an address cannot be bound.
+    /// Binds both ports. Fails if an address cannot be bound.
     pub async fn build(config: Config, cluster: Cluster) -> Result<Self> {
         let (listener, admin) = (
             admin::bind(config.listen).await?,
@@ -69,34 +69,36 @@ impl App {
         })
     }
 
-    /// Address of the webhooks, with the port that was chosen for port 0.
+    /// Returns the address of the webhooks, with the port that was chosen for port 0.
     pub fn address(&self) -> Result<SocketAddr> {
         Ok(self.listener.local_addr()?)
     }
 
-    /// Address of `/livez`, `/readyz` and `/metrics`.
+    /// Returns the address of `/livez`, `/readyz` and `/metrics`.
     pub fn admin_address(&self) -> Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
     }
 
-    /// Complete when the certificate and the watched objects are loaded.
+    /// Returns the readiness, which is complete when the certificate and the watched objects are
+    /// loaded.
     pub fn readiness(&self) -> Readiness {
         self.readiness.clone()
     }
 
-    /// Starts the tasks of the server. Err if the certificate files cannot be loaded.
+    /// Starts the tasks of the server. Fails if the certificate files cannot be loaded.
     pub fn spawn(mut self, tasks: &mut Tasks) -> Result<()> {
         let stop = tasks.stop_token();
         let registry = self.registry.sub_registry_with_prefix("tautline");
-        let metrics = Metrics::register(registry);
-        let certificate_metrics = CertificateMetrics::register("admission_", registry);
+        let metrics = Metrics::registered("", registry);
+        let certificate_metrics = CertificateMetrics::registered(PREFIX, registry);
         let port_metrics = http::PortMetrics::default();
-        port_metrics.register("admission_", registry);
+        port_metrics.connections.register(PREFIX, registry);
+        port_metrics.register(PREFIX, registry);
         let watch_metrics = WatchMetrics::default();
-        watch_metrics.register(registry);
+        watch_metrics.register("", registry);
         self.events.register(registry);
-        let gauges = gpu_sharing::Gauges::register(registry);
-        let policy_counters = mutations::Counters::register(registry);
+        let gauges = gpu_sharing::Gauges::registered("", registry);
+        let policy_counters = mutations::Counters::registered("", registry);
         let store = ClusterStore::default();
         let watch = Watch {
             cluster: &self.cluster,
@@ -158,7 +160,8 @@ impl App {
             gauges,
         ));
         watches::slice_policy(&self.config, &self.client, &policy, &self.readiness, tasks);
-        let counters = gpu_sharing::Counters::register(&mut self.registry);
+        let castslice = self.registry.sub_registry_with_prefix(gpu_sharing::PREFIX);
+        let counters = gpu_sharing::Counters::registered("", castslice);
         let (gpus, exempt) = (self.config.gpus.clone(), self.config.exempt.clone());
         let handler = gpu_sharing::handler(gpus, policy, exempt, counters);
         let name = "gpu-slices";

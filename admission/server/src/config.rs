@@ -11,59 +11,60 @@ use tautline_core::trust::TrustedNamespaces;
 use tautline_gpu_sharing::Names;
 use tautline_runtime::{http::Limits, tls::ServerFiles};
 
-/// Source of the serving certificate.
+/// The source of the serving certificate.
 #[derive(Clone, Debug)]
 pub enum Certificate {
-    /// Generated, and shared by the replicas in a Secret.
+    /// A generated certificate, which the replicas share in a Secret.
     Own {
-        /// Name of the Secret, in the server's namespace.
+        /// The name of the Secret, in the server's namespace.
         secret: String,
-        /// DNS names and IP addresses that the certificate is for.
+        /// The DNS names and IP addresses that the certificate is valid for.
         names: BTreeSet<String>,
-        /// Its lifetime, and how clients learn the CA.
+        /// The lifetime of the certificate, and the way in which clients learn the CA.
         times: Times,
     },
-    /// Files. The operator who renews them also writes the `caBundle`.
+    /// A certificate in files. The operator who renews them also writes the `caBundle`.
     Files(ServerFiles),
 }
 
 /// The configuration, with a field for most options of `tautline admission`.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the webhooks (HTTPS).
+    /// The address of the webhooks (HTTPS).
     pub listen: SocketAddr,
-    /// Address of `/livez`, `/readyz` and `/metrics` (HTTP).
+    /// The address of `/livez`, `/readyz` and `/metrics` (HTTP).
     pub admin: SocketAddr,
     /// The serving certificate.
     pub certificate: Certificate,
-    /// Tautline's own namespace, which has the Secret of the certificates.
+    /// Tautline's own namespace, which contains the Secret of the certificates.
     pub namespace: String,
-    /// Namespaces whose providers serve the rules of every namespace.
+    /// The namespaces whose providers serve the rules of every namespace.
     pub trusted: TrustedNamespaces,
-    /// Largest body. A review holds the object twice, each of up to 3 MiB.
+    /// The size of the largest body, in bytes. A review holds two versions of an object, each of up
+    /// to 3 MiB.
     pub max_body_bytes: usize,
-    /// Limits of the webhooks' port.
+    /// The limits of the webhooks' port.
     pub limits: Limits,
-    /// Maximum number of concurrent reviews, at least 1; more wait.
+    /// The maximum number of concurrent reviews, at least 1. Further reviews wait.
     pub concurrency: usize,
-    /// Deadline of a review, below the webhooks' `timeoutSeconds`.
+    /// The deadline of a review, which must be below the webhooks' `timeoutSeconds`.
     pub deadline: Duration,
-    /// Whether pods that an offer selects get the resource `constraint.ciena.com/governed`.
+    /// True if pods that an offer selects get the resource `constraint.ciena.com/governed`.
     pub governed: bool,
-    /// `schedulerName` for pods that an offer selects, unless they name a scheduler.
+    /// The `schedulerName` for pods that an offer selects, unless they name a scheduler.
     pub scheduler_name: Option<String>,
-    /// Namespaces whose pods are never changed, whatever a webhook's selector says.
+    /// The namespaces whose pods are never changed, whatever a webhook's selector says.
     pub exempt: BTreeSet<String>,
-    /// Namespace of the ConfigMap `cast-slice-policy`.
+    /// The namespace of the ConfigMap `cast-slice-policy`.
     pub policy_namespace: String,
-    /// Resources of whole and of shared cards.
+    /// The names of the resources for whole and for shared cards.
     pub gpus: Names,
-    /// Whether mutation policies may use the authorizer, which asks the API server.
+    /// True if mutation policies may use the authorizer, which asks the API server.
     pub authorizer: bool,
 }
 
 impl Config {
-    /// The defaults, for a server behind `service` in `namespace`.
+    /// Returns the defaults for a server behind the Service `service` in `namespace`.
     pub fn new(namespace: &str, service: &str) -> Self {
         let host = format!("{service}.{namespace}.svc");
         Self {

@@ -1,4 +1,5 @@
-//! Validation of Tautline's kinds beyond their schemas, warnings, and defaults.
+//! Validates objects of Tautline's kinds beyond their schemas, warns about doubtful ones, and sets
+//! defaults.
 
 mod author_access;
 mod check;
@@ -18,7 +19,7 @@ use crate::{
     review::Request,
 };
 
-/// `/validate-constraint`
+/// The handler of `/validate-constraint`.
 pub(crate) struct Validate {
     pub store: ClusterStore,
     pub client: Client,
@@ -44,7 +45,7 @@ fn message(request: &Request, text: &str) -> String {
     format!("{} {}: {text}", request.kind[2], request.object_name())
 }
 
-/// `/mutate-constraint`
+/// Returns the handler of `/mutate-constraint`.
 pub(crate) fn default_handler() -> Arc<dyn Handler> {
     Arc::new(SyncHandler(|request: &Request| {
         let (patch, filled) = match request.kind[2].as_str() {

@@ -1,5 +1,6 @@
-//! `/mutate-governed`: governed pods go to a scheduler that calls the extender. They request an
-//! extended resource that it knows, or name the scheduler, or both.
+//! The handler of `/mutate-governed`, which directs governed pods to a scheduler that calls the
+//! extender. It makes them request an extended resource for which the scheduler calls the extender,
+//! or name the scheduler, or both.
 
 mod ungated_pods;
 
@@ -21,12 +22,12 @@ use crate::{
 
 pub(crate) use ungated_pods::UngatedPods;
 
-/// What a governed pod gets.
+/// The changes to a governed pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
-    /// A request for [`GATE_RESOURCE`].
+    /// True to add a request for [`GATE_RESOURCE`].
     pub gate: bool,
-    /// This `schedulerName`, unless the pod names a scheduler itself.
+    /// The `schedulerName` to set, unless the pod names a scheduler itself.
     pub scheduler_name: Option<String>,
 }
 
@@ -99,7 +100,8 @@ fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
-/// Extended resources need equal requests and limits.
+/// Returns the patch that requests the gate resource. Extended resources need equal requests and
+/// limits.
 fn gate_patch(container: &Value) -> Vec<Value> {
     let at = "/spec/containers/0/resources";
     let resources = &container["resources"];

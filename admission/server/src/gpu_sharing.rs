@@ -1,10 +1,10 @@
-//! `/mutate-v1-pod`: an adapter to `tautline-gpu-sharing`.
+//! The handler of `/mutate-v1-pod`, an adapter to the crate `tautline-gpu-sharing`.
 
 mod policy_store;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use prometheus_client::{metrics::counter::Counter, registry::Registry};
+use prometheus_client::metrics::counter::Counter;
 use tautline_gpu_sharing::{Decision, Names, Source, Unchanged, decide};
 
 pub(crate) use policy_store::{Gauges, MAP, PolicyStore};
@@ -15,25 +15,15 @@ use crate::{
     review::Request,
 };
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
-    enforced: Counter,
-    mutations: Counter,
-    refusals: Counter,
-}
+/// The prefix of the counters' names.
+pub(crate) const PREFIX: &str = "castslice";
 
-impl Counters {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let c = Self::default();
-        let r = registry.sub_registry_with_prefix("castslice");
-        r.register(
-            "policy_enforced",
-            "Pods changed because a rule of the policy matched, not an annotation",
-            c.enforced.clone(),
-        );
-        r.register("mutations", "Pods changed", c.mutations.clone());
-        r.register("refusals", "Pods refused", c.refusals.clone());
-        c
+tautline_runtime::metrics! {
+    pub(crate) struct Counters {
+        enforced: Counter => "policy_enforced",
+            "Pods changed because a rule of the policy matched, not an annotation";
+        mutations: Counter => "mutations", "Pods changed";
+        refusals: Counter => "refusals", "Pods refused";
     }
 }
 
@@ -45,7 +35,7 @@ pub(crate) fn handler(
 ) -> Arc<dyn Handler> {
     Arc::new(SyncHandler(move |request: &Request| {
         let response = review(&names, &policy, &exempt, request);
-        // A dry run creates no pod.
+        // A dry run does not create a pod.
         if !request.dry_run {
             count(&counters, &response);
         }
@@ -109,9 +99,10 @@ fn review(
         }
         Decision::Refuse(refusal) => Response::refuse(REFUSED, refusal.to_string()),
         Decision::Mutate(mutation) => {
-            let code = match mutation.policy_enforced() {
-                true => BY_RULE,
-                false => BY_ANNOTATION,
+            let code = if mutation.policy_enforced() {
+                BY_RULE
+            } else {
+                BY_ANNOTATION
             };
             let source = match mutation.source {
                 Source::Annotation(_) => "annotation",

@@ -1,4 +1,4 @@
-//! What handles the reviews of a path.
+//! The handlers of reviews, by the paths of the webhooks.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use crate::{response::Response, review::Request};
 
 pub(crate) trait Handler: Send + Sync {
-    /// The content is untrusted user input.
+    /// Reviews a request. Its content is untrusted user input.
     fn review(self: Arc<Self>, request: Arc<Request>) -> BoxFuture<'static, Response>;
 }
 

@@ -1,4 +1,5 @@
-//! The kinds of Kthena's model registry. An adapter to `tautline-model-registry`.
+//! The handlers for the kinds of Kthena's model registry, an adapter to the crate
+//! `tautline-model-registry`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +23,7 @@ use crate::{
 
 const LOOKUP_DEADLINE: Duration = Duration::from_secs(3);
 
-/// Kthena's paths, former and current.
+/// Adds the routes of Kthena's former and current paths.
 pub(crate) fn routes(client: &Client, routes: &mut Routes) {
     let validate: Arc<dyn Handler> = Arc::new(Validate {
         client: client.clone(),
@@ -73,9 +74,10 @@ fn set_defaults(request: &Request) -> Response {
     }
     let patch = defaults(kind, &request.object);
     let paths: Vec<&str> = patch.iter().filter_map(|op| op["path"].as_str()).collect();
-    match paths.is_empty() {
-        true => Response::allow("Complete", ""),
-        false => Response::mutate("Defaulted", paths.join(", "), &patch),
+    if paths.is_empty() {
+        Response::allow("Complete", "")
+    } else {
+        Response::mutate("Defaulted", paths.join(", "), &patch)
     }
 }
 
@@ -115,9 +117,10 @@ impl Validate {
                 }
             }
         }
-        match errors.is_empty() {
-            true => response,
-            false => Response::refuse("Invalid", message(&errors)),
+        if errors.is_empty() {
+            response
+        } else {
+            Response::refuse("Invalid", message(&errors))
         }
     }
 
@@ -133,7 +136,7 @@ impl Validate {
         match tokio::time::timeout(LOOKUP_DEADLINE, api.get_metadata(name)).await {
             Ok(Ok(_)) => Some(true),
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                // For a kind that is not served the response names no object.
+                // If the kind is not served, the response does not name an object.
                 let details = status.details.as_ref();
                 details.is_some_and(|d| d.name == name).then_some(false)
             }

@@ -1,4 +1,5 @@
-//! `/mutate-policies`: an adapter to `tautline-mutating-policy`, which knows no cluster.
+//! The handler of `/mutate-policies`, an adapter to the crate `tautline-mutating-policy`, which
+//! does not access a cluster itself.
 
 mod authorizer;
 mod cluster;

@@ -11,7 +11,7 @@ pub(crate) enum ResponseKind {
     Mutate,
     Refuse,
     Bypass,
-    /// The object does not decode as its kind: HTTP 400.
+    /// The object cannot be decoded as its kind. The server responds with HTTP 400.
     Malformed,
 }
 
@@ -30,20 +30,21 @@ impl ResponseKind {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Response {
     pub kind: ResponseKind,
-    /// A stable code, one of few: a label of metrics.
+    /// A stable code from a small set, which is a label of metrics.
     pub code: &'static str,
     pub text: String,
     pub status: (u16, &'static str),
-    /// The JSON Patch of a mutation as text, otherwise empty.
+    /// The JSON Patch of a mutation as text; empty for other responses.
     pub patch: String,
     pub warnings: Vec<String>,
     pub details: BTreeMap<&'static str, String>,
 }
 
-/// The API server truncates longer warnings and drops those above 4 kB.
-const WARNING_CHARS: usize = 256;
-const WARNINGS: usize = 12;
-const AUDIT_BYTES: usize = 4096;
+/// The most characters of a warning. The API server truncates longer warnings, and drops warnings
+/// beyond a total of 4 kB.
+const MAX_WARNING_CHARS: usize = 256;
+const MAX_WARNINGS: usize = 12;
+const MAX_AUDIT_BYTES: usize = 4096;
 
 impl Response {
     fn new(outcome: ResponseKind, code: &'static str, text: impl Into<String>) -> Self {
@@ -62,7 +63,7 @@ impl Response {
         Self::new(ResponseKind::Allow, code, text)
     }
 
-    /// Unchanged if the patch is empty.
+    /// Creates a response with a patch. If the patch is empty, the object is allowed unchanged.
     pub fn mutate(code: &'static str, text: impl Into<String>, patch: &[impl Serialize]) -> Self {
         if patch.is_empty() {
             return Self::allow(code, text);
@@ -88,12 +89,12 @@ impl Response {
         Self::new(ResponseKind::Malformed, "Malformed", text)
     }
 
-    /// Adds a warning for the client; those after the twelfth are dropped.
+    /// Adds a warning for the client. Warnings after the twelfth are dropped.
     pub fn warn(mut self, mut warning: String) -> Self {
-        if let Some((end, _)) = warning.char_indices().nth(WARNING_CHARS) {
+        if let Some((end, _)) = warning.char_indices().nth(MAX_WARNING_CHARS) {
             warning.truncate(end);
         }
-        if self.warnings.len() < WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(warning);
         }
         self
@@ -104,7 +105,7 @@ impl Response {
         self
     }
 
-    /// The audit annotations; texts are truncated at 4 KiB.
+    /// Returns the audit annotations. Texts are truncated at 4 KiB.
     pub fn audit(&self) -> BTreeMap<&'static str, String> {
         let mut all = self.details.clone();
         all.insert("outcome", self.kind.as_str().to_owned());
@@ -112,9 +113,9 @@ impl Response {
         if !self.text.is_empty() {
             all.insert("reason", self.text.clone());
         }
-        for text in all.values_mut().filter(|t| t.len() > AUDIT_BYTES) {
+        for text in all.values_mut().filter(|t| t.len() > MAX_AUDIT_BYTES) {
             let fits = |end: &usize| text.is_char_boundary(*end);
-            let end = (0..=AUDIT_BYTES - 3).rev().find(fits);
+            let end = (0..=MAX_AUDIT_BYTES - 3).rev().find(fits);
             text.truncate(end.unwrap_or_default());
             text.push_str("...");
         }
@@ -126,7 +127,7 @@ pub(crate) fn add_operation(path: String, value: Value) -> Value {
     serde_json::json!({"op": "add", "path": path, "value": value})
 }
 
-/// RFC 6901.
+/// Escapes a name for a JSON pointer (RFC 6901).
 pub(crate) fn pointer_segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
@@ -139,8 +140,8 @@ mod tests {
     fn audit_annotations_are_truncated() {
         let reason = |text: String| Response::refuse("Invalid", text).audit()["reason"].clone();
         let long = reason("é".repeat(5000));
-        assert!(long.ends_with("é...") && long.len() <= AUDIT_BYTES && long.len() > 4090);
-        let fits = "e".repeat(AUDIT_BYTES);
+        assert!(long.ends_with("é...") && long.len() <= MAX_AUDIT_BYTES && long.len() > 4090);
+        let fits = "e".repeat(MAX_AUDIT_BYTES);
         assert_eq!(reason(fits.clone()), fits);
     }
 }

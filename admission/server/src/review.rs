@@ -1,4 +1,4 @@
-//! AdmissionReview, `admission.k8s.io/v1`, in and out.
+//! Decodes requests and encodes responses in the form of AdmissionReviews (`admission.k8s.io/v1`).
 //! <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-request-and-response>
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -26,23 +26,27 @@ pub(crate) enum ReviewError {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Request {
-    /// Copied into the response.
+    /// The ID of the request, which is copied into the response.
     pub uid: String,
+    /// The group, version and kind of the object.
     pub kind: [String; 3],
-    /// Empty: cluster-scoped. For a Namespace its own name.
+    /// The object's namespace; empty for cluster-scoped objects. For a Namespace it is its own
+    /// name.
     pub namespace: String,
-    /// Empty for a create with `generateName`.
+    /// The object's name; empty for a create with `generateName`.
     pub name: String,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub operation: String,
-    /// `status` and others; empty: the object itself.
+    /// The subresource, such as `status`; empty for the object itself.
     pub subresource: String,
-    /// Null for a delete.
+    /// The new object; null for a delete.
     pub object: Arc<Value>,
-    /// Null for a create.
+    /// The old object; null for a create.
     pub old_object: Arc<Value>,
     pub dry_run: bool,
+    /// The size of the review, in bytes.
     pub bytes: usize,
+    /// The fields of the request except the objects.
     pub rest: Map<String, Value>,
 }
 
@@ -89,7 +93,8 @@ impl Request {
         Ok(read)
     }
 
-    /// `generateName*` without a name.
+    /// Returns the name as `namespace/name`, without the namespace if there is none. An object
+    /// without a name is shown as `generateName*`.
     pub fn object_name(&self) -> String {
         let meta = &self.object["metadata"];
         let name = match self.name.as_str() {
@@ -115,7 +120,7 @@ fn text_at(value: Option<&Value>, key: &str) -> String {
     text(value.and_then(|v| v.get(key)))
 }
 
-/// Fields are in alphabetical order.
+/// The AdmissionReview of a response. Its fields are in alphabetical order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ReviewBody<'a> {

@@ -18,12 +18,14 @@ use crate::{
     review,
 };
 
-/// Two of the largest objects that the API server takes have fewer JSON values.
+/// The most JSON values of a review. Two of the largest objects that the API server accepts have
+/// fewer.
 const MAX_VALUES: usize = 500_000;
-/// Bytes of a parsed value or list in addition to its text: a place in a list or an object, a key, a
-/// string.
+/// The bytes of a parsed value or list in addition to its text: a place in a list or an object, a
+/// key, and a string.
 const VALUE_BYTES: usize = 170;
-/// Bytes of a parsed object with at least one field: a node of its tree has room for eleven.
+/// The bytes of a parsed object with at least one field. A node of its tree has room for eleven
+/// fields.
 const OBJECT_BYTES: usize = 800;
 
 pub(crate) struct Shared {
@@ -33,9 +35,9 @@ pub(crate) struct Shared {
     pub readiness: Readiness,
 }
 
-/// Reads the body before taking a permit, so that a slow client delays no other request.
-/// Requests above the concurrency limit wait, because a refusal can refuse the pod. The deadline
-/// includes the wait and is shorter than the API server's.
+/// Returns the HTTP service. It reads the body before taking a permit, so that a slow client does
+/// not delay other requests. Requests above the concurrency limit wait, because refusing them could
+/// refuse their pods. The deadline includes the wait and is shorter than the API server's.
 pub(crate) fn stack(
     shared: Arc<Shared>,
 ) -> impl Fn(Request<Body>) -> BoxFuture<'static, HttpResponse> + Clone + Send + Sync {
@@ -98,7 +100,7 @@ async fn route(shared: &Arc<Shared>, permits: &Semaphore, request: Request<Body>
     review(shared, route, request).await
 }
 
-/// Bounds the memory of a parsed review, which is many times its text.
+/// Bounds the memory of a parsed review, which takes many times the memory of its text.
 fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     let (objects, others) = values(body);
     let values = objects + others;
@@ -109,7 +111,7 @@ fn check_values(connection: &Connection, body: &[u8]) -> Option<HttpResponse> {
     reserve_memory(connection, parsed_bytes(body.len(), objects, others))
 }
 
-/// The number of objects, and of other values that may take memory.
+/// Returns the number of objects, and the number of other values that may take memory.
 fn values(body: &[u8]) -> (usize, usize) {
     let objects = body.iter().filter(|b| **b == b'{').count();
     let others = body.iter().filter(|b| matches!(b, b',' | b'[')).count();
@@ -127,7 +129,7 @@ async fn review(
 ) -> HttpResponse {
     let (handler, review_request) = (Arc::clone(&route.handler), Arc::clone(&request));
     let review = async move { handler.review(review_request).await };
-    // A panic fails this review and not the connection.
+    // A panic fails this review but not the connection.
     let response = match AssertUnwindSafe(review).catch_unwind().await {
         Ok(response) => response,
         Err(_) => {
@@ -159,7 +161,6 @@ mod tests {
     use std::{collections::BTreeMap, time::Duration};
 
     use futures::future::BoxFuture;
-    use prometheus_client::registry::Registry;
     use tautline_runtime::http::{Port, PortMetrics, serve};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -222,7 +223,7 @@ mod tests {
         let shared = Arc::new(Shared {
             config,
             routes,
-            metrics: Metrics::register(&mut Registry::default()),
+            metrics: Metrics::default(),
             readiness: Readiness::default(),
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

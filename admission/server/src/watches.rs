@@ -15,9 +15,11 @@ use crate::{
 
 pub(crate) const SLICE_POLICY: &str = "slice policy";
 pub(crate) const PARAMS: &str = "parameters of mutation policies";
-/// Without the slice policy the server uses annotations only.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// A kind that is not served must not block the server.
+/// The longest time that the start waits for the slice policy. Without the policy the server uses
+/// annotations only.
+const SLICE_POLICY_START_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time that the start waits for parameters. A kind that is not served must not block
+/// the server.
 const PARAMS_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn slice_policy(
@@ -31,7 +33,7 @@ pub(crate) fn slice_policy(
     let (policy, ready, stop) = (Arc::clone(policy), readiness.clone(), tasks.stop_token());
     tasks.spawn("slice policy", async move {
         let timeout = async {
-            tokio::time::sleep(START_TIMEOUT).await;
+            tokio::time::sleep(SLICE_POLICY_START_TIMEOUT).await;
             ready.done(SLICE_POLICY);
             std::future::pending::<()>().await;
         };
@@ -88,7 +90,7 @@ pub(crate) fn mutation_policies(
     let (params, active, ready) = (Arc::clone(&cluster), store.changes(), readiness.clone());
     let end = tasks.stop_token();
     tasks.spawn("parameters at start", async move {
-        // Before they are listed, policies with failurePolicy Fail would refuse requests.
+        // Before the parameters are listed, policies with failurePolicy Fail would refuse requests.
         tokio::select! {
             () = params.params.wait_until_listed(&active, PARAMS_START_TIMEOUT) => ready.done(PARAMS),
             () = end.cancelled() => {}

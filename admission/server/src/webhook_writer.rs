@@ -1,4 +1,5 @@
-//! Writes the `caBundle` of the server's webhooks, and rules and failurePolicy of one of them.
+//! Writes the `caBundle` of the server's webhooks, and the rules and failurePolicy of the webhook
+//! of mutation policies.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc, time::Duration};
 
@@ -25,8 +26,10 @@ use crate::{
     webhooks::{MUTATING, POLICIES, VALIDATING},
 };
 
-const DEADLINE: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(2);
+/// The longest time for one write.
+const WRITE_DEADLINE: Duration = Duration::from_secs(10);
+/// The delay before failed writes are repeated.
+const RETRY_DELAY: Duration = Duration::from_secs(2);
 
 trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send {
     fn hooks(&self) -> Vec<Hook>;
@@ -70,16 +73,17 @@ struct Hook {
 }
 
 type Key = (&'static str, &'static str);
-/// `None`: the configuration does not exist.
+/// The webhooks of a configuration; `None` if the configuration does not exist.
 type KnownHooks = Option<Vec<Hook>>;
 
 pub(crate) struct Inputs {
-    /// `None`: the operator writes them.
+    /// The CA bundle to write; `None` if the operator writes it.
     pub bundle: watch::Receiver<Option<String>>,
     pub active: watch::Receiver<Arc<ActivePolicies>>,
 }
 
-/// `trusted` receives the CAs in the webhooks.
+/// Updates the webhooks until the server stops. `trusted` receives the CA bundles that the webhooks
+/// contain.
 pub(crate) async fn run(
     client: Client,
     mut inputs: Inputs,
@@ -144,7 +148,7 @@ pub(crate) async fn run(
                 Some((key, hooks)) => _ = all.insert(key, hooks),
                 None => return,
             },
-            () = tokio::time::sleep(RETRY), if failed => {}
+            () = tokio::time::sleep(RETRY_DELAY), if failed => {}
         }
     }
 }
@@ -197,7 +201,8 @@ fn watch_configuration<K: Configuration + 'static>(
     });
 }
 
-/// A strategic merge leaves the other webhooks as they are.
+/// Writes webhooks of a configuration by a strategic merge, which does not change the other
+/// webhooks.
 async fn write(client: &Client, key: Key, hooks: Vec<Value>) -> Result<(), String> {
     let patch = json!({"webhooks": hooks});
     match key.0 {
@@ -215,7 +220,7 @@ async fn patch_one<K: Configuration>(
     let patch = Patch::Strategic(patch);
     let params = PatchParams::default();
     let call = api.patch(name, &params, &patch);
-    let patched = tautline_runtime::api_call::within(DEADLINE, call).await;
+    let patched = tautline_runtime::api_call::within(WRITE_DEADLINE, call).await;
     let patched = patched.map_err(|e| e.to_string())?;
     tracing::debug!(name = %patched.name_any(), "patched");
     Ok(())

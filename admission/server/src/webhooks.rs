@@ -1,20 +1,20 @@
-//! The webhook configurations, also in `deploy/webhooks/`.
+//! Generates the webhook configurations, which are also in `deploy/webhooks/`.
 
 use serde_json::{Value, json};
 use tautline_core::names::{EXEMPT_NAMESPACES, GROUP, SECOND_SCHEDULER_LABEL};
 
-/// Exempt from all webhooks: the server's namespace, so that its pods can start, and
-/// `kube-system`.
+/// The namespaces that are exempt from all webhooks: the server's namespace, so that its pods can
+/// start, and `kube-system`.
 const EXEMPT: [&str; 2] = EXEMPT_NAMESPACES;
 
-/// Where the API server calls the webhooks.
+/// The address at which the API server calls the webhooks.
 #[derive(Clone, Debug)]
 pub enum Address {
-    /// A Service, at port 443.
+    /// A Service at port 443.
     Service {
-        /// Its namespace, whose objects the webhooks leave out.
+        /// The namespace of the Service, whose objects the webhooks leave out.
         namespace: String,
-        /// Its name.
+        /// The name of the Service.
         name: String,
     },
     /// A base URL, to which the paths are appended: `https://HOST:PORT`.
@@ -81,10 +81,11 @@ const MODELS: Hook = Hook {
     ..PODS
 };
 
-/// A file name, and the webhook configurations in this file.
+/// The name of a file and the webhook configurations in it.
 pub type File = (&'static str, Vec<Value>);
 
-/// All webhook configurations, without the fields that the server writes, such as `caBundle`.
+/// Returns all webhook configurations, without the fields that the server writes, such as
+/// `caBundle`.
 pub fn files(address: &Address) -> Vec<File> {
     let mutating = |config: &str, hooks: &[Hook]| configuration(true, config, hooks, address);
     let validating = |config: &str, hooks: &[Hook]| configuration(false, config, hooks, address);

@@ -1,5 +1,5 @@
-//! Cuts OpenAPI v3 documents down to what merging reads, and joins them:
-//! `bundle DOCUMENT... > bundled.json`, one definition a line.
+//! Reduces OpenAPI v3 documents to the fields that merging reads, and joins them with one
+//! definition per line: `bundle DOCUMENT... > bundled.json`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,8 @@ use std::{
 
 use serde_json::{Map, Value};
 
-const KEPT: [&str; 11] = [
+/// The fields of a schema that are copied.
+const COPIED_FIELDS: [&str; 11] = [
     "type",
     "format",
     "default",
@@ -30,12 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut all = BTreeMap::new();
     for path in std::env::args().skip(1) {
         let document: Value = serde_json::from_slice(&fs::read(&path)?)?;
-        let schemas = document.pointer("/components/schemas");
-        let schemas = schemas.and_then(Value::as_object);
-        let schemas = schemas.ok_or_else(|| format!("{path}: no components.schemas"))?;
+        let schemas = document
+            .pointer("/components/schemas")
+            .and_then(Value::as_object)
+            .ok_or_else(|| format!("{path}: no components.schemas"))?;
         for (name, schema) in schemas {
             let mut cut = cut(schema);
-            // Objects that people make: neither lists nor what all groups share.
+            // Only kinds whose objects users create are needed: neither lists nor types that all
+            // groups share.
             if let Some(kinds) = schema.get(KINDS)
                 && schema.pointer("/properties/metadata").is_some()
                 && !name.starts_with(META)
@@ -95,11 +98,11 @@ fn cut(schema: &Value) -> Value {
                     reduced.insert("$ref".to_owned(), name.clone());
                 }
             }
-            // Only keys of lists need a default, and those are scalars.
+            // Only keys of lists need a default, and keys are scalars.
             "default" if value.is_object() || value.is_array() => {}
-            // The list type goes first.
+            // The list type takes precedence.
             "x-kubernetes-patch-strategy" | "x-kubernetes-patch-merge-key" if listed => {}
-            known if KEPT.contains(&known) => {
+            known if COPIED_FIELDS.contains(&known) => {
                 reduced.insert(key.clone(), value.clone());
             }
             _ => {}

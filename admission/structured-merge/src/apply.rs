@@ -10,12 +10,12 @@ use crate::{
     types::{Definitions, List, Map, Reference, TypeRef},
 };
 
-/// Merges the configuration into the live object; its `apiVersion` and `kind` stay. An empty or
-/// absent list or map changes nothing. A live object may hold what a configuration may not, and
-/// it stays: nulls, equal elements, and undeclared fields (of a newer API server).
-/// The error is the first invalid place.
+/// Merges the configuration into the live object, whose `apiVersion` and `kind` do not change. An
+/// empty or absent list or map changes nothing. Unlike a configuration, a live object may hold
+/// nulls, equal elements, and undeclared fields (of a newer API server), which remain. The error is
+/// the first invalid place.
 pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Value, MergeError> {
-    // Before anything is cloned, which is a recursion too.
+    // The check bounds the depth and so comes before the clone, which is recursive, too.
     check(schema, live, configuration, false)?;
     let mut merged = live.clone();
     if let Some(checked) = checked(schema, live, configuration.clone()) {
@@ -24,8 +24,9 @@ pub fn apply(schema: &Schema, live: &Value, configuration: &Value) -> Result<Val
     Ok(merged)
 }
 
-/// [`apply`] in two steps: validation first; `None` if nothing changes. A live object that is
-/// `sound`, such as the result of an earlier merge, is not validated again.
+/// Validates like [`apply`], but leaves the merge to [`Checked::merge_into`]. Returns `None` if
+/// nothing changes. A live object that is `sound`, such as the result of an earlier merge, is not
+/// validated again.
 pub fn check_apply<'a>(
     schema: &'a Schema,
     live: &Value,
@@ -43,7 +44,7 @@ pub struct Checked<'a> {
 }
 
 impl Checked<'_> {
-    /// Merges into `live`, which must be that live object.
+    /// Merges the configuration into `live`, which must be the live object of the check.
     pub fn merge_into(self, live: &mut Value) {
         let definitions = &*self.schema.definitions;
         Merge { definitions }.merge(self.schema.type_ref(), live, self.configuration);
@@ -98,8 +99,10 @@ struct Merge<'a> {
 }
 
 enum ElementSource {
+    /// The live element at an index.
     Live(usize),
-    /// The configuration's, merged with the live one if there is just one.
+    /// The configured element at an index, merged with the live element at another index if exactly
+    /// one is equal.
     Configured(usize, Option<usize>),
 }
 
@@ -179,7 +182,7 @@ impl Merge<'_> {
 
     fn lists(&self, list: &List, live: &mut Vec<Value>, mut configured: Vec<Value>) {
         let order = self.order(list, live, &configured);
-        // Each once: an element that is there twice is merged with none.
+        // Each element is taken once: a configured element with two equal live ones is not merged.
         let mut take = |from: &ElementSource| match *from {
             ElementSource::Live(l) => live[l].take(),
             ElementSource::Configured(a, None) => normalized(configured[a].take()),
@@ -192,11 +195,12 @@ impl Merge<'_> {
         *live = order.iter().map(&mut take).collect();
     }
 
-    /// Shared elements come in the configuration's order, live elements before or between them
-    /// as they stood, and new elements where the configuration has them.
+    /// Returns the order of the merged list. Shared elements come in the configuration's order,
+    /// live elements keep their places before or between them, and new elements come where the
+    /// configuration has them.
     fn order(&self, list: &List, live: &[Value], configured: &[Value]) -> Vec<ElementSource> {
         let of = |element| identity(self.definitions, list, element);
-        // Both lists are valid: all elements have an identity.
+        // Both lists are valid, so all elements have an identity.
         let of = |element| of(element).ok().flatten().unwrap_or_default();
         let live_ids: Vec<Identity<'_>> = live.iter().map(of).collect();
         let configured_ids: Vec<Identity<'_>> = configured.iter().map(of).collect();
@@ -229,14 +233,14 @@ impl Merge<'_> {
                     turn = shared.next();
                     continue;
                 }
-                // Shared, and the turn of another one.
+                // The live element is shared, but another shared element comes first.
                 Some(Some(place))
                     if a < configured.len() && turn.is_some_and(|turn| turn != *place) =>
                 {
                     l += 1;
                     continue;
                 }
-                // There twice, and already placed.
+                // The live element occurs twice and is already placed.
                 Some(Some(place)) if *place < a => l += 1,
                 _ => {}
             }

@@ -9,14 +9,15 @@ use crate::{
     types::{Definitions, List, Map, Reference, Scalar, TypeRef},
 };
 
-/// The nesting limit of lists and objects: the default of `serde_json`.
+/// The most levels of nested lists and objects, which is the default of `serde_json`.
 pub const MAX_DEPTH: usize = 128;
 
 pub(crate) const IDENTITY_FIELDS: [&str; 2] = ["apiVersion", "kind"];
 
 pub(crate) struct Checker<'a> {
     pub definitions: &'a Definitions,
-    /// Live objects may have nulls, undeclared fields, equal elements and atomic values.
+    /// True for a live object, which may have nulls, undeclared fields, equal elements and atomic
+    /// values.
     pub live: bool,
     pub path: Vec<PathStep<'a>>,
 }
@@ -28,7 +29,8 @@ pub(crate) enum PathStep<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// `free`: whether the path has an undeclared name. Below one, atomic values are replaced.
+    /// Checks a value. `free` is true if the path has an undeclared name, below which atomic values
+    /// may be replaced.
     pub fn value(
         &mut self,
         at: TypeRef<'a>,

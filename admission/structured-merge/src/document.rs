@@ -1,6 +1,6 @@
-//! Parsing of OpenAPI v3 documents, by the rules of the API server's own merge schemas: only
-//! `type`, `format`, `properties`, `items`, `additionalProperties`, `default`, `$ref` (also
-//! alone in `allOf`) and the `x-kubernetes-*` list, map and patch extensions count.
+//! Parses OpenAPI v3 documents by the rules of the API server's own merge schemas. Only `type`,
+//! `format`, `properties`, `items`, `additionalProperties`, `default`, `$ref` (also alone in
+//! `allOf`) and the `x-kubernetes-*` list, map and patch extensions count.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -9,14 +9,15 @@ use serde_json::{Map as Object, Value};
 use crate::{
     SchemaError, Shape,
     types::{
-        DEDUCED, Definitions, Field, List, Map, Reference, Relation, Scalar, Target, Type, UNTYPED,
+        DEDUCED_TYPE_INDEX, Definitions, Field, List, Map, Reference, Relation, Scalar, Target,
+        Type, UNTYPED_TYPE_INDEX,
     },
 };
 
-/// The core group of Kubernetes 1.36 has 1.6 MB.
+/// The size of the largest document, in bytes. The core group of Kubernetes 1.36 has 1.6 MB.
 pub const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 
-// The server treats these two types otherwise than its documents describe them.
+// The server does not treat these two types as its documents describe them.
 const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
 const RAW_EXTENSION: &str = "io.k8s.apimachinery.pkg.runtime.RawExtension";
 
@@ -35,8 +36,8 @@ pub(crate) fn read(document: &[u8]) -> Result<Definitions, SchemaError> {
         .ok_or(SchemaError::NoSchemas)?;
 
     let mut types = vec![
-        Arc::new(Type::any(DEDUCED, false)),
-        Arc::new(Type::any(UNTYPED, true)),
+        Arc::new(Type::any(DEDUCED_TYPE_INDEX, false)),
+        Arc::new(Type::any(UNTYPED_TYPE_INDEX, true)),
     ];
     // A definition that only refers to another does not count, as in the server.
     let defined = || schemas.iter().filter(|(_, is)| is.get("$ref").is_none());
@@ -49,7 +50,7 @@ pub(crate) fn read(document: &[u8]) -> Result<Definitions, SchemaError> {
         kinds.extend(group_version_kinds(schema).map(|kind| (kind, types.len())));
         let read = match name.as_str() {
             QUANTITY => Ok(Type::scalar(Shape::Quantity, Scalar::Any)),
-            RAW_EXTENSION => Ok(Type::any(UNTYPED, true)),
+            RAW_EXTENSION => Ok(Type::any(UNTYPED_TYPE_INDEX, true)),
             _ => Reader { names: &names }.schema(schema, false),
         };
         types.push(Arc::new(read.map_err(|reason| {
@@ -79,7 +80,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `preserve`: undeclared fields are preserved, here and in all schemas inside.
+    /// Reads a schema. `preserve` is true if undeclared fields are preserved, here and in all
+    /// nested schemas.
     fn schema(&self, schema: &Value, preserve: bool) -> Result<Type, String> {
         let preserve = preserve || has_extension(schema, "x-kubernetes-preserve-unknown-fields");
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
@@ -158,9 +160,11 @@ impl Reader<'_> {
             })
             .collect::<Result<_, String>>()?;
         let others = match schema.get("additionalProperties") {
-            // Without declared fields all are free.
-            None => (preserve || properties.is_empty()).then(|| Reference::named(DEDUCED)),
-            Some(Value::Bool(allowed)) => allowed.then(|| Reference::named(DEDUCED)),
+            // If no fields are declared, all names are allowed.
+            None => {
+                (preserve || properties.is_empty()).then(|| Reference::named(DEDUCED_TYPE_INDEX))
+            }
+            Some(Value::Bool(allowed)) => allowed.then(|| Reference::named(DEDUCED_TYPE_INDEX)),
             Some(others) => Some(self.reference(others, preserve)?),
         };
         Ok(Map {
@@ -174,7 +178,7 @@ impl Reader<'_> {
         let element = match schema.get("items") {
             Some(items @ Value::Object(_)) => self.reference(items, preserve)?,
             Some(_) => return Err("items is no schema".to_owned()),
-            None if kind_of(schema).is_empty() => Reference::named(UNTYPED),
+            None if kind_of(schema).is_empty() => Reference::named(UNTYPED_TYPE_INDEX),
             None => return Err("an array without items".to_owned()),
         };
         Ok(List {
@@ -255,7 +259,8 @@ fn list_relation(schema: &Value) -> Result<Relation, String> {
     }
 }
 
-/// No keys: a set. Keys are sorted, as identities are compared.
+/// Returns the relation of a list with these keys; a set if there are none. The keys are sorted,
+/// because identities are compared as text.
 fn keyed(mut keys: Vec<String>) -> Relation {
     keys.sort();
     if keys.is_empty() {

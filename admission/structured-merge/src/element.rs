@@ -7,14 +7,16 @@ use crate::{
     types::{Definitions, List, Relation},
 };
 
-/// Equal for elements with equal keys or values, whole numbers in any spelling (80, 80.0)
-/// included. An identity of one string is that string; others begin with [`OTHER`].
+/// The identity of a list's element. It is equal for elements with equal keys or values, including
+/// whole numbers in any spelling (80, 80.0). The identity of a single string is the string; other
+/// identities begin with [`OTHER`].
 pub(crate) type Identity<'a> = Cow<'a, str>;
 
-/// Starts the identity of a non-string, or of a string that starts so.
+/// The first character of the identity of a value that is not a string, or of a string that begins
+/// with this character.
 const OTHER: char = '\0';
 
-/// `None` for the elements of atomic lists.
+/// Returns the identity of an element; `None` for elements of atomic lists.
 pub(crate) fn identity<'a>(
     definitions: &Definitions,
     list: &List,
@@ -97,7 +99,7 @@ fn write(identity: &mut String, value: &Value) {
     };
 }
 
-/// `name="web"`, or `="value"` in a set.
+/// Returns the label of an element in a path: `name="web"`, or `="value"` in a set.
 pub(crate) fn label(list: &List, element: &Value) -> String {
     let Relation::Keyed(keys) = &list.relation else {
         return format!("={element}");

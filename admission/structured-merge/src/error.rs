@@ -1,26 +1,26 @@
 use thiserror::Error;
 
-/// A document without usable schemas. None of it is used.
+/// The error of a document whose schemas cannot be used. No part of the document is used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SchemaError {
-    /// A document above the size limit.
+    /// The document is above the size limit.
     #[error("the OpenAPI document has {bytes} bytes, more than {limit}")]
     TooLarge {
-        /// The document's size.
+        /// The document's size, in bytes.
         bytes: usize,
-        /// The largest allowed size, 32 MiB.
+        /// The largest allowed size in bytes, 32 MiB.
         limit: usize,
     },
-    /// The JSON parser's message.
+    /// The document is not JSON. The text is the JSON parser's message.
     #[error("the OpenAPI document is no JSON: {0}")]
     Json(String),
-    /// Not OpenAPI v3, or a path without types.
+    /// The document is not OpenAPI v3, or is of a path without types.
     #[error("the OpenAPI document has no components.schemas")]
     NoSchemas,
-    /// A definition that cannot be read, such as one with an unknown type.
+    /// A definition cannot be read, for example because it has an unknown type.
     #[error("OpenAPI definition {definition}: {reason}")]
     Definition {
-        /// Its name, such as `io.k8s.api.core.v1.Pod`.
+        /// The name of the definition, such as `io.k8s.api.core.v1.Pod`.
         definition: String,
         /// The fault, and the property that has it.
         reason: String,
@@ -31,10 +31,10 @@ pub enum SchemaError {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{path}: {reason}", if *.live { "object, " } else { "" })]
 pub struct MergeError {
-    /// The place, as `spec.containers[name="web"].image`; empty for the whole.
+    /// The place, such as `spec.containers[name="web"].image`; empty for the whole object.
     pub path: String,
     /// The fault at this place.
     pub reason: String,
-    /// Whether `path` is in the live object or in the configuration.
+    /// True if `path` is in the live object, false if it is in the configuration.
     pub live: bool,
 }

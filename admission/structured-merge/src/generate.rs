@@ -1,4 +1,5 @@
-//! Random objects and configurations with few names, so that elements and keys meet often.
+//! Generates random objects and configurations from few names, so that their elements and keys are
+//! often equal.
 
 use fastrand::Rng;
 use serde_json::{Map as Object, Value, json};
@@ -7,10 +8,10 @@ use crate::{Schema, Shape};
 
 const NAMES: [&str; 5] = ["a", "b", "web", "nvidia.com/gpu", ""];
 const PORTS: [i64; 4] = [0, 1, 80, 8080];
-/// Deeper levels have required fields only.
-const DEEP: usize = 8;
+/// The number of levels whose objects have optional fields.
+const OPTIONAL_FIELD_LEVELS: usize = 8;
 
-/// A valid live object, at times with equal elements and nulls.
+/// Returns a valid live object, sometimes with equal elements and nulls.
 pub fn live(schema: &Schema, rng: &mut Rng) -> Value {
     Generator {
         rng,
@@ -19,7 +20,7 @@ pub fn live(schema: &Schema, rng: &mut Rng) -> Value {
     .value(schema, None, 0)
 }
 
-/// A configuration for `live`; about three in four are valid.
+/// Returns a configuration for `live`. About three in four are valid.
 pub fn configuration(schema: &Schema, live: &Value, rng: &mut Rng) -> Value {
     let mut made = Generator {
         rng,
@@ -34,7 +35,8 @@ pub fn configuration(schema: &Schema, live: &Value, rng: &mut Rng) -> Value {
 
 struct Generator<'a> {
     rng: &'a mut Rng,
-    /// A configuration has no nulls, no equal elements and hardly any atomic values.
+    /// True for a configuration, which has no nulls, no equal elements and hardly any atomic
+    /// values.
     configuration: bool,
 }
 
@@ -85,7 +87,7 @@ impl Generator<'_> {
         let names: Vec<String> = schema.fields().map(str::to_owned).collect();
         let mut fields = Object::new();
         for name in names {
-            // The server checks these.
+            // The server checks these two fields.
             if depth == 0 && matches!(name.as_str(), "apiVersion" | "kind") {
                 continue;
             }
@@ -96,7 +98,7 @@ impl Generator<'_> {
             let wanted = match (there, depth) {
                 (Some(_), _) => self.rng.bool(),
                 (_, 0) => self.rng.bool(),
-                (_, DEEP..) => false,
+                (_, OPTIONAL_FIELD_LEVELS..) => false,
                 _ => self.one_in(if field.keys().is_empty() { 8 } else { 3 }),
             };
             if !wanted || self.configuration && field.is_atomic() && !self.one_in(150) {

@@ -1,13 +1,13 @@
-//! The merge of an `ApplyConfiguration` of a mutating admission policy: server-side apply's
-//! structured merge as of Kubernetes 1.36, with the schemas of the cluster's OpenAPI v3 or the
-//! bundled ones.
+//! Merges the `ApplyConfiguration` of a mutating admission policy into an object, like the
+//! structured merge of server-side apply in Kubernetes 1.36. The schemas come from the cluster's
+//! OpenAPI v3 documents or are bundled.
 //!
 //! Lists are merged by their map keys (with defaults), sets as sets, maps and structs field by
 //! field. Nothing is ever removed. [`apply`] refuses undeclared fields, values of wrong types,
 //! nulls, elements that occur twice or lack all keys, and changes of atomic lists, maps and
 //! structs.
 //!
-//! No I/O, and no panic on any input; objects may nest to [`MAX_DEPTH`].
+//! The crate does no I/O and does not panic on any input. Objects may nest to [`MAX_DEPTH`] levels.
 //!
 //! Sources: KEP-3962 (mutating admission policies), KEP-555 (server-side apply), and
 //! `sigs.k8s.io/structured-merge-diff` v6, with which the end-to-end tests compare each merge.

@@ -1,8 +1,8 @@
-//! Normalization of a configuration's scalars after the merge.
+//! Checks the scalars of a configuration before the merge, and normalizes them in the merge.
 //!
-//! The API server turns the merged object into the kind's Go type, where a fraction in an
-//! integer field fails. This check is before the merge, so that such a policy fails here and by
-//! its own `failurePolicy`.
+//! The API server converts the merged object to the kind's Go type, which fails for a fraction in
+//! an integer field. The check comes before the merge, so that such a policy fails here and by its
+//! own `failurePolicy`.
 
 use serde_json::{Number, Value};
 
@@ -25,7 +25,7 @@ pub(crate) fn fits(shape: Shape, value: &Value) -> bool {
     }
 }
 
-/// The value as the server writes it: 5.0 is 5.
+/// Returns the value as the server writes it, such as 5 for 5.0.
 pub(crate) fn normalized(value: Value) -> Value {
     match value {
         Value::Number(number) => match whole(&number) {
@@ -64,15 +64,15 @@ pub(crate) fn normalizes_to(other: &Value, value: &Value) -> bool {
 
 #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
 pub(crate) fn whole(number: &Number) -> Option<i64> {
-    /// The largest integer up to which an `f64` is exact.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
+    /// The integer up to which an `f64` represents every integer exactly.
+    const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
     number.as_i64().or_else(|| {
         let float = number.as_f64()?;
-        (float.fract() == 0.0 && float.abs() <= EXACT).then_some(float as i64)
+        (float.fract() == 0.0 && float.abs() <= MAX_EXACT_INTEGER).then_some(float as i64)
     })
 }
 
-/// Source: the Kubernetes API reference, resource quantities.
+/// Returns whether the text is a quantity by the Kubernetes API reference.
 fn is_quantity(text: &str) -> bool {
     const SUFFIXES: [&str; 16] = [
         "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
@@ -92,7 +92,7 @@ fn is_quantity(text: &str) -> bool {
         && (SUFFIXES.contains(&suffix) || exponent().is_some())
 }
 
-/// RFC 3339, with valid days of the month.
+/// Returns whether the text is a time in the format of RFC 3339 with a valid day of the month.
 fn is_time(text: &str) -> bool {
     let part = |range: std::ops::Range<usize>| -> Option<u32> {
         let digits = text.get(range)?;
@@ -135,7 +135,7 @@ fn is_time(text: &str) -> bool {
     date_and_time().and_then(|()| zone()).is_some()
 }
 
-/// With padding; line ends do not count.
+/// Returns whether the text is base64 with padding. Line ends are ignored.
 fn is_base64(text: &str) -> bool {
     let bytes: Vec<u8> = text.bytes().filter(|b| !b"\r\n".contains(b)).collect();
     let padding = bytes.iter().rev().take_while(|b| **b == b'=').count();

@@ -8,13 +8,13 @@ use crate::{
     types::{Definitions, Reference, Type, TypeRef},
 };
 
-/// Cheap to clone.
+/// The schemas of an OpenAPI document, or the bundled ones. They are cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Schemas {
     definitions: Arc<Definitions>,
 }
 
-/// Cheap to clone.
+/// The schema of a kind or of a part of it. It is cheap to clone.
 #[derive(Clone)]
 pub struct Schema {
     pub(crate) definitions: Arc<Definitions>,
@@ -25,35 +25,35 @@ pub struct Schema {
 /// The kind of values that a schema declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Declared fields, and possibly free ones.
+    /// An object with declared fields, and possibly with free ones.
     Object,
-    /// Free fields only, with values of one type.
+    /// An object with free fields only, whose values have one type.
     Map,
     /// A list: atomic, a set or keyed.
     List,
-    /// A string, with any format that has no shape of its own.
+    /// A string with any format that does not have a shape of its own.
     String,
     /// A time (RFC 3339), such as `"2026-01-02T03:04:05Z"`.
     Time,
     /// Bytes in base64, with padding.
     Bytes,
-    /// A whole number; `5.0` is one too.
+    /// A whole number, including `5.0`.
     Integer,
     /// A number, whole or not.
     Number,
     /// `true` or `false`.
     Boolean,
-    /// A port, a share: `80`, `"http"`, `"25%"`.
+    /// A whole number or a string, such as a port or a share: `80`, `"http"`, `"25%"`.
     IntOrString,
     /// A resource quantity: `"500m"`, `2`.
     Quantity,
-    /// A value of any type: the schema declares none.
+    /// A value of any type, if the schema does not declare one.
     Any,
 }
 
 impl Schemas {
-    /// Core, apps, autoscaling/v2 and batch of Kubernetes 1.36.3, reduced to the fields of this
-    /// crate. `admission/structured-merge/bundle` generates them.
+    /// Returns the schemas of core, apps, autoscaling/v2 and batch of Kubernetes 1.36.3, reduced to
+    /// the fields that this crate reads. `admission/structured-merge/bundle` generates them.
     #[must_use]
     pub fn bundled() -> &'static Self {
         static BUNDLED: LazyLock<Schemas> = LazyLock::new(|| {
@@ -74,7 +74,7 @@ impl Schemas {
         })
     }
 
-    /// The core group is the empty one.
+    /// Returns the schema of a kind. The name of the core group is empty.
     #[must_use]
     pub fn kind(&self, group: &str, version: &str, kind: &str) -> Option<Schema> {
         let key = (group.to_owned(), version.to_owned(), kind.to_owned());
@@ -82,7 +82,7 @@ impl Schemas {
         self.schema(&Reference::named(index))
     }
 
-    /// Group, version and kind of each kind with a schema, unordered.
+    /// Returns the group, version and kind of each kind with a schema, in no particular order.
     pub fn kinds(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         let kinds = self.definitions.kinds.keys();
         kinds.map(|(group, version, kind)| (group.as_str(), version.as_str(), kind.as_str()))
@@ -110,13 +110,13 @@ impl Schema {
         }
     }
 
-    /// The kind of values that the schema declares.
+    /// Returns the kind of values that the schema declares.
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.is.shape
     }
 
-    /// Atomic: `apply` cannot change a part of it.
+    /// Returns whether the type is atomic, so that `apply` cannot change only a part.
     #[must_use]
     pub fn is_atomic(&self) -> bool {
         match self.is.shape {
@@ -125,7 +125,7 @@ impl Schema {
         }
     }
 
-    /// The keys of a keyed list; empty for other types.
+    /// Returns the keys of a keyed list; an empty list for other types.
     #[must_use]
     pub fn keys(&self) -> &[String] {
         match self.is.list.as_ref().map(|list| &list.relation) {
@@ -134,20 +134,21 @@ impl Schema {
         }
     }
 
-    /// A declared field, or the type of free fields; `None`: there is no such field.
+    /// Returns the schema of a declared or free field; `None` if there is no such field.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Self> {
         let (reference, _) = self.is.map.as_ref()?.field(name)?;
         Self::new(&self.definitions, reference)
     }
 
-    /// Names of the declared fields, in alphabetical order.
+    /// Returns the names of the declared fields, in alphabetical order.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let maps = self.is.map.iter();
         maps.flat_map(|map| map.fields.keys().map(String::as_str))
     }
 
-    /// Schema of a list's elements, or of the values of free fields; `None` if there are none.
+    /// Returns the schema of a list's elements, or of the values of free fields; `None` if there
+    /// are none.
     #[must_use]
     pub fn element(&self) -> Option<Self> {
         let reference = match self.is.shape {

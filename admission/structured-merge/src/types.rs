@@ -9,17 +9,18 @@ use crate::Shape;
 
 #[derive(Debug)]
 pub(crate) struct Definitions {
-    /// [`DEDUCED`] and [`UNTYPED`], then the named ones.
+    /// The types at [`DEDUCED_TYPE_INDEX`] and [`UNTYPED_TYPE_INDEX`], then the named types.
     pub types: Vec<Arc<Type>>,
     pub kinds: HashMap<(String, String, String), usize>,
 }
 
-/// Any value: maps are merged key by key, lists are replaced.
-pub(crate) const DEDUCED: usize = 0;
-/// Any value, replaced as a whole.
-pub(crate) const UNTYPED: usize = 1;
+/// The index of the type of any value whose maps are merged key by key and whose lists are
+/// replaced.
+pub(crate) const DEDUCED_TYPE_INDEX: usize = 0;
+/// The index of the type of any value that is replaced as a whole.
+pub(crate) const UNTYPED_TYPE_INDEX: usize = 1;
 
-/// Up to three kinds of value, each of which the type allows.
+/// A type, which allows up to three kinds of values: scalars, lists and maps.
 #[derive(Debug)]
 pub(crate) struct Type {
     pub shape: Shape,
@@ -33,7 +34,7 @@ pub(crate) enum Scalar {
     Number,
     String,
     Boolean,
-    /// Any of these. Strings with a format are, too: a date may be a number.
+    /// Any scalar. Strings with a format have this type, too, because a date may be a number.
     Any,
 }
 
@@ -47,7 +48,8 @@ pub(crate) struct List {
 pub(crate) enum Relation {
     Atomic,
     Set,
-    /// Each combination of these fields once. Never empty.
+    /// The list contains each combination of these fields' values once. There is at least one
+    /// field.
     Keyed(Vec<String>),
 }
 
@@ -75,7 +77,7 @@ pub(crate) struct Reference {
 pub(crate) enum Target {
     Named(usize),
     Inline(Arc<Type>),
-    /// A name that the document does not define: no value is valid.
+    /// A name that the document does not define. No value is valid.
     Missing(String),
 }
 
@@ -86,7 +88,7 @@ pub(crate) struct TypeRef<'a> {
 }
 
 impl Definitions {
-    /// The error is the undefined name.
+    /// Returns the type that a reference points to. The error is the undefined name.
     pub fn at<'a>(&'a self, reference: &'a Reference) -> Result<TypeRef<'a>, &'a str> {
         let is = match &reference.target {
             Target::Named(index) => self.types.get(*index).ok_or("")?,
@@ -138,13 +140,14 @@ impl Reference {
 }
 
 impl Type {
-    /// Any value. Merged, maps are taken apart as `atomic` and `others` say.
+    /// Returns a type of any value. Its lists are atomic. Its maps are atomic if `atomic`;
+    /// otherwise their fields have the type with the index `others`.
     pub fn any(others: usize, atomic: bool) -> Self {
         Self {
             shape: Shape::Any,
             scalar: Some(Scalar::Any),
             list: Some(List {
-                element: Reference::named(UNTYPED),
+                element: Reference::named(UNTYPED_TYPE_INDEX),
                 relation: Relation::Atomic,
             }),
             map: Some(Map {

@@ -1,4 +1,5 @@
-//! The node that a pod would have after its eviction.
+//! Finds the best node for a pod's replacement after an eviction, and the gain over its present
+//! node.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,20 +13,22 @@ use super::refusal::Refusal;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Move {
     pub node: String,
-    /// Says whether the present node breaks a rule, and how much better the other one is.
+    /// The gain, by which moves are compared. The first part is true if the present node is
+    /// unusable or the pod would get another allocation; the second is larger, the less the new
+    /// node costs.
     pub gain: (bool, u64),
-    /// The problem of the present node.
+    /// The problem with the present node.
     pub why: String,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePlan {
-    /// The violated offer has a rule of an allocator: the replacement gets another allocation, such as
-    /// another card, even on the same node.
+    /// True if the provider of one of the violated offer's rules is an allocator: the replacement
+    /// gets another allocation, such as another card, even on the same node.
     pub allocates: bool,
     pub nodes: Arc<NodeSet>,
     pub plan: Plan,
-    /// The first rule without an answer.
+    /// The first rule that could not be planned, with the error.
     pub unanswered: Option<String>,
 }
 
@@ -55,7 +58,7 @@ pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> 
                 why,
             })
         }
-        // No pod is moved to break a tie.
+        // A node of equal cost is no reason to move the pod.
         (Some(((there, _), name)), Some(now)) if there < now => Ok(Move {
             node: name.to_owned(),
             gain: (false, now - there),
@@ -75,7 +78,8 @@ pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> 
     }
 }
 
-/// Returns the number of the other nodes, and the rules that refuse them. `here`: the pod's node.
+/// Returns a text with the number of the other nodes and the reasons why they are unusable. `here`
+/// is the position of the pod's node.
 fn no_usable_node(plan: &NodePlan, here: Option<usize>) -> String {
     let mut others = 0;
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();

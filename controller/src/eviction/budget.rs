@@ -1,11 +1,12 @@
-//! Disruption budgets of a group, whose pods go at once. For one pod the Eviction API counts.
+//! Checks disruption budgets for a group, whose pods are evicted together. For a single pod the
+//! Eviction API does so.
 
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::core::{Selector, SelectorExt};
 
 use super::refusal::Refusal;
 
-/// Refuses if a budget allows the disruption of fewer than all its pods in the group.
+/// Refuses if a budget allows fewer disruptions than the number of the group's pods that it covers.
 pub(crate) fn check_budgets(
     group: &str,
     pods: &[Pod],
@@ -28,11 +29,11 @@ pub(crate) fn check_budgets(
     Ok(())
 }
 
-/// Returns whether a budget counts the pod; true for a selector that cannot be read.
+/// Returns whether a budget covers the pod; true if the budget's selector is invalid.
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|s| s.selector.clone());
     let labels = pod.metadata.labels.clone().unwrap_or_default();
-    // Without one a budget selects nothing.
+    // A budget without a selector covers no pod.
     selector.is_some_and(|s| Selector::try_from(s).map_or(true, |s| s.matches(&labels)))
 }
 

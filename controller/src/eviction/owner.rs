@@ -1,4 +1,5 @@
-//! The owner of a pod decides what an eviction ends: the pod alone, or the group that it belongs to.
+//! Finds out from a pod's owner and labels whether an eviction ends only the pod, or the group that
+//! it belongs to.
 
 use k8s_openapi::{
     api::core::v1::Pod,
@@ -7,17 +8,17 @@ use k8s_openapi::{
 
 use super::refusal::Refusal;
 
-/// Controllers that create one pod again and lose nothing else, by API group and kind.
+/// The controllers, by API group and kind, that replace an evicted pod without loss of other pods.
 const REPLACING_ONE: [(&str, &str); 5] = [
     ("apps", "ReplicaSet"),
     ("apps", "StatefulSet"),
     ("", "ReplicationController"),
-    // OpenKruise's, which own their pods without a ReplicaSet.
+    // OpenKruise's controllers own their pods directly, without a ReplicaSet.
     ("apps.kruise.io", "CloneSet"),
     ("apps.kruise.io", "StatefulSet"),
 ];
 
-/// Controllers that lose more than one pod by an eviction, and why.
+/// The controllers, by API group and kind, that lose more than the evicted pod, and the reason.
 const LOSING_MORE: [(&str, &str, &str); 2] = [
     (
         "batch",
@@ -31,7 +32,8 @@ const LOSING_MORE: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// The labels that the pods of a group share, whoever owns them: the first one tells a member.
+/// Groups that labels define, independent of the owner: the kind, the labels that the group's pods
+/// share, and the reason why they end together. A pod with the first label is a member.
 const GROUP_LABELS: [(&str, &[&str], &str); 7] = [
     (
         "LeaderWorkerSet",
@@ -73,27 +75,30 @@ const GROUP_LABELS: [(&str, &[&str], &str); 7] = [
     ),
 ];
 
-/// Pods that end together.
+/// A group of pods that end together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Group {
-    /// The group's kind and name, as `JobSet train`.
+    /// The group's kind and name, such as `JobSet train`.
     pub name: String,
     code: &'static str,
     why: &'static str,
     members: Members,
 }
 
+/// The criterion by which pods belong to a group.
 #[derive(Clone, Debug, PartialEq)]
 enum Members {
+    /// The pods with all of these labels.
     Labelled(Vec<(&'static str, String)>),
-    /// The pods of one `spec.schedulingGroup`.
+    /// The pods whose `spec.schedulingGroup` names this PodGroup.
     Scheduled(String),
-    /// The pods of one controller, by its UID.
+    /// The pods of the controller with this UID.
     Owned(String),
 }
 
 impl Group {
-    /// Returns a label selector that finds all members, and maybe others.
+    /// Returns a label selector that matches all members and possibly other pods; `None` if the
+    /// group is not defined by labels.
     pub(crate) fn selector(&self) -> Option<String> {
         let Members::Labelled(labels) = &self.members else {
             return None;
@@ -110,7 +115,7 @@ impl Group {
         }
     }
 
-    /// Returns the refusal for a pod of an offer without `evictGroups`.
+    /// Returns the refusal to evict a member for an offer without `evictGroups`.
     pub(crate) fn refusal(&self, id: &str) -> Refusal {
         let text = format!(
             "{id} belongs to {}: {}; with evictGroups: true in the offer all its pods are evicted \
@@ -126,8 +131,9 @@ pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     owners.find(|o| o.controller == Some(true))
 }
 
-/// Returns the group that ends with the pod; `None` if its controller replaces the pod alone.
-/// Refuses a pod that no eviction moves.
+/// Returns the group that ends with the pod, or `None` if its controller replaces the pod alone.
+/// Refuses a pod that an eviction would not move: mirror pods, those of DaemonSets, and those
+/// without a controller.
 pub(crate) fn group_of(pod: &Pod, id: &str) -> Result<Option<Group>, Refusal> {
     let refuse = |code, why| Err(Refusal::new(code, format!("{id} {why}")));
     let annotations = pod.metadata.annotations.as_ref();

@@ -1,4 +1,5 @@
-//! The pace of an offer's evictions: a row of evictions, and the waits in it.
+//! Limits the pace of an offer's evictions: each eviction is followed by a wait, and evictions that
+//! follow each other closely form a row.
 
 use std::time::Duration;
 
@@ -7,27 +8,29 @@ use tautline_core::compliance_state::UnixTime;
 
 use crate::binding_status::from_api_time;
 
-/// The number of cool-downs after the last eviction at which a row ends.
+/// The time from the last eviction to the end of its row, in cool-downs.
 const ROW_COOL_DOWNS: u32 = 10;
-/// Cool-downs in which all pods in violation have their turn.
+/// The time in which all pods in violation can be evicted once, in cool-downs.
 const COOL_DOWNS_FOR_ALL: u32 = 3;
-/// Shorter than this are only the waits of a shorter cool-down.
+/// The shortest wait between two evictions, unless the cool-down itself is shorter.
 const SHORTEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Evictions for one offer that followed each other.
+/// A row of evictions for one offer that followed each other closely.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct EvictionRow {
-    /// The time of the first one.
+    /// The time of the first eviction.
     pub since: UnixTime,
+    /// The time of the last eviction.
     pub last: UnixTime,
-    /// The time of the next one at the earliest.
+    /// The earliest time of the next eviction.
     pub next: UnixTime,
-    /// The most pods that were in violation at once.
+    /// The largest number of pods that were in violation at one time in the row.
     most: usize,
 }
 
 impl EvictionRow {
-    /// Returns the row with an eviction `at` a time, when so many `pods` were in violation.
+    /// Returns the row `before` with an added eviction, or a new row if `before` has ended. `at` is
+    /// the time of the eviction, and `pods` the number of pods in violation at that time.
     pub(crate) fn with(
         before: Option<Self>,
         at: UnixTime,
@@ -44,27 +47,27 @@ impl EvictionRow {
         }
     }
 
-    /// Returns the row that another leader recorded.
+    /// Returns the row that an earlier leader recorded in the offer's status.
     pub(crate) fn recorded(last: &LastEviction, cool_down: Duration) -> Self {
         let time = from_api_time(&last.time);
         let next = last.next_time.as_ref().map(from_api_time);
         Self {
             since: last.since.as_ref().map_or(time, from_api_time),
             last: time,
-            // The cool-down may be shorter by now.
+            // The configured cool-down may have become shorter since.
             next: next.map_or(time + cool_down, |next| next.min(time + cool_down)),
             most: 0,
         }
     }
 
-    /// Returns whether an eviction of the row created this pod: evicting it, too, would go on for
-    /// ever.
+    /// Returns whether a pod that was created at the time `pod` may replace a pod that the row
+    /// evicted. Its eviction could repeat forever.
     pub(crate) fn created(&self, pod: UnixTime, now: UnixTime, cool_down: Duration) -> bool {
         pod >= self.since && now < self.end(cool_down)
     }
 
-    /// Returns the row with the whole cool-down before its next eviction, as its last ones were of
-    /// no use.
+    /// Returns the row with a full cool-down before its next eviction, because its last evictions
+    /// did not help.
     pub(crate) fn slowed(self, cool_down: Duration) -> Self {
         Self {
             next: self.next.max(self.last + cool_down),
@@ -78,7 +81,8 @@ impl EvictionRow {
     }
 }
 
-/// Returns the wait after an eviction, so that all pods have their turn within a few cool-downs.
+/// Returns the wait after an eviction, so that all `pods` in violation can be evicted within
+/// [`COOL_DOWNS_FOR_ALL`] cool-downs.
 fn wait(pods: usize, cool_down: Duration) -> Duration {
     let pods = u32::try_from(pods.max(1)).unwrap_or(u32::MAX);
     let share = cool_down.saturating_mul(COOL_DOWNS_FOR_ALL) / pods;

@@ -1,4 +1,5 @@
-//! Pods that their owners or the cluster's administrators want to stay where they are.
+//! Protects pods from eviction: by annotations of their owners or of the administrators, and
+//! because of local storage that they would lose.
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use tautline_core::{compliance_state::UnixTime, duration};
@@ -6,15 +7,15 @@ use tautline_core::{compliance_state::UnixTime, duration};
 use super::refusal::Refusal;
 use crate::{binding_status::from_api_time, config::AnnotationMatch};
 
-/// A value of "true", or a duration from the start of the pod.
+/// Karpenter's annotation, with the value "true" or a duration from the start of the pod.
 const KARPENTER: &str = "karpenter.sh/do-not-disrupt";
 const AUTOSCALER: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 const AUTOSCALER_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
-/// The annotation counts by its presence, as for the descheduler.
+/// The descheduler's annotation, which protects a pod with any value.
 const DESCHEDULER: &str = "descheduler.alpha.kubernetes.io/prefer-no-eviction";
 
-/// Refuses a pod with an annotation that forbids its eviction, or with local storage that it
-/// would lose. `further`: more annotations that forbid it.
+/// Refuses a pod with an annotation that forbids its eviction, or with local storage that it would
+/// lose. `further` has the configured annotations that forbid an eviction, too.
 pub(crate) fn check_protection(
     pod: &Pod,
     id: &str,
@@ -58,7 +59,8 @@ fn protecting_annotation<'a>(
     })
 }
 
-/// Returns whether a duration after the pod's start has passed.
+/// Returns whether the duration `after_start` has passed since the pod's start; false if the text
+/// is not a duration or the pod has not started.
 fn is_over(pod: &Pod, after_start: &str, now: UnixTime) -> bool {
     let start = pod.status.as_ref().and_then(|s| s.start_time.as_ref());
     match (start, duration::parse(after_start)) {
@@ -67,7 +69,7 @@ fn is_over(pod: &Pod, after_start: &str, now: UnixTime) -> bool {
     }
 }
 
-/// Returns the volumes for which the cluster autoscaler keeps a node, too.
+/// Returns the pod's local volumes that an eviction would lose, by the cluster autoscaler's rules.
 fn local_volumes(pod: &Pod) -> Vec<&Volume> {
     let annotations = pod.metadata.annotations.as_ref();
     let annotation = |key: &str| annotations.and_then(|a| a.get(key)).map(String::as_str);

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// The reason why no pod is evicted for a binding now.
+/// The reason why no pod of a violated binding can be evicted at the moment.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{code}: {text}")]
 pub(crate) struct Refusal {
@@ -22,7 +22,7 @@ impl Refusal {
 
     pub(crate) fn retry_after(&self) -> Duration {
         match self.code {
-            // These pass soon.
+            // These conditions usually end soon.
             "ReplicaDown" | "Stale" => Duration::from_secs(2),
             "DisruptionBudget" => Duration::from_secs(5),
             _ => Duration::from_secs(10),
@@ -30,11 +30,12 @@ impl Refusal {
     }
 }
 
+/// The answer of the API server to an eviction.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum EvictAnswer {
     Done,
     Refused(Refusal),
-    /// The pod may have been evicted; the text is the error.
+    /// The request failed with this error, but the pod may have been evicted.
     Lost(String),
 }
 

@@ -1,4 +1,4 @@
-//! The readiness of a pod's workload.
+//! Checks that a pod's workload or group is ready before the pod is evicted.
 
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::OwnerReference};
 use tautline_core::dns;
@@ -9,7 +9,7 @@ use super::{owner::controller_of, refusal::Refusal};
 pub(crate) enum OwnerRef<'a> {
     ReplicaSet(&'a str),
     StatefulSet(&'a str),
-    /// A kind without a known number of replicas.
+    /// An owner of a kind whose number of replicas is not known.
     Other,
 }
 
@@ -23,12 +23,13 @@ impl<'a> OwnerRef<'a> {
     }
 }
 
-/// The number of replicas in a spec, which defaults to 1.
+/// Returns the number of replicas that a spec asks for, which defaults to 1.
 pub(crate) fn desired_replicas(replicas: Option<i32>) -> Option<i32> {
     Some(replicas.unwrap_or(1))
 }
 
-/// The owner's name. The author of the pod chooses it, and it becomes part of a URL.
+/// Returns the owner's name if it is valid. The author of the pod chooses the name, and it becomes
+/// part of a URL.
 pub(crate) fn checked_name(owner: &OwnerReference) -> Result<&str, Refusal> {
     if dns::is_subdomain(&owner.name) {
         return Ok(&owner.name);
@@ -38,8 +39,8 @@ pub(crate) fn checked_name(owner: &OwnerReference) -> Result<&str, Refusal> {
     Err(Refusal::new("Failed", text))
 }
 
-/// Refuses unless every other pod of the owner is ready and there are `desired` pods,
-/// `pod` included. `pods`: at least all pods of the owner.
+/// Refuses unless every other pod of the owner is ready and there are `desired` pods, `pod`
+/// included. `pods` contains all pods of the owner and possibly others.
 pub(crate) fn check_ready(
     pod: &Pod,
     owner: &OwnerReference,

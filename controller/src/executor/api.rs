@@ -1,4 +1,4 @@
-//! Reads and writes of Tautline's own objects, each with a deadline.
+//! Reads and writes Tautline's own objects, each call with a deadline.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub(super) async fn create(
     within(api.create(&PostParams::default(), &object(new))).await
 }
 
-/// The binding without a status.
+/// Returns the binding to create, without a status.
 pub(crate) fn object(new: &NewBinding) -> ConstraintPolicyBinding {
     let offer = &new.offer;
     let reference = |r: &Reference| ObjectReference {
@@ -107,7 +107,7 @@ pub(super) async fn get_binding(
     within(api.get(name)).await
 }
 
-/// Deletes this binding, and no other of its name.
+/// Deletes the binding with this UID, and no later binding of the same name.
 pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), WriteError> {
     let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
     let params = DeleteParams {
@@ -120,7 +120,8 @@ pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), 
     within(api.delete(&binding.name, &params)).await.map(|_| ())
 }
 
-/// Writes a binding's status without the time of its mitigation, which ends with the violation.
+/// Writes a binding's status except for the time of its mitigation, which is removed once the
+/// binding is in range again.
 pub(super) async fn binding_status(
     client: Client,
     binding: &BindingSpec,
@@ -139,7 +140,7 @@ pub(super) async fn binding_status(
     });
     apply(&api, &binding.name, MANAGER, patch).await?;
     if recovered {
-        // Not by apply: Turnbuckle may own the field.
+        // A server-side apply would not remove the field if Turnbuckle owns it.
         let patch = json!({
             "metadata": {"uid": binding.uid}, "status": {"lastMitigatedTimestamp": null},
         });
@@ -173,7 +174,7 @@ pub(super) async fn get_offer_status(
     Ok(offer.status.unwrap_or_default())
 }
 
-/// Writes an offer's status without its last eviction.
+/// Writes an offer's status except for its last eviction, which another field manager owns.
 pub(super) async fn offer_status(
     client: Client,
     namespace: &str,

@@ -1,3 +1,5 @@
+//! An attempt to act on the violations of one offer: mitigates, evicts, or waits.
+
 use std::{sync::Arc, time::Duration};
 
 use tautline_core::{
@@ -42,7 +44,7 @@ pub(super) async fn attempt<C: Calls>(calls: &C, attempt: Attempt) -> AttemptRes
                 .filter_map(|target| pods.get(target))
                 .sum();
             for violation in violations {
-                // The next leader waits until this attempt has ended.
+                // The next leader waits for the end of this attempt, which holds the Lease.
                 if !calls.leads() {
                     break;
                 }
@@ -95,8 +97,8 @@ async fn act<C: Calls>(
     }
 }
 
-/// Reads the last eviction, which an earlier leader may have made. Returns false if the
-/// cool-down is not known.
+/// Reads the offer's last eviction, which an earlier leader may have made. Returns false if it
+/// could not be read, so that the cool-down is unknown.
 async fn load_cool_down<C: Calls>(calls: &C, offer: &Offer, cool_down: &mut CoolDown) -> bool {
     let evicts = offer.violation_policy == ViolationPolicy::Evict;
     if cool_down.loaded || !evicts {
@@ -130,7 +132,8 @@ async fn mitigate_violation<C: Calls>(
     mediate::mitigate(calls, offer, violation).await
 }
 
-/// `pods`: the number of those in violation that the offer may evict.
+/// Evicts a pod of the violated binding. `pods` is the number of the pods in violation that the
+/// offer may evict.
 async fn evict_violation<C: Calls>(
     calls: &C,
     offer: &Offer,

@@ -1,4 +1,5 @@
-//! The reconciler's task: watches, results and timers become events; actions are carried out.
+//! The reconciler's task: turns watches, results and timers into events of the reconciler, and
+//! carries out its actions.
 
 use std::{
     collections::BTreeMap,
@@ -34,11 +35,16 @@ use crate::{
     violations::ViolationEvent,
 };
 
+/// The name of the initial list of bindings in the readiness.
 pub(crate) const BINDINGS: &str = "constraintpolicybindings";
-/// Changes of the cluster within this time are applied together.
-const SETTLE: Duration = Duration::from_millis(50);
-const BATCH: usize = 256;
+/// The time after a change of the cluster in which further changes are collected and applied with
+/// it.
+const SETTLE_DELAY: Duration = Duration::from_millis(50);
+/// The maximum number of binding events that are applied together.
+const MAX_BATCH_EVENTS: usize = 256;
+/// The maximum time to wait for writes at the end of a term.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The shortest time between two Kubernetes events of one reason on one offer.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
 pub(crate) struct Inputs {
@@ -74,17 +80,17 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
                 let versions = *changes.borrow_and_update();
                 executor.change_term(term, versions).await;
             }
-            n = inputs.bindings.recv_many(&mut batch, BATCH) => {
+            n = inputs.bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
                 if n == 0 { break }
                 executor.apply_bindings(std::mem::take(&mut batch));
             }
             changed = changes.changed(), if settle_at.is_none() => {
                 if changed.is_err() { break }
-                settle_at = Some(Instant::now() + SETTLE);
+                settle_at = Some(Instant::now() + SETTLE_DELAY);
             }
             _ = kinds.changed() => executor.apply_kinds(),
             Some(result) = executor.evaluations.join_next() => {
-                // Panics are caught, and nothing is aborted in a term.
+                // A join error cannot occur: panics are caught, and no task is aborted in a term.
                 if let Ok(result) = result {
                     executor.apply(Event::Evaluated(result));
                 }
@@ -103,7 +109,7 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
         executor.apply(Event::Tick);
     }
     executor.end_term().await;
-    // An error of the election is for the process to report.
+    // The process itself reports an error of the leader election.
     stop.cancelled().await;
 }
 
@@ -127,7 +133,7 @@ impl Executor {
         }
     }
 
-    /// Applies an event, after the state of the Lease, and carries out the actions.
+    /// Applies the current state of the Lease and then an event, and carries out the actions.
     fn apply(&mut self, event: Event) {
         let leadership = match &self.term {
             None => Leadership::Standby,
@@ -238,7 +244,7 @@ impl Executor {
     }
 
     fn next_time(&self, settle_at: Option<Instant>) -> Instant {
-        // A term that lapsed may hold again, without notice.
+        // A suspended term may become active again without a notification.
         let lapsed = self.leadership == Leadership::Suspended;
         let idle = Duration::from_secs(if lapsed { 1 } else { 60 });
         let times = [settle_at, self.reconciler.next_time()];
@@ -250,7 +256,7 @@ impl Executor {
         if term.is_none() {
             return self.end_term().await;
         }
-        // A term begins with everything that is known, and nothing older.
+        // The first decisions of a term must be based on the newest state of the cluster.
         self.apply_cluster(versions);
         self.term = term;
         self.context.metrics.leading.set(1);

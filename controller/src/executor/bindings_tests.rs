@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use hyper::{Method, Request, Response};
 use kube::{Client, client::Body};
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tautline_core::{
     index::Object,
@@ -89,7 +88,7 @@ fn context(client: Client) -> Arc<Context> {
         store,
         client,
         provider_client: providers.unwrap(),
-        metrics: Metrics::register(&mut Registry::default()),
+        metrics: Metrics::default(),
         events,
         kinds: WatchedKinds::default(),
         decisions: Decisions::default(),

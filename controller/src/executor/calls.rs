@@ -1,4 +1,5 @@
-//! The calls of an attempt to the cluster and to providers; tests answer without a server.
+//! The trait for an attempt's calls to the cluster and to providers. Tests implement it without a
+//! server.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -32,7 +33,7 @@ pub(super) struct AttemptSettings {
     pub trusted: TrustedNamespaces,
 }
 
-/// The outcome of a mitigation or an eviction: an event, a decision and a count.
+/// The outcome of a mitigation or an eviction, for an event, a decision and a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Report {
     /// `Mediate` or `Evict`.
@@ -49,14 +50,14 @@ pub(super) trait Calls: Send + Sync {
     fn leads(&self) -> bool;
 
     fn report(&self, violation: &Violation, report: Report);
-    /// A decision and a count without an event, for what passes by itself.
+    /// Reports a wait that ends by itself: as a decision and in a metric, without an event.
     fn report_wait(&self, violation: &Violation, code: &'static str, text: &str);
-    /// One report for all bindings of the offer.
+    /// Reports once for all bindings of the offer that there is no underlay controller.
     fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str);
-    /// `because` for each pod, `text` for the offer.
+    /// Reports `because` in an event on each pod, and `text` in an event on the offer.
     fn report_evicted_pods(&self, offer: &Offer, pods: &[&Pod], because: &str, text: String);
 
-    /// The compliance of a binding at this moment; Pending without its offer.
+    /// Evaluates a binding again and returns its compliance; Pending if its offer does not exist.
     fn reevaluate(&self, binding: &BindingSpec) -> impl Future<Output = Compliance> + Send;
     fn offer_status(
         &self,
@@ -68,13 +69,14 @@ pub(super) trait Calls: Send + Sync {
         binding: &BindingSpec,
         at: &Time,
     ) -> impl Future<Output = Result<(), WriteError>> + Send;
-    /// Returns the id of a new allocation, or "".
+    /// Requests a mitigation. Returns the id of the new allocation, or "" without one.
     fn mitigate(
         &self,
         underlay: &Service,
         request: &MitigationRequest,
     ) -> impl Future<Output = Result<String, String>> + Send;
-    /// Adds the finalizer of an allocation to a pod.
+    /// Adds the finalizer of an allocation to a pod, so that the allocation is released with the
+    /// pod.
     fn hold_allocation(
         &self,
         pod: &model::Pod,
@@ -92,14 +94,14 @@ pub(super) trait Calls: Send + Sync {
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Pod, String>> + Send;
-    /// `offer`: the violated one.
+    /// Plans the nodes for a pod. `offer` is the violated offer.
     fn plan(
         &self,
         snapshot: &Snapshot,
         offer: &Offer,
         pod: &model::Pod,
     ) -> impl Future<Output = NodePlan> + Send;
-    /// The pods of a group that have not finished.
+    /// Lists the pods of a group that have not finished.
     fn group_pods(
         &self,
         namespace: &str,
@@ -109,9 +111,9 @@ pub(super) trait Calls: Send + Sync {
         &self,
         namespace: &str,
     ) -> impl Future<Output = Result<Vec<PodDisruptionBudget>, Refusal>> + Send;
-    /// Refuses unless the pod's workload is ready, by the API server: a watch may be behind.
+    /// Refuses unless the pod's workload is ready. This asks the API server, as watches may lag.
     fn check_workload(&self, pod: &Pod) -> impl Future<Output = Result<(), Refusal>> + Send;
-    /// The permit for the one eviction at a time in the cluster.
+    /// Waits for the permit to evict: there is one eviction at a time in the cluster.
     fn eviction_turn(&self) -> impl Future<Output = Option<SemaphorePermit<'_>>> + Send;
     fn note_eviction(
         &self,

@@ -1,3 +1,5 @@
+//! The calls of an attempt to a real cluster and to its providers.
+
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{
@@ -51,7 +53,7 @@ use crate::{
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
-/// A label that the pods of one ReplicaSet share: fewer pods to list.
+/// The label that the pods of one ReplicaSet share. A selector with it lists fewer pods.
 const REVISION: &str = "pod-template-hash";
 const PODS_PER_PAGE: u32 = 50;
 
@@ -72,7 +74,7 @@ impl ClusterCalls {
         Api::namespaced(self.context.client.clone(), namespace)
     }
 
-    /// The number of replicas that a pod's owner wants; `None` for kinds without one.
+    /// Returns the number of replicas that a pod's owner wants; `None` if its kind has none known.
     async fn desired(
         &self,
         namespace: &str,
@@ -85,7 +87,7 @@ impl ClusterCalls {
                 let Some(above) = above else {
                     return Ok(desired_replicas(set.spec.and_then(|s| s.replicas)));
                 };
-                // In a rollout the set has fewer replicas than the Deployment wants.
+                // During a rollout the ReplicaSet has fewer replicas than the Deployment wants.
                 let name = checked_name(above)?;
                 let deployment = within(self.api::<Deployment>(namespace).get(name)).await?;
                 Ok(desired_replicas(deployment.spec.and_then(|s| s.replicas)))
@@ -98,8 +100,8 @@ impl ClusterCalls {
         }
     }
 
-    /// Lists pods in pages, and keeps of each what decides about evictions: whoever creates pods
-    /// decides how large they are.
+    /// Lists pods in pages, and keeps only the parts of each pod that decide on evictions. This
+    /// bounds the memory, as the authors of pods choose their size.
     async fn pods(
         &self,
         namespace: &str,
@@ -350,7 +352,7 @@ impl Calls for ClusterCalls {
             [&meta.namespace, &meta.name].map(|p| p.as_deref().unwrap_or_default());
         let params = EvictParams {
             delete_options: Some(DeleteParams {
-                // Never the pod's replacement.
+                // The precondition protects a replacement of the same name.
                 preconditions: Some(Preconditions {
                     uid: meta.uid.clone(),
                     resource_version: None,

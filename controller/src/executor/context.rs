@@ -1,4 +1,4 @@
-//! The handles that the tasks share.
+//! The configuration, clients and state that the executor's tasks share.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One evaluation: every rule of a binding's policies by its provider.
+//! One evaluation of a binding: the provider of each rule of the binding's policies is called.
 
 use std::{
     sync::Arc,
@@ -23,14 +23,14 @@ use crate::{
     question::Question,
 };
 
-/// Calls providers, and counts the calls.
+/// The client for calls to providers, and the metrics that count them.
 #[derive(Clone, Copy)]
 pub(crate) struct Evaluator<'a> {
     pub providers: &'a ProviderClient,
     pub metrics: &'a Metrics,
 }
 
-/// Calls all providers at once; each call has its deadline.
+/// Evaluates a binding. All providers are called concurrently, each with its own deadline.
 pub(crate) async fn evaluate(
     evaluator: Evaluator<'_>,
     snapshot: &Snapshot,

@@ -1,5 +1,5 @@
-//! Evicts a pod of a violated binding if the violation still holds, a new plan names a better
-//! place, the workload is ready, and the disruption budgets allow it.
+//! Evicts a pod of a violated binding if the violation still holds, a new plan has a better node,
+//! the workload is ready, and the disruption budgets allow it.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::{
     violations::Violation,
 };
 
-/// Pods of a group that are evicted at once, one request each.
+/// The maximum number of pods of a group that are evicted together, with one request per pod.
 const MAX_GROUP_PODS: usize = 512;
 
-/// The turn of an offer to evict.
+/// The state of an offer whose turn it is to evict.
 pub(super) struct Turn {
-    /// The offer's evictions before.
+    /// The last row of the offer's evictions.
     pub row: Option<EvictionRow>,
-    /// The number of the offer's pods in violation that it may evict.
+    /// The number of pods in violation that the offer may evict.
     pub pods: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum Evicted {
-    /// The eviction was done; the row of evictions includes it.
+    /// The eviction was carried out, or reported in a dry run; the row includes it.
     Now(EvictionRow),
-    /// The eviction would be of a pod of last resort: other violations come first.
+    /// The only candidates are of last resort, so the offer's other violations come first.
     AsLastResort,
 }
 
-/// Evicts one pod of the binding, or the group that goes with it; a refusal is reported.
+/// Evicts one pod of the binding, with its group if it has one. A refusal is reported, too.
 pub(super) async fn evict<C: Calls>(
     calls: &C,
     offer: &Offer,
@@ -123,7 +123,7 @@ async fn candidate<C: Calls>(
     })
 }
 
-/// Returns the group of a pod if every pod of it may be evicted.
+/// Returns the group of a pod, or a refusal if one of its pods must not be evicted.
 async fn whole_group<C: Calls>(
     calls: &C,
     pod: &Pod,
@@ -150,7 +150,7 @@ async fn whole_group<C: Calls>(
     })
 }
 
-/// Refuses unless the workload is up, and disruption budgets allow the eviction of each pod.
+/// Refuses unless the workload is ready and the disruption budgets allow the eviction of each pod.
 async fn check_all<C: Calls>(calls: &C, candidate: &Candidate) -> Result<(), Refusal> {
     match &candidate.group {
         None => calls.check_workload(&candidate.object).await?,
@@ -161,7 +161,8 @@ async fn check_all<C: Calls>(calls: &C, candidate: &Candidate) -> Result<(), Ref
             check_budgets(&group.name, &pods, &budgets)?;
         }
     }
-    // A disruption budget that refuses this must not be noted as an eviction.
+    // A dry run first: an eviction that a budget refuses must not be recorded in the offer's
+    // status.
     for pod in candidate.pods() {
         match calls.evict(pod, true).await {
             EvictAnswer::Done => {}
@@ -228,7 +229,7 @@ async fn evict_candidate<C: Calls>(
         match calls.evict(pod, false).await {
             EvictAnswer::Done => result.evicted.push(pod),
             EvictAnswer::Refused(refusal) if i == 0 => return Err(refusal),
-            // The owner of the group was faster.
+            // The group's controller has deleted the pod already.
             EvictAnswer::Refused(refusal) if refusal.code == "Stale" => {}
             EvictAnswer::Refused(refusal) => result.left.push(refusal.text),
             EvictAnswer::Lost(why) => result.lost.push(why),
@@ -239,14 +240,14 @@ async fn evict_candidate<C: Calls>(
         violation.binding.name, offer.name, violation.reason
     );
     report_result(calls, offer, violation, &result, (&plan, &because));
-    // After a lost answer the next eviction waits as if this one was carried out.
+    // After a lost answer the next eviction waits as if this one had been carried out.
     Ok(row)
 }
 
 #[derive(Default)]
 struct EvictionResult<'a> {
     evicted: Vec<&'a Pod>,
-    /// Why pods of the group were not evicted.
+    /// The reasons why pods of the group were not evicted.
     left: Vec<String>,
     /// The errors of evictions that may have been carried out.
     lost: Vec<String>,

@@ -1,4 +1,4 @@
-//! The task that puts the gate's resource on nodes.
+//! The task that adds the gate's resource to the capacity of nodes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 use super::context::Context;
 use crate::gate::{nodes_without_gate, patch, retry_after};
 
-const PACE: Duration = Duration::from_millis(50);
-/// Handles changes of nodes together, and lets the watch report the patched ones.
-const SETTLE: Duration = Duration::from_secs(1);
+/// The wait between the patches of two nodes.
+const PATCH_INTERVAL: Duration = Duration::from_millis(50);
+/// The wait after a pass over all nodes: further changes are collected, and the watch reports the
+/// patched nodes.
+const SETTLE_DELAY: Duration = Duration::from_secs(1);
 const DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(
@@ -43,7 +45,7 @@ pub(crate) async fn run(
         let wait = if failed {
             retry_after(failures)
         } else {
-            SETTLE
+            SETTLE_DELAY
         };
         tokio::select! {
             () = stop.cancelled() => return,
@@ -57,7 +59,7 @@ pub(crate) async fn run(
                 () = stop.cancelled() => return,
                 changed = leader.changed() => {
                     if changed.is_err() {
-                        // An error of the election is for the process to report.
+                        // The process itself reports an error of the leader election.
                         stop.cancelled().await;
                         return;
                     }
@@ -77,7 +79,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Patches every node without the resource; returns whether one could not be patched.
+/// Patches every node without the resource. Returns true if a patch failed, which ends the pass.
 async fn advertise(context: &Context, term: &Term) -> bool {
     let nodes: Api<Node> = Api::all(context.client.clone());
     for name in nodes_without_gate(&context.store.snapshot()) {
@@ -100,7 +102,7 @@ async fn advertise(context: &Context, term: &Term) -> bool {
             return true;
         }
         tracing::info!(node = %name, "the node carries {GATE_RESOURCE} now");
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(PATCH_INTERVAL).await;
     }
     false
 }

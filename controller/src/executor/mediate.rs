@@ -1,4 +1,4 @@
-//! Mitigations by the underlay controller.
+//! Requests mitigations of violations from the underlay controller.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
     violations::Violation,
 };
 
-/// Requests a mitigation and returns the time that was noted. The note comes first: if
-/// this leader dies in between, the next does not repeat the request at once.
+/// Requests a mitigation and returns the time that was recorded for it. The time is recorded before
+/// the request: if this leader ends in between, the next one does not repeat the request at once.
 pub(super) async fn mitigate<C: Calls>(
     calls: &C,
     offer: &Offer,
@@ -63,7 +63,7 @@ pub(super) async fn mitigate<C: Calls>(
     Some(from_api_time(&at))
 }
 
-/// Adds the finalizer of a new allocation to the pod, or releases the allocation.
+/// Adds the finalizer of a new allocation to the pod, or releases the allocation if that fails.
 async fn hold<C: Calls>(
     calls: &C,
     underlay: &Service,

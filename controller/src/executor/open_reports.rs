@@ -23,11 +23,13 @@ use crate::{
     reconciler::BindingEvent,
 };
 
-const BATCH: usize = 256;
-/// Between two writes.
-const PACE: Duration = Duration::from_millis(200);
+/// The maximum number of binding events that are applied together.
+const MAX_BATCH_EVENTS: usize = 256;
+/// The wait between two writes.
+const WRITE_INTERVAL: Duration = Duration::from_millis(200);
 const DEADLINE: Duration = Duration::from_secs(10);
-const IDLE: Duration = Duration::from_secs(60);
+/// The longest wait for the next report, if no event arrives.
+const MAX_IDLE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(
     context: Arc<Context>,
@@ -45,14 +47,14 @@ pub(crate) async fn run(
     };
     reports.set_offers(&context.store.snapshot(), Instant::now());
     loop {
-        let idle = Instant::now() + IDLE;
+        let idle = Instant::now() + MAX_IDLE;
         let next = match &term {
             Some(_) => reports.next_time().unwrap_or(idle).min(idle),
             None => idle,
         };
         tokio::select! {
             () = stop.cancelled() => return,
-            n = bindings.recv_many(&mut batch, BATCH) => {
+            n = bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
                 if n == 0 { break }
                 let now = Instant::now();
                 batch.drain(..).for_each(|event| reports.apply(event, now));
@@ -73,8 +75,8 @@ pub(crate) async fn run(
             }
             () = tokio::time::sleep_until(next.into()) => {
                 if !term.as_ref().is_some_and(Term::is_active) {
-                    // A term that lapsed may hold again, without notice.
-                    tokio::time::sleep(PACE).await;
+                    // A suspended term may become active again without a notification.
+                    tokio::time::sleep(WRITE_INTERVAL).await;
                     continue;
                 }
                 let Some(write) = reports.next_write(Instant::now()) else { continue };
@@ -83,17 +85,17 @@ pub(crate) async fn run(
                 } else {
                     reports.failed(&write, Instant::now());
                 }
-                tokio::time::sleep(PACE).await;
+                tokio::time::sleep(WRITE_INTERVAL).await;
             }
         }
     }
-    // An error of the election or the watch is for the process to report.
+    // The process itself reports an error of the leader election or the watch.
     stop.cancelled().await;
 }
 
 struct Task<'a> {
     context: &'a Context,
-    /// The log says once that the kind is not installed.
+    /// True if the log already says that the kind is not installed.
     missing: bool,
 }
 

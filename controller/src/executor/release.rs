@@ -1,4 +1,4 @@
-//! The task that releases underlay allocations of pods that go.
+//! The task that releases the underlay allocations of pods that terminate or have finished.
 
 use std::{
     sync::Arc,
@@ -24,7 +24,9 @@ use crate::{
     release::{Release, ReleaseOutcome, ReleaseQueue},
 };
 
-const TICK: Duration = Duration::from_millis(500);
+/// The interval at which allocations are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The shortest time between two Kubernetes events on one allocation.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
 pub(crate) async fn run(
@@ -37,11 +39,11 @@ pub(crate) async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             changed = leader.changed() => if changed.is_err() {
-                // An error of the election is for the process to report.
+                // The process itself reports an error of the leader election.
                 stop.cancelled().await;
                 return;
             },
-            () = tokio::time::sleep(TICK) => {}
+            () = tokio::time::sleep(CHECK_INTERVAL) => {}
         }
         let Some(term) = leader.borrow_and_update().clone() else {
             continue;
@@ -78,7 +80,8 @@ async fn release(context: &Context, snapshot: &Snapshot, release: &Release) -> R
     }
 }
 
-/// Releases at the underlay controller that allocated: another does not know the id.
+/// Releases an allocation at the underlay controller that made it, as others do not know its id.
+/// Returns whether that succeeded.
 async fn give_back(context: &Context, snapshot: &Snapshot, release: &Release) -> bool {
     let (pod, id) = (&release.pod, &release.id);
     let named = allocator(pod);

@@ -19,7 +19,8 @@ use crate::{
     violations::{Attempt, AttemptResult, ViolationTracker},
 };
 
-const TICK: Duration = Duration::from_millis(500);
+/// The interval at which attempts are started.
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(
     context: Arc<Context>,
@@ -37,7 +38,7 @@ pub(crate) async fn run(
     });
     let eviction_turn = Arc::new(Semaphore::new(1));
     let mut term = leader.borrow_and_update().clone();
-    let mut tick = tokio::time::interval(TICK);
+    let mut tick = tokio::time::interval(ATTEMPT_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -58,7 +59,7 @@ pub(crate) async fn run(
                 continue;
             }
             Some(ended) = attempts.join_next() => {
-                // Panics are caught, and nothing is aborted.
+                // A join error cannot occur: panics are caught, and no task is aborted.
                 if let Ok((offer, result)) = ended {
                     tracker.finish(&offer, result, Now::read().instant);
                 }
@@ -79,7 +80,7 @@ pub(crate) async fn run(
     }
     while attempts.join_next().await.is_some() {}
     drop(term);
-    // An error of the election is for the process to report.
+    // The process itself reports an error of the leader election.
     stop.cancelled().await;
 }
 

@@ -1,4 +1,4 @@
-//! The watch on bindings. Its events go to the reconciler in order.
+//! Watches bindings and sends their changes to a channel, in order.
 
 use std::sync::Arc;
 
@@ -58,9 +58,9 @@ pub(crate) async fn run(
     }
 }
 
+/// The key and UID of a binding, and its content if it is valid.
 type Decoded = ((Arc<str>, Box<str>), Option<(BindingSpec, BindingStatus)>);
 
-/// Key and UID of a binding, and its content if it is valid.
 fn decode(guarded: DeserializeGuard<ConstraintPolicyBinding>) -> Decoded {
     let key = key(
         &guarded.namespace().unwrap_or_default(),

@@ -1,3 +1,5 @@
+//! Carries out the reconciler's writes to the API server.
+
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
@@ -10,7 +12,7 @@ use crate::{
     write_error::WriteError,
 };
 
-/// Carries a write out and counts it. A panic is a failed write.
+/// Carries out a write and counts it in the metrics. A panic counts as a failed write.
 pub(super) async fn write(context: &Context, write: Write) -> WriteResult {
     let result = AssertUnwindSafe(try_write(context, &write))
         .catch_unwind()
@@ -67,7 +69,7 @@ async fn create(
 ) -> (Result<ConstraintPolicyBinding, WriteError>, bool) {
     match api::create(context.client.clone(), new).await {
         Err(WriteError::Exists) => {
-            // The watch is behind, or it belongs to another offer.
+            // The watch has not reported the binding yet, or it belongs to another offer.
             let namespace = &new.offer.namespace;
             let existing = api::get_binding(context.client.clone(), namespace, &new.name);
             (existing.await, true)
@@ -83,7 +85,7 @@ async fn offer_status(
     let (namespace, name) = write.key.split_once('/').unwrap_or_default();
     let mut status = write.status.clone();
     if write.first {
-        // Another replica wrote it last.
+        // Another replica may have written the status last, so its transition times are kept.
         let existing = api::get_offer_status(context.client.clone(), namespace, name).await?;
         keep_transition_times(&mut status, &existing);
     }

@@ -1,3 +1,5 @@
+//! The content of an offer's report.
+
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -18,10 +20,12 @@ pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
 pub(crate) const KIND: &str = "Report";
 pub(crate) const PLURAL: &str = "reports";
 
-/// With messages of the longest kind a report stays below half of what etcd takes.
+/// The maximum number of results in a report. With the longest messages, such a report stays below
+/// half of etcd's limit.
 const MAX_RESULTS: usize = 400;
 const MAX_MESSAGE_CHARS: usize = 512;
-const MAX_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
+/// The annotation with the number of bindings that the report leaves out.
 const LEFT_OUT: &str = "tautline.io/results-left-out";
 const CATEGORY: &str = "Placement constraints";
 
@@ -34,7 +38,7 @@ pub(super) struct Row {
     rule: Box<str>,
     provider: Box<str>,
     message: Box<str>,
-    /// Unix time of the last change of compliance.
+    /// The Unix time of the last change of compliance, in seconds.
     since: Option<i64>,
     targets: Box<[Reference]>,
 }
@@ -68,7 +72,7 @@ impl Row {
         if !self.provider.is_empty() {
             properties.insert("provider".to_owned(), (&*self.provider).into());
         }
-        // The field is required.
+        // The field `policy` is required.
         let policy = if self.policy.is_empty() {
             offer
         } else {
@@ -94,7 +98,7 @@ impl Row {
     }
 }
 
-/// The first policy with the compliance of the binding.
+/// Returns the first policy with the compliance of the binding, or else the first policy.
 fn worst(details: &[PolicyDetail], compliance: Compliance) -> Option<&PolicyDetail> {
     let first = details.iter().find(|p| p.compliance == compliance);
     first.or(details.first())
@@ -115,7 +119,7 @@ fn resource(target: &Reference) -> Value {
     of.into()
 }
 
-/// The result, with the severity of those that are not as requested.
+/// Returns the result in terms of OpenReports, with a severity if it is not as requested.
 fn result_of(compliance: Compliance) -> (&'static str, Option<&'static str>) {
     match compliance {
         Compliance::Violation => ("fail", Some("high")),
@@ -126,6 +130,7 @@ fn result_of(compliance: Compliance) -> (&'static str, Option<&'static str>) {
     }
 }
 
+/// Returns the position of a compliance in a report: the worst is 0.
 fn rank(compliance: Compliance) -> u8 {
     match compliance {
         Compliance::Violation => 0,
@@ -136,7 +141,7 @@ fn rank(compliance: Compliance) -> u8 {
     }
 }
 
-/// The report of an offer: the worst bindings first, and a summary of all of them.
+/// Returns the report of an offer: the worst bindings first, and a summary of all bindings.
 pub(super) fn content(
     namespace: &str,
     offer: &str,
@@ -155,7 +160,7 @@ pub(super) fn content(
     let shown = &rows[..rows.len().min(MAX_RESULTS)];
     let results: Vec<Value> = shown.iter().map(|(b, row)| row.result(offer, b)).collect();
     let mut labels = json!({"app.kubernetes.io/managed-by": CONTROLLER});
-    // Values of labels are shorter than names may be.
+    // A label's value has at most 63 bytes, while a name may be longer.
     if offer.len() <= 63 {
         labels[OFFER_LABEL] = offer.into();
     }
@@ -179,11 +184,11 @@ pub(super) fn content(
     })
 }
 
-/// The name of the report of an offer.
+/// Returns the name of an offer's report.
 pub(super) fn name(offer: &str) -> String {
     let mut name = format!("tautline-{offer}");
-    if name.len() > MAX_NAME {
-        name.truncate(MAX_NAME - 17);
+    if name.len() > MAX_NAME_BYTES {
+        name.truncate(MAX_NAME_BYTES - 17);
         _ = write!(name, "-{:016x}", fnv1a_64(&[offer]));
     }
     name

@@ -147,11 +147,11 @@ fn report_is_written_only_after_a_change_and_its_period() {
     reports.apply(applied("a", Compliance::Compliant, "3 ms"), start);
     assert_eq!(reports.next_time(), None);
     reports.apply(applied("a", Compliance::Limit, "6 ms"), start);
-    assert_eq!(reports.next_time(), Some(start + PERIOD));
+    assert_eq!(reports.next_time(), Some(start + MIN_WRITE_INTERVAL));
     assert_eq!(reports.next_write(start), None);
     // Back to what was written: nothing to write.
     reports.apply(applied("a", Compliance::Compliant, "3 ms"), start);
-    assert_eq!(reports.next_write(start + PERIOD), None);
+    assert_eq!(reports.next_write(start + MIN_WRITE_INTERVAL), None);
     assert_eq!(reports.next_time(), None);
 }
 
@@ -216,7 +216,10 @@ fn restart_writes_all_reports_again() {
     let write = reports.next_write(start).unwrap();
     reports.written(&write, start);
     reports.restart(start);
-    assert_eq!(reports.next_write(start + PERIOD).unwrap(), write);
+    assert_eq!(
+        reports.next_write(start + MIN_WRITE_INTERVAL).unwrap(),
+        write
+    );
 }
 
 #[test]

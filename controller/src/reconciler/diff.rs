@@ -1,4 +1,5 @@
-//! The difference between an offer's bindings and the desired ones, and its failures.
+//! Compares an offer's bindings with the desired ones, and handles failures to create or delete
+//! them.
 
 use std::{
     cmp::Reverse,
@@ -21,24 +22,24 @@ use crate::{
     offer_status,
 };
 
-/// The wait after a failed write, which doubles with each failure.
-const BACKOFF: Duration = Duration::from_secs(1);
+/// The wait after a failed write. It doubles with each further failure.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
-/// After so many failures in a row the offer's other changes wait, too.
+/// The number of failures in a row after which the offer's other changes wait, too.
 const MAX_FAILURES: u32 = 16;
 
 #[derive(Default)]
 struct Diff {
     changes: VecDeque<BindingChange>,
-    /// A desired binding whose name a binding of somebody else has.
+    /// The name of a desired binding that another binding has, which does not belong to the offer.
     foreign: Option<String>,
-    /// Desired bindings of which one without the label exists that does as well.
+    /// The number of desired bindings for which an equivalent one without the offer's label exists.
     stand_ins: usize,
 }
 
-/// Compares. `bindings`: those of the offer; `named`: the binding of a key, of any offer;
-/// `waits`: the binding of a key is being written, or waits after a failure;
-/// `all_listed`: an object that is not selected does not exist.
+/// Compares the `bindings` of an offer with the `desired` ones. `named` returns the binding with a
+/// key, of any offer. `waits` returns whether the binding with a key is being written or waits
+/// after a failure. `all_listed` is true if all objects that the offer could select are known.
 fn diff<'a>(
     entry: &OfferEntry,
     desired: BindingTargets,
@@ -74,7 +75,7 @@ fn diff<'a>(
                 diff.changes.push_back(change);
             }
             Some(spec) if spec.offer != offer.name || !spec.labelled => {
-                // Without the label, but with the owner and the targets, it does as well.
+                // A binding with the right owner and targets is equivalent, even without the label.
                 let fits = *spec.owner == *offer.uid && spec.targets == targets;
                 if fits {
                     diff.stand_ins += 1;
@@ -82,7 +83,7 @@ fn diff<'a>(
                     diff.foreign = Some(name);
                 }
             }
-            // One with other targets is being deleted, and created again after that.
+            // A binding with other targets is being deleted, and is created again after that.
             Some(_) => {}
         }
     }
@@ -178,9 +179,9 @@ impl BindingReconciler {
         };
         state.changed = true;
         state.write_error = Some(why.clone());
-        // One retry for all bindings that fail together.
+        // Bindings that fail together share one retry.
         if state.retry_at.is_none_or(|at| at <= now) {
-            let wait = BACKOFF * 2u32.saturating_pow(state.failures.min(6));
+            let wait = FIRST_BACKOFF * 2u32.saturating_pow(state.failures.min(6));
             let at = now + wait.min(MAX_BACKOFF);
             state.retry_at = Some(at);
             let retry = Retry::Offer(Arc::clone(offer));
@@ -195,7 +196,8 @@ impl BindingReconciler {
         }
     }
 
-    /// `compare`: the written binding may differ from the desired one.
+    /// Ends a successful creation or deletion. `compare` is true if the written binding may differ
+    /// from the desired one.
     pub(super) fn change_done(&mut self, offer: &Key, compare: bool) {
         if let Some(state) = self.offers.get_mut(offer) {
             state.failures = 0;
@@ -204,7 +206,8 @@ impl BindingReconciler {
         }
     }
 
-    /// This binding waits, and after many failures in a row the others do, too.
+    /// Ends a failed creation or deletion. The binding waits for a retry; after [`MAX_FAILURES`]
+    /// failures in a row the offer's other bindings do, too.
     pub(super) fn change_failed(&mut self, offer: &Key, key: &Key, text: String, now: Instant) {
         tracing::warn!(%offer, "{text}");
         self.fail(offer, text, now);

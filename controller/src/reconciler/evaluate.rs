@@ -1,4 +1,4 @@
-//! Evaluations: their times, and the consequences of their results.
+//! Schedules and starts evaluations, and applies their results.
 
 use std::{
     collections::VecDeque,
@@ -23,12 +23,14 @@ use crate::{
     violations::ViolationEvent,
 };
 
-/// Reasons may contain figures: the least time between writes that differ in reasons alone.
+/// The shortest time between writes of statuses that differ only in reasons, as these may contain
+/// figures that change often.
 const REASONS_PERIOD: Duration = Duration::from_secs(60);
+/// The period of a binding without an offer.
 const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
 
 impl BindingReconciler {
-    /// Schedules a binding at its point of the period, and at once if it was never evaluated.
+    /// Schedules the periodic evaluations of a binding, and one at once if it was never evaluated.
     pub(super) fn schedule_binding(&mut self, key: &Key, now: Instant) {
         let period = self.period(key);
         let Some(binding) = self.bindings.get_mut(key) else {
@@ -61,7 +63,7 @@ impl BindingReconciler {
                     continue;
                 }
                 binding.turn += 1;
-                // Turns that were missed, because the process slept, are skipped.
+                // Turns that were missed while the process was suspended are skipped.
                 let next = (due + jittered(&key, turn, period)).max(now);
                 let reason = Reason::Period(binding.turn);
                 self.schedule.add(Arc::clone(&key), next, reason);
@@ -71,7 +73,7 @@ impl BindingReconciler {
                 continue;
             }
             if let Some(until) = binding.flapping.waits_until(now) {
-                // The next turn of the period is on the schedule.
+                // The next periodic evaluation is on the schedule already.
                 if reason == Reason::Once && !std::mem::replace(&mut binding.held, true) {
                     self.schedule.add(key, until, Reason::Once);
                 }
@@ -106,7 +108,7 @@ impl BindingReconciler {
                 self.actions.push(Action::Evaluate(evaluate));
                 continue;
             }
-            // The binding or its offer has gone while the ticket waited.
+            // The binding or its offer was deleted while the ticket waited.
             let binding = self.bindings.get_mut(&ticket.key);
             if let Some(binding) = binding.filter(|b| b.spec.uid == ticket.uid) {
                 binding.evaluating = false;
@@ -220,7 +222,7 @@ impl BindingReconciler {
                 mitigated: mitigated.as_ref().map(from_api_time),
             }));
         } else if compliance != Compliance::Error {
-            // An error ends no violation; nothing is done while it lasts.
+            // An error does not end a violation, but no step is taken while the error lasts.
             binding.clear_violation(&mut self.actions);
         }
     }
@@ -233,7 +235,7 @@ impl BindingReconciler {
         }
     }
 
-    /// A Kubernetes event on a transition. A new binding that is compliant has none.
+    /// Adds a Kubernetes event about a transition. A new binding that is compliant gets no event.
     fn note_transition(
         &mut self,
         spec: &Arc<BindingSpec>,

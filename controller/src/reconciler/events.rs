@@ -1,4 +1,4 @@
-//! Changes of bindings and of the cluster.
+//! Applies changes of bindings, of the cluster and of the leadership.
 
 use std::{sync::Arc, time::Instant};
 
@@ -75,7 +75,7 @@ impl BindingReconciler {
             violation_raised: false,
         };
         self.bindings.insert(Arc::clone(&key), binding);
-        // A binding that this replica creates is what the offer called for.
+        // A binding that this replica is creating needs no comparison with its offer.
         if !self.queue.busy.contains(&key) {
             self.changed_offers.insert(offer);
         }
@@ -84,7 +84,8 @@ impl BindingReconciler {
         }
     }
 
-    /// Of a binding evaluated here, only the mitigation is read: this replica writes the rest.
+    /// Updates a known binding. If this replica has evaluated it, only the time of the mitigation
+    /// is taken from the status, as this replica writes the rest.
     fn update(&mut self, key: &Key, spec: BindingSpec, status: BindingStatus) {
         let Some(binding) = self.bindings.get_mut(key) else {
             return;
@@ -130,7 +131,7 @@ impl BindingReconciler {
         };
         state.bindings.remove(key);
         if exists && !self.queue.busy.contains(key) {
-            // If the offer still calls for it, it is created again.
+            // The comparison creates the binding again if the offer still calls for it.
             self.changed_offers.insert(offer);
         } else {
             self.forget_offer(&offer);
@@ -180,7 +181,7 @@ impl BindingReconciler {
         }
     }
 
-    /// An offer is new, or its spec has changed.
+    /// Applies an offer that is new or whose spec has changed.
     fn apply_offer(&mut self, entry: &OfferEntry, evaluate: &mut HashSet<Key>, now: Instant) {
         let offer = &entry.offer;
         let (key, has_term) = (key(&offer.namespace, &offer.name), self.has_term());
@@ -188,7 +189,7 @@ impl BindingReconciler {
         self.changed_offers.insert(Arc::clone(&key));
         let state = self.offers.entry(key).or_default();
         if state.uid != offer.uid {
-            // Another offer of this name: its status was not written yet.
+            // The status of this later offer of the same name was not written yet.
             state.uid = offer.uid.clone();
             (state.written, state.writing) = (None, false);
         }
@@ -206,7 +207,8 @@ impl BindingReconciler {
         }
     }
 
-    /// Evaluates the bindings of offers with other rules, providers or addresses.
+    /// Adds to `evaluate` the bindings of offers whose rules, providers or providers' addresses
+    /// have changed.
     fn apply_providers(&mut self, evaluate: &mut HashSet<Key>) {
         let trusted = &self.settings.trusted;
         for entry in self.snapshot.offers() {
@@ -247,7 +249,7 @@ impl BindingReconciler {
                 .filter_map(|(t, r)| changed.get(&(&**t, r.name.as_str())).copied())
                 .collect();
             if touched.contains(&true) {
-                // A new pod of the old name has its own grace and its own violation.
+                // A new pod of the same name has its own grace time and its own violation.
                 binding.compliance.out_of_range_since = None;
                 binding.flapping = Flapping::default();
                 binding.clear_violation(&mut self.actions);
@@ -292,7 +294,7 @@ impl BindingReconciler {
         self.check_every_status(now);
     }
 
-    /// Drops the work under way: another replica leads from now on.
+    /// Drops the work in progress, as another replica leads from now on.
     pub(super) fn end_term(&mut self) {
         self.schedule = Schedule::default();
         self.limiter = ProviderLimiter::new(self.settings.provider_concurrency);
@@ -303,7 +305,7 @@ impl BindingReconciler {
         for binding in self.bindings.values_mut() {
             (binding.evaluating, binding.evaluate_again) = (false, false);
             (binding.flapping, binding.held) = (Flapping::default(), false);
-            // Written in the next term, unless another replica writes it before.
+            // The status is written in the next term, unless another replica writes it before.
             if binding.write != StatusWrite::Idle {
                 binding.write = StatusWrite::Queued;
             }
@@ -324,8 +326,8 @@ impl BindingReconciler {
     }
 }
 
-/// Targets and names of members that have changed, with whether the pod is another one;
-/// and whether members were added, removed, or began or ceased to count.
+/// Returns the changed members by target and name, each with true if it is another pod of the same
+/// name; and whether members were added or removed, or began or ceased to get bindings.
 fn changed_members<'a>(
     old: &'a OfferEntry,
     new: &'a OfferEntry,

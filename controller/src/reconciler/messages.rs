@@ -33,7 +33,7 @@ pub(crate) enum Leadership {
     /// Another replica leads. The state follows the watches and nothing is written.
     #[default]
     Standby,
-    /// The Lease could not be renewed for a while. Work under way ends, none begins.
+    /// The Lease could not be renewed for a while. Work in progress ends, and no other work begins.
     Suspended,
     Leading,
 }
@@ -51,17 +51,19 @@ pub(crate) enum Event {
 
 pub(crate) enum BindingEvent {
     Applied(Box<(BindingSpec, BindingStatus)>),
-    /// The binding of this key and UID.
+    /// The binding with this key and UID was deleted.
     Deleted(Key, Box<str>),
+    /// All bindings were listed.
     All(Vec<(BindingSpec, BindingStatus)>),
 }
 
 #[derive(Default)]
 pub(crate) struct ClusterChange {
     pub snapshot: Arc<Snapshot>,
-    /// Policies, Services or EndpointSlices have changed.
+    /// True if policies, Services or EndpointSlices have changed.
     pub providers_changed: bool,
-    /// The offers that cannot be read and the reasons, if offers have changed.
+    /// The offers whose current version is invalid, with the reasons; `None` if no offer has
+    /// changed.
     pub rejected_offers: Option<BTreeMap<Key, String>>,
 }
 
@@ -71,7 +73,7 @@ pub(crate) struct EvaluationResult {
     /// The providers whose slots the evaluation held.
     pub providers: Vec<Arc<str>>,
     pub grace: Duration,
-    /// `None`: the evaluation did not end.
+    /// The evaluation; `None` if it panicked.
     pub evaluation: Option<Evaluation>,
 }
 
@@ -79,7 +81,7 @@ pub(crate) enum WriteResult {
     Created {
         offer: Key,
         key: Key,
-        /// It existed already; the binding is the one that was found.
+        /// True if the binding existed already; `result` has the existing binding.
         existed: bool,
         result: Result<Box<(BindingSpec, BindingStatus)>, WriteError>,
     },
@@ -120,16 +122,16 @@ pub(crate) enum Action {
     ReportCounts(Counts),
 }
 
-/// Figures for the metrics.
+/// The counts for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Bindings by compliance.
+    /// The number of bindings for each compliance.
     pub bindings: [usize; 5],
-    /// Tuples without a binding by the bound, in the order of [`Bound`].
+    /// The number of bindings that each limit withholds, in the order of [`Bound`].
     ///
     /// [`Bound`]: tautline_core::binding_quota::Bound
     pub withheld: [u128; 3],
-    /// Bindings whose evaluations wait longer, as their state keeps changing.
+    /// The number of bindings that are evaluated less often because their state keeps changing.
     pub backing_off: usize,
 }
 
@@ -161,9 +163,10 @@ pub(crate) struct NewBinding {
 #[derive(Debug)]
 pub(crate) struct OfferStatusWrite {
     pub key: Key,
-    /// Empty for an offer that could never be read.
+    /// The offer's UID; empty if no version of the offer was valid.
     pub uid: Box<str>,
-    /// No status was written yet: conditions of the existing one keep their times.
+    /// True if this replica has not written the status yet: the conditions then keep the transition
+    /// times of the existing status.
     pub first: bool,
     pub status: ConstraintPolicyOfferStatus,
 }
@@ -175,6 +178,7 @@ impl NewBinding {
 }
 
 impl Write {
+    /// Returns the result of this write if it failed with `error`.
     pub(crate) fn failed(&self, error: WriteError) -> WriteResult {
         match self {
             Self::Create(new) => WriteResult::Created {

@@ -35,9 +35,9 @@ pub(crate) struct BindingReconciler {
     pub(super) kinds: KindStates,
     pub(super) bindings: HashMap<Key, BindingState>,
     pub(super) offers: HashMap<Key, OfferState>,
-    /// Offers that cannot be read as they are now, and the reasons.
+    /// The offers whose current version is invalid, with the reasons.
     pub(super) rejected_offers: BTreeMap<Key, String>,
-    /// Bindings by compliance.
+    /// The number of bindings for each compliance.
     pub(super) counts: [usize; 5],
     pub(super) changed_offers: HashSet<Key>,
     pub(super) quota: BindingQuota,
@@ -53,20 +53,21 @@ pub(super) struct BindingState {
     pub spec: Arc<BindingSpec>,
     pub status: Arc<BindingStatus>,
     pub compliance: ComplianceState,
-    /// The turn of the period that is on the schedule.
+    /// The number of the periodic evaluation that is on the schedule; earlier ones are void.
     pub turn: u64,
     pub evaluating: bool,
     pub evaluate_again: bool,
     pub flapping: Flapping,
-    /// An evaluation is on the schedule for the end of the wait of a flapping binding.
+    /// True if an evaluation is on the schedule for the end of a flapping binding's wait.
     pub held: bool,
     pub write: StatusWrite,
-    /// The time when reasons were written last; changed figures in them can wait.
+    /// The time at which reasons were last queued for a write; changed figures in them can wait.
     pub reasons_at: Option<Instant>,
     pub grace_ends: Option<UnixTime>,
-    /// Evaluated by this replica: from then on statuses from the watch do not count.
+    /// True if this replica has evaluated the binding in its term. From then on, only mitigations
+    /// are taken from the status in the watch.
     pub evaluated_here: bool,
-    /// The violation was reported and has not been cleared.
+    /// True if the violation was reported and has not been cleared.
     pub violation_raised: bool,
 }
 
@@ -74,7 +75,7 @@ pub(super) struct BindingState {
 pub(super) enum StatusWrite {
     Idle,
     Queued,
-    /// `changed`: the status has changed since the write began.
+    /// The status is being written; `changed` is true if it has changed since the write began.
     Writing {
         changed: bool,
     },
@@ -82,32 +83,36 @@ pub(super) enum StatusWrite {
 
 #[derive(Default)]
 pub(super) struct OfferState {
-    /// The UID of the offer that `written` is the status of.
+    /// The UID of the offer whose status `written` is.
     pub uid: Box<str>,
     pub bindings: HashSet<Key>,
-    /// Bindings with the offer's label, by compliance.
+    /// The number of bindings with the offer's label, for each compliance.
     pub counts: [usize; 5],
     pub grant: Grant,
-    /// Bindings without the label, or of another offer, that do as well as one called for.
+    /// The number of desired bindings for which an equivalent one without the offer's label, or of
+    /// another offer, exists.
     pub stand_ins: usize,
     pub question: Option<Arc<Question>>,
-    /// The status may have to be written.
+    /// True if the status may have to be written.
     pub changed: bool,
-    /// The status that the API server took last, and the time of the last attempt.
+    /// The status that was last written with success.
     pub written: Option<ConstraintPolicyOfferStatus>,
+    /// The time of the last attempt to write the status.
     pub written_at: Option<Instant>,
     pub writing: bool,
-    /// Bindings to create and delete, and the number of such writes under way.
+    /// The bindings to create and delete.
     pub changes: VecDeque<BindingChange>,
+    /// The number of creations and deletions in progress.
     pub in_flight: usize,
-    /// Compare again when the last of them has ended.
+    /// True if the bindings must be compared again when the last of these writes has ended.
     pub compare_again: bool,
     /// The reason why a binding could not be created or deleted.
     pub write_error: Option<String>,
-    /// Such failures in a row.
+    /// The number of failed creations and deletions in a row.
     pub failures: u32,
-    /// The time of the comparison after a failure, and the bindings that wait for it.
+    /// The time of the comparison after a failure.
     pub retry_at: Option<Instant>,
+    /// The bindings that wait after a failure, and the end of each wait.
     pub postponed: HashMap<Key, Instant>,
 }
 
@@ -125,21 +130,23 @@ pub(super) enum Retry {
     Offer(Key),
 }
 
-/// Writes that wait. One of an offer is a binding to create or delete; offers take turns.
+/// A write that waits for its turn.
 pub(super) enum QueuedWrite {
+    /// The write of a binding's status.
     Status(Key),
+    /// The next creation or deletion of a binding of this offer. Offers take turns.
     Change(Key),
 }
 
 #[derive(Default)]
 pub(super) struct WriteQueue {
     pub waiting: FairQueue<QueuedWrite>,
-    /// Bindings that are being created or deleted.
+    /// The bindings that are being created or deleted.
     pub busy: HashSet<Key>,
     pub retries: BinaryHeap<Reverse<(Instant, Retry)>>,
     pub in_flight: usize,
     pub offer_statuses_in_flight: usize,
-    /// Offers' statuses wait for one of those to end.
+    /// True if statuses of offers wait until one of these writes has ended.
     pub offer_statuses_wait: bool,
 }
 
@@ -164,26 +171,26 @@ impl BindingReconciler {
         }
     }
 
-    /// Whether this replica has the Lease, renewed or not.
+    /// Returns whether this replica holds the Lease, even if it could not be renewed for a while.
     pub(super) fn has_term(&self) -> bool {
         self.leadership != Leadership::Standby
     }
 
-    /// Drops the state of an offer that is gone, with its bindings and writes.
+    /// Drops the state of an offer that does not exist, once its bindings and writes are gone, too.
     pub(super) fn forget_offer(&mut self, offer: &Key) {
         let exists = offer_at(&self.snapshot, offer).is_some();
         if exists || self.rejected_offers.contains_key(offer) {
             return;
         }
-        // A later offer of the name goes on counting the writes under way.
+        // A later offer of the same name continues to count the writes in progress.
         let idle = |s: &OfferState| s.bindings.is_empty() && s.in_flight == 0;
         if self.offers.get(offer).is_some_and(idle) {
             self.offers.remove(offer);
         }
     }
 
-    /// Counts a binding's change of compliance; `None`: it is new, or gone. The offer counts those
-    /// with its label.
+    /// Counts a binding's change of compliance. `before` is `None` for a new binding, and `after`
+    /// for a deleted one. The offer's own counts include only bindings with its label.
     pub(super) fn count(
         &mut self,
         offer: &Key,

@@ -1,4 +1,5 @@
-//! Writes: their number is limited, an object has one at a time, and namespaces take turns.
+//! Starts writes and applies their results. The number of concurrent writes is limited, an object
+//! has one at a time, and namespaces take turns.
 
 use std::{cmp::Reverse, sync::Arc, time::Duration, time::Instant};
 
@@ -16,15 +17,19 @@ use crate::{
     write_error::WriteError,
 };
 
-/// Writes of bindings and their statuses at once.
+/// The maximum number of concurrent writes of bindings and their statuses.
 const MAX_WRITES: usize = 16;
-/// Writes of offers' statuses at once, so that thousands of bindings delay none.
+/// The maximum number of concurrent writes of offers' statuses. It is separate, so that thousands
+/// of bindings do not delay these.
 const MAX_OFFER_WRITES: usize = 4;
+/// The wait after a failed write of a binding's status.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// The time between two checks of the offers' statuses.
 const OFFER_STATUS_PERIOD: Duration = Duration::from_secs(1);
 
 impl WriteQueue {
-    /// Statuses come first: new bindings would only make more work.
+    /// Queues a binding's status before all creations and deletions: new bindings would only add
+    /// work.
     pub(super) fn push_status(&mut self, binding: Key) {
         let namespace = Arc::clone(&binding);
         let write = QueuedWrite::Status(binding);
@@ -92,8 +97,9 @@ impl BindingReconciler {
         self.actions.push(Action::Write(write));
     }
 
-    /// Writes the status of every offer that has another one, once a period. Namespaces take
-    /// turns, and of each the offer whose status was written longest ago comes first.
+    /// Writes the statuses of offers that have changed, once per [`OFFER_STATUS_PERIOD`].
+    /// Namespaces take turns, and in each the offer whose status was written longest ago comes
+    /// first.
     pub(super) fn flush_offer_statuses(&mut self, now: Now) {
         if self.flush_at.is_some_and(|at| at > now.instant) {
             return;
@@ -227,7 +233,7 @@ impl BindingReconciler {
             Ok(()) | Err(WriteError::Gone) => {
                 self.remove(&key, &spec.uid);
                 self.queue.busy.remove(&key);
-                // One with the wrong targets may be desired with the right ones.
+                // A binding with wrong targets may have to be created again with the right ones.
                 self.change_done(&offer, true);
             }
             Err(error) => {
@@ -282,7 +288,7 @@ impl BindingReconciler {
         if std::mem::take(&mut self.queue.offer_statuses_wait) {
             self.flush_at = Some(now);
         }
-        // The offer that had this status may be gone, and another have its name.
+        // The offer may be gone, and a later offer of the same name may exist.
         let state = self.offers.get_mut(key);
         let Some(state) = state.filter(|s| *s.uid == *uid) else {
             return;

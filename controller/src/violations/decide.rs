@@ -1,4 +1,4 @@
-//! The next step for a violation: mediation comes before eviction.
+//! Decides the next step for a violation: a mitigation comes before an eviction.
 
 use std::time::Duration;
 
@@ -6,8 +6,9 @@ use tautline_core::{compliance_state::UnixTime, model::ViolationPolicy};
 
 use super::violation::Violation;
 
-/// The least and the longest wait between two mitigations of one violation.
+/// The shortest wait between two mitigations of one violation.
 const MIN_WAIT: Duration = Duration::from_secs(10);
+/// The longest wait between two mitigations of one violation, unless the grace time is longer.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,8 @@ pub(crate) enum NextStep {
     Evict,
 }
 
-/// The next step for a violation, cool-downs aside. `underlay`: there is a controller.
+/// Returns the next step for a violation, without regard to cool-downs. `underlay` is true if there
+/// is an underlay controller.
 pub(crate) fn decide_action(
     policy: ViolationPolicy,
     underlay: bool,

@@ -49,7 +49,7 @@ impl Inbox {
     }
 }
 
-/// The later event, with the earliest start and the latest mitigation of both.
+/// Returns the later event, with the earliest start and the latest mitigation of both.
 fn merge(earlier: Option<ViolationEvent>, mut later: ViolationEvent) -> ViolationEvent {
     if let ViolationEvent::Raised {
         since, mitigated, ..

@@ -1,5 +1,5 @@
-//! Every violated binding by offer, and the turns of the offers. An offer has at most
-//! one attempt at a time.
+//! Tracks the violated bindings of each offer, and decides which offers have their turn. An offer
+//! has at most one attempt at a time.
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
@@ -10,9 +10,9 @@ use super::violation::{
 };
 use crate::{binding_spec::Key, clock::Now};
 
-/// Offers with attempts at once.
+/// The maximum number of concurrent attempts, each for one offer.
 const MAX_ATTEMPTS: usize = 8;
-/// Bindings of one offer that an attempt goes through.
+/// The maximum number of an offer's bindings that one attempt handles.
 const BINDINGS_PER_ATTEMPT: usize = 4;
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl ViolationTracker {
                             since,
                             ..Violation::default()
                         });
-                // After an error in between it is still the same violation.
+                // An error in between does not start a new violation.
                 violation.since = violation.since.min(since);
                 violation.mitigated = violation.mitigated.max(mitigated);
                 (violation.binding, violation.reason) = (binding, reason);
@@ -92,7 +92,7 @@ impl ViolationTracker {
         }
     }
 
-    /// The attempts to begin now; offers without one for longest come first.
+    /// Returns the attempts to begin now. Offers whose last attempt was longest ago come first.
     pub(crate) fn next_attempts(&mut self, now: Now) -> Vec<Attempt> {
         let cool = |c: &CoolDown| c.row.is_none_or(|row| row.next <= now.unix);
         self.offers
@@ -120,7 +120,7 @@ impl ViolationTracker {
         attempts
     }
 
-    /// Ends an attempt. `result`: `None` if it panicked.
+    /// Ends an attempt. `result` is `None` if the attempt panicked.
     pub(crate) fn finish(&mut self, offer: &Key, result: Option<AttemptResult>, now: Instant) {
         self.attempts = self.attempts.saturating_sub(1);
         let Some(offer) = self.offers.get_mut(offer) else {
@@ -145,7 +145,7 @@ impl ViolationTracker {
         }
     }
 
-    /// The term is over, and every attempt has ended.
+    /// Forgets everything, after the end of the term and of every attempt.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }

@@ -15,7 +15,7 @@ pub(crate) enum ViolationEvent {
         binding: Arc<BindingSpec>,
         since: UnixTime,
         reason: String,
-        /// The last mitigation in the binding's status.
+        /// The time of the last mitigation in the binding's status.
         mitigated: Option<UnixTime>,
     },
     Cleared(Key),
@@ -26,12 +26,13 @@ pub(crate) struct Violation {
     pub binding: Arc<BindingSpec>,
     pub since: UnixTime,
     pub reason: String,
-    /// The time of the last mitigation, and the number of them for this violation.
+    /// The time of the last mitigation.
     pub mitigated: Option<UnixTime>,
+    /// The number of mitigations for this violation.
     pub mitigations: u32,
     pub tried_at: Option<Instant>,
     pub not_before: Option<Instant>,
-    /// The violation would end only by an eviction of last resort: other violations come first.
+    /// True if only an eviction of last resort would end the violation, so that others come first.
     pub last_resort: bool,
 }
 
@@ -47,8 +48,9 @@ pub(crate) struct Attempt {
 /// An offer's cool-down after its evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CoolDown {
-    /// Whether the last eviction of an earlier leader was read.
+    /// True if the last eviction, which an earlier leader may have made, has been read.
     pub loaded: bool,
+    /// The last row of the offer's evictions.
     pub row: Option<EvictionRow>,
 }
 
@@ -60,8 +62,10 @@ pub(crate) struct AttemptResult {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AttemptOutcome {
+    /// The next attempt waits until this time.
     NotBefore(Instant),
+    /// A mitigation was requested at this time.
     Mitigated(UnixTime),
-    /// The violation would end only by an eviction of last resort.
+    /// The attempt did nothing, as only an eviction of last resort would end the violation.
     LastResort,
 }

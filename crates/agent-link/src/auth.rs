@@ -1,4 +1,4 @@
-//! Proof that an agent is on the node it names: it may report for that node only.
+//! Checks that an agent runs on the node that it names. It may report for that node only.
 
 use std::sync::Arc;
 
@@ -7,33 +7,36 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::tokens::TokenReviewer;
 
-/// The proofs that agents may give for their node; one is enough. Default: none is accepted.
+/// The proofs of its node that an agent may give; one is enough. By default no agent is accepted.
 #[derive(Clone, Debug, Default)]
 pub struct AgentAuth {
-    /// Accepts all agents without proof.
+    /// True if all agents are accepted without proof.
     pub trust_all: bool,
-    /// Accepts client certificates that name the node. The server must ask for them.
+    /// True if client certificates that name the node are accepted. The server must ask for them.
     pub certificates: bool,
-    /// Checks tokens of the agents' ServiceAccount; `None`: tokens are no proof.
+    /// The checker of tokens of the agents' ServiceAccount; `None` if tokens are not accepted.
     pub tokens: Option<Arc<TokenReviewer>>,
 }
 
-/// What a request shows of its agent.
+/// The credentials that an agent sends with a request.
 #[derive(Debug, Default)]
 pub struct Credentials {
-    /// DER.
+    /// The client certificate, in DER.
     certificate: Option<Vec<u8>>,
     token: Option<String>,
 }
 
 impl Credentials {
-    /// Of the connection's client certificate and the header `authorization`.
+    /// Reads the connection's client certificate, and the bearer token in the header
+    /// `authorization`.
     pub fn of<T>(request: &Request<T>) -> Self {
         let certificates = request.peer_certs();
         let first = certificates.as_ref().and_then(|all| all.first());
-        let header = request.metadata().get("authorization");
-        let header = header.and_then(|h| h.to_str().ok());
-        let token = header.and_then(|h| h.strip_prefix("Bearer "));
+        let token = request
+            .metadata()
+            .get("authorization")
+            .and_then(|header| header.to_str().ok())
+            .and_then(|header| header.strip_prefix("Bearer "));
         Self {
             certificate: first.map(|c| c.to_vec()),
             token: token.map(|t| t.trim().to_owned()),
@@ -42,12 +45,13 @@ impl Credentials {
 }
 
 impl AgentAuth {
-    /// Whether any agent is accepted.
+    /// Returns whether agents can be accepted at all.
     pub fn is_configured(&self) -> bool {
         self.trust_all || self.certificates || self.tokens.is_some()
     }
 
-    /// Err unless a proof names `node`.
+    /// Checks that an accepted proof among the credentials names `node`. Needs no proof if all
+    /// agents are trusted.
     pub async fn check(&self, credentials: &Credentials, node: &str) -> Result<(), Status> {
         if self.trust_all {
             return Ok(());
@@ -95,9 +99,9 @@ fn certified_nodes(der: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return Vec::new();
     };
-    let common = certificate.subject().iter_common_name();
-    let common = common.filter_map(|cn| cn.as_str().ok()?.strip_prefix("system:node:"));
-    let mut names: Vec<String> = common.map(str::to_owned).collect();
+    let common_names = certificate.subject().iter_common_name();
+    let nodes = common_names.filter_map(|cn| cn.as_str().ok()?.strip_prefix("system:node:"));
+    let mut names: Vec<String> = nodes.map(str::to_owned).collect();
     let alternative = certificate.subject_alternative_name().ok().flatten();
     for name in alternative.iter().flat_map(|a| &a.value.general_names) {
         match name {

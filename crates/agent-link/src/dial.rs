@@ -1,4 +1,4 @@
-//! Connections to replicas, with TLS and token from files that may be replaced.
+//! Connects to replicas, with TLS and a token from files that may be replaced at any time.
 
 use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -13,13 +13,14 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-const CONNECT: Duration = Duration::from_secs(3);
-/// The longest token; usual ones have one or two thousand bytes.
-const TOKEN_BYTES: usize = 64 << 10;
-/// All streams reconnect within this time after a file has changed.
-const RENEW: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The maximum length of a token; usual tokens have one or two thousand bytes.
+const MAX_TOKEN_BYTES: usize = 64 << 10;
+/// The longest wait of a stream before it reconnects after a change of a file. Each stream waits a
+/// random part of this time.
+const MAX_RENEWAL_DELAY: Duration = Duration::from_secs(5);
 
-/// URL of a provider: `http` or `https`, without a path; the default port is 5309.
+/// The URL of a provider: `http` or `https`, without a path; the default port is 5309.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     uri: Uri,
@@ -47,7 +48,7 @@ impl FromStr for Provider {
         }
         let host = uri.host().filter(|host| !host.is_empty());
         let host = host.ok_or_else(|| wrong("it has no host"))?;
-        // IPv6 addresses stand in brackets, in a URL only.
+        // A URL has an IPv6 address in brackets, a look-up does not.
         let host = host
             .trim_start_matches('[')
             .trim_end_matches(']')
@@ -71,9 +72,9 @@ impl fmt::Display for Provider {
 /// A token that is sent to providers as `authorization: Bearer TOKEN`.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// File of the token, read for each stream; streams reconnect when it changes.
+    /// The token's file. It is read for each stream, and streams reconnect when it changes.
     pub file: PathBuf,
-    /// Whether the token may be sent over `http`, where others can read it.
+    /// True if the token may be sent over `http`, where others can read it.
     pub over_http: bool,
 }
 
@@ -86,7 +87,8 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Fails if a provider's scheme, TLS and token do not go together, or a file does not load.
+    /// Creates a dialer. Fails if a provider's scheme does not fit the TLS files or the token, or
+    /// if a file does not load.
     pub fn new(providers: &[Provider], tls: ClientFiles, token: Option<Token>) -> Result<Self> {
         let dialer = Self {
             tls,
@@ -109,12 +111,12 @@ impl Dialer {
         Ok(dialer)
     }
 
-    /// A new connection to one address of a provider.
+    /// Opens a new connection to one address of a provider.
     pub async fn channel(&self, provider: &Provider, address: SocketAddr) -> Result<Channel> {
         let scheme = if provider.tls { "https" } else { "http" };
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))?
             .origin(provider.uri.clone())
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .tcp_keepalive(Some(Duration::from_secs(30)))
             .http2_keep_alive_interval(Duration::from_secs(10))
@@ -124,13 +126,13 @@ impl Dialer {
             let tls = self.client_tls()?.domain_name(&provider.host);
             endpoint = endpoint.tls_config(tls)?;
         }
-        let connected = tokio::time::timeout(2 * CONNECT, endpoint.connect()).await;
+        let connected = tokio::time::timeout(2 * CONNECT_TIMEOUT, endpoint.connect()).await;
         connected
             .context("no connection in time")?
             .context("no connection")
     }
 
-    /// A request with the token, if there is one.
+    /// Returns a request with the message, and with the token if there is one.
     pub fn authorized<T>(&self, message: T) -> Result<Request<T>> {
         let mut request = Request::new(message);
         if let Some(token) = self.authorization()? {
@@ -139,13 +141,14 @@ impl Dialer {
         Ok(request)
     }
 
-    /// Ends a while after a file has changed since the call: a stream is then to be opened again.
+    /// Returns a future that ends after the next change of a file, with a random delay. The caller
+    /// must then open its stream again.
     pub fn renewal(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut changed = self.changed.subscribe();
         async move {
-            // Without a dialer no stream is open.
+            // An error means that the dialer is gone, and then no stream is open.
             _ = changed.changed().await;
-            sleep(RENEW.mul_f64(fastrand::f64())).await;
+            sleep(MAX_RENEWAL_DELAY.mul_f64(fastrand::f64())).await;
         }
     }
 
@@ -156,14 +159,14 @@ impl Dialer {
         let name = || format!("--token-file {}", path.display());
         let token = std::fs::read_to_string(path).with_context(name)?;
         let token = token.trim();
-        if token.is_empty() || token.len() > TOKEN_BYTES {
+        if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             bail!("{}: {} bytes are no token", name(), token.len());
         }
         let value: MetadataValue<Ascii> = format!("Bearer {token}").parse().with_context(name)?;
         Ok(Some(value))
     }
 
-    /// Watches the files until stopped.
+    /// Watches the files until `stop`. A change ends the futures of [`Self::renewal`].
     pub async fn follow(&self, stop: CancellationToken) -> Result<()> {
         let mut paths: Vec<PathBuf> = {
             let token = self.token.as_ref().map(|t| &t.file);

@@ -1,6 +1,10 @@
-//! What agents on nodes and their rule provider have in common: an agent keeps a stream to each
-//! replica of the provider ([`follow_replicas`], [`keep_open`], [`Dialer`]), and a provider accepts
-//! an agent for its own node only ([`AgentAuth`]).
+//! Connects the agents on nodes with their rule provider. An agent keeps a stream open to each
+//! replica of the provider, and a provider lets an agent report only for the node that it runs on.
+//!
+//! ```text
+//! agent: follow_replicas ── a stream per replica (Dialer, keep_open) ──▶ provider: AgentAuth
+//!                            client certificate, or token and TokenReview ──▶ the agent's node
+//! ```
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-/// The longest name of a node.
+/// The maximum length of a node's name, in bytes.
 pub const MAX_NODE_NAME_BYTES: usize = 253;
 
-/// Whether a text may be a node's name. Reports and logs show the names that agents state, even
-/// those of agents without proof.
+/// Returns whether a text has the form of a node's name. The check protects reports and logs, which
+/// show the names that agents send, even those of agents without proof.
 pub fn is_node_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     (1..=MAX_NODE_NAME_BYTES).contains(&name.len()) && name.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! One stream to one replica, opened again whenever it ends.
+//! Keeps one stream to one replica open: opens it again whenever it ends.
 
 use std::{
     net::SocketAddr,
@@ -12,12 +12,13 @@ use tonic::Status;
 
 use crate::dial::Provider;
 
+/// The shortest and the longest pause before a stream is opened again, without jitter.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-/// A stream that lasted so long was a good one: the next pause is short again.
-const GOOD: Duration = Duration::from_secs(30);
+/// The lifetime of a stream after which the next pause is the shortest again.
+const STABLE_STREAM_LIFETIME: Duration = Duration::from_secs(30);
 
-/// Runs `session` again and again until stopped, with pauses that grow. A session ends when its
-/// stream does.
+/// Runs `session` again and again until `stop`, with growing pauses in between. A session must end
+/// when its stream ends.
 pub async fn keep_open<S>(
     provider: &Provider,
     address: SocketAddr,
@@ -33,7 +34,7 @@ pub async fn keep_open<S>(
             () = stop.cancelled() => return,
             ended = session() => ended,
         };
-        if start.elapsed() > GOOD {
+        if start.elapsed() > STABLE_STREAM_LIFETIME {
             pause = BACKOFF.0;
         }
         let wait = pause.mul_f64(0.5 + fastrand::f64());
@@ -51,7 +52,7 @@ pub async fn keep_open<S>(
     }
 }
 
-/// Why a replica ended or refused a stream.
+/// Returns the error of a stream that a replica ended or refused.
 pub fn refused(status: Status) -> anyhow::Error {
     anyhow!("the replica says {:?}: {}", status.code(), status.message())
 }

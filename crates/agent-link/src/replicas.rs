@@ -1,4 +1,4 @@
-//! The replicas of a provider: the addresses of its name, each with a stream.
+//! Keeps a stream to each replica of a provider: one to each address of the provider's name.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,25 +11,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dial::Provider;
 
-const LOOK_UP: Duration = Duration::from_secs(10);
-/// The pause after a look-up while no address is known, doubled each time: after an install the
-/// name resolves a moment after the agents start.
-const FIRST_RETRY: Duration = Duration::from_millis(250);
-const LAST_RETRY: Duration = Duration::from_secs(2);
-const DEADLINE: Duration = Duration::from_secs(5);
-const STREAMS_END: Duration = Duration::from_secs(3);
-/// Look-ups without an address until its stream ends: DNS answers vary.
-const MISSED: u32 = 3;
-const MANY: usize = 16;
+/// The pause between look-ups while an address is known.
+const LOOK_UP_INTERVAL: Duration = Duration::from_secs(10);
+/// The first pause between look-ups while no address is known; it doubles each time. After an
+/// install, the name resolves shortly after the agents start.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause between look-ups while no address is known.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time that streams have to end after the stop.
+const STREAMS_END_TIMEOUT: Duration = Duration::from_secs(3);
+/// The number of look-ups in a row without an address after which its stream ends. One is not
+/// enough, because DNS answers vary.
+const MAX_MISSED_LOOK_UPS: u32 = 3;
+const MAX_REPLICAS: usize = 16;
 
 struct Replica {
     address: SocketAddr,
+    /// The number of look-ups in a row without the address.
     missed: u32,
     stop: CancellationToken,
 }
 
-/// Looks the name up periodically, and runs a `stream` to each of its addresses, until stopped. A
-/// stream gets the token of its end.
+/// Looks up the provider's name periodically, and runs a `stream` to each address, until `stop`. A
+/// stream gets the token that tells it to end.
 pub async fn follow_replicas<S>(
     provider: Provider,
     stop: CancellationToken,
@@ -40,7 +45,7 @@ where
 {
     let mut known = Vec::new();
     let mut streams = JoinSet::new();
-    let (mut next, mut retry) = (Instant::now(), FIRST_RETRY);
+    let (mut next, mut retry) = (Instant::now(), FIRST_RETRY_PAUSE);
     let mut warned: Option<Instant> = None;
     loop {
         tokio::select! {
@@ -57,7 +62,7 @@ where
                     streams.spawn(stream(address, stop));
                 }
             }
-            Err(error) if warned.is_none_or(|at| at.elapsed() >= LOOK_UP) => {
+            Err(error) if warned.is_none_or(|at| at.elapsed() >= LOOK_UP_INTERVAL) => {
                 warned = Some(Instant::now());
                 let error = format!("{error:#}");
                 tracing::warn!(%provider, error, "the name was not found; streams stay as they are");
@@ -67,15 +72,15 @@ where
         next = Instant::now() + pause(!known.is_empty(), &mut retry);
     }
     let ended = async { while streams.join_next().await.is_some() {} };
-    _ = timeout(STREAMS_END, ended).await;
+    _ = timeout(STREAMS_END_TIMEOUT, ended).await;
     Ok(())
 }
 
 fn pause(any_known: bool, retry: &mut Duration) -> Duration {
     if any_known {
-        return LOOK_UP;
+        return LOOK_UP_INTERVAL;
     }
-    let next = (*retry * 2).min(LAST_RETRY);
+    let next = (*retry * 2).min(MAX_RETRY_PAUSE);
     std::mem::replace(retry, next)
 }
 
@@ -88,12 +93,12 @@ fn changed(
         let there = found.contains(&replica.address);
         replica.missed = if there { 0 } else { replica.missed + 1 };
     }
-    for gone in known.extract_if(.., |replica| replica.missed >= MISSED) {
+    for gone in known.extract_if(.., |replica| replica.missed >= MAX_MISSED_LOOK_UPS) {
         gone.stop.cancel();
     }
     let mut new = Vec::new();
     for address in found {
-        if known.len() < MANY && known.iter().all(|replica| replica.address != *address) {
+        if known.len() < MAX_REPLICAS && known.iter().all(|replica| replica.address != *address) {
             let stop = stop.child_token();
             new.push((*address, stop.clone()));
             known.push(Replica {
@@ -108,7 +113,7 @@ fn changed(
 
 async fn look_up(provider: &Provider) -> Result<Vec<SocketAddr>> {
     let name = (provider.host.as_str(), provider.port);
-    let found = timeout(DEADLINE, tokio::net::lookup_host(name)).await;
+    let found = timeout(LOOK_UP_TIMEOUT, tokio::net::lookup_host(name)).await;
     let mut found: Vec<_> = found.context("no answer in time")??.collect();
     found.sort();
     found.dedup();
@@ -125,12 +130,12 @@ mod tests {
 
     #[test]
     fn look_ups_are_frequent_until_an_address_is_known() {
-        let mut retry = FIRST_RETRY;
+        let mut retry = FIRST_RETRY_PAUSE;
         let millis: Vec<_> = (0..5)
             .map(|_| pause(false, &mut retry).as_millis())
             .collect();
         assert_eq!(millis, [250, 500, 1000, 2000, 2000]);
-        assert_eq!(pause(true, &mut retry), LOOK_UP);
+        assert_eq!(pause(true, &mut retry), LOOK_UP_INTERVAL);
     }
 
     #[test]
@@ -141,7 +146,7 @@ mod tests {
         for flap in [&[address(1)][..], &[], &[address(1), address(2)]] {
             assert!(changed(&mut known, flap, &stop).is_empty());
         }
-        for _ in 0..MISSED {
+        for _ in 0..MAX_MISSED_LOOK_UPS {
             assert!(!first[1].1.is_cancelled());
             changed(&mut known, &[address(1)], &stop);
         }
@@ -149,6 +154,6 @@ mod tests {
         assert_eq!(changed(&mut known, &[address(2)], &stop).len(), 1);
         let many: Vec<_> = (0..100).map(address).collect();
         changed(&mut known, &many, &stop);
-        assert_eq!(known.len(), MANY);
+        assert_eq!(known.len(), MAX_REPLICAS);
     }
 }

@@ -1,4 +1,4 @@
-//! TokenReviews by the API server.
+//! Reviews tokens with the TokenReview API of the API server.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tautline_runtime::error_text::error_text;
 
 use crate::tokens::{NODE_EXTRA, Review, Reviewed};
 
-/// Reviews tokens for an audience.
+/// Returns a [`Review`] that asks the API server about tokens for an audience.
 pub fn review(client: Client, audience: &'static str) -> Review {
     let api: Api<TokenReview> = Api::all(client);
     Arc::new(move |token| {

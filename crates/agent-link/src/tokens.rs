@@ -1,4 +1,4 @@
-//! Reviews of agents' tokens by the API server. A token that is mounted into a pod is bound to the
+//! Checks agents' tokens with the API server. A token that is mounted into a pod is bound to the
 //! pod's node (KEP-4193).
 
 use std::{
@@ -17,39 +17,41 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 pub(crate) const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Concurrent reviews: all agents may reconnect at once.
-const MAX_REVIEWS: usize = 16;
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum number of concurrent reviews: all agents may reconnect at once.
+const MAX_CONCURRENT_REVIEWS: usize = 16;
 const MAX_TOKEN_BYTES: usize = 16 << 10;
-/// A review is cached until so long before the token expires, and at most [`CACHED_FOR`].
+/// The time before the expiry of a token at which its cached review ends.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
-const CACHED_FOR: Duration = Duration::from_secs(600);
-const MAX_CACHED: usize = 20_000;
+/// The longest time for which a review is cached.
+const MAX_CACHE_TIME: Duration = Duration::from_secs(600);
+const MAX_CACHED_TOKENS: usize = 20_000;
 
-/// What the API server says of a token.
+/// The API server's answer about a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reviewed {
-    /// The token is valid.
+    /// True if the token is valid.
     pub authenticated: bool,
-    /// Audiences that the token is for, of those asked about.
+    /// The audiences of the review that the token is valid for.
     pub audiences: Vec<String>,
-    /// `system:serviceaccount:NAMESPACE:NAME`.
+    /// The token's user; for a ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`.
     pub user: String,
-    /// Node of the pod that the token was mounted into.
+    /// The node of the pod that the token was mounted into; `None` if the token is bound to no
+    /// node.
     pub node: Option<String>,
 }
 
-/// Asks the API server about a token.
+/// A function that asks the API server about a token.
 pub type Review = Arc<
     dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<Reviewed, String>> + Send>> + Send + Sync,
 >;
 
-/// Checks agents' tokens; answers are cached.
+/// Checks agents' tokens, and caches the API server's answers.
 pub struct TokenReviewer {
     review: Review,
     audience: &'static str,
     user: String,
-    /// By the SHA-256 of the token: its node, and the end of the entry.
+    /// The node of each valid token and the end of the entry, by the SHA-256 of the token.
     cache: Mutex<HashMap<[u8; 32], (String, SystemTime)>>,
     permits: Semaphore,
 }
@@ -61,14 +63,14 @@ impl fmt::Debug for TokenReviewer {
 }
 
 impl TokenReviewer {
-    /// Accepts tokens of one ServiceAccount, for one audience.
+    /// Creates a reviewer that accepts tokens of one ServiceAccount, for one audience.
     pub fn new(audience: &'static str, (namespace, account): (&str, &str), review: Review) -> Self {
         Self {
             review,
             audience,
             user: format!("system:serviceaccount:{namespace}:{account}"),
             cache: Mutex::default(),
-            permits: Semaphore::new(MAX_REVIEWS),
+            permits: Semaphore::new(MAX_CONCURRENT_REVIEWS),
         }
     }
 
@@ -88,27 +90,28 @@ impl TokenReviewer {
             Some((bound, _)) => bound,
             None => {
                 let bound = self.review(token).await?;
-                let until = expiry(token).map(|at| (at - EXPIRY_MARGIN).min(now + CACHED_FOR));
+                let until = expiry(token).map(|at| (at - EXPIRY_MARGIN).min(now + MAX_CACHE_TIME));
                 if let Some(until) = until.filter(|until| *until > now) {
                     self.insert(key, bound.clone(), until, now);
                 }
                 bound
             }
         };
-        match bound == node {
-            true => Ok(()),
-            false => Err(format!(
+        if bound == node {
+            Ok(())
+        } else {
+            Err(format!(
                 "the token is of an agent on node {bound}, not on {node}"
-            )),
+            ))
         }
     }
 
     fn insert(&self, key: [u8; 32], node: String, until: SystemTime, now: SystemTime) {
         let mut cache = self.cache.lock();
-        if cache.len() >= MAX_CACHED {
+        if cache.len() >= MAX_CACHED_TOKENS {
             cache.retain(|_, (_, until)| *until > now);
         }
-        if cache.len() < MAX_CACHED {
+        if cache.len() < MAX_CACHED_TOKENS {
             cache.insert(key, (node, until));
         }
     }
@@ -118,9 +121,9 @@ impl TokenReviewer {
             let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
             (self.review)(token.to_owned()).await
         };
-        let reviewed = match tokio::time::timeout(DEADLINE, review).await {
+        let reviewed = match tokio::time::timeout(REVIEW_TIMEOUT, review).await {
             Ok(reviewed) => reviewed.map_err(|e| format!("the token cannot be reviewed: {e}"))?,
-            Err(_) => return Err(format!("no review of the token within {DEADLINE:?}")),
+            Err(_) => return Err(format!("no review of the token within {REVIEW_TIMEOUT:?}")),
         };
         if !reviewed.authenticated || !reviewed.audiences.iter().any(|a| a == self.audience) {
             return Err(format!(
@@ -145,13 +148,13 @@ struct Claims {
     exp: u64,
 }
 
-/// The expiry in a JWT's payload. Trusted only after a review.
+/// Returns the expiry in a JWT's payload, which can be trusted only after a review.
 fn expiry(token: &str) -> Option<SystemTime> {
     let payload = token.split('.').nth(1)?;
     let claims = URL_SAFE_NO_PAD.decode(payload).ok()?;
     let claims: Claims = serde_json::from_slice(&claims).ok()?;
     let at = Duration::from_secs(claims.exp);
-    // Keeps the arithmetic in range.
+    // The bounds keep sums and differences of times in range.
     let valid = EXPIRY_MARGIN < at && at < Duration::from_secs(1 << 40);
     valid.then(|| UNIX_EPOCH.checked_add(at)).flatten()
 }

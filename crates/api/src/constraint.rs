@@ -79,7 +79,7 @@ pub enum Prefer {
     Nearest,
 }
 
-/// A value as its author wrote it (`20ms`, `true`, `2048`), kept as text.
+/// The text of a value as its author wrote it: `20ms`, `true`, `2048`.
 #[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(transparent)]
 pub struct RuleValue(pub String);

@@ -1,4 +1,5 @@
-//! Conversion of API objects to the model. Errors name the field and the fix; callers the object.
+//! Converts API objects to the model. Errors name the field and the fix, and callers add the
+//! object.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,7 +48,7 @@ const MAX_NAME_CHARS: usize = 253;
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct ConvertError {
-    /// Its path in the object.
+    /// The field's path in the object.
     pub field: String,
     /// The problem and its fix.
     pub message: String,
@@ -60,7 +61,7 @@ fn bad(field: impl Into<String>, what: impl std::fmt::Display) -> ConvertError {
     }
 }
 
-/// A node. Malformed quantities count as absent.
+/// Converts a node. A malformed quantity counts as 0.
 pub fn node(node: &corev1::Node) -> Node {
     let spec = node.spec.clone().unwrap_or_default();
     let status = node.status.as_ref();
@@ -90,20 +91,23 @@ pub fn node(node: &corev1::Node) -> Node {
     }
 }
 
-/// A namespace, with the label that the API server gives each.
+/// Converts a namespace, with the label that the API server gives each namespace.
 pub fn namespace_labels(metadata: &ObjectMeta) -> Namespace {
     let name = name(metadata);
     let own = [("kubernetes.io/metadata.name", &*name)];
-    let others = metadata.labels.iter().flatten();
-    let others = others.filter(|(k, _)| *k != own[0].0);
-    let others = others.map(|(k, v)| (k.as_str(), v.as_str()));
+    let others = metadata
+        .labels
+        .iter()
+        .flatten()
+        .filter(|(k, _)| *k != own[0].0)
+        .map(|(k, v)| (k.as_str(), v.as_str()));
     Namespace {
         labels: others.chain(own).collect(),
         name,
     }
 }
 
-/// A DeviceClass.
+/// Converts a DeviceClass.
 pub fn device_class(class: &DeviceClass) -> model::DeviceClass {
     let resource = class.spec.extended_resource_name.as_deref();
     model::DeviceClass {
@@ -112,7 +116,7 @@ pub fn device_class(class: &DeviceClass) -> model::DeviceClass {
     }
 }
 
-/// A Service.
+/// Converts a Service.
 pub fn service(service: &corev1::Service) -> Service {
     let meta = &service.metadata;
     let spec = service.spec.clone().unwrap_or_default();
@@ -156,8 +160,8 @@ fn port(name: Option<String>, port: i32) -> Option<ServicePort> {
     })
 }
 
-/// An EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines. FQDNs
-/// are left out: they could resolve to any host.
+/// Converts an EndpointSlice. An endpoint without a `ready` condition is ready, as the API defines.
+/// FQDNs are left out, because they could resolve to any host.
 pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
     let ready = |e: &&k8s_openapi::api::discovery::v1::Endpoint| {
         slice.address_type != "FQDN" && e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true)
@@ -188,14 +192,14 @@ pub fn endpoint_slice(slice: &ApiSlice) -> EndpointSlice {
 
 const MAX_WEIGHT: u32 = 1000;
 
-/// A policy.
+/// Converts a policy.
 ///
 /// # Errors
-/// A weight that is negative or too large.
+/// A weight is negative or too large.
 pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
     let rule = |(i, r): (usize, &constraint::PolicyRule)| {
-        let weight = u32::try_from(r.weight.unwrap_or(1)).ok();
-        let weight = weight
+        let weight = u32::try_from(r.weight.unwrap_or(1))
+            .ok()
             .filter(|w| *w <= MAX_WEIGHT)
             .ok_or_else(|| bad(format!("spec.rules[{i}].weight"), "must be 0 to 1000"))?;
         Ok(Rule {
@@ -222,10 +226,11 @@ pub fn policy(policy: &ConstraintPolicy) -> Result<Policy, ConvertError> {
     })
 }
 
-/// An offer.
+/// Converts an offer.
 ///
 /// # Errors
-/// A malformed duration, selector or API version, or two targets of one name.
+/// A duration, selector or API version is malformed, two targets have one name, or `spec.evict`
+/// names no target or one that is not a pod.
 pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
     let spec = &offer.spec;
     let duration = |field: &str, text: &Option<String>, default| match text {
@@ -254,7 +259,7 @@ pub fn offer(offer: &ConstraintPolicyOffer) -> Result<Offer, ConvertError> {
                 constraint::TargetKind::NetworkService => TargetKind::NetworkService,
             },
             api_version,
-            // Without one Turnbuckle selects every object of the kind.
+            // Without a selector, Turnbuckle selects every object of the kind.
             selector: match &t.label_selector {
                 Some(s) => selector(&format!("{field}.labelSelector"), s)?,
                 None => Selector::default(),
@@ -332,7 +337,7 @@ fn selector(field: &str, selector: &LabelSelector) -> Result<Selector, ConvertEr
     })
 }
 
-/// Reasons and events name missing policies.
+/// Sanitizes a policy's name, because reasons and events show it even if there is no such policy.
 fn policy_name(name: &str) -> Arc<str> {
     text::sanitize(name, MAX_NAME_CHARS).into()
 }
@@ -341,7 +346,8 @@ fn milli(quantity: &Quantity) -> i64 {
     quantity::parse_milli(&quantity.0).unwrap_or(0)
 }
 
-/// kube-scheduler counts CPU in thousandths, and all else in whole units, rounded up.
+/// Rounds an amount in thousandths as kube-scheduler does: it counts CPU in thousandths, and other
+/// resources in whole units, rounded up.
 fn whole_units(resource: &str, milli: i64) -> i64 {
     match resource {
         "cpu" => milli,

@@ -8,7 +8,7 @@ use crate::{
     MutationPolicyBinding, RuleProvider,
 };
 
-/// Every CRD, in the order of their file names.
+/// Returns every CRD, in the order of the file names.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
         ConstraintPolicy::crd(),
@@ -21,10 +21,10 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     ]
 }
 
-/// The file that a CRD is committed as, and its text.
+/// Returns the name of the file in which a CRD is committed, and the file's text.
 ///
 /// # Errors
-/// If the CRD does not serialize, which would be a defect of its type.
+/// The CRD does not serialize, which would be a defect of its type.
 pub fn file(
     crd: &CustomResourceDefinition,
 ) -> Result<(String, String), serde_saphyr::SerializeError> {

@@ -1,4 +1,5 @@
-//! API objects for people: ages, the order of compliances, and texts of parts of objects.
+//! Shows API objects to people: ages, compliance, events, and texts for parts of offers and
+//! bindings.
 
 pub mod age;
 mod compliance;

@@ -1,4 +1,6 @@
-//! Custom resources, CRDs, manifest files, and the conversion of API objects to [`tautline_core`].
+//! Defines the custom resources of Tautline and their CRDs, and decodes Kubernetes objects from
+//! manifest files and from the API server. It converts them to the model of [`tautline_core`],
+//! which has only the fields that decisions need.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Manifest files: YAML or JSON with any number of documents, including lists.
+//! Reads manifest files: YAML or JSON with any number of documents, including lists.
 
 mod compose;
 mod documents;
@@ -63,9 +63,9 @@ pub enum Item {
 /// The location of an object in its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// Its YAML document, from 1 on, without empty ones.
+    /// The number of the object's YAML document, counted from 1 without empty documents.
     pub document: usize,
-    /// Its index in the items of a List.
+    /// The object's index in the items of a List; `None` outside of a List.
     pub index: Option<usize>,
 }
 
@@ -104,16 +104,16 @@ pub struct Manifest {
 /// An invalid manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Not YAML; the text names line and column.
+    /// The text is not YAML; the message names line and column.
     #[error("not valid YAML: {}", shorten(.0))]
     Yaml(String),
-    /// A document that is not a Kubernetes object.
+    /// A document is not a Kubernetes object.
     #[error("document {}: apiVersion and kind are missing; a manifest begins with both", .0.document)]
     NoKind(Location),
-    /// An object whose fields do not fit its kind.
+    /// The fields of an object do not fit its kind.
     #[error("{}: {}{}", shorten(object), prefix(field), shorten(what))]
     Object {
-        /// Its location.
+        /// The object's location.
         place: Location,
         /// `Kind namespace/name`.
         object: String,
@@ -125,7 +125,7 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// The location of the object, unless the text is not YAML.
+    /// Returns the location of the object; `None` if the text is not YAML.
     pub fn place(&self) -> Option<Location> {
         match self {
             Self::Yaml(_) => None,
@@ -133,7 +133,7 @@ impl ManifestError {
         }
     }
 
-    /// The field at fault; of the whole object without one.
+    /// Returns the path of the wrong field; the root if the error concerns the whole object.
     pub fn field(&self) -> FieldPath {
         match self {
             Self::Object { field, .. } => field.clone(),
@@ -145,7 +145,7 @@ impl ManifestError {
 /// Reads every object of a manifest text.
 ///
 /// # Errors
-/// The first document that is malformed.
+/// A document is malformed; the error is of the first such document.
 pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
     let objects = read(text)?.objects.into_iter();
     Ok(objects.map(|(_, item)| item).collect())
@@ -154,7 +154,7 @@ pub fn parse(text: &str) -> Result<Vec<Item>, ManifestError> {
 /// Reads every object of a manifest text, and finds the ignored parts.
 ///
 /// # Errors
-/// The first document that is malformed.
+/// A document is malformed; the error is of the first such document.
 pub fn read(text: &str) -> Result<Manifest, ManifestError> {
     objects(documents(text)?)
 }
@@ -162,7 +162,7 @@ pub fn read(text: &str) -> Result<Manifest, ManifestError> {
 /// Reads the objects of documents, and finds the ignored parts.
 ///
 /// # Errors
-/// The first document that is malformed.
+/// A document is malformed; the error is of the first such document.
 pub fn objects(documents: Vec<Document>) -> Result<Manifest, ManifestError> {
     let mut manifest = Manifest::default();
     for document in documents {
@@ -173,7 +173,7 @@ pub fn objects(documents: Vec<Document>) -> Result<Manifest, ManifestError> {
     Ok(manifest)
 }
 
-/// The ignored parts of an object; empty if it does not fit its kind.
+/// Returns the ignored parts of an object; empty if the object does not fit its kind.
 pub fn findings(document: Document) -> Vec<(Location, Finding)> {
     let mut findings = Vec::new();
     match item_of(document, &mut findings) {
@@ -331,7 +331,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// Its fields are those of `T`.
+    /// Decodes a workload whose kind has the fields of `T`.
     fn workload<T: DeserializeOwned + Serialize>(&mut self) -> Result<Item, ManifestError> {
         self.decode::<T>()?;
         let workload = Workload::new(&self.value);
@@ -353,16 +353,17 @@ impl Decoder<'_> {
     }
 }
 
-/// Adds the fix for `yes`, `010` and the like in place of a text.
+/// Adds the fix to the message about a value such as `yes` or `010` in place of a text.
 fn quoting(message: String) -> String {
     let scalar = ["boolean", "integer", "floating point"];
     let is_text = message.ends_with("expected a string")
         && scalar
             .iter()
             .any(|s| message.starts_with(&format!("invalid type: {s}")));
-    match is_text {
-        true => message + "; write it in quotes",
-        false => message,
+    if is_text {
+        message + "; write it in quotes"
+    } else {
+        message
     }
 }
 

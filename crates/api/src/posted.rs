@@ -1,6 +1,6 @@
-//! A pod in JSON, as kube-scheduler posts it, decoded only as far as planning needs: 45,000 entries
-//! of `env`, a pod of the largest size, take 18 MB as objects. [`crate::watched`] does the same for
-//! protobuf.
+//! Decodes a pod in JSON, as kube-scheduler posts it, only as far as planning needs: in a pod of
+//! the largest size, 45,000 entries of `env` would take 18 MB as objects. [`crate::watched`] does
+//! the same for protobuf.
 
 use std::{collections::BTreeMap, fmt};
 

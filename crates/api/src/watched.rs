@@ -1,6 +1,6 @@
-//! Pods and nodes in protobuf, as Kubernetes' own components read them, decoded only as far as
-//! planning needs: a large cluster changes thousands of pods a second. Field numbers are those of
-//! the generated.proto of `k8s.io/api` and `k8s.io/apimachinery`.
+//! Decodes pods and nodes in protobuf, which Kubernetes' own components read too, only as far as
+//! planning needs: in a large cluster, thousands of pods change each second. The field numbers come
+//! from the generated.proto files of `k8s.io/api` and `k8s.io/apimachinery`.
 
 mod envelope;
 mod node;
@@ -24,7 +24,7 @@ pub use envelope::{Event, PROTOBUF, PROTOBUF_WATCH, Status, event, list, status}
 
 /// A kind that is watched in protobuf.
 pub trait Watchable: Resource<DynamicType = ()> + Sized + Send + 'static {
-    /// What planning keeps of the object.
+    /// The part of the object that planning needs.
     type Decoded: Message + Default + Into<Self>;
 }
 
@@ -35,19 +35,19 @@ impl Watchable for Node {
     type Decoded = node::Node;
 }
 
-/// An object that does not decode, with its identity as far as known.
+/// An object that cannot be decoded.
 #[derive(Clone, Debug)]
 pub struct MalformedObject {
-    /// Its name, namespace and version.
+    /// The object's name, namespace and version, as far as they are known.
     pub metadata: Box<ObjectMeta>,
-    /// The error.
+    /// The decoding error.
     pub error: String,
 }
 
 /// Decodes an object.
 ///
 /// # Errors
-/// The bytes do not fit the kind. This must not end the watch.
+/// The bytes do not fit the kind. The caller must not end its watch for this.
 pub fn object<K: Watchable>(raw: Bytes) -> Result<K, MalformedObject> {
     K::Decoded::decode(raw.clone())
         .map(Into::into)
@@ -162,7 +162,7 @@ impl From<Metadata> for ObjectMeta {
     }
 }
 
-/// Go writes an empty string where JSON leaves the field out.
+/// Returns `None` for an empty text: Go writes an empty string where JSON leaves the field out.
 fn some(text: String) -> Option<String> {
     Some(text).filter(|t| !t.is_empty())
 }

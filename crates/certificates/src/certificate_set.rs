@@ -1,4 +1,5 @@
-//! Certificate sets. Pure: the caller passes the time and the CAs.
+//! Generates sets of certificates, and selects the one to serve. Does no I/O: the caller passes the
+//! time and the trusted CAs.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,8 +10,9 @@ use rcgen::{
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-const SKEW: Duration = Duration::from_secs(3600);
-/// Lifetime of a CA that clients have a copy of.
+/// The time before its generation at which a certificate's validity begins, because clocks differ.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3600);
+/// The lifetime of a CA that clients have a copy of.
 const KEPT_CA_LIFETIME: Duration = Duration::from_secs(3650 * 24 * 3600);
 
 #[derive(Debug, thiserror::Error)]
@@ -20,31 +22,31 @@ pub(crate) struct CertificateError {
     reason: String,
 }
 
-/// How clients learn the CA.
+/// The way in which clients learn the CA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ca {
     /// Each certificate has a CA of its own, whose key is discarded at once. The server publishes
     /// a new CA, and serves its certificate after `overlap`.
     Published {
-        /// From the publication of a CA to the first use of its certificate.
+        /// The time from the publication of a CA to the first use of its certificate.
         overlap: Duration,
     },
-    /// One CA for ten years, which clients copy. Its key stays in the Secret, with a certificate
-    /// for clients, which expires with the CA.
+    /// Clients copy one CA, which is valid for ten years. Its key stays in the Secret, together
+    /// with a certificate for clients that expires with the CA.
     Copied,
 }
 
-/// When a generated certificate ends, and what its CA is.
+/// The lifetime of generated certificates, and the type of their CA.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// The next set is generated after two thirds of it.
+    /// The lifetime of a certificate. After two thirds of this time, the next set is generated.
     pub lifetime: Duration,
-    /// How clients learn the CA.
+    /// The way in which clients learn the CA.
     pub ca: Ca,
 }
 
 impl Times {
-    /// Certificates of 90 days.
+    /// Returns the times of certificates that are valid for 90 days.
     pub fn new(ca: Ca) -> Self {
         Self {
             lifetime: Duration::from_secs(90 * 24 * 3600),
@@ -53,17 +55,17 @@ impl Times {
     }
 }
 
-/// What a certificate is generated for.
+/// The subject, names and times of a certificate to generate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// The common name, of the CA too.
+    /// The certificate's common name, with which the CA's common name begins.
     pub subject: &'a str,
     pub names: &'a BTreeSet<String>,
     pub now_unix: u64,
     pub times: Times,
 }
 
-/// A CA that signs the next certificates too.
+/// A CA that is stored with its key, and so signs later certificates too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct KeptCa {
@@ -74,6 +76,7 @@ pub(crate) struct KeptCa {
     pub client_key: String,
 }
 
+/// A serving certificate with its key and its CA, all in PEM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CertificateSet {
@@ -83,24 +86,25 @@ pub(crate) struct CertificateSet {
     pub ca: String,
     pub cert: String,
     pub key: String,
-    /// Only of [`Ca::Copied`].
+    /// The CA's key and the client certificate; only with [`Ca::Copied`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_ca: Option<KeptCa>,
 }
 
-/// Begin and end of a certificate, valid from an hour before now because clocks differ.
+/// Returns the begin and the end of a certificate's validity. It begins [`MAX_CLOCK_SKEW`] before
+/// now.
 fn validity(now_unix: u64, ends_unix: u64) -> Result<(OffsetDateTime, OffsetDateTime), String> {
     let date = |unix: u64| {
         let unix = i64::try_from(unix).unwrap_or(i64::MAX);
         OffsetDateTime::from_unix_timestamp(unix).map_err(|e| e.to_string())
     };
     Ok((
-        date(now_unix.saturating_sub(SKEW.as_secs()))?,
+        date(now_unix.saturating_sub(MAX_CLOCK_SKEW.as_secs()))?,
         date(ends_unix)?,
     ))
 }
 
-/// A CA with its key: new, or kept from an earlier set.
+/// A CA with its key, either new or from an earlier set.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     ca: String,
@@ -137,7 +141,8 @@ impl Authority {
         })
     }
 
-    /// A certificate and its key, both PEM, until `ends_unix` or the end of the CA.
+    /// Returns a certificate and its key, both in PEM. The certificate expires at `ends_unix`, or
+    /// with the CA if that is earlier.
     fn sign(
         &self,
         (subject, names): (&str, &BTreeSet<String>),
@@ -160,7 +165,8 @@ impl Authority {
 }
 
 impl CertificateSet {
-    /// Generates the set after `earlier`, with its CA if that is kept and valid.
+    /// Generates the set that follows `earlier`. With [`Ca::Copied`], it has the CA of `earlier`
+    /// while that is valid.
     pub fn generate(
         request: Request<'_>,
         earlier: &CertificateSets,
@@ -179,7 +185,7 @@ impl CertificateSet {
             times,
         } = request;
         let ends_unix = now_unix.saturating_add(times.lifetime.as_secs().max(1));
-        // A unique name: several CAs are in one bundle.
+        // The name is unique, because one bundle contains several CAs.
         let ca_name = format!("{subject}-ca-{now_unix}");
         let (authority, kept_ca) = match times.ca {
             Ca::Published { .. } => (Authority::generate(&ca_name, now_unix, ends_unix)?, None),
@@ -222,7 +228,7 @@ impl CertificateSet {
     }
 }
 
-/// The oldest first.
+/// Sets of certificates, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CertificateSets(pub Vec<CertificateSet>);
 
@@ -231,16 +237,18 @@ impl CertificateSets {
         self.0.iter().filter(move |g| now_unix < g.ends_unix)
     }
 
-    /// The newest valid CA that was kept, even if all of its certificates have expired.
+    /// Returns the newest CA that is stored with its key, unless the CA has expired. The
+    /// certificates that it signed may have expired.
     pub fn kept_ca<'a>(&'a self, now_unix: u64) -> Option<(&'a str, &'a KeptCa)> {
         let kept = |set: &'a CertificateSet| Some((set.ca.as_str(), set.kept_ca.as_ref()?));
         let newest = self.0.iter().rev().find_map(kept);
         newest.filter(|(_, kept)| now_unix < kept.ends_unix)
     }
 
-    /// The names of the next set if one is needed: no valid set, the newest older than two
-    /// thirds of its lifetime, or missing names. Includes the names of the newest set, as other
-    /// replicas may use them.
+    /// Returns the names of the next set, or `None` if no set is needed. One is needed if there is
+    /// no valid set, or if the newest is older than two thirds of the lifetime or lacks some of
+    /// `names`. The result includes the names of the newest set, because other replicas may use
+    /// them.
     pub fn needs_rotation(
         &self,
         names: &BTreeSet<String>,
@@ -265,15 +273,16 @@ impl CertificateSets {
         )
     }
 
-    /// The CAs of all valid sets, each once.
+    /// Returns the CAs of all valid sets in PEM, each once.
     pub fn bundle(&self, now_unix: u64) -> String {
         let mut bundle: Vec<&str> = self.valid(now_unix).map(|g| g.ca.as_str()).collect();
         bundle.dedup();
         bundle.concat()
     }
 
-    /// The newest set whose CA clients know: of published CAs one that has been trusted for the
-    /// overlap, otherwise the oldest valid one.
+    /// Returns the newest valid set whose CA clients know, or else the oldest valid set. Clients
+    /// know a published CA if it is `trusted` and its set is at least as old as the overlap. They
+    /// always know a copied CA.
     pub fn served(
         &self,
         now_unix: u64,

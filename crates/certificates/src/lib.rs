@@ -1,8 +1,10 @@
-//! Serving certificates that a server generates itself.
+//! Generates the serving certificates of a server, and replaces them before they expire. The
+//! replicas of the server share the certificates in one Secret; the first one that writes a new set
+//! wins.
 //!
-//! The replicas of a server share the certificates in one Secret, and replace them before they
-//! expire. Clients learn the CA in one of two ways, [`Ca`]: the server publishes it (webhooks have
-//! a `caBundle`), or the operator copies it once (kube-scheduler reads a file at its start).
+//! Clients learn the CA in one of two ways ([`Ca`]): the server publishes it, as in the `caBundle`
+//! of a webhook, or the operator copies it once, as for kube-scheduler, which reads a file at its
+//! start.
 
 #![warn(missing_docs)]
 

@@ -27,22 +27,23 @@ const GENERATIONS: &str = "generations.json";
 const BUNDLE: &str = "ca.crt";
 const CLIENT_CERT: &str = "client.crt";
 const CLIENT_KEY: &str = "client.key";
-const DEADLINE: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 const ALPN: [&str; 1] = ["http/1.1"];
 
-/// Where the rotator sends what it generates.
+/// The channels between the rotator and the server.
 pub struct CertificateOutputs {
-    /// The CAs for clients; `None` until they are known.
+    /// Sends the CAs for clients in PEM; `None` until they are known.
     pub bundle: watch::Sender<Option<String>>,
-    /// The bundles that clients trust now. Only of [`Ca::Published`].
+    /// Receives the bundles that clients trust now. It is used with [`Ca::Published`] only.
     pub trusted: watch::Receiver<Vec<String>>,
-    /// The server's TLS, with the first certificate; later ones replace it inside.
+    /// Sends the server's TLS settings with the first certificate. Later certificates replace it
+    /// inside of these settings.
     pub tls: oneshot::Sender<ServerTls>,
 }
 
 impl CertificateOutputs {
-    /// For clients with a copy of the CA.
+    /// Creates the channels for [`Ca::Copied`], where no CA is published.
     pub fn copied(tls: oneshot::Sender<ServerTls>) -> Self {
         Self {
             bundle: watch::channel(None).0,
@@ -52,23 +53,25 @@ impl CertificateOutputs {
     }
 }
 
-/// Generates a server's certificates into a Secret, and serves them.
+/// Generates a server's certificates, stores them in a Secret, and serves them.
 pub struct CertificateRotator {
-    /// Reads and writes the Secret: get, list, watch and update by name, and create.
+    /// The client that reads and writes the Secret. It must have the rights to get, list, watch and
+    /// update the Secret by name, and to create it.
     pub client: Client,
-    /// Namespace of the Secret.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// Name of the Secret.
+    /// The name of the Secret.
     pub secret: String,
     /// The certificates' common name.
     pub subject: &'static str,
-    /// DNS names and IP addresses that the certificates are for.
+    /// The DNS names and IP addresses that the certificates are valid for.
     pub names: BTreeSet<String>,
-    /// Lifetimes, and how clients learn the CA.
+    /// The lifetime of certificates, and the way in which clients learn the CA.
     pub times: Times,
-    /// Accept only clients with a certificate of the CA. Only of [`Ca::Copied`].
+    /// True if only clients with a certificate of the CA are accepted. Set it with [`Ca::Copied`]
+    /// only.
     pub client_auth: bool,
-    /// Rotations and expiry.
+    /// The metrics of rotations and expiry.
     pub metrics: CertificateMetrics,
 }
 
@@ -76,7 +79,7 @@ impl CertificateRotator {
     /// Runs until `stop`.
     ///
     /// # Errors
-    /// A certificate cannot be generated, such as for an invalid name.
+    /// A certificate cannot be generated, for example because a name is invalid.
     pub async fn run(self, published: CertificateOutputs, stop: CancellationToken) -> Result<()> {
         let CertificateOutputs {
             bundle,
@@ -108,7 +111,7 @@ impl CertificateRotator {
                             server.serve(served, &self.metrics);
                         }
                     }
-                    None => pause = pause.min(RETRY),
+                    None => pause = pause.min(RETRY_PAUSE),
                 }
             }
             tokio::select! {
@@ -130,7 +133,9 @@ impl CertificateRotator {
         tick.clamp(Duration::from_millis(200), Duration::from_secs(60))
     }
 
-    /// `None`: another replica was faster or the write failed; the next check tries again.
+    /// Returns the sets, rotated if needed. If the write fails, for example because another replica
+    /// was faster, returns the earlier sets, or `None` if no earlier set is valid. The next check
+    /// tries again.
     async fn step(
         &self,
         api: &Api<Secret>,
@@ -201,14 +206,15 @@ impl CertificateRotator {
                     api.create(&params, &fresh).await
                 }
                 Some(before) => {
-                    // With the resourceVersion another replica's write is a conflict.
+                    // The resourceVersion makes the write fail if another replica has written
+                    // before.
                     let mut secret = before.clone();
                     secret.data.get_or_insert_default().extend(data);
                     api.replace(&self.secret, &params, &secret).await
                 }
             }
         };
-        tautline_runtime::api_call::within(DEADLINE, call).await?;
+        tautline_runtime::api_call::within(WRITE_TIMEOUT, call).await?;
         Ok(())
     }
 }
@@ -254,7 +260,7 @@ impl ServedCertificate {
             Some(tls) => tls.replace_pem(pem),
             None => ServerTls::from_pem(pem).map(|tls| {
                 self.tls = Some(tls.clone());
-                // The receiver lives as long as the server.
+                // The send fails only after the server has ended.
                 if let Some(first) = self.first.take() {
                     _ = first.send(tls);
                 }

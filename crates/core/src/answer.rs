@@ -1,43 +1,43 @@
-//! The usable nodes that filter returns to kube-scheduler. If it returns one node, kube-scheduler
-//! neither scores nor calls prioritize.
+//! Chooses which usable nodes the extender's filter returns to kube-scheduler. If it returns one
+//! node, kube-scheduler neither scores nodes nor calls prioritize.
 
 use std::cmp::Reverse;
 
 use crate::{
-    index::{RANKED, Snapshot},
+    index::{RANKED_RESOURCES, Snapshot},
     model::Resources,
     nodes::NodeSet,
     planning::{Plan, fnv1a_64},
 };
 
-/// Maximum number of tied nodes in an answer.
+/// The maximum number of tied nodes in an answer.
 pub const MAX_TIES: usize = 64;
 
-/// Which of the usable nodes filter returns.
+/// The choice of usable nodes that filter returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerMode {
     /// The nodes that tie for best, at most [`MAX_TIES`]. With an extender weight above all
-    /// plugins' scores, kube-scheduler would choose one of these anyway.
+    /// plugins' scores, kube-scheduler would choose one of them anyway.
     #[default]
     Ties,
-    /// One of the nodes that tie for best: the least allocated.
+    /// The least allocated of the nodes that tie for best.
     Decisive,
-    /// This many of the best nodes; 0 means all.
+    /// The given number of best nodes; 0 means all usable nodes.
     Shortlist(usize),
 }
 
 /// The nodes that filter returns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Positions in the request, ascending.
+    /// The nodes' positions in the request, ascending.
     pub nodes: Vec<usize>,
     /// The number of nodes that tie for best.
     pub tied: usize,
 }
 
 impl Answer {
-    /// Chooses from a plan. `seed` (the pod's UID) orders equal nodes, so that pods spread.
-    /// `free` is higher for nodes with more free resources.
+    /// Chooses nodes from a plan. `seed` (the pod's UID) orders equal nodes, so that pods spread.
+    /// `free` returns a higher number for nodes with more free resources.
     pub fn new(
         plan: &Plan,
         nodes: &NodeSet,
@@ -46,7 +46,7 @@ impl Answer {
         free: impl Fn(&str) -> u32,
     ) -> Self {
         let rank = |at: &usize| plan.verdicts[*at].rank();
-        // Hashed for ties only: this runs for every pod.
+        // The hash is computed for equal nodes only, as this code runs for every pod.
         let turn = |at: &usize| (fnv1a_64(&[seed, nodes.name(*at)]), nodes.name(*at));
         let Some(best) = plan.usable().map(|at| rank(&at)).min() else {
             return Self::default();
@@ -75,29 +75,31 @@ impl Answer {
         }
     }
 
-    /// Whether filter returned the node at this position.
+    /// Returns whether filter returned the node at this position.
     pub fn contains(&self, at: usize) -> bool {
         self.nodes.binary_search(&at).is_ok()
     }
 }
 
-/// The free part of a node's CPU and memory once it has a pod with these requests, as the mean in
-/// 1/10,000: kube-scheduler's `LeastAllocated`, without its defaults for pods without requests.
+/// Returns the mean of a node's free shares of CPU and memory in units of 1/10,000, as if a pod
+/// with these requests ran there. This is kube-scheduler's `LeastAllocated` without its defaults
+/// for pods without requests.
 pub fn least_allocated(snapshot: &Snapshot, node: &str, requests: &Resources) -> u32 {
     let Some(found) = snapshot.node(node) else {
         return 0;
     };
     let mut requested = snapshot.requested_on(node).into_iter();
-    let free = RANKED.map(|resource| {
+    let free = RANKED_RESOURCES.map(|resource| {
         let capacity = i128::from(found.allocatable.milli(resource));
         let others = requested.next().unwrap_or_default();
         let used = others + i128::from(requests.milli(resource));
-        match capacity > 0 {
-            true => (capacity - used).clamp(0, capacity) * 10_000 / capacity,
-            false => 0,
+        if capacity > 0 {
+            (capacity - used).clamp(0, capacity) * 10_000 / capacity
+        } else {
+            0
         }
     });
-    // Each is at most 10,000.
+    // Each share is at most 10,000.
     u32::try_from(free.iter().sum::<i128>() / 2).unwrap_or(0)
 }
 

@@ -1,6 +1,6 @@
-//! The bindings of an offer, named as in ciena/turnbuckle: one per tuple of its targets' objects.
-//! Unlike there, targets with one selector have no order: a tuple and its permutations are one
-//! binding, and an object has none with itself.
+//! Computes the bindings of an offer: one per tuple of its targets' objects, named as in
+//! ciena/turnbuckle. Unlike in Turnbuckle, the order of targets with the same selector does not
+//! matter: a tuple and its permutations are one binding, and an object has no binding with itself.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,13 +15,14 @@ use crate::{
 /// The label of a binding that names its offer.
 pub const OFFER_LABEL: &str = "constraint.ciena.io/constraintPolicyOffer";
 
-/// Targets and references of a binding by its name.
+/// The bindings by name, each as a map from its targets to references.
 pub type BindingTargets = BTreeMap<String, BTreeMap<Arc<str>, Reference>>;
 
-/// The number of bindings that the targets of `entry` make, computed without making them.
+/// Returns the number of bindings that the targets of `entry` make, without making them;
+/// `u128::MAX` if the number is too large.
 pub fn binding_count(entry: &OfferEntry) -> u128 {
     let roles = roles(entry);
-    // Of objects that targets with one selector select, each multiset counts once.
+    // Targets with the same selector count each multiset of their objects once.
     let mut all = 1u128;
     for role in &roles {
         let repeats = std::iter::successors(role.same_as, |i| roles[*i].same_as).count() as u128;
@@ -35,24 +36,23 @@ pub fn binding_count(entry: &OfferEntry) -> u128 {
     all - of_one_object(&roles)
 }
 
-/// The first `most` bindings that `entry` calls for, in the order of their objects' names.
+/// Returns the first `most` bindings of `entry`, in the order of their objects' names.
 pub fn desired_bindings(entry: &OfferEntry, most: usize) -> BindingTargets {
     let namespace = &entry.offer.namespace;
     let roles = roles(entry);
     let mut bindings = BTreeMap::new();
     let mut taken: HashMap<String, usize> = HashMap::new();
     for at in Tuples::new(&roles).take(most) {
-        let tuple = roles.iter().zip(&at);
-        let tuple: BTreeMap<_, _> = tuple
+        let tuple: BTreeMap<_, _> = roles
+            .iter()
+            .zip(&at)
             .map(|(role, i)| {
-                (
-                    Arc::clone(role.name),
-                    role.members[*i].1.reference(namespace),
-                )
+                let reference = role.members[*i].1.reference(namespace);
+                (Arc::clone(role.name), reference)
             })
             .collect();
         let mut name = binding_name(&entry.offer.name, &tuple);
-        // Hashes of 32 bits collide among thousands of bindings.
+        // 32-bit hashes collide among thousands of bindings.
         let before = taken.entry(name.clone()).or_default();
         *before += 1;
         if *before > 1 {
@@ -68,11 +68,11 @@ struct Role<'a> {
     name: &'a Arc<str>,
     target: &'a Target,
     members: Vec<(&'a str, &'a Member)>,
-    /// The previous role that selects the same.
+    /// The position of the previous role with the same kind and selector.
     same_as: Option<usize>,
 }
 
-/// The targets of an offer, sorted by name.
+/// Returns the targets of an offer, sorted by name.
 fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
     let mut targets: Vec<_> = entry.offer.targets.iter().zip(&entry.members).collect();
     targets.sort_unstable_by_key(|(target, _)| &target.name);
@@ -94,13 +94,14 @@ fn roles(entry: &OfferEntry) -> Vec<Role<'_>> {
     roles
 }
 
-/// Returns whether tuples of one object alone are possible: of two or more targets of one kind.
+/// Returns whether a tuple may consist of one object alone: there are several targets, all of one
+/// kind.
 fn of_one_kind(roles: &[Role<'_>]) -> bool {
     let kind = roles.first().map(|r| r.target.selected_kind());
     roles.len() > 1 && roles.iter().all(|r| Some(r.target.selected_kind()) == kind)
 }
 
-/// The number of objects that every target selects.
+/// Returns the number of tuples that consist of one object alone.
 fn of_one_object(roles: &[Role<'_>]) -> u128 {
     let Some((first, others)) = roles.split_first().filter(|_| of_one_kind(roles)) else {
         return 0;
@@ -117,7 +118,7 @@ fn of_one_object(roles: &[Role<'_>]) -> u128 {
         .count() as u128
 }
 
-/// The positions of the members of each tuple; the last target varies fastest.
+/// An iterator over tuples, each as the positions of its members; the last target varies fastest.
 struct Tuples<'a> {
     roles: &'a [Role<'a>],
     of_one_kind: bool,
@@ -139,7 +140,7 @@ impl<'a> Tuples<'a> {
         let last = self.roles.iter().zip(&at).rposition(more)?;
         at[last] += 1;
         for i in last + 1..at.len() {
-            // Of permutations only the ascending one is made.
+            // Only the ascending one of all permutations is made.
             at[i] = self.roles[i].same_as.map_or(0, |same| at[same]);
         }
         Some(at)
@@ -166,13 +167,14 @@ impl Iterator for Tuples<'_> {
     }
 }
 
-/// Whether a member gets bindings: a finished pod does not.
+/// Returns whether a member gets bindings: a finished pod does not.
 pub fn is_countable(member: &Member) -> bool {
     !matches!(member, Member::Pod(pod) if pod.finished)
 }
 
-/// `OFFER-HASH`: the safely encoded decimal of the tuple's FNV-1a hash of 32 bits. The hash is of
-/// all five parts of each reference, empty ones too: `:default:v1:Pod:web-0`.
+/// Returns the name of a binding, `OFFER-HASH`: the hash is the tuple's 32-bit FNV-1a hash, in
+/// decimal and then in Kubernetes' SafeEncode. It covers all five parts of each reference, also
+/// empty parts: `:default:v1:Pod:web-0`.
 pub fn binding_name(offer: &str, tuple: &BTreeMap<Arc<str>, Reference>) -> String {
     let mut hash: u32 = 0x811c_9dc5;
     for r in tuple.values() {
@@ -186,7 +188,7 @@ pub fn binding_name(offer: &str, tuple: &BTreeMap<Arc<str>, Reference>) -> Strin
     name
 }
 
-/// Kubernetes' SafeEncode: letters and digits that form no words.
+/// Encodes a byte as Kubernetes' SafeEncode does, by letters and digits that form no words.
 /// <https://pkg.go.dev/k8s.io/apimachinery/pkg/util/rand#SafeEncodeString>
 fn safe(byte: u8) -> char {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

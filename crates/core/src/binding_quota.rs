@@ -1,4 +1,4 @@
-//! The bounds on bindings: of one offer, of all offers of a namespace, and of all offers.
+//! Shares out bindings among offers within three limits: per offer, per namespace and in total.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -10,11 +10,11 @@ use hashbrown::HashMap;
 /// The maximum numbers of bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindingLimits {
-    /// Bindings of one offer.
+    /// The maximum number of bindings of one offer.
     pub offer: usize,
-    /// Bindings of all offers of a namespace.
+    /// The maximum number of bindings of all offers of a namespace.
     pub namespace: usize,
-    /// Bindings of all offers.
+    /// The maximum number of bindings of all offers.
     pub total: usize,
 }
 
@@ -28,14 +28,14 @@ impl Default for BindingLimits {
     }
 }
 
-/// The bound by which an offer has fewer bindings than its targets make.
+/// The limit because of which an offer has fewer bindings than its targets make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bound {
-    /// [`BindingLimits::offer`].
+    /// The limit [`BindingLimits::offer`].
     Offer,
-    /// [`BindingLimits::namespace`].
+    /// The limit [`BindingLimits::namespace`].
     Namespace,
-    /// [`BindingLimits::total`].
+    /// The limit [`BindingLimits::total`].
     Total,
 }
 
@@ -44,25 +44,26 @@ pub enum Bound {
 pub struct Grant {
     /// The number of bindings that the offer may have.
     pub count: usize,
-    /// The number of those that its targets make and that it may not have.
+    /// The number of further bindings that the offer's targets make and that it may not have.
     pub withheld: u128,
-    /// The bound by which it may not have them.
+    /// The limit that withholds them; `None` if `withheld` is 0.
     pub bound: Option<Bound>,
 }
 
-/// The grants of all offers. An offer keeps what it was granted while it calls for it, so that
-/// changes of one offer take no bindings from others; what is free goes to the oldest first.
+/// The grants of all offers. An offer keeps its granted bindings as long as it calls for them, so
+/// that changes of one offer take no bindings from others. Free bindings go to the oldest offers
+/// first.
 #[derive(Debug, Default)]
 pub struct BindingQuota {
     limits: BindingLimits,
     offers: HashMap<Arc<str>, Share>,
-    /// Offers that may have more once something is free, by creation time.
+    /// The offers that may have more bindings once some are free, sorted by creation time.
     short: BTreeSet<(i64, Arc<str>)>,
     by_namespace: HashMap<String, usize>,
     total: usize,
-    /// Offers whose grant is another since the last sharing out.
+    /// The offers whose grant has changed since the last [`share_out`](Self::share_out).
     changed: HashSet<Arc<str>>,
-    /// Something has become free, or an offer calls for more.
+    /// True if bindings may have become free or an offer calls for another number.
     open: bool,
 }
 
@@ -82,8 +83,8 @@ impl BindingQuota {
         }
     }
 
-    /// Records the number of bindings that an offer, `namespace/name`, calls for. A new one is
-    /// granted those that exist, as far as they are called for and within the limits.
+    /// Records the number of bindings that an offer, `namespace/name`, calls for. A new offer is
+    /// granted its `existing` bindings, as far as it calls for them and the limits allow.
     pub fn call_for(&mut self, offer: &str, created_unix: i64, wanted: u128, existing: usize) {
         if self
             .offers
@@ -120,7 +121,7 @@ impl BindingQuota {
         }
     }
 
-    /// Frees what a deleted offer was granted.
+    /// Removes a deleted offer and frees its bindings.
     pub fn forget(&mut self, offer: &str) {
         let Some((key, share)) = self.offers.remove_entry(offer) else {
             return;
@@ -131,7 +132,7 @@ impl BindingQuota {
         self.open = true;
     }
 
-    /// Grants what is free, and returns the offers whose grant is another since the last call.
+    /// Grants free bindings, and returns the offers whose grant has changed since the last call.
     pub fn share_out(&mut self) -> HashSet<Arc<str>> {
         if std::mem::take(&mut self.open) {
             for (created_unix, key) in self.short.clone() {
@@ -164,7 +165,7 @@ impl BindingQuota {
         self.open
     }
 
-    /// The bindings that an offer may have.
+    /// Returns the bindings that an offer may have.
     pub fn grant(&self, offer: &str) -> Grant {
         self.offers
             .get_key_value(offer)

@@ -1,4 +1,4 @@
-//! The compliance of a binding over time: the grace time continues across errors and restarts.
+//! The compliance of a binding over time. Its grace time continues across errors and restarts.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ pub type UnixTime = Duration;
 pub struct ComplianceState {
     /// The reported state.
     pub compliance: Compliance,
-    /// Start of the current time out of range; errors pause it.
+    /// The start of the current time out of range; time in error moves it later.
     pub out_of_range_since: Option<UnixTime>,
-    /// Start of the current error.
+    /// The start of the current error.
     pub error_since: Option<UnixTime>,
 }
 
 impl ComplianceState {
-    /// The state after the evaluation `found`. Out of range is Limit for `grace`, then Violation;
-    /// an Error pauses that time, every other result ends it.
+    /// Returns the state after an evaluation with the result `found`. A binding out of range is in
+    /// Limit for `grace`, then in Violation. An Error pauses that time, every other result ends it.
     pub fn next(self, found: Compliance, grace: Duration, now: UnixTime) -> Self {
         match found {
             Compliance::Error => Self {
@@ -49,7 +49,7 @@ impl ComplianceState {
         }
     }
 
-    /// The end of the grace time, if it is running.
+    /// Returns the end of the grace time, if it is running.
     pub fn grace_ends(&self, grace: Duration) -> Option<UnixTime> {
         let runs = self.compliance == Compliance::Limit;
         self.out_of_range_since

@@ -11,16 +11,16 @@ use crate::{
     selector::Labels,
 };
 
-/// The identity of a pod and the labels that offers select.
+/// A pod's identity, and the labels by which offers select it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodIdentity {
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its UID.
+    /// The pod's UID.
     pub uid: String,
-    /// Its labels.
+    /// The pod's labels.
     pub labels: Labels,
 }
 
@@ -29,27 +29,27 @@ pub struct PodIdentity {
 pub struct PodConstraints {
     /// The offer.
     pub offer: Arc<Offer>,
-    /// Rules of the offer's policies; of several with one name the first.
+    /// The rules of the offer's policies; if several share a name, only the first counts.
     pub rules: Vec<Rule>,
-    /// Policies that the offer names and that do not exist.
+    /// The names of policies that the offer lists and that do not exist.
     pub missing_policies: Vec<Arc<str>>,
-    /// Objects of the other targets, sorted by role and name.
+    /// The objects that the offer's other targets select, sorted by role and reference.
     pub peers: Vec<Peer>,
 }
 
 /// An object that another target of the offer selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// The name of its target.
+    /// The name of the target that selects the object.
     pub role: Arc<str>,
-    /// The object.
+    /// The object's reference.
     pub reference: Reference,
-    /// The node of a pod; the name of an endpoint; `None` for other kinds.
+    /// The node of a pod or the name of an endpoint; `None` for other kinds.
     pub node: Option<Arc<str>>,
 }
 
 impl PodConstraints {
-    /// The peers' nodes, each once, sorted.
+    /// Returns the peers' nodes, sorted and without duplicates.
     pub fn peer_nodes(&self) -> Vec<&str> {
         let mut nodes: Vec<&str> = self
             .peers
@@ -61,7 +61,7 @@ impl PodConstraints {
         nodes
     }
 
-    /// Whether the pod in question would be a peer of `of` once it has a node.
+    /// Returns whether `pod` would be a peer of `of` once it has a node.
     pub fn admits_peer(&self, of: &PodIdentity, pod: &Pod) -> bool {
         let selects = |t: &Target| t.kind == TargetKind::Pod && t.selector.matches(&pod.labels);
         let mut targets = self.offer.targets.iter().enumerate();
@@ -73,19 +73,19 @@ impl PodConstraints {
     }
 }
 
-/// Whether any offer governs the pod. Cheap for ungoverned pods.
+/// Returns whether any offer governs the pod. The check is cheap for ungoverned pods.
 pub fn is_governed(snapshot: &Snapshot, pod: &PodIdentity) -> bool {
     snapshot
         .candidate_offers(&pod.namespace, &pod.labels)
         .any(|e| governs(&e.offer, pod))
 }
 
-/// Whether this offer governs the pod.
+/// Returns whether the offer governs the pod.
 pub fn governs(offer: &Offer, pod: &PodIdentity) -> bool {
     *offer.namespace == *pod.namespace && governing_targets(offer, pod).next().is_some()
 }
 
-/// The constraints of every offer that governs the pod, sorted by offer name.
+/// Returns the constraints of every offer that governs the pod, sorted by offer name.
 pub fn pod_constraints(snapshot: &Snapshot, pod: &PodIdentity) -> Vec<PodConstraints> {
     let mut all = Vec::new();
     for entry in snapshot.candidate_offers(&pod.namespace, &pod.labels) {
@@ -128,7 +128,7 @@ fn governing_targets<'a>(
         .map(|(i, _)| i)
 }
 
-/// The rules of an offer (of several with one name the first), and its missing policies.
+/// Returns an offer's rules, only the first of each name, and the names of its missing policies.
 pub fn offer_rules(snapshot: &Snapshot, offer: &Offer) -> (Vec<Rule>, Vec<Arc<str>>) {
     let (mut rules, mut missing, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
     for name in &offer.policies {
@@ -152,7 +152,7 @@ fn peer(role: &Arc<str>, member: &Member, of: &PodIdentity) -> Option<Peer> {
             if pod.finished || *pod.name == of.name {
                 return None;
             }
-            // A waiting pod has no node, and not every process watches waiting pods.
+            // A pending pod has no node, and not every process watches pending pods.
             let node = pod.node.clone()?;
             Some(Peer {
                 role: Arc::clone(role),

@@ -1,4 +1,4 @@
-//! One provider's costs of many nodes: shared parts of a table, and which of its lines count.
+//! One provider's costs of many nodes, in a table whose parts several copies share.
 
 mod lines;
 
@@ -7,46 +7,46 @@ use std::sync::Arc;
 use crate::nodes::NodeSet;
 use lines::{Lines, NO_COST};
 
-/// The number of lines of a part: a change copies a part that others share.
-const PART: usize = 64;
+/// The number of lines in a part: a change copies the part if other tables share it.
+const LINES_PER_PART: usize = 64;
 
 /// One provider's costs of the nodes of a request, or of all nodes. A copy shares the lines.
 #[derive(Clone, Debug, Default)]
 pub struct Costs {
     parts: Vec<Arc<Lines>>,
-    /// The line of each node of the request; `None`: their lines have the same positions.
+    /// The line of each node of the request; `None` if the lines have the nodes' positions.
     at: Option<Arc<[u32]>>,
     len: usize,
-    /// Nodes in the answer that the request does not name; left out.
+    /// The number of nodes in the answer that the request does not name; they are ignored.
     pub unknown_nodes: usize,
-    /// Nodes that the answer names more than once; the worst line counts.
+    /// The number of repeated lines for a node; the worst line counts.
     pub duplicate_nodes: usize,
-    /// Costs that differ by at most this are equally good; below 1 every difference counts.
+    /// The greatest difference between equally good costs; if below 1, every difference counts.
     pub resolution: i64,
     /// The cost, without tie-break, up to which a node is within the rule's request; `None` if the
-    /// provider does not say.
+    /// provider does not report it.
     pub request_cost: Option<i64>,
-    /// A line has had a tie-break.
+    /// True if any line has had a tie-break.
     tie_breaks: bool,
-    /// The next line's node if the answer keeps the request's order.
+    /// The position of the next line's node, if the answer keeps the request's order.
     next: usize,
 }
 
-/// The parts of a provider's line besides node and cost.
+/// The parts of a provider's line other than node and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CostDetail<'a> {
-    /// A short stable code; empty without a valid one.
+    /// A short stable reason code; empty if the line has no valid one.
     pub code: &'a str,
-    /// A text for people; may hold figures.
+    /// A text for people, which may contain figures.
     pub detail: &'a str,
-    /// The node could be used if pods on it were removed.
+    /// True if removing pods from the node could make it usable.
     pub freeable: bool,
-    /// The part of the cost that only orders equally good nodes: from 0 to the cost.
+    /// The part of the cost that only orders equally good nodes, from 0 to the cost.
     pub tie_break: i64,
 }
 
 impl Costs {
-    /// `nodes` nodes without costs.
+    /// Creates a table of `nodes` nodes without costs.
     pub fn new(nodes: usize) -> Self {
         Self {
             len: nodes,
@@ -54,7 +54,7 @@ impl Costs {
         }
     }
 
-    /// Adds a line of a provider's answer; of several for a node the worst counts.
+    /// Adds a line of a provider's answer; if a node has several lines, the worst counts.
     pub fn add(&mut self, nodes: &NodeSet, node: &str, cost: i64, detail: CostDetail<'_>) {
         let at = nodes.position_from(self.next, node);
         let Some(at) = at.filter(|at| *at < self.len) else {
@@ -81,21 +81,22 @@ impl Costs {
     /// Sets the line at a position of a table of all nodes.
     pub fn put(&mut self, at: usize, cost: i64, detail: CostDetail<'_>) {
         self.len = self.len.max(at + 1);
-        if self.parts.len() <= at / PART {
-            self.parts.resize_with(at / PART + 1, Arc::default);
+        if self.parts.len() <= at / LINES_PER_PART {
+            self.parts
+                .resize_with(at / LINES_PER_PART + 1, Arc::default);
         }
         self.tie_breaks |= detail.tie_break != 0;
-        Arc::make_mut(&mut self.parts[at / PART]).put(at % PART, cost, detail);
+        Arc::make_mut(&mut self.parts[at / LINES_PER_PART]).put(at % LINES_PER_PART, cost, detail);
     }
 
     /// Removes the line at a position of a table of all nodes.
     pub fn remove(&mut self, at: usize) {
-        if let Some(part) = self.parts.get_mut(at / PART) {
-            Arc::make_mut(part).remove(at % PART);
+        if let Some(part) = self.parts.get_mut(at / LINES_PER_PART) {
+            Arc::make_mut(part).remove(at % LINES_PER_PART);
         }
     }
 
-    /// The lines at these positions of a table of all nodes, in this order.
+    /// Returns the lines at these positions of a table of all nodes, in this order.
     pub fn of(&self, at: Arc<[u32]>) -> Self {
         Self {
             len: at.len(),
@@ -104,39 +105,39 @@ impl Costs {
         }
     }
 
-    /// The line's part and its position there.
+    /// Returns the part with the line of a position, and the line's position in that part.
     fn line(&self, at: usize) -> Option<(&Lines, usize)> {
         let at = match &self.at {
             Some(positions) => *positions.get(at)? as usize,
             None => at,
         };
-        Some((self.parts.get(at / PART)?, at % PART))
+        Some((self.parts.get(at / LINES_PER_PART)?, at % LINES_PER_PART))
     }
 
-    /// The cost at a position; `None` if the answer does not name the node.
+    /// Returns the cost at a position; `None` if the answer does not name the node.
     pub fn get(&self, at: usize) -> Option<i64> {
         self.line(at).and_then(|(lines, at)| lines.get(at))
     }
 
-    /// The other parts of the line at a position; `None` if all are empty.
+    /// Returns the other parts of the line at a position; `None` if all are empty.
     pub fn detail(&self, at: usize) -> Option<CostDetail<'_>> {
         self.line(at).and_then(|(lines, at)| lines.detail(at))
     }
 
-    /// Approximate size in bytes: the share of the lines that no other copy has.
+    /// Returns the approximate size in bytes; each copy counts an equal share of a shared part.
     pub fn heap_bytes(&self) -> usize {
         let parts = self.parts.iter();
         let lines = parts.map(|part| part.heap_bytes() / Arc::strong_count(part));
         self.parts.len() * 16 + self.at.as_ref().map_or(0, |at| at.len() * 4) + lines.sum::<usize>()
     }
 
-    /// The costs by position; negative without one.
+    /// Returns the costs by position; a position without a line has a negative cost.
     pub(crate) fn values(&self) -> Vec<i64> {
         let value = |at| self.get(at).unwrap_or(NO_COST);
         (0..self.len).map(value).collect()
     }
 
-    /// The tie-breaks by position; empty if there are none.
+    /// Returns the tie-breaks by position; empty if all are 0.
     pub(crate) fn tie_breaks(&self) -> Vec<i64> {
         if !self.tie_breaks {
             return Vec::new();
@@ -146,9 +147,10 @@ impl Costs {
             line.map_or(0, |(lines, at)| lines.tie_break(at))
         };
         let all: Vec<i64> = (0..self.len).map(tie_break).collect();
-        match all.iter().any(|tie| *tie != 0) {
-            true => all,
-            false => Vec::new(),
+        if all.iter().any(|tie| *tie != 0) {
+            all
+        } else {
+            Vec::new()
         }
     }
 }
@@ -168,7 +170,7 @@ mod tests {
         (costs.get(at), code, detail, note.freeable, note.tie_break)
     }
 
-    const NODES: usize = 3 * PART;
+    const NODES: usize = 3 * LINES_PER_PART;
 
     proptest! {
         /// The last line of a node counts, an earlier copy stays as it was, and memory is bounded by
@@ -211,7 +213,7 @@ mod tests {
                 prop_assert_eq!(&line(&costs, i), last);
             }
             drop(copies);
-            prop_assert!(costs.heap_bytes() <= 3 * (PART * (8 + 48 + 2 * 13) + 1100), "{}", costs.heap_bytes());
+            prop_assert!(costs.heap_bytes() <= 3 * (LINES_PER_PART * (8 + 48 + 2 * 13) + 1100), "{}", costs.heap_bytes());
         }
     }
 }

@@ -7,16 +7,18 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashMap};
 
-/// Entries per shard at which the number of shards grows by [`GROWTH`], up to [`MOST_SHARDS`].
-const FULL: usize = 16;
-const GROWTH: usize = 4;
-const MOST_SHARDS: usize = 256;
-/// Shards per group: a write after a snapshot copies a group and the list of groups.
-const GROUP: usize = 16;
+/// The mean number of entries per shard at which the number of shards grows.
+const FULL_SHARD_ENTRIES: usize = 16;
+/// The factor by which the number of shards grows.
+const SHARD_GROWTH_FACTOR: usize = 4;
+const MAX_SHARDS: usize = 256;
+/// The number of shards per group: a write after a snapshot copies a group and the list of groups.
+const SHARDS_PER_GROUP: usize = 16;
+
 type Shard<V> = Arc<HashMap<Arc<str>, V>>;
 
-/// A copy-on-write map. A clone is one reference count; the first write to a shard after it copies
-/// some sixteen entries, or of a large map 1/256th, and the references to some thirty shards.
+/// A copy-on-write map. A clone costs one reference count. The first write to a shard after it
+/// copies about sixteen entries, or 1/256 of a large map, and about thirty references.
 #[derive(Clone, Debug)]
 pub struct CowMap<V> {
     groups: Arc<[Arc<[Shard<V>]>]>,
@@ -34,11 +36,11 @@ impl<V> Default for CowMap<V> {
     }
 }
 
-/// `count` empty shards.
+/// Returns `count` empty shards, in groups.
 fn groups<V>(count: usize) -> Arc<[Arc<[Shard<V>]>]> {
     let empty: Shard<V> = Arc::default();
-    let group: Arc<[Shard<V>]> = vec![empty; count.min(GROUP)].into();
-    vec![group; count.div_ceil(GROUP)].into()
+    let group: Arc<[Shard<V>]> = vec![empty; count.min(SHARDS_PER_GROUP)].into();
+    vec![group; count.div_ceil(SHARDS_PER_GROUP)].into()
 }
 
 impl<V> CowMap<V> {
@@ -48,11 +50,11 @@ impl<V> CowMap<V> {
 }
 
 impl<V: Clone> CowMap<V> {
-    /// The group of a key, and its shard there.
+    /// Returns the position of a key's group, and the position of its shard in the group.
     fn place(&self, key: &str) -> (usize, usize) {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(key.as_bytes());
-        // The inner table uses the low and the highest bits; take some between.
+        // The shard's own table uses the lowest and the highest bits; take bits in between.
         let hash = (hasher.finish() >> 32) as usize;
         let (groups, size) = (self.groups.len(), self.groups[0].len());
         (hash / size % groups, hash % size)
@@ -71,22 +73,22 @@ impl<V: Clone> CowMap<V> {
 
     fn grow(&mut self) {
         let count = self.groups.len() * self.groups[0].len();
-        if self.len < FULL * count || count >= MOST_SHARDS {
+        if self.len < FULL_SHARD_ENTRIES * count || count >= MAX_SHARDS {
             return;
         }
-        let old = std::mem::replace(&mut self.groups, groups(GROWTH * count));
-        let old = old.iter().flat_map(|group| group.iter());
-        for (key, value) in old.flat_map(|shard| shard.iter()) {
+        let old = std::mem::replace(&mut self.groups, groups(SHARD_GROWTH_FACTOR * count));
+        let shards = old.iter().flat_map(|group| group.iter());
+        for (key, value) in shards.flat_map(|shard| shard.iter()) {
             self.shard_mut(key).insert(Arc::clone(key), value.clone());
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&V> {
         self.shard(key).get(key)
     }
 
-    /// For a change in place; copies the entry's shard if a snapshot shares it.
+    /// Returns the value of `key` for a change in place; copies its shard if a snapshot shares it.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut V> {
         self.shard(key).get(key)?;
         self.shard_mut(key).get_mut(key)
@@ -113,12 +115,12 @@ impl<V: Clone> CowMap<V> {
         old
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -129,8 +131,10 @@ impl<V: Clone> CowMap<V> {
         entries.map(|(k, v)| (&**k, v))
     }
 
-    /// The entries that differ from `earlier`: key, old value, new value. From an ancestor this
-    /// costs the writes in between, or the whole map if the number of shards has grown.
+    /// Returns the entries that may differ from `earlier`, as key, old value and new value. They
+    /// include unchanged entries of changed shards. If `earlier` is an ancestor, the cost grows
+    /// with the number of writes in between, or with the size of the map if `earlier` has fewer
+    /// shards.
     pub fn diff<'a>(
         &'a self,
         earlier: &'a Self,
@@ -141,15 +145,18 @@ impl<V: Clone> CowMap<V> {
         ) -> impl Iterator<Item = (&'a str, &'a V)> {
             let alike =
                 of.groups.len() == than.groups.len() && of.groups[0].len() == than.groups[0].len();
-            let groups = match Arc::ptr_eq(&of.groups, &than.groups) {
-                true => &[][..],
-                false => &of.groups,
+            let groups = if Arc::ptr_eq(&of.groups, &than.groups) {
+                &[][..]
+            } else {
+                &of.groups[..]
             };
             let same = move |i: usize, group: &Arc<[Shard<V>]>| {
                 alike && Arc::ptr_eq(group, &than.groups[i])
             };
-            let changed = groups.iter().enumerate();
-            let changed = changed.filter(move |(i, group)| !same(*i, group));
+            let changed = groups
+                .iter()
+                .enumerate()
+                .filter(move |(i, group)| !same(*i, group));
             let shards = changed.flat_map(move |(i, group)| {
                 let shards = group.iter().enumerate();
                 shards.filter(move |(j, s)| !(alike && Arc::ptr_eq(s, &than.groups[i][*j])))

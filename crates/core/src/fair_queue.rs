@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 #[derive(Debug)]
 pub struct FairQueue<T> {
     lanes: HashMap<Arc<str>, Lane<T>>,
-    /// The namespaces with items, the next one first.
+    /// The namespaces with items, in the order of their turns.
     turns: VecDeque<Arc<str>>,
     len: usize,
 }
@@ -41,12 +41,12 @@ impl<T> FairQueue<T> {
         self.lane(namespace).others.push_back(item);
     }
 
-    /// Adds an item that comes before those of its namespace that [`push`](Self::push) added.
+    /// Adds an item that comes before the items of its namespace that [`push`](Self::push) added.
     pub fn push_urgent(&mut self, namespace: &str, item: T) {
         self.lane(namespace).urgent.push_back(item);
     }
 
-    /// The lane that gets an item.
+    /// Counts a new item and returns the lane for it.
     fn lane(&mut self, namespace: &str) -> &mut Lane<T> {
         self.len += 1;
         if !self.lanes.contains_key(namespace) {
@@ -58,14 +58,14 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// Adds an item. If there are more than `most` then, the longest lane loses its newest item;
-    /// returns the namespace of that lane.
+    /// Adds an item. If the queue then has more than `most` items, the longest lane loses its last
+    /// item; returns the namespace of that lane.
     pub fn push_bounded(&mut self, namespace: &str, item: T, most: usize) -> Option<Arc<str>> {
         self.push(namespace, item);
         if self.len <= most {
             return None;
         }
-        // Of lanes of one length that of the new item loses it.
+        // Among lanes of equal length, the lane of the new item loses an item.
         let length = |(of, lane): &(&Arc<str>, &Lane<T>)| (lane.len(), ***of == *namespace);
         let longest = Arc::clone(self.lanes.iter().max_by_key(length)?.0);
         let lane = self.lanes.get_mut(&longest)?;
@@ -84,8 +84,8 @@ impl<T> FairQueue<T> {
     pub fn pop(&mut self) -> Option<T> {
         let namespace = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&namespace)?;
-        let item = lane.urgent.pop_front();
-        let item = item.or_else(|| lane.others.pop_front())?;
+        let urgent = lane.urgent.pop_front();
+        let item = urgent.or_else(|| lane.others.pop_front())?;
         self.len -= 1;
         if lane.len() == 0 {
             self.lanes.remove(&namespace);
@@ -95,7 +95,7 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// The number of items of all namespaces.
+    /// Returns the number of items of all namespaces.
     pub fn len(&self) -> usize {
         self.len
     }

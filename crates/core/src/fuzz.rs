@@ -1,4 +1,4 @@
-//! Every parser of untrusted texts, for the fuzz target and the replay of its corpus.
+//! Runs the parsers of untrusted text, for the fuzz target and for a test that replays its corpus.
 
 use crate::{Reference, duration, quantity};
 

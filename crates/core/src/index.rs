@@ -1,4 +1,4 @@
-//! The cluster's objects: one writer changes the index, many readers take snapshots of it.
+//! The index of the cluster's objects. One writer changes it, and many readers take snapshots.
 
 mod gone_pods;
 mod in_flight;
@@ -23,7 +23,7 @@ use crate::{
 
 pub use in_flight::{FlightChange, FlightEvent, InFlight};
 use members::{members_of, selects_pod};
-pub use snapshot::{Member, OfferEntry, RANKED, Snapshot};
+pub use snapshot::{Member, OfferEntry, RANKED_RESOURCES, Snapshot};
 
 /// An object of the index.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub enum Object {
     Policy(Policy),
     /// A ConstraintPolicyOffer.
     Offer(Offer),
-    /// An object of a kind that offers name.
+    /// An object of another kind that a target of an offer names.
     Dynamic(WatchedObject),
     /// A namespace.
     Namespace(Namespace),
@@ -63,7 +63,7 @@ pub enum Kind {
     Policy,
     /// ConstraintPolicyOffers.
     Offer,
-    /// Kinds that offers name.
+    /// Objects of other kinds that targets of offers name.
     Dynamic,
     /// Namespaces.
     Namespace,
@@ -77,7 +77,7 @@ impl Kind {
 }
 
 impl Object {
-    /// Its kind.
+    /// Returns the kind of the object.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Pod(_) => Kind::Pod,
@@ -92,8 +92,8 @@ impl Object {
         }
     }
 
-    /// The key for [`Index::delete`]: `[apiVersion:Kind:]namespace/name`, or the name of an
-    /// object without a namespace.
+    /// Returns the key for [`Index::delete`]: `namespace/name`, after `apiVersion:Kind:` for a
+    /// dynamic object, or the name alone of a node, a namespace or a DeviceClass.
     pub fn key(&self) -> String {
         match self {
             Self::Pod(o) => key(&o.namespace, &o.name),
@@ -122,7 +122,7 @@ fn dynamic_key(o: &WatchedObject) -> String {
     .concat()
 }
 
-/// The index, as its writer uses it.
+/// The index of the cluster's objects, as its writer uses it.
 #[derive(Debug, Default)]
 pub struct Index {
     current: Snapshot,
@@ -133,18 +133,18 @@ pub struct Index {
 }
 
 impl Index {
-    /// The current state as an immutable view.
+    /// Returns the current state as an immutable view.
     pub fn snapshot(&self) -> Snapshot {
         self.current.clone()
     }
 
-    /// UIDs of the bound pods that were deleted since `mark`, which it advances; at most the last
-    /// 4,096. A pod that came and went between two snapshots is in neither of them.
+    /// Returns the UIDs of the bound pods that were deleted since `mark`, at most the last 4,096,
+    /// and advances `mark`. A pod that came and went between two snapshots is in neither snapshot.
     pub fn gone_pods(&self, mark: &mut u64) -> Vec<Box<str>> {
         self.gone_pods.since(mark)
     }
 
-    /// The number of pods whose constraints take too much memory and are [`Pod::reduced`].
+    /// Returns the number of [`Pod::reduced`] pods, whose constraints take too much memory.
     pub fn reduced_pods(&self) -> usize {
         self.pod_bytes.reduced()
     }
@@ -175,7 +175,8 @@ impl Index {
         }
     }
 
-    /// Replaces a pod if it is still the one that was read; returns whether the index changed.
+    /// Replaces the pod `read` by `new` if the index still has `read`; returns whether the index
+    /// changed.
     pub fn replace(&mut self, read: &Arc<Pod>, new: Pod) -> bool {
         let now = self.current.pod(&read.namespace, &read.name);
         now.is_some_and(|now| Arc::ptr_eq(now, read)) && self.apply(Object::Pod(new))
@@ -196,7 +197,8 @@ impl Index {
         }
     }
 
-    /// Replaces all objects of `kind`, ignores others; returns whether the index changed.
+    /// Replaces all objects of `kind` by those of `objects`, and ignores objects of other kinds.
+    /// Returns whether the index changed.
     pub fn reset(&mut self, kind: Kind, objects: impl IntoIterator<Item = Object>) -> bool {
         let mut gone: HashSet<Arc<str>> = self.keys(kind).collect();
         let mut changed = false;
@@ -231,7 +233,7 @@ impl Index {
         changed
     }
 
-    /// The keys of all objects of `kind`.
+    /// Returns the keys of all objects of `kind`.
     pub fn keys(&self, kind: Kind) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
         fn of<V: Clone>(map: &CowMap<V>) -> Box<dyn Iterator<Item = Arc<str>> + '_> {
             Box::new(map.keys().map(Arc::clone))
@@ -252,7 +254,8 @@ impl Index {
         }
     }
 
-    /// Makes a new state of a pod fit into the index's memory.
+    /// Shares a pod's values with those of other pods, and reduces its constraints if they are too
+    /// large.
     fn take(&mut self, key: &str, new: &mut Pod) {
         self.interner.share(new);
         let old = self.current.pods.get(key).map(Arc::as_ref);
@@ -264,19 +267,19 @@ impl Index {
             return false;
         };
         self.pod_bytes.replace(old.as_deref(), new.as_deref());
-        let holds = |p: &Option<Arc<Pod>>| {
+        let occupied_node = |p: &Option<Arc<Pod>>| {
             p.as_ref()
                 .filter(|p| !p.finished)
                 .and_then(|p| p.node.clone())
         };
         let by_node = &mut self.current.pods_by_node;
-        if let (Some(node), Some(old)) = (holds(&old), &old)
+        if let (Some(node), Some(old)) = (occupied_node(&old), &old)
             && let Some(on) = by_node.get_mut(&node)
             && Arc::make_mut(on).remove(old)
         {
             by_node.remove(&node);
         }
-        if let (Some(node), Some(new)) = (holds(&new), &new) {
+        if let (Some(node), Some(new)) = (occupied_node(&new), &new) {
             if by_node.get(&node).is_none() {
                 by_node.insert(&node, Arc::default());
             }
@@ -294,11 +297,11 @@ impl Index {
             key,
             new.as_ref().filter(|p| p.is_rejected()),
         );
-        let holds = |p: &Pod| !p.underlay.is_empty();
+        let has_underlay = |p: &Pod| !p.underlay.is_empty();
         keep(
             &mut self.current.with_underlay,
             key,
-            new.as_ref().filter(|p| holds(p)),
+            new.as_ref().filter(|p| has_underlay(p)),
         );
         let keeps_out =
             |p: &Pod| p.node.is_some() && !p.finished && p.pod_terms.iter().any(|t| t.anti);
@@ -498,7 +501,7 @@ impl Index {
     }
 }
 
-/// Sets or removes a value; `None` if nothing changed, else the previous value.
+/// Sets or removes a value. Returns `None` if nothing changed, else the previous value.
 fn put<T: PartialEq>(
     map: &mut CowMap<Arc<T>>,
     key: &str,

@@ -1,5 +1,11 @@
-//! The domain of Tautline, without I/O and async code: the offers that govern a pod, its peers,
-//! each rule's provider, and from the providers' costs the usable nodes and their scores.
+//! Decides which nodes a pod may use, how well each of them suits, and which bindings an offer has.
+//! The crate is pure: callers pass in the cluster's objects and the providers' costs, so there is
+//! no I/O and no async code.
+//!
+//! ```text
+//! objects ──▶ Index ──▶ Snapshot ──▶ constraints of a pod ── providers' costs ──▶ Plan ──▶ Answer
+//!    one writer, many readers      offers, rules, peers                 nodes, scores
+//! ```
 
 #![warn(missing_docs)]
 
@@ -31,7 +37,7 @@ pub use tautline_types::{
 };
 pub use trust::TrustedNamespaces;
 
-/// Parses bytes as a duration, a quantity and a reference. For the fuzz target.
+/// Parses bytes as a duration, a quantity and a reference, for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_texts(data: &[u8]) {
     fuzz::texts(data);

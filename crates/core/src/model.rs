@@ -1,4 +1,5 @@
-//! Cluster objects, reduced to what planning needs: 150,000 pods must fit in 150 MB.
+//! The cluster's objects, with only the fields that Tautline needs: 150,000 pods must fit in
+//! 150 MB.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +10,7 @@ use crate::{
     selector::{Expression, Labels, Selector},
 };
 
-/// The key of a namespaced object: `namespace/name`.
+/// Returns the key of a namespaced object: `namespace/name`.
 pub fn key(namespace: &str, name: &str) -> String {
     [namespace, "/", name].concat()
 }
@@ -23,14 +24,14 @@ impl Resources {
         &mut self.0
     }
 
-    /// The amount of `name` in thousandths of its unit; 0 if absent.
+    /// Returns the amount of `name` in thousandths of its unit; 0 if absent.
     pub fn milli(&self, name: &str) -> i64 {
         self.0
             .binary_search_by(|(n, _)| (**n).cmp(name))
             .map_or(0, |i| self.0[i].1)
     }
 
-    /// All names and amounts, sorted by name.
+    /// Returns all names and amounts, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(n, v)| (&**n, *v))
     }
@@ -55,49 +56,52 @@ impl<N: Into<Box<str>>> FromIterator<(N, i64)> for Resources {
 /// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pod {
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The pod's name.
     pub name: Arc<str>,
-    /// Its UID.
+    /// The pod's UID.
     pub uid: Box<str>,
     /// The pod's creation time in Unix seconds; 0 if unknown.
     pub created_unix: i64,
-    /// Its labels.
+    /// The pod's labels.
     pub labels: Labels,
-    /// The annotations that record allocations: `tautline.io/` and GPU devices.
+    /// The annotations that record allocations, such as `tautline.io/` and GPU devices.
     pub annotations: Labels,
-    /// The node that it is bound to.
+    /// The node that the pod is bound to.
     pub node: Option<Arc<str>>,
-    /// Requests as kube-scheduler counts them; of a bound pod also those that a resize has left.
+    /// The requests as kube-scheduler counts them: until a resize of a bound pod is done, they
+    /// include the amounts that the kubelet has allocated.
     pub requests: Resources,
-    /// Its phase is Succeeded or Failed: it holds no resources.
+    /// True if the phase is Succeeded or Failed: the pod holds no resources.
     pub finished: bool,
-    /// Its condition Ready is True.
+    /// True if the condition Ready is True.
     pub ready: bool,
-    /// It has a deletion timestamp.
+    /// True if the pod has a deletion timestamp.
     pub terminating: bool,
-    /// Hash of the UID of its controlling owner; 0 without one.
+    /// A hash of the UID of the pod's controlling owner; 0 if it has no such owner.
     pub owner: u64,
-    /// Ids of its underlay allocations, from its finalizers.
+    /// The ids of the pod's underlay allocations, from its finalizers.
     pub underlay: Box<[Box<str>]>,
-    /// Its required inter-pod affinity; once it is bound, only anti-affinity.
+    /// The terms of required inter-pod affinity and anti-affinity; only the latter once the pod is
+    /// bound.
     pub pod_terms: Arc<[PodTerm]>,
-    /// Constraints on its node; `None` once it is bound.
+    /// The constraints on the pod's node; `None` once the pod is bound.
     pub placement: Option<Box<NodeConstraints>>,
-    /// Its constraints take more memory than the index keeps of one pod, or of its namespace: no
-    /// plan finds a node for it, and none puts a pod where it might keep it away.
+    /// True if the pod's constraints took more memory than the index allows and were replaced by
+    /// stricter ones: no plan finds a node for the pod, and no plan puts another pod where this
+    /// pod's anti-affinity might forbid it.
     pub reduced: bool,
 }
 
 impl Pod {
-    /// Names of its ResourceClaims; empty once it is bound.
+    /// Returns the names of the pod's ResourceClaims; empty once the pod is bound.
     pub fn claims(&self) -> impl Iterator<Item = &str> {
         let placement = self.placement.iter();
         placement.flat_map(|p| &p.claims).map(|name| &**name)
     }
 
-    /// Whether kube-scheduler's last attempt failed because of Tautline's reason codes.
+    /// Returns whether kube-scheduler's last attempt failed because of Tautline's reason codes.
     pub fn is_rejected(&self) -> bool {
         let waits = self.placement.as_ref().filter(|_| !self.finished);
         waits.is_some_and(|p| !p.rejected_by.is_empty())
@@ -107,49 +111,52 @@ impl Pod {
 /// The parts of a pod's spec that restrict its node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeConstraints {
-    /// `spec.schedulerName`.
+    /// The pod's `spec.schedulerName`.
     pub scheduler: String,
-    /// `spec.priority`.
+    /// The pod's `spec.priority`.
     pub priority: i32,
-    /// It has scheduling gates.
+    /// True if the pod has scheduling gates.
     pub gated: bool,
-    /// `spec.nodeSelector`: key and value.
+    /// The keys and values of `spec.nodeSelector`.
     pub node_selector: Vec<(String, String)>,
-    /// Terms of the required node affinity, of which one must match; empty without one.
+    /// The terms of the required node affinity, one of which must match; empty if the pod has no
+    /// such affinity.
     pub affinity: Vec<AffinityTerm>,
-    /// `spec.tolerations`.
+    /// The pod's `spec.tolerations`.
     pub tolerations: Vec<Toleration>,
-    /// The annotations that providers may read; [`Pod::annotations`] has the allocations.
+    /// The annotations that providers may read; [`Pod::annotations`] records allocations.
     pub annotations: Labels,
-    /// Names of its ResourceClaims that exist.
+    /// The names of the pod's ResourceClaims that exist.
     pub claims: Vec<Box<str>>,
     /// The containers' requests of extended resources; empty unless at least two request some.
     pub containers: Vec<ContainerRequests>,
-    /// Rules that left no node, from the reason codes in kube-scheduler's message.
+    /// The rules that excluded nodes, from the reason codes in kube-scheduler's message.
     pub rejected_by: Vec<Box<str>>,
-    /// The version of the pod that was read.
+    /// The version of the pod from which the constraints were read.
     pub observed: Observed,
 }
 
-/// Containers with requests of extended resources that are kept of a pod.
+/// The maximum number of [`NodeConstraints::containers`]; one more entry means that the pod has too
+/// many.
 pub const MAX_CONTAINERS: usize = 64;
 
 /// The extended resources that a container requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerRequests {
-    /// The container's time to run.
+    /// The time at which the container runs.
     pub kind: ContainerKind,
-    /// Its requests.
+    /// The container's requests.
     pub requests: Resources,
 }
 
-/// The version of an unbound pod. Versions compare as equal: the pod's other fields decide whether
-/// it has changed.
+/// The version of an unbound pod. All versions compare as equal, so that the pod's other fields
+/// decide whether it has changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed {
-    /// `metadata.resourceVersion`; of one cluster the greater is later (KEP-5504). 0 if unknown.
+    /// The pod's `metadata.resourceVersion`; 0 if unknown. In one cluster a greater version is
+    /// later (KEP-5504).
     pub resource_version: u64,
-    /// Hash of the condition PodScheduled: kube-scheduler changes it when an attempt fails.
+    /// A hash of the condition PodScheduled, which kube-scheduler changes when an attempt fails.
     pub attempt: u64,
 }
 
@@ -162,22 +169,22 @@ impl PartialEq for Observed {
 /// One term of a required node affinity: all parts must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AffinityTerm {
-    /// Expressions on labels other than `Gt` and `Lt`.
+    /// The expressions on labels, except those with `Gt` and `Lt`.
     pub labels: Vec<Expression>,
-    /// Label key, `true` for `Gt` and `false` for `Lt`, and the bound.
+    /// The expressions with `Gt` and `Lt`: label key, `true` for `Gt`, and bound.
     pub compare: Vec<(String, bool, i64)>,
-    /// `matchFields` on `metadata.name`: `true` for `In` and `false` for `NotIn`, and the names.
+    /// The `matchFields` on `metadata.name`: `true` for `In`, `false` for `NotIn`, and the names.
     pub names: Vec<(bool, Vec<String>)>,
 }
 
 /// A pod's toleration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toleration {
-    /// `None` for every key.
+    /// The taint's key; `None` tolerates every key.
     pub key: Option<String>,
-    /// The taint's values that it tolerates.
+    /// The values of the taint that are tolerated.
     pub value: TolerationValue,
-    /// `None` for every effect.
+    /// The taint's effect; `None` tolerates every effect.
     pub effect: Option<String>,
 }
 
@@ -187,39 +194,39 @@ pub enum TolerationValue {
     /// Every value: the operator Exists.
     #[default]
     Any,
-    /// This one.
+    /// Exactly this value.
     Equal(String),
-    /// Integers below this one.
+    /// Integers below this bound.
     Below(i64),
-    /// Integers above this one.
+    /// Integers above this bound.
     Above(i64),
 }
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Its name.
+    /// The node's name.
     pub name: Arc<str>,
-    /// Its UID: it differs for another node of the same name.
+    /// The node's UID; a later node of the same name has another one.
     pub uid: Box<str>,
-    /// Its labels.
+    /// The node's labels.
     pub labels: Labels,
-    /// Its annotations.
+    /// The node's annotations.
     pub annotations: Labels,
-    /// `status.allocatable`.
+    /// The node's `status.allocatable`, or its `status.capacity` if that is absent.
     pub allocatable: Resources,
-    /// `spec.taints`.
+    /// The node's `spec.taints`.
     pub taints: Vec<Taint>,
-    /// It is cordoned.
+    /// True if the node is cordoned.
     pub unschedulable: bool,
 }
 
 /// A namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Namespace {
-    /// Its name.
+    /// The namespace's name.
     pub name: Arc<str>,
-    /// Its labels.
+    /// The namespace's labels.
     pub labels: Labels,
 }
 
@@ -228,112 +235,112 @@ pub struct Namespace {
 pub struct DeviceClass {
     /// The name of the class.
     pub name: Arc<str>,
-    /// The resource by which pods request its devices without a claim.
+    /// The extended resource by which pods request the class's devices without a claim.
     pub extended_resource: Option<Arc<str>>,
 }
 
 /// A node's taint.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taint {
-    /// Its key.
+    /// The taint's key.
     pub key: String,
-    /// Its value; may be empty.
+    /// The taint's value; may be empty.
     pub value: String,
-    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    /// The taint's effect: `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
 /// A Service: a rule provider, an underlay controller, or neither.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Service {
-    /// Its namespace.
+    /// The Service's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The Service's name.
     pub name: Arc<str>,
-    /// Its creation time in Unix seconds.
+    /// The Service's creation time in Unix seconds.
     pub created_unix: i64,
-    /// The rules that it provides, from its labels.
+    /// The rules that the Service provides, from its labels.
     pub rules: Vec<Box<str>>,
-    /// The annotation `constraint.ciena.com/priority`; default 0.
+    /// The value of the annotation `constraint.ciena.com/priority`; 0 by default.
     pub priority: i64,
-    /// Calls must use TLS.
+    /// True if calls must use TLS.
     pub tls_required: bool,
-    /// It also serves the Allocator.
+    /// True if the Service also serves the Allocator.
     pub allocator: bool,
-    /// It serves the UnderlayController.
+    /// True if the Service serves the UnderlayController.
     pub underlay: bool,
     /// The host of a Service of type ExternalName.
     pub external_name: Option<String>,
-    /// It has a pod selector.
+    /// True if the Service has a pod selector.
     pub has_selector: bool,
-    /// `spec.ports`.
+    /// The ports in `spec.ports`.
     pub ports: Vec<ServicePort>,
 }
 
 /// A port of a Service or an EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServicePort {
-    /// Its name; may be empty.
+    /// The port's name; may be empty.
     pub name: String,
-    /// Its number.
+    /// The port's number.
     pub port: u16,
 }
 
 /// An EndpointSlice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndpointSlice {
-    /// Its namespace.
+    /// The slice's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The slice's name.
     pub name: Arc<str>,
-    /// The Service that it belongs to; empty without one.
+    /// The Service that the slice belongs to; empty if the slice names no Service.
     pub service: Arc<str>,
-    /// Its labels.
+    /// The slice's labels.
     pub labels: Labels,
-    /// Its ports.
+    /// The slice's ports.
     pub ports: Vec<ServicePort>,
-    /// Addresses that are ready.
+    /// The addresses of the ready endpoints.
     pub ready: Vec<String>,
 }
 
 /// A ConstraintPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Its namespace.
+    /// The policy's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The policy's name.
     pub name: Arc<str>,
-    /// Its rules; of several with one name the first counts.
+    /// The policy's rules; if several share a name, only the first counts.
     pub rules: Vec<Rule>,
 }
 
 /// A rule of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rule {
-    /// Its name, by which a provider is found.
+    /// The rule's name, by which its provider is found.
     pub name: Arc<str>,
     /// The wanted value: a text that only the provider interprets.
     pub request: String,
-    /// The worst acceptable value, likewise; may be empty.
+    /// The worst acceptable value, also a text for the provider; may be empty.
     pub limit: String,
-    /// Its weight in the score, relative to the other rules of the offer.
+    /// The rule's weight in the score, relative to the other rules of the offer.
     pub weight: u32,
-    /// The nodes that it prefers; `None` for the default.
+    /// The nodes that the rule prefers; `None` for the default.
     pub prefer: Option<Prefer>,
 }
 
 /// The nodes that a rule prefers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Prefer {
-    /// The rule prefers nodes within the request, all alike; of those beyond it the nearest.
+    /// Nodes within the request are equally good; beyond the request the nearest node is best.
     #[default]
     WithinRequest,
-    /// The nearest, whatever the request is.
+    /// The nearest node is best, whatever the request is.
     Nearest,
 }
 
 impl Prefer {
-    /// The value of the policy's field.
+    /// Returns the value of the policy's field `prefer`.
     pub fn name(self) -> &'static str {
         match self {
             Self::WithinRequest => "WithinRequest",
@@ -345,44 +352,45 @@ impl Prefer {
 /// A ConstraintPolicyOffer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offer {
-    /// Its namespace.
+    /// The offer's namespace.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The offer's name.
     pub name: Arc<str>,
-    /// Its UID.
+    /// The offer's UID.
     pub uid: Box<str>,
-    /// The offer's creation time in Unix seconds, 0 if unknown: the oldest offers have their shares first.
+    /// The offer's creation time in Unix seconds, 0 if unknown; the oldest offers get their
+    /// bindings first.
     pub created_unix: i64,
-    /// It has a deletion timestamp; its bindings are deleted with it.
+    /// True if the offer has a deletion timestamp; its bindings are deleted with it.
     pub terminating: bool,
-    /// The objects that it constrains.
+    /// The targets, which select the objects that the offer constrains.
     pub targets: Vec<Target>,
-    /// Names of its policies, in the same namespace.
+    /// The names of the offer's policies, in the same namespace.
     pub policies: Vec<Arc<str>>,
-    /// Time between two evaluations of a binding.
+    /// The time between two evaluations of a binding.
     pub period: Duration,
-    /// Time out of range until a binding counts as violated.
+    /// The time that a binding may be out of range before it counts as violated.
     pub grace: Duration,
     /// The action on a violation.
     pub violation_policy: ViolationPolicy,
-    /// Names of the targets whose pods may be evicted.
+    /// The names of the targets whose pods may be evicted.
     pub evict: Vec<Arc<str>>,
-    /// Pods that end together may be evicted together.
+    /// True if pods that end together, such as those of a Job, may be evicted together.
     pub evict_groups: bool,
-    /// The effect of a rule without a provider; `None` for the process' default.
+    /// The effect of a rule whose provider gives no answer; `None` for the process's default.
     pub provider_unavailable: Option<ProviderUnavailable>,
 }
 
 /// A target of an offer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// Its name: the role of the selected objects.
+    /// The target's name, which is the role of the selected objects.
     pub name: Arc<str>,
     /// The kind of the selected objects.
     pub kind: TargetKind,
-    /// Their API version, for kinds that Kubernetes does not define.
+    /// The API version of the selected objects, for kinds that Kubernetes does not define.
     pub api_version: String,
-    /// An empty one selects every object of the kind.
+    /// The selector of the objects; an empty one selects every object of the kind.
     pub selector: Selector,
 }
 
@@ -400,7 +408,7 @@ pub enum TargetKind {
 }
 
 impl Target {
-    /// API version and kind of the selected objects.
+    /// Returns the API version and kind of the selected objects.
     pub fn selected_kind(&self) -> (&str, &'static str) {
         match self.kind {
             TargetKind::Pod => ("v1", "Pod"),
@@ -411,38 +419,38 @@ impl Target {
     }
 }
 
-/// An object of which only the metadata is watched.
+/// An object whose metadata alone is watched.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedObject {
-    /// Its API version.
+    /// The object's API version.
     pub api_version: Arc<str>,
-    /// Its kind.
+    /// The object's kind.
     pub kind: Arc<str>,
-    /// Its namespace; empty for a cluster-scoped object.
+    /// The object's namespace; empty for a cluster-scoped object.
     pub namespace: Arc<str>,
-    /// Its name.
+    /// The object's name.
     pub name: Arc<str>,
-    /// Its labels.
+    /// The object's labels.
     pub labels: Labels,
 }
 
 /// The action on a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ViolationPolicy {
-    /// Report it only.
+    /// Tautline only reports the violation.
     #[default]
     Ignore,
-    /// Ask the underlay controller to mitigate it.
+    /// Tautline asks the underlay controller to mitigate the violation.
     Mediate,
-    /// Evict a pod of the binding.
+    /// Tautline evicts a pod of the binding.
     Evict,
 }
 
 /// The effect on planning of a rule whose provider gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProviderUnavailable {
-    /// The rule is left out.
+    /// Planning ignores the rule.
     Ignore,
-    /// No node is usable.
+    /// Every node is unusable.
     Reject,
 }

@@ -1,4 +1,4 @@
-//! Kubernetes' hard rules for a node, for plans that no kube-scheduler checks.
+//! Kubernetes' hard rules for a pod on a node, for plans that kube-scheduler does not check.
 
 use crate::{
     index::Snapshot,
@@ -12,13 +12,13 @@ use crate::{
 pub enum UnschedulableReason {
     /// The node is cordoned.
     Unschedulable,
-    /// The key of a taint without a toleration.
+    /// The pod does not tolerate the taint with this key.
     Taint(String),
-    /// The node selector or the required affinity does not match.
+    /// The node selector or the required node affinity does not match.
     NodeSelector,
-    /// The resource of which too little is left.
+    /// The node has too little of this resource left.
     Insufficient(String),
-    /// Required affinity or anti-affinity between pods.
+    /// Required affinity or anti-affinity between pods excludes the node.
     PodAffinity(AffinityConflict),
 }
 
@@ -38,7 +38,7 @@ impl std::fmt::Display for UnschedulableReason {
     }
 }
 
-/// The nodes that can host one pod.
+/// A filter of the nodes that can host one pod.
 #[derive(Debug)]
 pub struct NodeFilter<'a> {
     snapshot: &'a Snapshot,
@@ -47,7 +47,7 @@ pub struct NodeFilter<'a> {
 }
 
 impl<'a> NodeFilter<'a> {
-    /// The filter of one pod, which need not be in the snapshot.
+    /// Creates the filter of one pod, which need not be in the snapshot.
     pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
         Self {
             snapshot,
@@ -56,7 +56,7 @@ impl<'a> NodeFilter<'a> {
         }
     }
 
-    /// The first rule that excludes `node`, if any.
+    /// Returns the first rule that excludes `node`, if any.
     pub fn reason(&self, node: &Node) -> Option<UnschedulableReason> {
         unschedulable_reason(self.snapshot, self.pod, node).or_else(|| {
             let conflict = self.affinity.conflict(node);
@@ -107,7 +107,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         .iter()
         .filter(|p| p.name != pod.name || p.namespace != pod.namespace)
         .collect();
-    // A node that does not name this resource takes no pods.
+    // A node that does not report this resource takes no pods.
     let pods = node.allocatable.milli("pods");
     if (others.len() as i64 + 1).saturating_mul(1000) > pods {
         return Some(UnschedulableReason::Insufficient("pods".into()));
@@ -128,7 +128,7 @@ fn insufficient(snapshot: &Snapshot, pod: &Pod, node: &Node) -> Option<Unschedul
         })
 }
 
-/// Whether a toleration matches the taint.
+/// Returns whether one of the tolerations matches the taint.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|t| {
         t.effect.as_ref().is_none_or(|e| *e == taint.effect)
@@ -142,12 +142,13 @@ pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     })
 }
 
-/// The integer that a taint or a toleration names: only in canonical form, as Kubernetes reads it.
+/// Parses the integer value of a taint or a toleration. Like Kubernetes, it accepts only the
+/// canonical form.
 pub fn integer(text: &str) -> Option<i64> {
     text.parse().ok().filter(|n: &i64| n.to_string() == text)
 }
 
-/// Whether an affinity term matches a node.
+/// Returns whether an affinity term matches a node.
 pub fn term_matches(term: &AffinityTerm, node: &Node) -> bool {
     let selector = crate::selector::Selector {
         match_expressions: term.labels.clone(),

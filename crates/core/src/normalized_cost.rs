@@ -1,23 +1,24 @@
-//! The normalized cost of each node: one mean over the costs of several rules.
+//! Computes the normalized cost of each node: one mean over the costs of several rules.
 //!
 //! Integer arithmetic makes results independent of order and units: costs become fractions
 //! `floor((cost - lowest) x 2^62 / (highest - lowest))`.
 //!
-//! Differences up to a provider's resolution, and tie-breaks, count only where the mean leaves
-//! nodes equal: scaled like a cost they would weigh as much as a whole rule.
+//! Differences up to a provider's resolution, and tie-breaks, count only among nodes with equal
+//! means: scaled like a cost they would weigh as much as a whole rule.
 
 use std::borrow::Cow;
 
 use crate::rule_answer::{RuleAnswer, RuleOutcome};
 
-pub(crate) const ONE: u64 = 1 << 62;
+/// The number 1 in fixed point with 62 fractional bits: the greatest normalized cost.
+pub(crate) const FIXED_POINT_ONE: u64 = 1 << 62;
 
-/// The costs of one answer by position: the lines of a table lie in parts, so they are read once.
+/// The costs of one answer by position, read once from the parts of its table.
 pub(crate) struct RuleCosts<'a> {
     answer: RuleAnswer<'a>,
-    /// `None`: the rule has no costs.
+    /// The costs by position; `None` if the rule has no costs.
     costs: Option<Vec<i64>>,
-    /// Empty: no node has a tie-break.
+    /// The tie-breaks by position; empty if no node has a tie-break.
     tie_breaks: Vec<i64>,
     resolution: u64,
 }
@@ -37,7 +38,7 @@ impl<'a> RuleCosts<'a> {
         }
     }
 
-    /// The costs of each answer.
+    /// Reads the costs of each answer.
     pub(crate) fn of(answers: &[RuleAnswer<'a>]) -> Vec<Self> {
         answers.iter().map(Self::new).collect()
     }
@@ -60,22 +61,28 @@ impl<'a> RuleCosts<'a> {
     }
 }
 
+/// The scale of one rule's costs over the usable nodes.
 struct Scale<'a> {
     of: &'a RuleCosts<'a>,
     weight: u128,
+    /// True if `values` exclude the tie-breaks.
     net: bool,
     /// The costs by position; only those of usable nodes count.
     values: Cow<'a, [i64]>,
     low: i64,
+    /// The difference between the highest and the lowest cost of a usable node.
     span: u64,
+    /// The part of `span` beyond the resolution.
     significant: u64,
 }
 
 impl<'a> Scale<'a> {
+    /// Scales the costs with their tie-breaks; every difference counts.
     fn raw(of: &'a RuleCosts<'a>, usable: &[bool]) -> Option<Self> {
         Self::new(of, usable, false, 0)
     }
 
+    /// Scales the costs without tie-breaks, and deducts the resolution from their span.
     fn net(of: &'a RuleCosts<'a>, usable: &[bool]) -> Option<Self> {
         Self::new(of, usable, true, of.resolution)
     }
@@ -108,25 +115,29 @@ impl<'a> Scale<'a> {
         })
     }
 
-    /// Whether nodes differ by more than the resolution.
+    /// Returns whether the rule has a weight and its costs differ by more than the resolution.
     fn decides(&self) -> bool {
         self.significant > 0 && self.weight > 0
     }
 
     fn scaled(&self, cost: i64) -> u128 {
         let (above, span) = (cost.abs_diff(self.low), self.span);
-        let scaled = match above <= span && u32::try_from(span).is_ok() {
-            // The same in 64 bits.
-            true => (above * (ONE / span) + above * (ONE % span) / span).into(),
-            false => u128::from(above) * u128::from(ONE) / u128::from(span),
+        let scaled = if above <= span && u32::try_from(span).is_ok() {
+            // This is the same division in 64 bits.
+            let (quotient, rest) = (FIXED_POINT_ONE / span, FIXED_POINT_ONE % span);
+            u128::from(above * quotient + above * rest / span)
+        } else {
+            u128::from(above) * u128::from(FIXED_POINT_ONE) / u128::from(span)
         };
-        match self.significant == span {
-            true => scaled,
-            false => scaled * u128::from(self.significant) / u128::from(span),
+        if self.significant == span {
+            scaled
+        } else {
+            scaled * u128::from(self.significant) / u128::from(span)
         }
     }
 
-    /// Nodes that another rule excludes may lie outside the scale.
+    /// Returns the scaled cost for display; `None` if the rule excludes the node. A node that
+    /// another rule excludes may lie outside the scale; it gets the nearest end of the scale.
     fn shown(&self, at: usize) -> Option<u64> {
         let costs = self.of.costs.as_deref()?;
         costs.get(at).filter(|cost| **cost >= 0)?;
@@ -134,7 +145,11 @@ impl<'a> Scale<'a> {
         if cost <= self.low || self.span == 0 {
             return Some(0);
         }
-        Some(u64::try_from(self.scaled(cost)).unwrap_or(ONE).min(ONE))
+        Some(
+            u64::try_from(self.scaled(cost))
+                .unwrap_or(FIXED_POINT_ONE)
+                .min(FIXED_POINT_ONE),
+        )
     }
 
     fn rule_scale(&self, usable: &[bool]) -> RuleScale {
@@ -158,8 +173,9 @@ fn provider_cost(of: &RuleCosts<'_>, at: usize, net: bool) -> i64 {
     }
 }
 
-/// Nodes within the request (`equal_up_to`) cost as much as one that just meets it: they are equal
-/// with and without tie-breaks, and any node beyond the request costs more.
+/// Returns the cost of a node. Nodes within the request (`equal_up_to`) all cost as much as a node
+/// that just meets it: they are equal with and without tie-breaks, and any node beyond the request
+/// costs more.
 fn cost(of: &RuleCosts<'_>, at: usize, net: bool, equal_up_to: Option<i64>) -> i64 {
     match equal_up_to {
         Some(request) if provider_cost(of, at, true) <= request => request,
@@ -167,22 +183,22 @@ fn cost(of: &RuleCosts<'_>, at: usize, net: bool, equal_up_to: Option<i64>) -> i
     }
 }
 
-/// How a plan scales the costs of one rule.
+/// The scale of one rule's costs in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleScale {
     /// The lowest cost of a usable node.
     pub low: i64,
     /// The highest cost of a usable node.
     pub high: i64,
-    /// The rule has a weight, and its costs differ by more than their resolution.
+    /// True if the rule has a weight and its costs differ by more than their resolution.
     pub decides: bool,
-    /// By position, 0 (the lowest cost, and all within the request if they are equally good) to
-    /// 2^62; `None` for a node that the rule excludes.
+    /// The scaled costs by position, from 0 (the lowest cost, and all nodes within the request if
+    /// they are equally good) to 2^62; `None` for a node that the rule excludes.
     pub scaled: Vec<Option<u64>>,
 }
 
-/// The scale of each answer, in their order; `None` without costs of usable nodes. If the answers
-/// together leave no node, each is scaled over the nodes that it leaves.
+/// Returns the scale of each answer, in their order; `None` if it has no costs of usable nodes. If
+/// the answers together exclude every node, each is scaled over the nodes that it admits.
 pub fn rule_scales(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<Option<RuleScale>> {
     let costs = RuleCosts::of(answers);
     let usable = usable_by(nodes, &costs);
@@ -199,7 +215,7 @@ pub fn rule_scales(nodes: usize, answers: &[RuleAnswer<'_>]) -> Vec<Option<RuleS
     costs.iter().map(alone).collect()
 }
 
-/// Whether all answers admit a node, by position.
+/// Returns whether all answers admit a node, by position.
 pub(crate) fn usable_by(nodes: usize, answers: &[RuleCosts<'_>]) -> Vec<bool> {
     let mut usable = vec![true; nodes];
     for costs in answers {
@@ -208,11 +224,10 @@ pub(crate) fn usable_by(nodes: usize, answers: &[RuleCosts<'_>]) -> Vec<bool> {
     usable
 }
 
-/// The scales of the mean: net, except that a rule that decides alone keeps its tie-breaks, which
-/// its provider weighed against its costs.
+/// Returns the scales of the mean. They exclude tie-breaks, except that a rule that decides alone
+/// keeps its tie-breaks, which its provider weighed against its costs.
 fn scales<'a>(usable: &[bool], answers: &'a [RuleCosts<'a>]) -> Vec<Option<Scale<'a>>> {
-    let net = answers.iter().map(|a| Scale::net(a, usable));
-    let mut net: Vec<Option<Scale<'a>>> = net.collect();
+    let mut net: Vec<Option<Scale<'a>>> = answers.iter().map(|a| Scale::net(a, usable)).collect();
     if answers.iter().all(RuleCosts::is_exact) {
         return net;
     }
@@ -235,19 +250,21 @@ fn scales<'a>(usable: &[bool], answers: &'a [RuleCosts<'a>]) -> Vec<Option<Scale
     net
 }
 
-/// For each node the mean, and the order among nodes of equal mean.
+/// Returns the mean of each node, and its order among nodes with equal means.
 pub(crate) fn ranks(usable: &[bool], answers: &[RuleCosts<'_>]) -> Vec<(u64, u64)> {
     let net: Vec<Scale<'_>> = scales(usable, answers).into_iter().flatten().collect();
     if answers.iter().all(RuleCosts::is_exact) {
         return mean(usable, &net).into_iter().map(|m| (m, 0)).collect();
     }
-    let raw = answers.iter().filter_map(|a| Scale::raw(a, usable));
-    let raw: Vec<Scale<'_>> = raw.collect();
+    let raw: Vec<Scale<'_>> = answers
+        .iter()
+        .filter_map(|a| Scale::raw(a, usable))
+        .collect();
     let means = mean(usable, &net).into_iter();
     means.zip(mean(usable, &raw)).collect()
 }
 
-/// Divides in 64 bits where they are enough, which takes a fraction of the time.
+/// Divides in 64 bits if the operands fit, which takes a fraction of the time.
 fn quotient(sum: u128, by: u128) -> u128 {
     match (u64::try_from(sum), u64::try_from(by)) {
         (Ok(sum), Ok(by)) => (sum / by).into(),
@@ -278,7 +295,7 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
             }
         }
     }
-    // An offer of weight 0 only excludes nodes.
+    // An offer whose rules all have the weight 0 only excludes nodes.
     offers.retain(|(_, weights, _)| *weights > 0);
     let count = offers.len().max(1) as u128;
     let mean = |at: usize| -> u64 {
@@ -286,9 +303,15 @@ fn mean(usable: &[bool], scales: &[Scale<'_>]) -> Vec<u64> {
             .iter()
             .map(|(_, weights, sums)| quotient(sums[at], *weights))
             .sum();
-        u64::try_from(quotient(total, count)).unwrap_or(ONE)
+        u64::try_from(quotient(total, count)).unwrap_or(FIXED_POINT_ONE)
     };
     (0..usable.len())
-        .map(|at| if usable[at] { mean(at) } else { ONE })
+        .map(|at| {
+            if usable[at] {
+                mean(at)
+            } else {
+                FIXED_POINT_ONE
+            }
+        })
         .collect()
 }

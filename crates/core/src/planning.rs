@@ -1,18 +1,18 @@
-//! Costs of the rules become usable nodes with scores, and reason codes of the others.
+//! Turns the costs of all rules into usable nodes with scores, and reason codes of other nodes.
 
 use std::sync::Arc;
 
-use crate::normalized_cost::{ONE, RuleCosts, ranks, usable_by};
+use crate::normalized_cost::{FIXED_POINT_ONE, RuleCosts, ranks, usable_by};
 pub use crate::{
     costs::{CostDetail, Costs},
     normalized_cost::{RuleScale, rule_scales},
     rule_answer::{RuleAnswer, RuleOutcome},
 };
 
-/// The greatest normalized cost; the least is 0.
-pub const MAX_NORMALIZED_COST: u64 = ONE;
+/// The greatest normalized cost, 2^62; the least is 0.
+pub const MAX_NORMALIZED_COST: u64 = FIXED_POINT_ONE;
 
-/// kube-scheduler's `MaxExtenderPriority`.
+/// The greatest score of a node: kube-scheduler's `MaxExtenderPriority`.
 pub const MAX_SCORE: u8 = 10;
 
 /// Reason codes of planning and its callers; providers add their own.
@@ -29,13 +29,13 @@ pub mod code {
     pub const TIMEOUT: &str = "ProviderTimeout";
     /// The call failed, or the provider answered with an error.
     pub const FAILED: &str = "ProviderFailed";
-    /// Not called: the provider failed repeatedly.
+    /// The provider was not called, as it failed repeatedly.
     pub const BREAKER_OPEN: &str = "ProviderBreakerOpen";
-    /// Not called: its namespace has used up its share of the scheduler's time.
+    /// The provider was not called, as its namespace has used up its share of the scheduler's time.
     pub const OVER_BUDGET: &str = "ProviderOverBudget";
-    /// Not called: too many rules govern the pod.
+    /// The provider was not called, as too many rules govern the pod.
     pub const TOO_MANY_RULES: &str = "TooManyRules";
-    /// Not called: the Service's namespace may not do what the Service declares.
+    /// The provider was not called, as its namespace may not do what the Service declares.
     pub const NOT_ALLOWED: &str = "ProviderNotAllowed";
     /// The answer is too large or malformed.
     pub const BAD_ANSWER: &str = "ProviderBadAnswer";
@@ -46,31 +46,31 @@ pub mod code {
 /// The decision on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeVerdict {
-    /// The pod may run there.
+    /// The pod may run on the node.
     Usable {
         /// The weighted mean of the normalized costs, 0 (best) to 2^62.
         normalized_cost: u64,
-        /// Orders nodes whose mean is equal; lower is better.
+        /// The order among nodes whose mean is equal; lower is better.
         tie_break: u64,
-        /// 10 for the best, else `round(9 x (1 - mean))`.
+        /// The score: 10 for the best nodes, else `round(9 x (1 - mean))` with a mean of 0 to 1.
         score: u8,
     },
     /// A rule excludes the node.
     Unusable {
-        /// `rule/Code`: short, stable, without figures.
+        /// The reason as `rule/Code`: short, stable, without figures.
         reason: Arc<str>,
-        /// Removing pods from the node could make it usable.
+        /// True if removing pods from the node could make it usable.
         freeable: bool,
     },
 }
 
 impl NodeVerdict {
-    /// Whether the pod may run there.
+    /// Returns whether the pod may run on the node.
     pub fn is_usable(&self) -> bool {
         matches!(self, Self::Usable { .. })
     }
 
-    /// The sort key of nodes, best first; unusable nodes are last.
+    /// Returns the sort key of nodes, best first; unusable nodes are last.
     pub fn rank(&self) -> (u64, u64) {
         match self {
             Self::Usable {
@@ -82,7 +82,7 @@ impl NodeVerdict {
         }
     }
 
-    /// The score for kube-scheduler, 0 to [`MAX_SCORE`]; 0 for an unusable node.
+    /// Returns the score for kube-scheduler, 0 to [`MAX_SCORE`]; 0 for an unusable node.
     pub fn score(&self) -> u8 {
         match self {
             Self::Usable { score, .. } => *score,
@@ -94,7 +94,7 @@ impl NodeVerdict {
 /// The decision on every node of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// By the node's position in the request.
+    /// The decisions by the node's position in the request.
     pub verdicts: Vec<NodeVerdict>,
 }
 
@@ -110,25 +110,23 @@ impl Plan {
             .min();
         let mut last = None;
         let verdicts = (0..nodes)
-            .map(|at| match usable[at] {
-                true => {
-                    let (badness, tie_break) = ranks[at];
-                    NodeVerdict::Usable {
-                        normalized_cost: badness,
-                        tie_break,
-                        score: match best == Some(ranks[at]) {
-                            true => MAX_SCORE,
-                            false => score(badness),
-                        },
-                    }
+            .map(|at| {
+                if !usable[at] {
+                    return unusable_verdict(at, answers, &mut last);
                 }
-                false => unusable_verdict(at, answers, &mut last),
+                let (badness, tie_break) = ranks[at];
+                let is_best = best == Some(ranks[at]);
+                NodeVerdict::Usable {
+                    normalized_cost: badness,
+                    tie_break,
+                    score: if is_best { MAX_SCORE } else { score(badness) },
+                }
             })
             .collect();
         Self { verdicts }
     }
 
-    /// Positions of the usable nodes, ascending.
+    /// Returns the positions of the usable nodes, ascending.
     pub fn usable(&self) -> impl Iterator<Item = usize> {
         self.verdicts
             .iter()
@@ -139,11 +137,13 @@ impl Plan {
 }
 
 fn score(badness: u64) -> u8 {
-    let good = u128::from(ONE - badness.min(ONE)) * 9 + u128::from(ONE / 2);
-    (good / u128::from(ONE)) as u8
+    let one = u128::from(FIXED_POINT_ONE);
+    let good = one - u128::from(badness).min(one);
+    ((good * 9 + one / 2) / one) as u8
 }
 
-/// Of several rules one that preemption cannot satisfy gives the reason, then the first by name.
+/// Returns the verdict on an excluded node. If several rules exclude it, a rule that preemption
+/// cannot satisfy gives the reason, then the first rule by name.
 fn unusable_verdict<'a>(
     at: usize,
     answers: &[RuleAnswer<'a>],
@@ -176,10 +176,10 @@ fn unusable_verdict<'a>(
     NodeVerdict::Unusable { reason, freeable }
 }
 
-/// The previous reason with its parts: most excluded nodes share it.
+/// The parts and the text of the previous reason, which most excluded nodes share.
 type LastReason<'a> = ([&'a str; 3], Arc<str>);
 
-/// FNV-1a, 64 bits, over parts with a separator between them.
+/// Returns the 64-bit FNV-1a hash of the parts, with a separator after each.
 pub fn fnv1a_64(parts: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in parts {

@@ -402,7 +402,7 @@ proptest! {
             prop_assert_eq!(verdict.is_usable(), admitted);
             prop_assert!(verdict.score() <= MAX_SCORE);
             let (mean, tie_break) = verdict.rank();
-            prop_assert!(!admitted || mean <= ONE && tie_break <= ONE);
+            prop_assert!(!admitted || mean <= FIXED_POINT_ONE && tie_break <= FIXED_POINT_ONE);
         }
         let best = verdicts.iter().filter(|(_, v)| v.is_usable()).map(|(_, v)| v.score()).max();
         prop_assert!(best.is_none_or(|b| b == MAX_SCORE));
@@ -422,7 +422,7 @@ proptest! {
             let sum: u128 = rules.iter().map(|(weight, costs, _)| {
                 let (low, high) = (*costs.iter().min().unwrap(), *costs.iter().max().unwrap());
                 let (above, span) = ((costs[at] - low) as u128, (high - low).max(1) as u128);
-                u128::from(*weight) * (above * u128::from(ONE) / span)
+                u128::from(*weight) * (above * u128::from(FIXED_POINT_ONE) / span)
             }).sum();
             prop_assert_eq!(verdict.rank(), ((sum / weights) as u64, 0));
         }

@@ -1,4 +1,4 @@
-//! Required inter-pod affinity and anti-affinity, of a pod that has no node yet.
+//! Evaluates the required inter-pod affinity and anti-affinity of a pod that has no node yet.
 //! <https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity>
 
 use std::{
@@ -12,28 +12,29 @@ use crate::{
     selector::{Labels, Selector},
 };
 
-/// One required term.
+/// One required term of a pod's affinity or anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodTerm {
-    /// Whether the pods keep the pod away; otherwise one of them must be near.
+    /// True if the selected pods keep the pod away; otherwise one of them must be near.
     pub anti: bool,
-    /// Selects pods by their labels.
+    /// The selector of pods by their labels.
     pub selector: Selector,
-    /// Namespaces of the selected pods.
+    /// The namespaces of the selected pods.
     pub namespaces: Box<[Box<str>]>,
-    /// Selects further namespaces by their labels; an empty one selects all.
+    /// The selector of further namespaces by their labels; an empty one selects all.
     pub namespace_selector: Option<Selector>,
-    /// The nodes' label whose equal values are one place.
+    /// The node label that defines places: nodes with the same value are one place.
     pub topology_key: Box<str>,
 }
 
 impl PodTerm {
-    /// A term that no node satisfies, as no node has its key.
+    /// Returns a term that no node satisfies, as no node has its empty topology key.
     pub fn unsatisfiable() -> Self {
         Self::default()
     }
 
-    /// `labels` are those of the pod's namespace; `None`: it is unknown.
+    /// Returns whether the term selects the pod. `labels` returns the labels of the pod's
+    /// namespace, or `None` if the namespace is unknown.
     fn selects<'l>(&self, pod: &Pod, labels: impl FnOnce() -> Option<&'l Labels>) -> bool {
         let mut listed = self.namespaces.iter();
         (listed.any(|ns| **ns == *pod.namespace)
@@ -44,36 +45,37 @@ impl PodTerm {
     }
 }
 
-/// Which of a pod's terms, or of the pods that are there, excludes a node.
+/// The reason why inter-pod affinity excludes a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AffinityConflict {
-    /// None of the pods that it must be near is there.
+    /// The node's place has no pod that the pod must be near.
     Affinity,
-    /// A pod that it must stay away from is there.
+    /// The node's place has a pod that the pod must stay away from.
     AntiAffinity,
-    /// A pod is there that must stay away from it.
+    /// The node's place has a pod whose anti-affinity keeps the pod away.
     OfExistingPod,
 }
 
-/// The places that terms allow one pod. Made once for all nodes.
+/// The places that affinity terms require or forbid for one pod, computed once for all nodes.
 #[derive(Debug, Default)]
 pub struct PodAffinity<'a> {
-    /// Values of a topology key that the pod's own anti-affinity forbids.
+    /// The places that the pod's own anti-affinity forbids.
     kept_from: Places<'a>,
-    /// The same by the anti-affinity of other pods.
+    /// The places that the anti-affinity of other pods forbids.
     kept_out: Places<'a>,
-    /// Keys of the pod's affinity terms.
+    /// The topology keys of the pod's affinity terms.
     near_keys: Vec<&'a str>,
-    /// Values of these keys that have a pod which every affinity term selects.
+    /// The places with a pod that every affinity term selects.
     near: Places<'a>,
-    /// Says whether the pod may be the first of those that its affinity terms select.
+    /// True if the pod may be the first of those that its affinity terms select.
     is_first: bool,
 }
 
+/// Values of node labels by topology key.
 type Places<'a> = HashMap<&'a str, HashSet<&'a str>>;
 
 impl<'a> PodAffinity<'a> {
-    /// Reads the terms of the pod, and the bound pods that they select.
+    /// Collects the places from the pod's terms and from the terms of bound pods.
     pub fn new(snapshot: &'a Snapshot, pod: &'a Pod) -> Self {
         let is_other = |p: &&Arc<Pod>| p.name != pod.name || p.namespace != pod.namespace;
         let labels = |p: &Pod| snapshot.namespace_labels(&p.namespace);
@@ -84,7 +86,7 @@ impl<'a> PodAffinity<'a> {
             }
         };
         let mut places = Self::default();
-        // kube-scheduler takes an unknown namespace for one without labels.
+        // kube-scheduler treats an unknown namespace as one without labels.
         let unlabelled = Labels::default();
         let own_labels = labels(pod).unwrap_or(&unlabelled);
         for other in snapshot.with_anti_affinity().filter(is_other) {
@@ -94,8 +96,8 @@ impl<'a> PodAffinity<'a> {
             }
         }
         let (away, near): (Vec<_>, Vec<_>) = pod.pod_terms.iter().partition(|t| t.anti);
-        // kube-scheduler 1.36 takes a namespace selector of the pod's own terms twice: once to list
-        // namespaces, and once, by mistake, against a namespace without labels
+        // kube-scheduler 1.36 applies a namespace selector of the pod's own terms twice: once to
+        // list namespaces, and once, by mistake, to a namespace without labels
         // (mergeAffinityTermNamespacesIfNotEmpty changes a copy of the term).
         let selects = |term: &PodTerm, other: &Pod| {
             term.selects(other, || labels(other)) || term.selects(other, || Some(&unlabelled))
@@ -117,7 +119,7 @@ impl<'a> PodAffinity<'a> {
         places
     }
 
-    /// The first conflict of the node, if any.
+    /// Returns the first conflict of the node, if any.
     pub fn conflict(&self, node: &Node) -> Option<AffinityConflict> {
         let within = |places: &Places<'_>, key: &str, value: &str| {
             places.get(key).is_some_and(|values| values.contains(value))
@@ -130,11 +132,14 @@ impl<'a> PodAffinity<'a> {
             let value = node.labels.get(key);
             value.is_some_and(|v| self.is_first || within(&self.near, key, v))
         };
-        match () {
-            () if !self.near_keys.iter().all(is_near) => Some(AffinityConflict::Affinity),
-            () if has(&self.kept_from) => Some(AffinityConflict::AntiAffinity),
-            () if has(&self.kept_out) => Some(AffinityConflict::OfExistingPod),
-            () => None,
+        if !self.near_keys.iter().all(is_near) {
+            Some(AffinityConflict::Affinity)
+        } else if has(&self.kept_from) {
+            Some(AffinityConflict::AntiAffinity)
+        } else if has(&self.kept_out) {
+            Some(AffinityConflict::OfExistingPod)
+        } else {
+            None
         }
     }
 }

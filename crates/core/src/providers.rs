@@ -1,4 +1,4 @@
-//! The Service that provides a rule, and its addresses.
+//! Finds the Service that provides a rule, and its addresses.
 
 use std::{cmp::Reverse, net::IpAddr, sync::Arc};
 
@@ -8,28 +8,30 @@ use crate::{
     trust::TrustedNamespaces,
 };
 
-/// Label prefixes that make a Service the provider of the rule named after them.
+/// The label prefixes that make a Service a provider of the rule whose name follows the prefix.
 pub const RULE_LABEL_PREFIXES: [&str; 2] = [
     "constraint.ciena.com/constraint-",
     "constraint.ciena.com/provider-",
 ];
-/// The value that such a label must have.
+/// The value that makes a rule label or the allocator annotation count.
 pub const ENABLED: &str = "enabled";
-/// Of several providers of a rule the highest priority wins; default 0.
+/// The annotation with a provider's priority, 0 by default. The highest priority wins among the
+/// providers of a rule.
 pub const PRIORITY_ANNOTATION: &str = "constraint.ciena.com/priority";
-/// `required`: the provider is called over TLS.
+/// The annotation with which a provider is called over TLS, if its value is `required`.
 pub const TLS_ANNOTATION: &str = "constraint.ciena.com/tls";
-/// `enabled`: the provider also serves the Allocator.
+/// The annotation of a provider that also serves the Allocator, if its value is `enabled`.
 pub const ALLOCATOR_ANNOTATION: &str = "constraint.ciena.com/allocator";
 /// A Service with this label, whatever its value, is an underlay controller.
 pub const UNDERLAY_LABEL: &str = "constraint.ciena.com/underlay-controller";
 
-/// The gRPC port of a Service: of this name or `grpc`, of this number, or the only one.
+/// The rule for the gRPC port of a Service: the port with this name or `grpc`, else the port with
+/// this number, else the Service's only port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortPreference {
     /// The preferred port name.
     pub name: &'static str,
-    /// The preferred port number, and the default.
+    /// The preferred port number, which is also the default.
     pub number: u16,
 }
 
@@ -44,7 +46,7 @@ pub const UNDERLAY_PORT: PortPreference = PortPreference {
     number: 9999,
 };
 
-/// The rules that a Service with these labels provides, sorted.
+/// Returns the rules that a Service with these labels provides, sorted.
 pub fn provided_rules<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = labels
         .filter(|(_, value)| *value == ENABLED)
@@ -61,7 +63,8 @@ pub fn provided_rules<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>) -> V
     rules
 }
 
-/// The provider of `rule` for `namespace`: its own before a trusted one, then priority, age, name.
+/// Chooses the provider of `rule` for `namespace`: a Service of the namespace before a trusted one,
+/// then by the highest priority, the greatest age and the name.
 pub fn choose_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
@@ -71,7 +74,8 @@ pub fn choose_provider<'a>(
     preferred(snapshot.providers(rule), namespace, trusted)
 }
 
-/// The underlay controller for an offer in `namespace`, chosen in the same order.
+/// Chooses the underlay controller for an offer in `namespace`, by the order of
+/// [`choose_provider`].
 pub fn choose_underlay<'a>(
     snapshot: &'a Snapshot,
     namespace: &str,
@@ -80,7 +84,7 @@ pub fn choose_underlay<'a>(
     preferred(snapshot.underlay_services(), namespace, trusted)
 }
 
-/// Whether a Service may serve offers in `namespace`.
+/// Returns whether a Service may serve offers in `namespace`.
 pub fn is_trusted_for(service: &Service, namespace: &str, trusted: &TrustedNamespaces) -> bool {
     *service.namespace == *namespace || trusted.contains(&service.namespace)
 }
@@ -105,7 +109,8 @@ fn preferred<'a>(
         })
 }
 
-/// Another Service that loses to the provider of `rule` by age or name only: a likely mistake.
+/// Returns another Service that loses to the provider of `rule` by age or name only, which is a
+/// likely mistake.
 pub fn ambiguous_provider<'a>(
     snapshot: &'a Snapshot,
     rule: &str,
@@ -122,19 +127,19 @@ pub fn ambiguous_provider<'a>(
     })
 }
 
-/// Allowed hosts of ExternalName Services: their author chooses the host that Tautline calls.
+/// The allowed hosts of ExternalName Services, whose author chooses the host that Tautline calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExternalNames {
-    /// No host: such Services are not called.
+    /// ExternalName Services are not called.
     #[default]
     Off,
-    /// Any host except this machine and its link.
+    /// Any host is allowed except this machine and link-local addresses.
     Remote,
-    /// Any host: for tests and for one machine.
+    /// Any host is allowed, for tests and for setups on one machine.
     Any,
 }
 
-/// Whether an address is loopback, unspecified or link-local (a cloud's metadata service).
+/// Returns whether an address is loopback, unspecified or link-local (a cloud's metadata service).
 pub fn is_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local() || v4.octets()[0] == 0,
@@ -147,7 +152,7 @@ pub fn is_local(address: IpAddr) -> bool {
 pub struct Address {
     /// An IP address or a DNS name.
     pub host: String,
-    /// Its port.
+    /// The port number.
     pub port: u16,
 }
 
@@ -161,7 +166,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// The addresses of a Service, sorted. Empty if it has a selector and no ready endpoint.
+/// Returns the addresses of a Service, sorted; empty if it has a selector and no ready endpoint.
 pub fn addresses(
     service: &Service,
     slices: &[Arc<EndpointSlice>],
@@ -188,7 +193,7 @@ pub fn addresses(
     let mut all: Vec<Address> = slices
         .iter()
         .flat_map(|slice| {
-            // A slice's port has the Service port's name and the pod's number.
+            // A slice's port has the name of the Service's port and the number of the pod's port.
             let port = port_of(&slice.ports);
             slice.ready.iter().map(move |host| Address {
                 host: host.clone(),

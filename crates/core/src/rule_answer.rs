@@ -5,11 +5,11 @@ use crate::{costs::Costs, model::Prefer};
 pub enum RuleOutcome {
     /// The provider's costs.
     Costs(Costs),
-    /// No answer.
+    /// The rule has no costs, for the reason `code`.
     Unavailable {
-        /// One of [`code`](crate::planning::code).
+        /// The reason code, one of [`code`](crate::planning::code).
         code: &'static str,
-        /// No node is usable; else the rule is left out.
+        /// True if the rule makes every node unusable; otherwise planning ignores the rule.
         reject: bool,
     },
 }
@@ -17,7 +17,7 @@ pub enum RuleOutcome {
 /// One rule of one offer with its result.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleAnswer<'a> {
-    /// A number that the rules of one offer share.
+    /// The offer's number: the rules of one offer share it.
     pub offer: usize,
     /// The rule's name.
     pub rule: &'a str,
@@ -25,13 +25,13 @@ pub struct RuleAnswer<'a> {
     pub weight: u32,
     /// The nodes that the rule prefers.
     pub prefer: Prefer,
-    /// Its result.
+    /// The rule's result.
     pub outcome: &'a RuleOutcome,
 }
 
 impl RuleAnswer<'_> {
-    /// The cost up to which all nodes are equally good; `None` if the nearest is preferred, also
-    /// because the provider does not say which nodes are within the request.
+    /// The cost up to which all nodes are equally good. `None` if a lower cost is always better:
+    /// the rule says so, or the provider does not report which nodes are within the request.
     pub(crate) fn equal_up_to(&self) -> Option<i64> {
         match (self.prefer, self.outcome) {
             (Prefer::WithinRequest, RuleOutcome::Costs(costs)) => costs.request_cost,

@@ -1,4 +1,4 @@
-//! Labels and label selectors.
+//! Labels of Kubernetes objects, and label selectors.
 
 use std::{fmt, sync::Arc};
 
@@ -11,7 +11,7 @@ impl Labels {
         &mut self.0
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         let bytes = self.0.as_bytes();
         let end = |from: usize| Some(from + nul(bytes.get(from..)?)?);
@@ -26,13 +26,14 @@ impl Labels {
         }
     }
 
-    /// One pair of [`packed`](Self::packed); `None` for a pair that no object can have.
+    /// Joins a pair as [`packed`](Self::packed) returns it; `None` if it contains NUL, which no
+    /// object's label can.
     pub(crate) fn pack(key: &str, value: &str) -> Option<Box<str>> {
         let sound = !key.contains('\0') && !value.contains('\0');
         sound.then(|| [key, "\0", value].concat().into())
     }
 
-    /// Each pair as one text, key and value separated by NUL.
+    /// Returns each pair as one text, with key and value separated by NUL.
     pub(crate) fn packed(&self) -> impl Iterator<Item = &str> {
         let mut rest = &*self.0;
         std::iter::from_fn(move || {
@@ -44,32 +45,33 @@ impl Labels {
         })
     }
 
-    /// All pairs, in their original order.
+    /// Returns all pairs, in their original order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.0.split_terminator('\0');
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 
-    /// The size of its allocation.
+    /// Returns the size of the pairs in bytes.
     pub fn bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are no pairs.
+    /// Returns whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Position of the first NUL, eight bytes at a time: called for every node, on short texts.
+/// Returns the position of the first NUL. It reads eight bytes at a time, because it is called for
+/// every node.
 fn nul(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
+    const LOW_BITS: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH_BITS: u64 = u64::from_ne_bytes([0x80; 8]);
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest bit belongs to the first NUL.
-        let zeros = word.wrapping_sub(ONES) & !word & TOPS;
+        // The lowest bit that is set belongs to the first NUL.
+        let zeros = word.wrapping_sub(LOW_BITS) & !word & HIGH_BITS;
         if zeros != 0 {
             return Some(i * 8 + zeros.trailing_zeros() as usize / 8);
         }
@@ -101,9 +103,9 @@ impl fmt::Debug for Labels {
 /// A Kubernetes label selector: all parts must match; an empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// Required keys and values.
+    /// The label keys and values that an object must have.
     pub match_labels: Vec<(String, String)>,
-    /// Expressions that must match.
+    /// The expressions that must match.
     pub match_expressions: Vec<Expression>,
 }
 
@@ -112,7 +114,7 @@ pub struct Selector {
 pub struct Expression {
     /// The label's key.
     pub key: String,
-    /// The comparison.
+    /// The comparison with the operands.
     pub operator: Operator,
     /// The operands; empty for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
@@ -137,19 +139,19 @@ pub enum SelectorError {
     /// The operator is unknown.
     #[error("operator {0:?} is unknown; use In, NotIn, Exists or DoesNotExist")]
     Operator(String),
-    /// Key and operator: values are missing.
+    /// The operator requires at least one value; holds the key and the operator.
     #[error("key {0:?}: {1} needs at least one value")]
     NoValues(String, &'static str),
-    /// Key and operator: values are not allowed.
+    /// The operator does not allow values; holds the key and the operator.
     #[error("key {0:?}: {1} takes no values")]
     Values(String, &'static str),
 }
 
 impl Expression {
-    /// An expression.
+    /// Creates an expression.
     ///
     /// # Errors
-    /// An unknown operator, or values that do not fit it: the API server's checks.
+    /// Fails as the API server does, for an unknown operator or for values that do not fit it.
     pub fn new(key: &str, operator: &str, values: Vec<String>) -> Result<Self, SelectorError> {
         let (operator, wants_values, name) = match operator {
             "In" => (Operator::In, true, "In"),
@@ -182,12 +184,12 @@ impl Expression {
 }
 
 impl Selector {
-    /// Returns whether it selects everything.
+    /// Returns whether the selector matches every object.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// Whether an object with `labels` is selected.
+    /// Returns whether the selector matches an object with `labels`.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.match_labels
             .iter()

@@ -1,4 +1,4 @@
-//! Trusted namespaces and annotation keys: limits of one tenant's effect on other tenants' pods.
+//! Limits one tenant's effect on other tenants' pods, by trusted namespaces and annotation keys.
 
 use std::{collections::BTreeSet, convert::Infallible, fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ pub struct TrustedNamespaces {
 }
 
 impl TrustedNamespaces {
-    /// Every namespace: for clusters with one tenant.
+    /// Trusts every namespace, for clusters with one tenant.
     pub fn all() -> Self {
         Self {
             all: true,
@@ -21,7 +21,7 @@ impl TrustedNamespaces {
         }
     }
 
-    /// These namespaces; `*` among them stands for all.
+    /// Trusts the namespaces `names`; `*` among them stands for all namespaces.
     pub fn new<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> Self {
         let names: BTreeSet<Box<str>> = names.into_iter().map(|n| n.as_ref().into()).collect();
         Self {
@@ -30,12 +30,13 @@ impl TrustedNamespaces {
         }
     }
 
-    /// Whether objects of this namespace apply to all namespaces.
+    /// Returns whether objects of the namespace apply to all namespaces.
     pub fn contains(&self, namespace: &str) -> bool {
         self.all || self.names.contains(namespace)
     }
 
-    /// Whether an object of `object` applies to workloads of `workload` (`None` if unknown).
+    /// Returns whether an object of the namespace `object` applies to workloads of the namespace
+    /// `workload` (`None` if unknown).
     pub fn allows(&self, object: &str, workload: Option<&str>) -> bool {
         self.contains(object) || workload == Some(object)
     }
@@ -66,7 +67,7 @@ impl fmt::Display for TrustedNamespaces {
     }
 }
 
-/// An annotation key, or a prefix of keys: `nvidia.com/*`.
+/// An annotation key, or a prefix of keys such as `nvidia.com/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPattern {
     text: Box<str>,
@@ -74,11 +75,12 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Whether the key matches.
+    /// Returns whether the key matches.
     pub fn matches(&self, key: &str) -> bool {
-        match self.prefix {
-            true => key.starts_with(&*self.text),
-            false => key == &*self.text,
+        if self.prefix {
+            key.starts_with(&*self.text)
+        } else {
+            key == &*self.text
         }
     }
 }
@@ -101,16 +103,16 @@ impl FromStr for KeyPattern {
     }
 }
 
-/// Annotation keys that the allocators of one rule, or of every rule, may write on pods.
+/// The annotation keys that the allocators of one rule, or of every rule, may write on pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllocatorKeys {
-    /// `None` for every rule.
+    /// The rule whose allocators may write the keys; `None` for every rule.
     rule: Option<Box<str>>,
     keys: KeyPattern,
 }
 
 impl AllocatorKeys {
-    /// Whether the allocator of `rule` may write `key`.
+    /// Returns whether the allocator of `rule` may write `key`.
     pub fn allows(&self, rule: &str, key: &str) -> bool {
         self.rule.as_deref().is_none_or(|r| r == rule) && self.keys.matches(key)
     }

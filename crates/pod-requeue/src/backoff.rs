@@ -1,4 +1,4 @@
-//! The order and the back-off of checks of rejected pods.
+//! Decides which rejected pods are checked next, and when a pod may be requeued again.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -9,26 +9,31 @@ use std::{
 use tautline_core::model::Pod;
 use tokio::time::Instant;
 
-const MIN_INTERVAL: Duration = Duration::from_secs(3);
-const BATCH: usize = 32;
-/// The wait after the first requeue; doubled each time.
+/// The shortest time between two requeues of a pod.
+const MIN_REQUEUE_INTERVAL: Duration = Duration::from_secs(3);
+/// The number of pods that are checked at a time.
+const BATCH_PODS: usize = 32;
+/// The wait after the first requeue of a pod whose usable nodes stay the same. It doubles with each
+/// requeue.
 const MIN_BACKOFF: Duration = Duration::from_secs(10);
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct RejectedPod {
     checked: Instant,
-    /// The fingerprint of the usable nodes at the last requeue (`None`: none since), and its time.
+    /// The fingerprint of the usable nodes at the last requeue, and the time of that requeue. The
+    /// fingerprint is `None` if the pod had no usable node at some time since.
     last_requeue: Option<(Option<u64>, Instant)>,
     backoff: Duration,
 }
 
-/// By UID.
+/// The rejected pods that were checked before, by UID.
 #[derive(Debug, Default)]
 pub(crate) struct RejectedPods(HashMap<Box<str>, RejectedPod>);
 
 impl RejectedPods {
-    /// The least recently checked pods. Drops pods missing from `all`.
+    /// Returns the next pods to check: new pods, then the least recently checked ones. Forgets the
+    /// pods that are missing in `all`.
     pub(crate) fn next_batch<'a>(
         &mut self,
         all: impl Iterator<Item = &'a Arc<Pod>>,
@@ -44,7 +49,7 @@ impl RejectedPods {
             }
         }
         self.0 = current;
-        let batch: Vec<Arc<Pod>> = order.into_values().take(BATCH).cloned().collect();
+        let batch: Vec<Arc<Pod>> = order.into_values().take(BATCH_PODS).cloned().collect();
         for pod in &batch {
             let new = RejectedPod {
                 checked: now,
@@ -56,7 +61,8 @@ impl RejectedPods {
         batch
     }
 
-    /// A node usable later counts as new, even if it is that of the last requeue.
+    /// Records that a pod has no usable node. A node that becomes usable later counts as new, even
+    /// if it was usable at the last requeue.
     pub(crate) fn no_usable_node(&mut self, uid: &str) {
         let pod = self.0.get_mut(uid);
         if let Some((usable, _)) = pod.and_then(|p| p.last_requeue.as_mut()) {
@@ -64,6 +70,8 @@ impl RejectedPods {
         }
     }
 
+    /// Returns whether a pod with the fingerprint `usable` of its usable nodes is to be requeued
+    /// now. If so, records the requeue.
     pub(crate) fn should_requeue(&mut self, uid: &str, usable: u64) -> bool {
         let Some(pod) = self.0.get_mut(uid) else {
             return false;
@@ -73,8 +81,8 @@ impl RejectedPods {
             let wait = if last_usable == Some(usable) {
                 pod.backoff
             } else {
-                // Jittering costs change the usable nodes, so this wait grows too.
-                MIN_INTERVAL.max(pod.backoff / 4)
+                // Costs that vary change the usable nodes again and again, so this wait grows too.
+                MIN_REQUEUE_INTERVAL.max(pod.backoff / 4)
             };
             if now.duration_since(at) < wait {
                 return false;
@@ -148,14 +156,14 @@ mod tests {
             "but not below the minimum interval"
         );
         rejected.no_usable_node("0");
-        tokio::time::advance(MIN_INTERVAL).await;
+        tokio::time::advance(MIN_REQUEUE_INTERVAL).await;
         assert!(rejected.should_requeue("0", 7));
     }
 
     #[tokio::test(start_paused = true)]
     async fn turn_gives_every_pod_a_turn() {
         let mut rejected = RejectedPods::default();
-        let pods = pods(0..BATCH * 2);
+        let pods = pods(0..BATCH_PODS * 2);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
             seen.extend(
@@ -166,6 +174,6 @@ mod tests {
             );
             tokio::time::advance(Duration::from_secs(2)).await;
         }
-        assert_eq!(seen.len(), BATCH * 2);
+        assert_eq!(seen.len(), BATCH_PODS * 2);
     }
 }

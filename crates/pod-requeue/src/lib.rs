@@ -1,6 +1,13 @@
-//! Requeue of rejected pods. kube-scheduler retries a pod that an extender rejected when a Node or
-//! Pod changes, or after 5 minutes, but not when a provider's costs change. Here rejected pods are
-//! planned again; once a pod has a usable node, an annotation makes kube-scheduler retry it.
+//! Makes kube-scheduler retry the pods that Tautline rejected, once they have a usable node. It
+//! plans rejected pods again, and sets an annotation on a pod with a usable node, which makes
+//! kube-scheduler retry it.
+//!
+//! ```text
+//! rejected pods ──▶ backoff ──▶ plan ── a usable node ──▶ annotation ──▶ kube-scheduler retries
+//! ```
+//!
+//! kube-scheduler by itself retries a pod that an extender rejected when a Node or Pod changes, or
+//! after 5 minutes, but not when a provider's costs change.
 
 #![warn(missing_docs)]
 
@@ -14,11 +21,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use tautline_api::convert::REQUEUE_ANNOTATION;
 use tautline_core::{index::Kind, model, planning::fnv1a_64};
 use tautline_provider_client::ProviderClient;
@@ -31,72 +34,47 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backoff::RejectedPods;
 
-/// Providers do not report changed costs.
-const TICK: Duration = Duration::from_secs(2);
-/// Wait after a change in the cluster, for related changes.
-const DEBOUNCE: Duration = Duration::from_millis(500);
+/// The interval at which rejected pods are planned again while the cluster does not change: costs
+/// may have changed without a notice.
+const PLAN_INTERVAL: Duration = Duration::from_secs(2);
+/// The wait after a change in the cluster, for related changes.
+const CHANGE_DEBOUNCE: Duration = Duration::from_millis(500);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Changes that may make a node usable, by cause. Pods change too often; the tick covers them.
+/// The kinds of objects whose changes may make a node usable, by cause. Pods are not among them,
+/// because they change too often; the next [`PLAN_INTERVAL`] covers their changes.
 const CAUSES: [(&str, &[Kind]); 3] = [
     ("provider", &[Kind::Service, Kind::EndpointSlice]),
     ("policy", &[Kind::Policy, Kind::Offer]),
     ("node", &[Kind::Node]),
 ];
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
-    cause: &'static str,
-}
-
-/// Clones share their values.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {
-    requeues: Family<Cause, Counter>,
-    rejected_pods: Gauge,
-    active: Gauge,
-}
-
-impl Metrics {
-    /// Registers them.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "pod_requeues",
-            "Rejected pods requeued, by cause",
-            self.requeues.clone(),
-        );
-        registry.register(
-            "pod_requeue_active",
-            "1 if this process requeues rejected pods, 0 if another process does",
-            self.active.clone(),
-        );
-        registry.register(
-            "rejected_pods",
-            "Pending pods that Tautline's rules rejected",
-            self.rejected_pods.clone(),
-        );
+tautline_runtime::metrics! {
+    /// The metrics of requeues. Clones share their values.
+    pub struct Metrics {
+        requeues: Family<Cause, Counter> => "pod_requeues", "Rejected pods requeued, by cause";
+        active: Gauge => "pod_requeue_active",
+            "1 if this process requeues rejected pods, 0 if another process does";
+        rejected_pods: Gauge => "rejected_pods", "Pending pods that Tautline's rules rejected";
     }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub fn add_examples(&self) {
-        _ = self.requeues.get_or_create(&Default::default());
-    }
+    labels Cause { cause: &'static str }
 }
 
 /// Plans rejected pods again, and requeues those with a usable node.
 pub struct PodRequeue {
-    /// The cluster, with all pods.
+    /// The objects of the cluster, with all pods.
     pub store: ClusterStore,
-    /// Calls the rule providers.
+    /// The client that calls the rule providers.
     pub providers: ProviderClient,
-    /// Annotates pods.
+    /// The client that annotates pods.
     pub client: Client,
-    /// Its metrics.
+    /// The metrics of requeues.
     pub metrics: Metrics,
 }
 
 impl PodRequeue {
-    /// Runs until `stop`; while `is_active` is false another process requeues.
+    /// Runs until `stop`. Requeues no pods while `is_active` returns false: another process does
+    /// it.
     pub async fn run(self, is_active: impl Fn() -> bool, stop: CancellationToken) {
         let mut changes = self.store.changes_except_pods();
         let mut rejected = RejectedPods::default();
@@ -104,7 +82,7 @@ impl PodRequeue {
             let before = *changes.borrow_and_update();
             let cause = tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(TICK) => "costs",
+                () = tokio::time::sleep(PLAN_INTERVAL) => "costs",
                 cause = next_cause(&mut changes, before) => cause,
             };
             let snapshot = self.store.snapshot();
@@ -116,7 +94,7 @@ impl PodRequeue {
                 continue;
             }
             let batch = rejected.next_batch(snapshot.rejected());
-            // Concurrent: no pod waits for the slow provider of another.
+            // The calls are concurrent, so that no pod waits for the slow provider of another pod.
             let planned = join_all(batch.iter().map(|pod| self.usable_nodes(pod)));
             let usable_nodes = tokio::select! {
                 () = stop.cancelled() => return,
@@ -137,11 +115,12 @@ impl PodRequeue {
         }
     }
 
+    /// Returns a fingerprint of the pod's usable nodes; `None` if no node is usable.
     async fn usable_nodes(&self, pod: &Arc<model::Pod>) -> Option<u64> {
         let snapshot = self.store.snapshot();
         let round = self.providers.plan_on_fitting_nodes(&snapshot, pod).await;
         round.plan.usable().next()?;
-        // A sum of hashes, because the nodes are in a map's order.
+        // The fingerprint is a sum of hashes, because the order of the nodes varies.
         Some(round.plan.usable().fold(0u64, |sum, at| {
             sum.wrapping_add(fnv1a_64(&[round.nodes.name(at)]))
         }))
@@ -151,7 +130,7 @@ impl PodRequeue {
         let now = Timestamp::now();
         let patch = serde_json::json!({
             "metadata": {
-                // A new pod of the same name must stay unchanged.
+                // The UID makes the patch fail for a new pod of the same name.
                 "uid": pod.uid,
                 "annotations": { REQUEUE_ANNOTATION: format!("{now:.0} {cause}") },
             }
@@ -175,7 +154,7 @@ async fn next_cause(changes: &mut watch::Receiver<Versions>, before: Versions) -
         let now = *changes.borrow_and_update();
         let changed = CAUSES.iter().find(|(_, kinds)| now.changed(&before, kinds));
         if let Some((cause, _)) = changed {
-            tokio::time::sleep(DEBOUNCE).await;
+            tokio::time::sleep(CHANGE_DEBOUNCE).await;
             return cause;
         }
     }

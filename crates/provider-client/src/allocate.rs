@@ -1,4 +1,4 @@
-//! Reservations at bind, for rules that hand out countable things.
+//! Reserves at bind, for rules whose providers hand out countable resources.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,8 +17,8 @@ use crate::{
     question::provider_name,
 };
 
-/// Time reserved for a Binding in transit before the hold ends.
-const MARGIN: Duration = Duration::from_secs(1);
+/// The time for a Binding in transit before the hold ends.
+const BINDING_MARGIN: Duration = Duration::from_secs(1);
 
 const RESERVE: &str = "tautline.allocator.v1.Allocator/Reserve";
 const CONFIRM: &str = "tautline.allocator.v1.Allocator/Confirm";
@@ -35,9 +35,10 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The time left to write a Binding; counted from before the call, so never after the hold.
+    /// The time left to write a Binding. It counts from before the call, so it never ends after the
+    /// hold.
     pub fn remaining(&self) -> Duration {
-        (MAX_HOLD - MARGIN).saturating_sub(self.requested_at.elapsed())
+        (MAX_HOLD - BINDING_MARGIN).saturating_sub(self.requested_at.elapsed())
     }
 }
 
@@ -67,10 +68,10 @@ impl ProviderClient {
             .await
     }
 
-    /// [`Self::reserve`], for callers that have the pod's constraints.
+    /// Does the same as [`Self::reserve`], for callers that have the pod's constraints.
     ///
     /// # Errors
-    /// As [`Self::reserve`].
+    /// The errors are those of [`Self::reserve`].
     pub async fn reserve_with(
         &self,
         snapshot: &Snapshot,
@@ -170,7 +171,8 @@ impl ProviderClient {
         }
     }
 
-    /// Confirms: the pod is bound. Unreachable providers rebuild reservations from its annotations.
+    /// Confirms the reservations of a bound pod. A provider that is unreachable now rebuilds them
+    /// from the pod's annotations.
     pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
@@ -186,7 +188,7 @@ impl ProviderClient {
         }
     }
 
-    /// Releases reservations. One whose provider cannot be reached expires.
+    /// Releases reservations. A reservation expires if its provider cannot be reached.
     pub async fn release(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
@@ -216,7 +218,7 @@ mod tests {
             annotations: BTreeMap::new(),
         };
         assert!(held.remaining() < MAX_HOLD);
-        tokio::time::advance(MAX_HOLD - MARGIN - Duration::from_millis(1)).await;
+        tokio::time::advance(MAX_HOLD - BINDING_MARGIN - Duration::from_millis(1)).await;
         assert!(!held.remaining().is_zero());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(held.remaining().is_zero());

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Consecutive failures that open the breaker.
-const THRESHOLD: u32 = 5;
+/// The number of consecutive failures that opens the breaker.
+const FAILURE_THRESHOLD: u32 = 5;
 /// The first pause; each failed probe doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -19,7 +19,8 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Admits a call. After a probe none until its result is [`record`](Self::record)ed.
+    /// Returns whether it admits a call. After a probe it admits no call until the probe's result
+    /// is [`record`](Self::record)ed.
     pub fn admit(&mut self, now: Instant) -> bool {
         match self.open_until {
             None => true,
@@ -39,16 +40,16 @@ impl Breaker {
         }
         self.failures = self.failures.saturating_add(1);
         self.pause = match self.open_until {
-            None if self.failures < THRESHOLD => return,
+            None if self.failures < FAILURE_THRESHOLD => return,
             None => FIRST_PAUSE,
             Some(_) if probe => (self.pause * 2).min(LONGEST_PAUSE),
-            // One of the calls in progress when it opened.
+            // The call was in progress when the breaker opened.
             Some(_) => return,
         };
         self.open_until = Some(now + self.pause);
     }
 
-    /// An admitted call ended without a result (its caller was dropped).
+    /// Records that an admitted call ended without a result, because its caller was dropped.
     pub fn forget(&mut self) {
         self.probing = false;
     }
@@ -70,7 +71,7 @@ mod tests {
     fn breaker_opens_probes_and_closes() {
         let start = Instant::now();
         let mut b = Breaker::default();
-        for _ in 0..THRESHOLD {
+        for _ in 0..FAILURE_THRESHOLD {
             assert!(b.admit(start));
             b.record(start, false);
         }
@@ -92,10 +93,10 @@ mod tests {
     fn breaker_ignores_failures_of_earlier_calls() {
         let now = Instant::now();
         let mut b = Breaker::default();
-        for _ in 0..THRESHOLD * 3 {
+        for _ in 0..FAILURE_THRESHOLD * 3 {
             assert!(b.admit(now));
         }
-        for _ in 0..THRESHOLD * 3 {
+        for _ in 0..FAILURE_THRESHOLD * 3 {
             b.record(now, false);
         }
         assert!(b.admit(now + FIRST_PAUSE));
@@ -107,7 +108,7 @@ mod tests {
         let mut b = Breaker::default();
         for i in 0..50 {
             assert!(b.admit(now));
-            b.record(now, i % (THRESHOLD - 1) == 0);
+            b.record(now, i % (FAILURE_THRESHOLD - 1) == 0);
         }
     }
 

@@ -1,17 +1,20 @@
-//! Limits kube-scheduler's wait for a namespace's untrusted providers: all other pods wait too.
+//! Limits kube-scheduler's wait for a namespace's untrusted providers, since all other pods wait
+//! too.
 
 use std::{sync::Arc, time::Duration};
 
 use dashmap::DashMap;
 use tokio::time::Instant;
 
-/// Waiting time per round that is not charged: about kube-scheduler's own time per pod.
-const FREE: Duration = Duration::from_millis(10);
+/// The waiting time per round that is not charged: about kube-scheduler's own time per pod.
+const FREE_WAIT: Duration = Duration::from_millis(10);
 /// The period whose share a namespace may use at once.
-const WINDOW: Duration = Duration::from_secs(2);
-const MANY: usize = 1024;
+const BUDGET_WINDOW: Duration = Duration::from_secs(2);
+/// The number of budgets from which full ones are removed.
+const BUDGETS_BEFORE_PURGE: usize = 1024;
 
-/// One round may overdraw it; refilling then takes longer.
+/// The waiting time that a namespace has left. One round may overdraw it; refilling then takes
+/// longer.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     left_seconds: f64,
@@ -21,14 +24,14 @@ struct Budget {
 impl Budget {
     fn full(now: Instant, share: f64) -> Self {
         Self {
-            left_seconds: WINDOW.as_secs_f64() * share,
+            left_seconds: BUDGET_WINDOW.as_secs_f64() * share,
             at: now,
         }
     }
 
     fn refill(&mut self, now: Instant, share: f64) {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
-        let full = WINDOW.as_secs_f64() * share;
+        let full = BUDGET_WINDOW.as_secs_f64() * share;
         self.left_seconds = (self.left_seconds + since * share).min(full);
         self.at = now;
     }
@@ -50,7 +53,7 @@ impl Budgets {
 
     /// The longest wait for a namespace's providers in one round.
     pub(crate) fn longest_wait(&self) -> Duration {
-        WINDOW.mul_f64(self.share)
+        BUDGET_WINDOW.mul_f64(self.share)
     }
 
     pub(crate) fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
@@ -63,11 +66,11 @@ impl Budgets {
     }
 
     pub(crate) fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
-        let beyond = waited.saturating_sub(FREE);
+        let beyond = waited.saturating_sub(FREE_WAIT);
         if beyond.is_zero() {
             return;
         }
-        if self.by_namespace.len() >= MANY {
+        if self.by_namespace.len() >= BUDGETS_BEFORE_PURGE {
             self.by_namespace.retain(|_, budget| {
                 budget.refill(now, self.share);
                 budget.left_seconds < self.longest_wait().as_secs_f64()
@@ -106,7 +109,7 @@ mod tests {
     fn budget_does_not_charge_quick_providers() {
         let (budgets, now) = (Budgets::new(1), Instant::now());
         for _ in 0..100_000 {
-            budgets.charge("shop", now, FREE);
+            budgets.charge("shop", now, FREE_WAIT);
         }
         assert!(!budgets.is_used_up("shop", now));
         assert!(budgets.by_namespace.is_empty());
@@ -115,7 +118,7 @@ mod tests {
     #[test]
     fn budgets_drop_full_namespaces() {
         let (budgets, start) = (Budgets::new(5), Instant::now());
-        for i in 0..MANY {
+        for i in 0..BUDGETS_BEFORE_PURGE {
             budgets.charge(&format!("ns-{i}"), start, Duration::from_millis(20));
         }
         let later = start + Duration::from_secs(60);
@@ -138,7 +141,7 @@ mod tests {
                     let waited = Duration::from_millis(wait).min(budgets.longest_wait());
                     now += waited;
                     budgets.charge("shop", now, waited);
-                    taken += waited.saturating_sub(FREE);
+                    taken += waited.saturating_sub(FREE_WAIT);
                 }
             }
             let share = (now - start).mul_f64(f64::from(percent) / 100.0);

@@ -1,4 +1,4 @@
-//! One call: its address, deadline and retry, and its effect on the circuit breaker.
+//! One call to a provider: its address, deadline and retry, and its effect on the circuit breaker.
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
@@ -20,26 +20,27 @@ use crate::{
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EndpointChoice {
-    /// The next one.
+    /// The next address in turn.
     RoundRobin,
-    /// The same one for each value, as long as it answers.
+    /// One address per value, as long as it answers.
     Hash(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions {
-    /// `SERVICE/METHOD`.
+    /// The method, as `SERVICE/METHOD`.
     pub rpc: &'static str,
     pub port: providers::PortPreference,
     pub deadline: Duration,
-    /// The call is idempotent.
+    /// True if the call is idempotent, so that it may be retried.
     pub retry: bool,
-    /// May be repeated in the background as a probe. Otherwise the next real call is the probe.
+    /// True if the call may be repeated in the background as a probe. Otherwise the next real call
+    /// is the probe.
     pub probe: bool,
-    /// A healthy provider may return UNAVAILABLE, for example without a leader.
+    /// True if a healthy provider may return UNAVAILABLE, for example without a leader.
     pub may_be_unavailable: bool,
     pub endpoint: EndpointChoice,
-    /// The absolute deadline, if it started before this call.
+    /// The absolute deadline, if its time started before this call.
     pub until: Option<Instant>,
 }
 
@@ -57,8 +58,8 @@ impl CallOptions {
         }
     }
 
-    /// Whether the provider only rejected this request. A status of the transport has a source; one
-    /// from the wire has none.
+    /// Returns whether the provider is well and only rejected this request. A status of the
+    /// transport has a source; a status from the wire has no source.
     fn is_well(self, status: &Status) -> bool {
         let answered = std::error::Error::source(status).is_none();
         match status.code() {
@@ -114,7 +115,8 @@ impl Endpoints {
         }
     }
 
-    /// Admits a call that is no probe at one of the addresses, a different one for each `turn`.
+    /// Admits a call at one of the addresses, a different one for each `turn`. The call is no
+    /// probe.
     pub(crate) fn admit(&self, pool: &Pool, turn: usize) -> Result<CallGuard, CallError> {
         if let Some(reason) = &self.forbidden {
             return Err(CallError::NotAllowed(reason.clone()));
@@ -161,9 +163,9 @@ impl Endpoints {
 }
 
 impl ProviderClient {
-    /// Retries an idempotent call once if the connection fails, at another address if possible.
-    /// While the first address is silent, another one is called too: a node without power does not
-    /// even refuse a connection.
+    /// Calls a provider. It retries an idempotent call once if the connection fails, at another
+    /// address if possible. While the first address is silent, it calls another one too: a node
+    /// without power does not even refuse a connection.
     pub(crate) async fn call_until<T, F>(
         &self,
         options: CallOptions,
@@ -182,7 +184,8 @@ impl ProviderClient {
         answered.map(|(answer, _)| answer)
     }
 
-    /// Also returns the connection that answered.
+    /// Makes the call of [`Self::call_until`] at these endpoints; also returns the connection that
+    /// answered.
     pub(crate) async fn call_at<T, F>(
         &self,
         options: CallOptions,
@@ -237,7 +240,7 @@ impl ProviderClient {
                     before = earlier;
                     guard
                 }
-                // No other address: the first error is final.
+                // There is no other address, so the first error is final.
                 (Err(_), Some((_, error))) => break Err(error),
                 (Err(PoolError::Unusable(what)), None) => break Err(CallError::Failed(what)),
                 (Err(PoolError::BreakerOpen { connections, why }), None) => {
@@ -262,12 +265,13 @@ impl ProviderClient {
             let (guard, result) = match answers.second {
                 None => first,
                 Some((other, answer)) => {
-                    // Cut short by the other one's answer, it says nothing of its address.
+                    // A call that the other call's answer cut short says nothing about its address.
                     let is_over = answer.is_some() || first.1.is_err();
                     let second = (other, in_time(answer, deadline));
-                    let (winner, loser, is_over) = match second.1.is_ok() {
-                        true => (second, first, true),
-                        false => (first, second, is_over),
+                    let (winner, loser, is_over) = if second.1.is_ok() {
+                        (second, first, true)
+                    } else {
+                        (first, second, is_over)
                     };
                     let (guard, result) = loser;
                     let connection = Arc::clone(&guard.connection);
@@ -298,7 +302,7 @@ impl ProviderClient {
                 Box::pin(async move { attempt.await.map(|_| ()) })
             });
             for connection in open {
-                // The newest request: an older one may fail for other reasons.
+                // The probe repeats the newest request: an older one may fail for other reasons.
                 if connection.set_probe(Arc::clone(&probe)) {
                     tokio::spawn(probe_until_closed(
                         options.may_be_unavailable,
@@ -312,7 +316,7 @@ impl ProviderClient {
     }
 }
 
-/// The error of a call that ended with this status; `from` answered it.
+/// The error of a call that ended with this status, which `from` answered.
 pub(crate) fn call_error(from: &impl Display, status: &Status) -> CallError {
     let text = failure::describe(from, status);
     match status.code() {
@@ -322,7 +326,8 @@ pub(crate) fn call_error(from: &impl Display, status: &Status) -> CallError {
     }
 }
 
-/// Returns whether the breaker is open now. An error without a status is an expired deadline.
+/// Records the result of a call, and returns whether the breaker is open now. An error without a
+/// status is an expired deadline.
 fn conclude<T>(
     options: CallOptions,
     guard: CallGuard,
@@ -367,10 +372,10 @@ async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<C
         .inspect(|connection| connection.end_probing());
 }
 
-/// A call cancelled this close to the deadline counts as timed out.
+/// The time before the deadline in which a cancelled call counts as timed out.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
-/// `None`: no answer in time.
+/// Returns the answer; the error is `None` if there was no answer in time.
 fn in_time<T>(answer: Option<Result<T, Status>>, deadline: Instant) -> Result<T, Option<Status>> {
     match answer {
         // The provider knows the deadline too, and may report it first.

@@ -34,30 +34,30 @@ use crate::{
 /// The configuration of a [`ProviderClient`].
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Deadline of one call, including a retry.
+    /// The deadline of one call, including a retry.
     pub deadline: Duration,
-    /// Deadline of one call to an underlay controller.
+    /// The deadline of one call to an underlay controller.
     pub underlay_deadline: Duration,
-    /// Maximum size of one answer, in bytes.
+    /// The maximum size of one answer, in bytes.
     pub max_answer_bytes: usize,
-    /// Namespaces whose providers serve all namespaces.
+    /// The namespaces whose providers serve all namespaces.
     pub trusted: TrustedNamespaces,
-    /// Allowed hosts of providers of type ExternalName.
+    /// The allowed hosts of providers of type ExternalName.
     pub external_names: ExternalNames,
-    /// Pod annotations that providers of other namespaces may read.
+    /// The pod annotations that providers of other namespaces may read.
     pub shared_annotations: Vec<KeyPattern>,
-    /// Annotations that allocators may write on pods.
+    /// The annotations that allocators may write on pods.
     pub allocator_annotations: Vec<AllocatorKeys>,
-    /// Maximum percentage of kube-scheduler's time for one namespace's untrusted providers; `None`
-    /// for callers that kube-scheduler does not wait for.
+    /// The maximum percentage of kube-scheduler's time for one namespace's untrusted providers;
+    /// `None` for callers that kube-scheduler does not wait for.
     pub scheduler_share_percent: Option<u8>,
-    /// The effect of a rule without a provider, for offers that do not set it. `None`: a rule
-    /// with a limit rejects, others are ignored.
+    /// The effect of a rule without a provider, for offers that do not set it. With `None` a rule
+    /// with a limit rejects, and other rules are ignored.
     pub provider_unavailable: Option<ProviderUnavailable>,
-    /// Keep streams of costs to the providers of trusted namespaces, for pods that kube-scheduler waits
-    /// for.
+    /// True if the client opens streams of costs to the providers of trusted namespaces, for pods
+    /// that kube-scheduler waits for.
     pub streams: bool,
-    /// TLS files for providers that require TLS.
+    /// The TLS files for providers that require TLS.
     pub tls: ClientFiles,
 }
 
@@ -80,7 +80,7 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// For a single tenant: trusts every Service and allows every host.
+    /// The configuration for a single tenant, which trusts every Service and allows every host.
     pub fn single_tenant() -> Self {
         Self {
             trusted: TrustedNamespaces::all(),
@@ -91,7 +91,8 @@ impl ClientConfig {
     }
 }
 
-/// Default of [`ClientConfig::shared_annotations`]: Tautline's groups, and those of gpu-slice.
+/// The default of [`ClientConfig::shared_annotations`]: the annotations of Tautline's groups, and
+/// those that gpu-slice reads.
 pub const SHARED_ANNOTATIONS: [&str; 4] = [
     "tautline.io/*",
     "constraint.ciena.com/*",
@@ -113,7 +114,7 @@ struct Inner {
     last_calls: LastCalls,
     streams: Streams,
     budgets: Option<Budgets>,
-    /// For waits that are no provider's.
+    /// The budgets for waits for pods, not for providers.
     wait_budgets: Option<Budgets>,
 }
 
@@ -121,7 +122,7 @@ impl ProviderClient {
     /// A client without open connections.
     ///
     /// # Errors
-    /// A TLS file that cannot be read.
+    /// A TLS file cannot be read.
     pub fn new(config: ClientConfig, metrics: Metrics) -> Result<Self, std::io::Error> {
         let pool = Pool::new(config.tls.clone(), metrics.open.clone())?;
         let budgets = || config.scheduler_share_percent.map(Budgets::new);
@@ -162,7 +163,7 @@ impl ProviderClient {
         &self.0.streams
     }
 
-    /// The configuration.
+    /// The configuration of the client.
     pub fn config(&self) -> &ClientConfig {
         &self.0.config
     }
@@ -187,24 +188,27 @@ impl ProviderClient {
         providers::ambiguous_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
-    /// Whether a Service may serve all namespaces.
+    /// Returns whether a Service may serve all namespaces.
     pub fn trusts(&self, service: &Service) -> bool {
         self.0.config.trusted.contains(&service.namespace)
     }
 
-    /// Whether the Service is an allocator in a trusted namespace: it writes annotations on pods.
+    /// Returns whether the Service is an allocator in a trusted namespace, which may write
+    /// annotations on pods.
     pub fn is_allocator(&self, service: &Service) -> bool {
         service.allocator && self.trusts(service)
     }
 
-    /// The longest that kube-scheduler may wait for pods of a namespace; `None`: not limited. Apart
-    /// from the share for its providers: a wait must not switch them off.
+    /// The longest time that kube-scheduler may wait for pods of a namespace; `None` if it is not
+    /// limited. It does not use the share for the namespace's providers, since a wait must not
+    /// switch them off.
     pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
         let budgets = self.wait_budgets(namespace)?;
         let is_used_up = budgets.is_used_up(namespace, Instant::now());
-        Some(match is_used_up {
-            true => Duration::ZERO,
-            false => budgets.longest_wait(),
+        Some(if is_used_up {
+            Duration::ZERO
+        } else {
+            budgets.longest_wait()
         })
     }
 
@@ -231,9 +235,10 @@ impl ProviderClient {
     }
 
     pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
-        match self.trusts(service) {
-            true => error,
-            false => error.without_details(service.external_name.is_some()),
+        if self.trusts(service) {
+            error
+        } else {
+            error.without_details(service.external_name.is_some())
         }
     }
 
@@ -263,7 +268,8 @@ impl ProviderClient {
         .await
     }
 
-    /// Calls Evaluate, for the same objects and rule at the same replica: it may keep observations.
+    /// Calls Evaluate. The same objects and rule go to the same replica, which may store
+    /// observations.
     ///
     /// # Errors
     /// The provider gave no answer.
@@ -315,12 +321,16 @@ impl ProviderClient {
     }
 }
 
-/// Chooses the replica.
+/// The number that chooses the replica for the rule and targets of a request.
 fn replica_hash(message: &EvaluateRequest) -> u64 {
-    let rule = message.rule.iter();
-    let rule = rule.flat_map(|r| [&r.name, &r.request, &r.limit]);
-    let targets = message.targets.iter();
-    let targets = targets.flat_map(|(role, t)| [role, &t.namespace, &t.kind, &t.name]);
+    let rule = message
+        .rule
+        .iter()
+        .flat_map(|r| [&r.name, &r.request, &r.limit]);
+    let targets = message
+        .targets
+        .iter()
+        .flat_map(|(role, t)| [role, &t.namespace, &t.kind, &t.name]);
     let parts: Vec<&str> = rule.chain(targets).map(String::as_str).collect();
     fnv1a_64(&parts)
 }

@@ -1,4 +1,5 @@
-//! `EndpointCost` without a string per node: names are encoded once, and read in place.
+//! Encodes and decodes `EndpointCost` without a string per node: names are encoded once, and read
+//! in place.
 
 use bytes::{Buf, BufMut, Bytes};
 use tautline_core::{
@@ -22,7 +23,7 @@ pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     out.into()
 }
 
-/// An encoded question; concatenated fields are a protobuf message.
+/// An encoded question in two parts, since concatenated fields are a protobuf message.
 #[derive(Clone, Debug)]
 pub(crate) struct RawQuestion {
     pub head: Bytes,
@@ -57,7 +58,7 @@ impl RawAnswer {
     }
 }
 
-/// Every message that prost accepts must be accepted.
+/// Checks that every message that prost accepts is accepted.
 pub(crate) fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 

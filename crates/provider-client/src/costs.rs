@@ -30,19 +30,19 @@ use crate::{
     traced,
 };
 
-/// Of all pods in flight in a question; a pod takes some 200.
+/// The maximum size of the pods in flight in a question; one pod has some 200 bytes.
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
-/// A longer annotation of a pod in flight states no amount.
+/// The maximum size of an annotation of a pod in flight; a longer one states no amount.
 const MAX_ANNOTATION_BYTES: usize = 256;
 
 /// One provider's costs of a round's nodes.
 pub(crate) struct FoundCosts {
     pub costs: Costs,
-    /// The time since the provider said that they hold; `None`: it was called.
+    /// The time since the provider said that the costs hold; `None` if it was called instead.
     pub streamed: Option<Duration>,
 }
 
-/// Holds what is the same for all rules of a round.
+/// The data of a round's nodes that all of its rules share.
 #[derive(Default)]
 pub(crate) struct RoundNodes {
     /// The nodes as part of an encoded question.
@@ -51,7 +51,8 @@ pub(crate) struct RoundNodes {
 }
 
 impl ProviderClient {
-    /// From the provider's stream if it has the costs of this pod, else by a call.
+    /// Gets the costs of one rule from the provider's stream if it has those of this pod, else by a
+    /// call.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
@@ -98,7 +99,7 @@ impl ProviderClient {
         };
         let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
         let span = Span::of_call(traced::ENDPOINT_COST);
-        // Boxed: its kilobytes would be moved for costs that are on the stream too.
+        // Boxed, since its kilobytes would be moved even for costs from the stream.
         let called = Box::pin(self.endpoint_cost(endpoints, raw, (deadline, until)));
         let answered = span.scope(called).await;
         let whose = (&**service, &*rule.name);
@@ -110,7 +111,7 @@ impl ProviderClient {
 }
 
 impl ProviderClient {
-    /// Other pods on nodes of the question that the provider's watch may not show there yet.
+    /// The other pods on nodes of the question that the provider's watch may not show there yet.
     fn in_flight(&self, provider: &str, question: &PlanningQuestion) -> Vec<wire::InFlightPod> {
         let subject = &question.subject;
         let is_sent = |pod: &wire::InFlightPod| {
@@ -126,7 +127,7 @@ impl ProviderClient {
         within_bytes.collect()
     }
 
-    /// A pod on its node, as the provider is told of it.
+    /// The message that tells a provider about a pod on its node.
     pub(crate) fn in_flight_pod(&self, service: &Service, pod: &Pod) -> wire::InFlightPod {
         let text = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         let shared = pod.annotations.iter().filter(|(key, value)| {
@@ -146,7 +147,8 @@ impl ProviderClient {
         }
     }
 
-    /// Whether a provider may read this annotation of a pod: all in its own namespace.
+    /// Returns whether a provider may read this annotation of a pod; in its own namespace it may
+    /// read all.
     fn shares(&self, service: &Service, namespace: &str, key: &str) -> bool {
         let shared = &self.config().shared_annotations;
         *service.namespace == *namespace || shared.iter().any(|pattern| pattern.matches(key))
@@ -180,7 +182,7 @@ impl ProviderClient {
         self.budgets().filter(|_| is_limited)
     }
 
-    /// The longest that this call may take.
+    /// The longest time that this call may take.
     pub(crate) fn longest_call(&self, service: &Service, question: &PlanningQuestion) -> Duration {
         let deadline = self.config().deadline;
         let budgets = self.limiting_budgets(service, question);
@@ -202,8 +204,8 @@ impl ProviderClient {
     }
 }
 
-/// Equal for all pods of one shape: ResourceClaims are reduced to their presence, since each pod of
-/// a template has its own.
+/// The question without the pod's own names, which is equal for all pods of one shape.
+/// ResourceClaims are reduced to their presence, since each pod of a template has its own.
 fn question_template(
     question: &PlanningQuestion,
     constraints: &PodConstraints,

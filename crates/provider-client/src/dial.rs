@@ -1,5 +1,5 @@
-//! Connections to providers. The author of an ExternalName Service chooses the address through DNS:
-//! such connections can be kept away from this machine and its link.
+//! Opens connections to providers. The author of an ExternalName Service chooses the address
+//! through DNS, so such connections can be forbidden to reach this machine and its link.
 
 use std::{
     io,
@@ -15,13 +15,13 @@ use tautline_core::providers::is_local;
 use tower::Service;
 
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(crate) fn connector(remote_only: bool) -> HttpConnector<Resolver> {
     let mut connector = HttpConnector::new_with_resolver(Resolver { remote_only });
     connector.enforce_http(false);
     connector.set_nodelay(true);
-    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector
 }

@@ -3,25 +3,25 @@ use std::sync::Arc;
 use tautline_core::planning::code;
 use tautline_proto::endpoint_cost::MalformedMessage;
 
-/// A call without an answer.
+/// The reason why a call has no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The provider has no ready address.
     #[error("no ready address")]
     NotReady,
-    /// Not called: the circuit breakers of all addresses are open.
+    /// The provider was not called: the circuit breakers of all its addresses are open.
     #[error("not called: {0}")]
     BreakerOpen(String),
-    /// Not called: its namespace has used up its share of kube-scheduler's time.
+    /// The provider was not called: its namespace has used up its share of kube-scheduler's time.
     #[error(
         "not called: the providers of namespace {0} have taken more than their share of \
          kube-scheduler's time; see --untrusted-share"
     )]
     OverBudget(Arc<str>),
-    /// Not called: the configuration does not allow it.
+    /// The provider was not called: the configuration does not allow it.
     #[error("not called: {0}")]
     NotAllowed(String),
-    /// No answer before the deadline; the text names the address.
+    /// The provider gave no answer before the deadline; the text names the address.
     #[error("{0}")]
     Timeout(String),
     /// The answer is malformed or too large.

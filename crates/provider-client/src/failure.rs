@@ -15,7 +15,7 @@ pub(crate) fn describe(address: &impl Display, status: &Status) -> String {
     }
 }
 
-/// A provider's status, sanitized.
+/// The text of a provider's status, sanitized.
 pub(crate) fn status_text(status: &Status) -> String {
     let message = text::sanitize(status.message(), MAX_MESSAGE_CHARS);
     format!("{:?}: {message}", status.code())

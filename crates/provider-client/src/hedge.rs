@@ -5,13 +5,13 @@ use std::{pin::pin, time::Duration};
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-/// An address is silent if it has not answered after this part of the time.
-const SILENT_AFTER: u32 = 4;
+/// An address is silent if it has not answered after the time until the deadline, divided by this.
+const SILENT_TIME_DIVISOR: u32 = 4;
 
 pub(crate) struct Answers<T, G> {
-    /// `None`: no answer before the deadline, or before the second one's.
+    /// The answer of the first call; `None` if the deadline or the second call's answer came first.
     pub first: Option<Result<T, Status>>,
-    /// `None` if it was not called.
+    /// The second call and its answer; `None` if it was not made.
     pub second: Option<(G, Option<Result<T, Status>>)>,
 }
 
@@ -26,7 +26,7 @@ where
     F: Future<Output = Result<T, Status>>,
 {
     let mut first = pin!(first);
-    let silent_at = Instant::now() + time_until(deadline) / SILENT_AFTER;
+    let silent_at = Instant::now() + time_until(deadline) / SILENT_TIME_DIVISOR;
     if let Ok(answer) = timeout_at(silent_at, &mut first).await {
         return Answers {
             first: Some(answer),

@@ -1,5 +1,14 @@
-//! The client of rule providers, found by the labels of their Services: one HTTP/2 channel per
-//! address, deadlines, circuit breakers and budgets, for one rule or all rules of a pod.
+//! Calls rule providers, which it finds by the labels of their Services, for one rule or all rules
+//! of a pod. No provider can hold up a caller for long: each call has a deadline, each address a
+//! circuit breaker, and each untrusted namespace a budget of the scheduler's time.
+//!
+//! ```text
+//! question of a pod ── each rule ──┬─▶ the table of costs that the provider's stream has sent
+//!                                  └─▶ else EndpointCost: breaker, budget, deadline, one retry
+//!                    round: costs, or a code ──▶ Plan of tautline_core
+//! ```
+//!
+//! There is one HTTP/2 channel per address.
 
 #![warn(missing_docs)]
 
@@ -30,7 +39,7 @@ pub use planning_round::{PlanningRound, RuleRecord};
 pub use question::{PlanningQuestion, texts};
 pub use underlay::{AllocateError, MitigationRequest};
 
-/// Parses bytes as a provider's answer. For the fuzz target.
+/// Parses bytes as a provider's answer, for the fuzz target.
 #[doc(hidden)]
 pub fn fuzz_answer(data: &[u8]) {
     codec::fuzz_answer(data);

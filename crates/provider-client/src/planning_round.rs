@@ -25,7 +25,7 @@ use crate::{
     status::LastCall,
 };
 
-/// Maximum number of rules per pod: their providers are called concurrently.
+/// The maximum number of rules per pod, since their providers are called concurrently.
 const MAX_RULES: usize = 256;
 
 /// The record of one round, from which explanations are made.
@@ -57,24 +57,26 @@ impl PlanningRound {
 pub struct RuleRecord {
     /// The offer's name, in the pod's namespace.
     pub offer: Arc<str>,
-    /// The rule; of a missing policy only the policy's name.
+    /// The rule; for a missing policy it has only the policy's name.
     pub rule: Rule,
-    /// `namespace/name` of the provider's Service.
+    /// The provider's Service, as `namespace/name`.
     pub provider: Option<Arc<str>>,
-    /// The costs, or why there are none.
+    /// The costs, or the reason why there are no costs.
     pub outcome: RuleOutcome,
     /// The error, for people.
     pub error: Option<String>,
     /// The time that filter waited for the costs.
     pub took: Duration,
-    /// The time since the provider said that the costs hold, on its stream; `None`: it was called.
+    /// The time since the provider confirmed on its stream that the costs hold; `None` if it was
+    /// called instead.
     pub streamed: Option<Duration>,
-    /// The provider counts pods: it must know of this one before it shows on its node.
+    /// True if the provider counts pods: it must know of this pod before a watch shows the pod on
+    /// its node.
     pub counts_pods: bool,
 }
 
 impl PlanningRound {
-    /// Approximate size in bytes.
+    /// The approximate size of the round, in bytes.
     pub fn heap_bytes(&self) -> usize {
         let rules = self.rules.iter().map(|r| {
             let costs = match &r.outcome {
@@ -120,7 +122,7 @@ impl ProviderClient {
         self.plan_with(snapshot, &constraints, question).await
     }
 
-    /// [`Self::plan_pod`] with the pod's constraints, for callers that have them.
+    /// Does the same as [`Self::plan_pod`], for callers that have the pod's constraints.
     pub async fn plan_with(
         &self,
         snapshot: &Snapshot,
@@ -132,15 +134,14 @@ impl ProviderClient {
         let (mut calls, mut left_out) = (Vec::new(), Vec::new());
         for constraints in all {
             for rule in &constraints.rules {
-                match calls.len() < MAX_RULES {
-                    true => {
-                        calls.push(self.query_rule(snapshot, &question, constraints, rule, &nodes));
-                    }
-                    false => left_out.push(too_many_rules(
+                if calls.len() < MAX_RULES {
+                    calls.push(self.query_rule(snapshot, &question, constraints, rule, &nodes));
+                } else {
+                    left_out.push(too_many_rules(
                         constraints,
                         rule,
                         self.rejects(constraints, Some(rule)),
-                    )),
+                    ));
                 }
             }
         }
@@ -188,7 +189,8 @@ impl ProviderClient {
         }
     }
 
-    /// Charges a namespace the wait for its slowest untrusted provider: the calls were concurrent.
+    /// Charges a namespace for the wait for its slowest untrusted provider, since the calls were
+    /// concurrent.
     fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
         let Some(budgets) = self.budgets() else {
             return;
@@ -208,16 +210,17 @@ impl ProviderClient {
         }
     }
 
-    /// Whether a rule of this offer without an answer excludes every node. `rule` is `None` for
-    /// a missing policy, which may have limits.
+    /// Returns whether a rule of this offer without an answer excludes every node. `rule` is `None`
+    /// for a missing policy, which may have limits.
     fn rejects(&self, constraints: &PodConstraints, rule: Option<&Rule>) -> bool {
         let has_limit = rule.is_none_or(|r| !r.limit.is_empty());
-        let default = match has_limit {
-            true => ProviderUnavailable::Reject,
-            false => ProviderUnavailable::Ignore,
+        let default = if has_limit {
+            ProviderUnavailable::Reject
+        } else {
+            ProviderUnavailable::Ignore
         };
-        let chosen = constraints.offer.provider_unavailable;
-        let chosen = chosen.or(self.config().provider_unavailable);
+        let of_offer = constraints.offer.provider_unavailable;
+        let chosen = of_offer.or(self.config().provider_unavailable);
         chosen.unwrap_or(default) == ProviderUnavailable::Reject
     }
 

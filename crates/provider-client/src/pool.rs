@@ -25,16 +25,17 @@ use tonic::{
 
 use crate::{breaker::Breaker, dial, error::CallError};
 
-/// Channels unused for this time are closed.
-const IDLE: Duration = Duration::from_secs(300);
+/// The time without use after which a channel is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     address: Address,
-    /// The name in the certificate; `None`: no TLS.
+    /// The name in the certificate; `None` without TLS.
     tls_name: Option<String>,
     remote_only: bool,
-    /// A tenant's calls to the same address must not open the breaker for others.
+    /// True if the provider's namespace is trusted. A tenant's calls to the same address must not
+    /// open the breaker for others.
     trusted: bool,
 }
 
@@ -58,7 +59,7 @@ pub(crate) struct Candidates<'a> {
     pub tls_name: Option<&'a str>,
     pub remote_only: bool,
     pub trusted: bool,
-    /// The call may be the probe of an open breaker.
+    /// True if the call may be the probe of an open breaker.
     pub may_probe: bool,
 }
 
@@ -92,7 +93,8 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// Admits one call, unless the breaker is open; a probe may pass it after its pause.
+    /// Admits one call, unless the breaker is open; a probe may pass an open breaker after its
+    /// pause.
     pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
         let now = Instant::now();
         let mut breaker = self.breaker.lock();
@@ -103,9 +105,9 @@ impl Connection {
         })
     }
 
-    /// `None` if the breaker is closed or the address unused.
+    /// The time of the next probe; `None` if the breaker is closed or the address unused.
     pub(crate) fn probe_due(&self) -> Option<Instant> {
-        let in_use = self.used.lock().elapsed() < IDLE;
+        let in_use = self.used.lock().elapsed() < IDLE_TIMEOUT;
         self.breaker.lock().open_until().filter(|_| in_use)
     }
 
@@ -125,7 +127,7 @@ impl Connection {
     }
 }
 
-/// One admitted call. Dropped without a result it has no effect on the breaker.
+/// One admitted call. A call that is dropped without a result has no effect on the breaker.
 #[derive(Debug)]
 pub(crate) struct CallGuard {
     pub connection: Arc<Connection>,
@@ -133,7 +135,7 @@ pub(crate) struct CallGuard {
 }
 
 impl CallGuard {
-    /// Returns whether the breaker is open now.
+    /// Records the result of the call, and returns whether the breaker is open now.
     pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
         self.recorded = true;
         let connection = &self.connection;
@@ -205,7 +207,8 @@ impl Pool {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Admits a call at the first address whose breaker allows it; `skip` has just failed: last.
+    /// Admits a call at the first address whose breaker allows it. `skip` has just failed, so it is
+    /// left out if there are other addresses.
     pub(crate) fn admit_call(
         &self,
         candidates: &Candidates<'_>,
@@ -261,7 +264,7 @@ impl Pool {
         }
         let now = Instant::now();
         self.connections
-            .retain(|_, connection| now.duration_since(*connection.used.lock()) < IDLE);
+            .retain(|_, connection| now.duration_since(*connection.used.lock()) < IDLE_TIMEOUT);
         let connection = Arc::new(Connection {
             address: address.clone(),
             channel: self.channel(&key)?,
@@ -310,7 +313,7 @@ impl Pool {
         Ok(endpoint.connect_with_connector_lazy(dial::connector(key.remote_only)))
     }
 
-    /// Reloads the TLS files after changes, until `stop`; new files mean new channels.
+    /// Reloads the TLS files after changes, until `stop`. New files mean new channels.
     pub(crate) async fn watch_tls_files(&self, stop: CancellationToken) {
         let mut paths: Vec<_> = self.files.ca.iter().cloned().collect();
         if let Some((cert, key)) = &self.files.identity {

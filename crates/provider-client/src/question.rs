@@ -10,24 +10,25 @@ use tautline_core::{
 /// The pod to plan and the candidate nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PlanningQuestion {
-    /// The pod.
+    /// The pod to plan.
     pub subject: PodIdentity,
-    /// Its annotations.
+    /// The pod's annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its effective resource requests: name and quantity text.
+    /// The pod's effective resource requests: names and quantity texts.
     pub requests: BTreeMap<String, String>,
-    /// Names of its ResourceClaims.
+    /// The names of the pod's ResourceClaims.
     pub resource_claims: Vec<String>,
     /// The containers' requests of extended resources, if several request some.
     pub containers: Vec<ContainerRequests>,
     /// The nodes to plan on.
     pub nodes: Arc<NodeSet>,
-    /// kube-scheduler waits, and with it all other pods: limits the wait for untrusted providers.
+    /// True if kube-scheduler waits, and with it all other pods; then the wait for untrusted
+    /// providers is limited.
     pub scheduler_waits: bool,
 }
 
 impl PlanningQuestion {
-    /// The question about a node to come.
+    /// The question without nodes, to ask about a node that does not exist yet.
     pub fn without_nodes(&self) -> Self {
         Self {
             nodes: Arc::default(),
@@ -35,7 +36,7 @@ impl PlanningQuestion {
         }
     }
 
-    /// Approximate size in bytes, without the nodes.
+    /// The approximate size in bytes, without the nodes.
     pub fn heap_bytes(&self) -> usize {
         let pairs = self.annotations.iter().chain(&self.requests);
         let claims = self.resource_claims.iter();
@@ -70,7 +71,7 @@ impl PlanningQuestion {
     }
 }
 
-/// Names and quantity texts of requests.
+/// The names and quantity texts of requests.
 pub fn texts(requests: &Resources) -> BTreeMap<String, String> {
     let text = |(name, milli): (&str, i64)| (name.to_owned(), quantity::format_milli(milli));
     requests.iter().map(text).collect()
@@ -79,12 +80,12 @@ pub fn texts(requests: &Resources) -> BTreeMap<String, String> {
 /// The approximate size of a container's requests in bytes: an amount or two.
 const CONTAINER_BYTES: usize = 128;
 
-/// The size of a pod's names and labels.
+/// The size of a pod's names and labels, in bytes.
 pub(crate) fn subject_bytes(of: &PodIdentity) -> usize {
     of.namespace.len() + of.name.len() + of.uid.len() + of.labels.bytes()
 }
 
-/// `namespace/name` of a provider's Service.
+/// The name of a provider: its Service, as `namespace/name`.
 pub fn provider_name(service: &Service) -> Arc<str> {
     key(&service.namespace, &service.name).into()
 }

@@ -16,20 +16,21 @@ use tokio::time::Instant;
 
 use crate::{client::ProviderClient, question::provider_name};
 
-/// Maximum number of providers with a last call, and of providers in a list.
+/// The maximum number of providers with a last call, and of providers in a list.
 const MAX_PROVIDERS: usize = 256;
-const FORGET: Duration = Duration::from_secs(3600);
+/// The age from which a last call is removed to make room.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// The last call to a provider for one rule.
 #[derive(Clone, Debug)]
 pub struct LastCall {
     /// The end of the call.
     pub at: SystemTime,
-    /// Its duration.
+    /// The duration of the call.
     pub took: Duration,
-    /// Its deadline.
+    /// The deadline of the call.
     pub deadline: Duration,
-    /// `OK`, or an error code.
+    /// The outcome: `OK`, or an error code.
     pub outcome: &'static str,
     /// The error, for people.
     pub error: Option<String>,
@@ -40,13 +41,13 @@ pub struct LastCall {
 pub struct ProviderState {
     /// The rule's name.
     pub rule: Arc<str>,
-    /// `None`: no Service has the rule's label.
+    /// The Service; `None` if no Service has the rule's label.
     pub service: Option<Arc<Service>>,
-    /// The Service may serve all namespaces.
+    /// True if the Service may serve all namespaces.
     pub trusted: bool,
-    /// Its ready addresses.
+    /// The ready addresses of the Service.
     pub addresses: Vec<AddressState>,
-    /// `None` before the first call.
+    /// The last call; `None` before the first one.
     pub last_call: Option<LastCall>,
 }
 
@@ -55,7 +56,8 @@ pub struct ProviderState {
 pub struct AddressState {
     /// The address.
     pub address: Address,
-    /// Time until the next attempt at an address that has failed repeatedly; `None`: it is called.
+    /// The time until the next attempt at an address that has failed repeatedly; `None` for other
+    /// addresses.
     pub retry_in: Option<Duration>,
 }
 
@@ -70,7 +72,7 @@ impl LastCalls {
             return;
         }
         if self.0.len() >= MAX_PROVIDERS {
-            let is_recent = |call: &LastCall| call.at.elapsed().is_ok_and(|age| age < FORGET);
+            let is_recent = |call: &LastCall| call.at.elapsed().is_ok_and(|age| age < FORGET_AFTER);
             self.0.retain(|_, call| is_recent(call));
         }
         if self.0.len() < MAX_PROVIDERS {
@@ -85,7 +87,7 @@ impl LastCalls {
 }
 
 impl ProviderClient {
-    /// The Services of all rules of policies, sorted by rule and Service; at most 256.
+    /// The Services of all rules of policies, sorted by rule and Service, and at most 256.
     pub fn provider_states(&self, snapshot: &Snapshot) -> Vec<ProviderState> {
         let rules = snapshot.policies().flat_map(|policy| &policy.rules);
         let rules: BTreeSet<Arc<str>> = rules.map(|rule| Arc::clone(&rule.name)).collect();
@@ -158,7 +160,7 @@ mod tests {
         (0..MAX_PROVIDERS).for_each(|i| set(i, Duration::ZERO));
         set(MAX_PROVIDERS, Duration::ZERO);
         assert_eq!(calls.0.len(), MAX_PROVIDERS, "recent ones stay");
-        set(7, FORGET * 2);
+        set(7, FORGET_AFTER * 2);
         set(MAX_PROVIDERS, Duration::ZERO);
         assert_eq!(calls.0.len(), MAX_PROVIDERS);
         assert!(calls.get(&rule, "ns/p7".into()).is_none());

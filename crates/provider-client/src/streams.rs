@@ -38,9 +38,9 @@ use crate::{
     client::ProviderClient,
 };
 
-/// The part of a call's deadline that filter waits for costs on their way.
-const WAIT: u32 = 4;
-/// A longer question is few pods': labels, annotations and rules.
+/// Filter waits for costs on their way for the deadline of a call, divided by this.
+const WAIT_DIVISOR: u32 = 4;
+/// The maximum size of a question: its labels, annotations and rules. Few pods ask a longer one.
 const MAX_QUESTION_BYTES: usize = 64 << 10;
 /// The time between two messages about pods that every watch shows by now.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,7 +52,7 @@ pub(crate) struct Streams {
     by_provider: DashMap<Arc<str>, Arc<ProviderStream>>,
 }
 
-/// Holds what all providers are told.
+/// The state that all providers must know: the nodes and the placed pods.
 #[derive(Debug, Default)]
 struct Shared {
     indexes: NodeIndexes,
@@ -64,10 +64,10 @@ struct Shared {
 struct ProviderStream {
     provider: Arc<str>,
     stream: Mutex<CostStream>,
-    /// The provider has said something, or the stream is broken.
+    /// Notifies that the provider has sent an update, or that the stream is broken.
     changed: Notify,
     target: Mutex<Target>,
-    /// The target has changed.
+    /// Notifies that the target has changed.
     moved: Notify,
     /// The time when a pod last asked.
     asked: Mutex<Instant>,
@@ -79,7 +79,7 @@ impl ProviderStream {
     }
 }
 
-/// Names where the provider is.
+/// The provider's Service and its addresses.
 #[derive(Clone, Debug)]
 struct Target {
     service: Arc<Service>,
@@ -87,23 +87,25 @@ struct Target {
     endpoints: Endpoints,
 }
 
-/// The indexes of a round's nodes, looked up once for all rules; `None`: a node is unknown.
+/// The indexes of a round's nodes, looked up once for all rules; `None` if a node is unknown.
 pub(crate) type RoundIndexes = OnceLock<Option<Arc<[u32]>>>;
 
 impl ProviderClient {
-    /// Tells providers what became of the pods in flight. `take` gives the news since the last call.
+    /// Tells providers about the events of pods in flight. `take` returns the events since the last
+    /// call.
     pub fn follow_flights(&self, snapshot: &Snapshot, take: impl FnOnce() -> Vec<FlightEvent>) {
         let streams = self.streams();
         let now = Instant::now();
-        // Held while the news is taken, so that it is applied in its order.
+        // The lock is held while the events are taken, so that they are applied in their order.
         let shared = &mut *streams.shared.lock();
         let mut changes: HashMap<Arc<str>, PlacementChanges> = HashMap::new();
         for event in take() {
             for provider in &event.counted_by {
-                let service = provider.split_once('/');
-                let service = service.and_then(|(ns, name)| snapshot.service(ns, name));
+                let service = provider
+                    .split_once('/')
+                    .and_then(|(ns, name)| snapshot.service(ns, name));
                 let Some(service) = service else {
-                    // Nobody would end its pods.
+                    // Without its Service nothing would end the provider's pods.
                     shared.placements.remove(provider);
                     continue;
                 };
@@ -137,7 +139,7 @@ impl ProviderClient {
         placements.map_or_else(Vec::new, |p| p.pods().cloned().collect())
     }
 
-    /// The costs that the provider has sent for a question; `None`: it is to be called.
+    /// The costs that the provider has sent for a question; `None` if it must be called.
     pub(crate) async fn streamed_costs(
         &self,
         snapshot: &Snapshot,
@@ -161,7 +163,7 @@ impl ProviderClient {
         if may_hold(&self.streams().shared.lock()) {
             return Ok(None);
         }
-        let until = Instant::now() + deadline / WAIT;
+        let until = Instant::now() + deadline / WAIT_DIVISOR;
         loop {
             let changed = stream.changed.notified();
             let mut changed = std::pin::pin!(changed);
@@ -183,7 +185,8 @@ impl ProviderClient {
         }
     }
 
-    /// Follows the nodes of a snapshot; returns the indexes of `nodes` unless one is unknown.
+    /// Tells providers about changed nodes of a snapshot; returns the indexes of `nodes` unless one
+    /// is unknown.
     fn indexes(&self, snapshot: &Snapshot, nodes: &NodeSet) -> Option<Arc<[u32]>> {
         let streams = self.streams();
         let mut shared = streams.shared.lock();

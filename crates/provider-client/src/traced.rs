@@ -1,4 +1,5 @@
-//! Spans of calls: a channel that names the caller's span, and what is known of a call at its end.
+//! Spans of calls: a channel that sends the headers of the caller's span, and the attributes of a
+//! finished call.
 
 use std::{
     sync::Arc,

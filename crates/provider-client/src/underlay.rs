@@ -23,13 +23,13 @@ use crate::{
     failure::status_text,
 };
 
-/// A failed Allocate.
+/// The error of a failed Allocate.
 #[derive(Debug, thiserror::Error)]
 pub enum AllocateError {
     /// The underlay rejected it or was never reached: nothing is allocated.
     #[error("{0}")]
     Refused(CallError),
-    /// No answer: it may be allocated, and must be released.
+    /// The underlay gave no answer: the offer may be allocated, and must be released.
     #[error("{0}")]
     Unknown(CallError),
 }
@@ -37,7 +37,7 @@ pub enum AllocateError {
 /// A request to mitigate a violation between two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct MitigationRequest {
-    /// Ids of the pods' current allocations.
+    /// The ids of the pods' current allocations.
     pub ids: Vec<String>,
     /// The pod's node; may be empty.
     pub node: String,
@@ -70,7 +70,7 @@ impl ProviderClient {
         (counts && service.underlay).then_some(service)
     }
 
-    /// The allocations that would make some of `nodes` comply with `rules`.
+    /// Asks for the allocations that would make some of `nodes` comply with `rules`.
     ///
     /// # Errors
     /// The underlay gave no answer.
@@ -141,7 +141,7 @@ impl ProviderClient {
         };
         let mut options = self.call_options("underlay.UnderlayController/Allocate", true);
         if !self.trusts(underlay) {
-            // It delays the binds of other pods.
+            // An untrusted underlay delays the binds of other pods.
             options.deadline = options.deadline.min(self.config().deadline);
         }
         let answer = self.call_until(options, snapshot, underlay, call).await;
@@ -192,7 +192,8 @@ impl ProviderClient {
     /// Asks for the mitigation of a violation; returns the new allocation's id, or an empty text.
     ///
     /// # Errors
-    /// The underlay rejected it or gave no answer. Never retried automatically.
+    /// The underlay rejected the request or gave no answer. The call is never retried
+    /// automatically.
     pub async fn mitigate(
         &self,
         snapshot: &Snapshot,

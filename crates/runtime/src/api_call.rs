@@ -7,10 +7,11 @@ use crate::error_text::error_text;
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiCallError {
-    /// It failed in time. Not a source: its own text has the API server's whole answer.
+    /// The call failed before its deadline. The error is not a source, since its own text has the
+    /// API server's whole answer.
     #[error("{}", error_text(.0))]
     Failed(kube::Error),
-    /// No answer within this time: the request may have been carried out.
+    /// The API server did not answer within this time; it may have carried out the request.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
 }

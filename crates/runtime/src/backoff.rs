@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use kube_runtime::{utils::Backoff, watcher::DefaultBackoff};
 
-/// kube's waits go up to 30 s: after an outage of a minute they would leave a process half a
-/// minute behind an API server that answers again.
-const LONGEST: Duration = Duration::from_secs(5);
+/// The longest wait. kube's waits go up to 30 s: after an outage of a minute they would leave a
+/// process half a minute behind an API server that answers again.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// kube's waits, from 0.8 s and doubling, but at most 5 s each.
+/// The waits of kube's backoff, which start at 0.8 s and double, but at most 5 s each.
 #[derive(Default)]
 pub struct WatchBackoff(DefaultBackoff);
 
@@ -16,7 +16,7 @@ impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|wait| wait.min(LONGEST))
+        self.0.next().map(|wait| wait.min(MAX_WAIT))
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
         let mut backoff = WatchBackoff::default();
         let waits: Vec<Duration> = backoff.by_ref().take(30).collect();
         assert!(waits[0] < Duration::from_secs(2), "{waits:?}");
-        assert!(waits[5..].iter().all(|w| *w == LONGEST), "{waits:?}");
+        assert!(waits[5..].iter().all(|w| *w == MAX_WAIT), "{waits:?}");
         backoff.reset();
         assert!(backoff.next().is_some_and(|w| w < Duration::from_secs(2)));
     }

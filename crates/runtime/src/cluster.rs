@@ -4,8 +4,9 @@ use std::{fmt, time::Duration};
 
 use kube::{Client, Config};
 
-/// Time without data until a connection is dead; watches may be silent for almost as long.
-const SILENCE: Duration = Duration::from_secs(300);
+/// The time without data after which a connection is dead; watches may be silent for almost as
+/// long.
+const READ_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Access to the API server. Cheap to clone.
 #[derive(Clone)]
@@ -15,12 +16,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Access as configured.
+    /// Makes the access that `config` describes.
     ///
     /// # Errors
-    /// TLS files or a token that cannot be used.
+    /// The TLS files or the token cannot be used.
     pub fn new(mut config: Config) -> kube::Result<Self> {
-        config.read_timeout.get_or_insert(SILENCE);
+        config.read_timeout.get_or_insert(READ_TIMEOUT);
         config.reset_reader_on_write = true;
         Ok(Self {
             client: Client::try_from(config.clone())?,
@@ -28,7 +29,7 @@ impl Cluster {
         })
     }
 
-    /// Access through this client only, also for watches.
+    /// Makes an access through this client only, also for watches.
     pub fn from_client(client: Client) -> Self {
         Self {
             client,
@@ -41,7 +42,8 @@ impl Cluster {
         &self.client
     }
 
-    /// A client on the current tokio runtime: its data wakes no other thread.
+    /// Returns a client on the current tokio runtime, whose data wakes no other thread. Without a
+    /// configuration it returns the shared client.
     pub(crate) fn client_here(&self) -> kube::Result<Client> {
         match &self.config {
             Some(config) => Client::try_from(config.clone()),

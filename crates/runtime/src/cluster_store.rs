@@ -1,4 +1,5 @@
-//! The index of a process: one writer, many readers of snapshots.
+//! The store of the cluster's objects in a process: one writer at a time, many readers of
+//! snapshots.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 pub struct Versions([u64; Kind::COUNT]);
 
 impl Versions {
-    /// Whether any of `kinds` has changed since `earlier`.
+    /// Returns whether any of `kinds` has changed since `earlier`.
     pub fn changed(&self, earlier: &Self, kinds: &[Kind]) -> bool {
         kinds
             .iter()
@@ -31,7 +32,7 @@ impl Versions {
     }
 }
 
-/// The cluster's objects, kept in step by watches; clones share the index. A read waits for at most
+/// The cluster's objects, as watches report them. Clones share the index; a read waits for at most
 /// one short write.
 #[derive(Clone, Debug)]
 pub struct ClusterStore(Arc<Inner>);
@@ -39,17 +40,19 @@ pub struct ClusterStore(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     index: Mutex<Index>,
-    /// Made on demand: writes after a snapshot copy the shards they touch.
+    /// The last snapshot. It is made on demand, since writes after a snapshot copy the shards they
+    /// touch.
     now: ArcSwap<Snapshot>,
-    /// Snapshots that `now` had before. The next write frees them: that takes longer than to make one,
-    /// and readers are waited for.
+    /// The earlier snapshots of `now`. The next write frees them: that takes longer than making
+    /// one, and would delay readers.
     outdated: Mutex<Vec<Arc<Snapshot>>>,
-    /// The index has changed since `now`. Written under the index lock.
+    /// True if the index has changed since `now`. It is written under the index lock.
     stale: AtomicBool,
     versions: watch::Sender<Versions>,
-    /// Pods change thousands of times as often as other kinds.
+    /// The versions for watchers that ignore pods, which change thousands of times as often as
+    /// other kinds.
     versions_except_pods: watch::Sender<Versions>,
-    /// A bit for each kind with a complete list.
+    /// The kinds with a complete list, one bit each.
     listed: AtomicU16,
     pods_watch: Mutex<PodsWatch>,
     pods_wanted: Condvar,
@@ -59,7 +62,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct PodsWatch {
     since: Option<Instant>,
-    /// Readers that wait for pods.
+    /// The number of readers that wait for pods.
     waiting: usize,
 }
 
@@ -100,22 +103,22 @@ impl ClusterStore {
         now.load_full()
     }
 
-    /// [`Index::reduced_pods`].
+    /// Calls [`Index::reduced_pods`].
     pub fn reduced_pods(&self) -> usize {
         self.0.index.lock().reduced_pods()
     }
 
-    /// Notifies of every change.
+    /// Returns a receiver that is notified of every change.
     pub fn changes(&self) -> watch::Receiver<Versions> {
         self.0.versions.subscribe()
     }
 
-    /// Notifies of every change except of pods, whose version stays 0.
+    /// Returns a receiver that is notified of every change except of pods, whose version stays 0.
     pub fn changes_except_pods(&self) -> watch::Receiver<Versions> {
         self.0.versions_except_pods.subscribe()
     }
 
-    /// Whether a list of this kind is complete: until then there may be more objects.
+    /// Returns whether a list of this kind is complete. Until then there may be more objects.
     pub fn listed(&self, kind: Kind) -> bool {
         self.0.listed.load(Ordering::Acquire) & (1 << kind as u16) != 0
     }
@@ -130,7 +133,7 @@ impl ClusterStore {
         self.0.pods_wanted.wait_until(&mut watch, until);
     }
 
-    /// Until the guard is dropped, pods change without a pause.
+    /// Returns a guard; until it is dropped, pods change without a pause.
     pub fn want_pods(&self) -> PodsWanted {
         self.0.pods_watch.lock().waiting += 1;
         self.0.pods_wanted.notify_all();
@@ -147,7 +150,7 @@ impl ClusterStore {
         since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Reports that a watch on pods has started, or (`None`) ended.
+    /// Records the start of a watch on pods, or its end if `since` is `None`.
     pub fn watch_pods(&self, since: Option<Instant>) {
         self.0.pods_watch.lock().since = since;
     }
@@ -158,7 +161,7 @@ impl ClusterStore {
         self.changed(kind);
     }
 
-    /// Keys of the unusable objects of a kind, and why.
+    /// The keys of the unusable objects of a kind, with the reasons.
     pub fn rejected(&self, kind: Kind) -> BTreeMap<String, String> {
         let refused = self.0.rejected.lock();
         let of_kind = refused.iter().filter(|((k, _), _)| *k == kind);
@@ -167,7 +170,7 @@ impl ClusterStore {
             .collect()
     }
 
-    /// Records that the object of this key is usable or gone.
+    /// Records that the object with this key is usable or gone.
     pub fn accept(&self, kind: Kind, key: &str) {
         let mut refused = self.0.rejected.lock();
         if refused.is_empty() {
@@ -186,7 +189,7 @@ impl ClusterStore {
         self.write(kind, |index| index.apply(object));
     }
 
-    /// [`Index::begin_flight`].
+    /// Calls [`Index::begin_flight`].
     pub fn begin_flight(
         &self,
         now: Instant,
@@ -199,19 +202,19 @@ impl ClusterStore {
         });
     }
 
-    /// [`Index::begin_attempt`]; returns whether a flight has ended.
+    /// Calls [`Index::begin_attempt`], and returns whether a flight has ended.
     pub fn begin_attempt(&self, now: Instant, namespace: &str, name: &str) -> bool {
         let (key, watched) = (key(namespace, name), self.pods_watched_for(now));
         self.write(Kind::Pod, |index| index.begin_attempt(now, watched, &key))
     }
 
-    /// [`Index::end_old_flights`].
+    /// Calls [`Index::end_old_flights`].
     pub fn end_old_flights(&self, now: Instant) {
         let watched = self.pods_watched_for(now);
         self.write(Kind::Pod, |index| index.end_old_flights(now, watched));
     }
 
-    /// [`Index::take_flight_events`].
+    /// Calls [`Index::take_flight_events`].
     pub fn take_flight_events(&self) -> Vec<FlightEvent> {
         self.0.index.lock().take_flight_events()
     }
@@ -226,7 +229,7 @@ impl ClusterStore {
         self.write(kind, |index| index.delete(kind, key));
     }
 
-    /// [`Index::gone_pods`].
+    /// Calls [`Index::gone_pods`].
     pub fn gone_pods(&self, mark: &mut u64) -> Vec<Box<str>> {
         self.0.index.lock().gone_pods(mark)
     }
@@ -287,13 +290,14 @@ impl Drop for PodsWanted {
     }
 }
 
-/// A list in progress: each object takes effect at once, so a large cluster is never held twice;
-/// [`commit`](Self::commit) removes the objects that the list lacks, and dropping removes nothing.
+/// A list in progress. Each object takes effect at once, so a large cluster is never in memory
+/// twice. [`commit`](Self::commit) removes the objects that the list lacks; dropping removes
+/// nothing.
 #[derive(Debug)]
 pub struct Relist {
     store: ClusterStore,
     kind: Kind,
-    /// Earlier objects that the list has not had so far.
+    /// The keys of earlier objects that the list has not had so far.
     not_listed: HashSet<Arc<str>>,
     changed: bool,
 }
@@ -306,12 +310,12 @@ impl Relist {
         self.changed |= self.store.0.index.lock().apply(object);
     }
 
-    /// The list has an unusable object of this key: the last usable version stays.
+    /// Records that the list has an unusable object with this key, whose last usable version stays.
     pub fn retain(&mut self, key: &str) {
         self.not_listed.remove(key);
     }
 
-    /// The list is complete. The first list of a kind counts as a change, even if it is empty.
+    /// Ends a complete list. The first list of a kind counts as a change, even if it is empty.
     pub fn commit(mut self) {
         let changed = std::mem::take(&mut self.changed);
         {
@@ -330,7 +334,7 @@ impl Relist {
 }
 
 impl Drop for Relist {
-    /// Publishes the objects so far: the next list may change nothing.
+    /// Publishes the objects so far, since the next list may change nothing.
     fn drop(&mut self) {
         if self.changed {
             {

@@ -35,32 +35,35 @@ use crate::{
     watch_changes::{Change, Changes, refusal},
 };
 
-/// Maximum number of watched kinds: tenants choose them, and Tautline watches with its own rights.
+/// The maximum number of watched kinds: tenants choose them, and Tautline watches with its own
+/// rights.
 pub const MAX_KINDS: usize = 16;
-/// Changing offers cause no storm of discoveries.
-const PACE: Duration = Duration::from_millis(250);
-/// Time until a kind's discovery is retried; doubles each time.
+/// The time between two discoveries, which keeps changing offers from causing a storm.
+const DISCOVERY_INTERVAL: Duration = Duration::from_millis(250);
+/// The time until a kind's discovery is retried; it doubles each time.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
 const LONGEST_RETRY: Duration = Duration::from_secs(120);
 const DEADLINE: Duration = Duration::from_secs(5);
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 type Gvk = (String, String);
-/// The kinds that offers of each namespace name, with the creation time of the oldest of those.
+/// The kinds that the offers of each namespace name, with the Unix time when the oldest such offer
+/// was created.
 type ByNamespace<'a> = BTreeMap<&'a str, BTreeMap<Gvk, i64>>;
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// The objects of a kind are removed this long after it: the API server may lose it for a moment.
+/// The time after which the objects of an absent kind are removed: the API server may lose a kind
+/// for a moment.
 const ABSENT_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default)]
 struct KindStatus {
-    /// All its objects are in the store, or it has none.
+    /// True if all objects of the kind are in the store, or it has none.
     listed: bool,
     missing: Option<String>,
 }
 
-/// The watched kinds, and why others are not. Clones share the state.
+/// The watched kinds, and the reasons why others are not watched. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct WatchedKinds(Arc<DashMap<Gvk, KindStatus>>, watch::Sender<()>);
 
@@ -71,19 +74,19 @@ impl Default for WatchedKinds {
 }
 
 impl WatchedKinds {
-    /// Why a kind is not watched, if it is not.
+    /// The reason why a kind is not watched, if it is not.
     pub fn missing(&self, api_version: &str, kind: &str) -> Option<String> {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key)?.missing.clone()
     }
 
-    /// Whether all objects of a kind are known: a missing object does not exist.
+    /// Returns whether all objects of a kind are known, so that a missing object does not exist.
     pub fn listed(&self, api_version: &str, kind: &str) -> bool {
         let key = (api_version.to_owned(), kind.to_owned());
         self.0.get(&key).is_some_and(|s| s.listed)
     }
 
-    /// Notifies of every change of these states.
+    /// Returns a receiver that is notified of every change of these states.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.1.subscribe()
     }
@@ -136,7 +139,7 @@ pub async fn watch_dynamic_kinds(
                 }
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = tokio::time::sleep(SETTLE) => {}
+                    () = tokio::time::sleep(SETTLE_TIME) => {}
                 }
             }
         }
@@ -156,7 +159,7 @@ struct RunningWatch {
     end: DropGuard,
 }
 
-/// Whether the objects had been listed, and why the watch ended.
+/// The end of a watch: whether the objects had been listed, and why the watch ended.
 type WatchEnd = (bool, String);
 
 struct DynamicWatcher {
@@ -207,13 +210,14 @@ impl DynamicWatcher {
 
     async fn next_step(&mut self) {
         let waiting = self.states.iter().filter(|(_, f)| f.watch.is_none());
-        let attempt = waiting.min_by_key(|(_, f)| f.next_attempt);
-        let attempt = attempt.map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
-        let lost = self.states.values().filter(|f| !f.absent);
-        let lost = lost
-            .filter(|f| f.watch.is_none())
-            .map(|f| f.lost_at + ABSENT_AFTER);
-        let gone_at = lost.min();
+        let attempt = waiting
+            .min_by_key(|(_, f)| f.next_attempt)
+            .map(|(gvk, f)| (gvk.clone(), f.next_attempt.max(self.next_pace)));
+        let lost = self
+            .states
+            .values()
+            .filter(|f| !f.absent && f.watch.is_none());
+        let gone_at = lost.map(|f| f.lost_at + ABSENT_AFTER).min();
         let at = |at: Option<Instant>| async move {
             match at {
                 Some(at) => sleep_until(at).await,
@@ -232,7 +236,7 @@ impl DynamicWatcher {
     }
 
     fn start_watch(&mut self, gvk: &Gvk) {
-        self.next_pace = Instant::now() + PACE;
+        self.next_pace = Instant::now() + DISCOVERY_INTERVAL;
         let Some(followed) = self.states.get_mut(gvk) else {
             return;
         };
@@ -313,9 +317,9 @@ fn kinds_by_namespace<'a>(offers: impl Iterator<Item = &'a Offer>) -> ByNamespac
     named
 }
 
-/// The kinds to watch, and those beyond [`MAX_KINDS`]. Namespaces get one each in turn, that of
-/// their oldest offer first: a tenant with many kinds takes no place from others, and the younger
-/// of two tenants takes none from the older.
+/// Returns the kinds to watch, and the kinds beyond [`MAX_KINDS`]. Namespaces get one kind each in
+/// turn, the kind of their oldest offer first: a tenant with many kinds takes no place from others,
+/// and the younger of two tenants takes no place from the older.
 fn select_kinds(named: &ByNamespace<'_>) -> (BTreeSet<Gvk>, BTreeSet<Gvk>) {
     let mut ranks: BTreeMap<&Gvk, (usize, i64)> = BTreeMap::new();
     for kinds in named.values() {
@@ -341,8 +345,8 @@ fn retry_after(failures: u32) -> Duration {
         .min(LONGEST_RETRY)
 }
 
-/// The same for a missing kind and one without permission: offers must reveal nothing that their
-/// tenant may not read.
+/// The message for a kind that cannot be watched. It is the same for a missing kind and one without
+/// permission, since offers must reveal nothing that their tenant may not read.
 fn unavailable((api_version, kind): &Gvk) -> String {
     if api_version.is_empty() {
         return format!("a target of kind {kind} needs its apiVersion");

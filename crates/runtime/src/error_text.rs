@@ -1,9 +1,9 @@
-//! The text of an error and its causes, each said once.
+//! The text of an error and its causes, each once.
 
 use std::error::Error;
 
-/// The error and its causes, separated by `: `, without those whose text is already there. Of an
-/// answer of the API server only the message and the code are left.
+/// Returns the error and its causes, separated by `: `, without a cause whose text is already
+/// there. An answer of the API server is reduced to its message and code.
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);

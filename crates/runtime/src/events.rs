@@ -1,5 +1,5 @@
-//! Kubernetes events, written in the background. Namespaces take turns, so that a flood of events of
-//! one delays and drops none of another.
+//! Writes Kubernetes events in the background. Namespaces take turns, so that a flood of events in
+//! one namespace neither delays nor drops those of another.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -15,26 +15,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_call::within;
 
-const QUEUE: usize = 1024;
-const MANY: usize = 1024;
+const MAX_QUEUED_EVENTS: usize = 1024;
+/// The number of keys from which expired keys are removed.
+const KEYS_BEFORE_PURGE: usize = 1024;
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The API server rejects notes above 1 kB.
+/// The maximum length of an event's text; the API server rejects notes above 1 kB.
 const LONGEST_CHARS: usize = 900;
 
 /// An event on an object.
 #[derive(Clone, Debug)]
 pub struct EventNote {
-    /// The object.
+    /// The object that the event is about.
     pub regarding: ObjectReference,
     /// A related object. Events that differ in it are counted separately.
     pub secondary: Option<ObjectReference>,
-    /// Type Warning instead of Normal.
+    /// True for the type Warning, false for Normal.
     pub warning: bool,
-    /// A stable code.
+    /// The reason, a stable code.
     pub reason: String,
     /// The action taken or attempted.
     pub action: &'static str,
-    /// The message; sanitized and cut to 900 characters.
+    /// The message; it is sanitized and cut to 900 characters.
     pub text: String,
 }
 
@@ -53,7 +54,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// A publisher, and the queue that [`Queue::write`] empties.
+    /// Makes a publisher, and the queue that [`Queue::write`] empties.
     pub fn new() -> (Arc<Self>, Queue) {
         let waiting = Arc::new(Waiting::default());
         let events = Self {
@@ -73,8 +74,8 @@ impl Events {
         );
     }
 
-    /// Queues an event. If the queue is full, the newest event of the namespace with the most is
-    /// dropped and counted.
+    /// Queues an event. If the queue is full, the newest event of the namespace with the most
+    /// events is dropped and counted.
     pub fn publish(&self, note: EventNote) {
         self.enqueue(note);
     }
@@ -85,7 +86,7 @@ impl Events {
         }
         let namespace = note.regarding.namespace.clone().unwrap_or_default();
         let mut notes = self.waiting.notes.lock();
-        let dropped = notes.push_bounded(&namespace, note, QUEUE);
+        let dropped = notes.push_bounded(&namespace, note, MAX_QUEUED_EVENTS);
         drop(notes);
         self.waiting.filled.notify_one();
         if dropped.is_some() {
@@ -106,7 +107,7 @@ impl Events {
             return;
         }
         let Some(note) = note() else { return };
-        if self.quiet_until.len() >= MANY {
+        if self.quiet_until.len() >= KEYS_BEFORE_PURGE {
             self.quiet_until.retain(|_, until| now < *until);
         }
         if self.enqueue(note) {
@@ -119,7 +120,8 @@ impl Events {
 pub struct Queue(Arc<Waiting>);
 
 impl Queue {
-    /// Writes events until `stop`, then the queue's rest. Drops an event that cannot be written.
+    /// Writes events until `stop`, then the rest of the queue. It drops an event that cannot be
+    /// written.
     pub async fn write(self, client: Client, reporter: &str, stop: CancellationToken) {
         let recorder = Recorder::new(client, Reporter::from(reporter));
         loop {
@@ -205,13 +207,13 @@ mod tests {
                 events.publish(note("loud", &format!("web-{i}"), ""));
             }
         };
-        flood(2 * QUEUE);
+        flood(2 * MAX_QUEUED_EVENTS);
         events.publish_once("quiet".to_owned(), Duration::from_secs(300), || {
             Some(note("quiet", "web-0", ""))
         });
-        flood(2 * QUEUE);
-        assert_eq!(queue.0.notes.lock().len(), QUEUE);
-        assert_eq!(events.dropped.get(), 3 * QUEUE as u64 + 1);
+        flood(2 * MAX_QUEUED_EVENTS);
+        assert_eq!(queue.0.notes.lock().len(), MAX_QUEUED_EVENTS);
+        assert_eq!(events.dropped.get(), 3 * MAX_QUEUED_EVENTS as u64 + 1);
         let first: Vec<_> = (0..2).filter_map(|_| queue.0.notes.lock().pop()).collect();
         let quiet = |n: &EventNote| n.regarding.namespace.as_deref() == Some("quiet");
         assert!(first.iter().any(quiet), "{first:?}");
@@ -228,13 +230,13 @@ mod tests {
                 Some(note("loud", &name, ""))
             });
         };
-        for i in 0..QUEUE {
+        for i in 0..MAX_QUEUED_EVENTS {
             publish(format!("web-{i}"));
         }
         publish("late".to_owned());
         queue.0.notes.lock().pop();
         publish("late".to_owned());
         publish("late".to_owned());
-        assert_eq!(count, QUEUE + 2);
+        assert_eq!(count, MAX_QUEUED_EVENTS + 2);
     }
 }

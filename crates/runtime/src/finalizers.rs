@@ -1,4 +1,4 @@
-//! Finalizers of pods. Strategic merge patches leave other writers' finalizers.
+//! Adds and removes finalizers of pods. Strategic merge patches leave other writers' finalizers.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub enum Error {
     /// The pod is gone, or another one has its name.
     #[error("pod {0} is gone, or another of that name has come")]
     Gone(String),
-    /// Pod and error.
+    /// The write failed: the pod and the error.
     #[error("pod {0}: {1}")]
     Failed(String, String),
 }

@@ -1,4 +1,5 @@
-//! Bounded reads of the files that a user names: no device without an end, no pipe without a writer.
+//! Reads the files that a user names, with bounds: a device without an end and a pipe without a
+//! writer are errors.
 
 use std::{
     fs::{File, FileType},
@@ -18,11 +19,11 @@ pub const STDIN: &str = "-";
 #[derive(Debug)]
 pub struct InputFiles {
     file_bytes: u64,
-    /// The bytes that the files that follow may have together.
+    /// The bytes that the files still to be read may have together.
     left_bytes: u64,
-    /// Time for a writer of a pipe to come.
+    /// The time to wait for the writer of a pipe.
     patience: Duration,
-    /// The resolved folder that all must be in.
+    /// The resolved folder that all files must be in.
     root: Option<PathBuf>,
 }
 
@@ -38,7 +39,7 @@ impl Default for InputFiles {
 }
 
 impl InputFiles {
-    /// Files of this folder only, and regular ones only: a stranger has named them.
+    /// Makes a reader of regular files below this folder only, for files that a stranger has named.
     ///
     /// # Errors
     /// The folder cannot be resolved.
@@ -49,10 +50,10 @@ impl InputFiles {
         })
     }
 
-    /// The text of a file that was named, of a named pipe, or of the standard input.
+    /// Reads the text of a file that the user named, of a named pipe, or of the standard input.
     ///
     /// # Errors
-    /// It cannot be read, with the fix.
+    /// The reason why it cannot be read, with the fix.
     pub fn named(&mut self, path: &Path) -> Result<String, String> {
         if self.root.is_some() {
             return self.found(path);
@@ -68,16 +69,16 @@ impl InputFiles {
         self.regular(path, kind)
     }
 
-    /// The text of a file that was found in a folder.
+    /// Reads the text of a file that was found in a folder.
     ///
     /// # Errors
-    /// It cannot be read, with the fix.
+    /// The reason why it cannot be read, with the fix.
     pub fn found(&mut self, path: &Path) -> Result<String, String> {
         self.check(path)?;
         self.regular(path, file_type(path)?)
     }
 
-    /// Fails if the path leads out of the folder that all must be in.
+    /// Fails if the path leads out of the folder that all files must be in.
     ///
     /// # Errors
     /// The reason, with the fix.
@@ -86,13 +87,14 @@ impl InputFiles {
             return Ok(());
         };
         let resolved = path.canonicalize().map_err(|e| e.to_string())?;
-        match resolved.starts_with(root) {
-            true => Ok(()),
-            false => Err(format!(
+        if resolved.starts_with(root) {
+            Ok(())
+        } else {
+            Err(format!(
                 "is outside of {}, so it is not read; name a folder that holds it and the tests, \
                  or move it there",
                 root.display()
-            )),
+            ))
         }
     }
 
@@ -104,11 +106,12 @@ impl InputFiles {
         self.read(&mut file)
     }
 
-    /// Opens a pipe once something writes into it, such as that of `<(kubectl get pods -o yaml)`.
+    /// Opens a pipe, such as `<(kubectl get pods -o yaml)`, once something writes into it.
     fn open_pipe(&self, path: &Path) -> Result<File, String> {
         let (opened, file) = mpsc::channel();
         let owned = path.to_owned();
-        // Opening waits for a writer, and cannot be given up; the thread ends with the process.
+        // Opening waits for a writer, and cannot be cancelled; the thread may last until the
+        // process ends.
         std::thread::spawn(move || opened.send(File::open(owned)));
         match file.recv_timeout(self.patience) {
             Ok(file) => file.map_err(|e| e.to_string()),
@@ -127,15 +130,14 @@ impl InputFiles {
         limited.read_to_end(&mut bytes).map_err(|e| e.to_string())?;
         let read = bytes.len() as u64;
         if read > limit {
-            return Err(match limit == self.file_bytes {
-                true => format!(
+            return Err(if limit == self.file_bytes {
+                format!(
                     "is larger than {} MiB; leave out objects, or split it",
                     limit >> 20
-                ),
-                false => {
-                    "is too much: the files together are larger than 1 GiB; name fewer of them"
-                        .to_owned()
-                }
+                )
+            } else {
+                "is too much: the files together are larger than 1 GiB; name fewer of them"
+                    .to_owned()
             });
         }
         self.left_bytes -= read;

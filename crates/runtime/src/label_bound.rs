@@ -1,4 +1,5 @@
-//! Limits label values that tenants and providers choose: every new value is a series for ever.
+//! Limits the label values of metrics that tenants and providers choose, since a new value is a
+//! series for ever.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,14 +11,15 @@ use parking_lot::RwLock;
 /// The label value of rules and providers beyond the limit.
 pub const OTHER: &str = "other";
 
-/// Maximum rules of a metric.
+/// The maximum number of rules in a metric.
 pub const MAX_RULES: usize = 256;
-/// Maximum pairs of a rule and a provider of a metric.
+/// The maximum number of pairs of a rule and a provider in a metric.
 pub const MAX_RULE_PROVIDERS: usize = 1024;
-/// Maximum reason codes per rule of a metric.
+/// The maximum number of reason codes per rule in a metric.
 pub const MAX_CODES_PER_RULE: usize = 64;
 
-/// The first pairs of a metric's label values, kept for the life of the process. Clones share them.
+/// The limit on the pairs of a metric's label values. The first pairs stay for the life of the
+/// process; clones share them.
 #[derive(Clone, Debug)]
 pub struct LabelBound {
     max_seconds_per_first: usize,
@@ -33,7 +35,7 @@ struct Seen {
 }
 
 impl LabelBound {
-    /// Pairs of a rule and its provider.
+    /// Makes the limit on pairs of a rule and its provider.
     pub fn for_providers() -> Self {
         Self {
             max_seconds_per_first: MAX_RULE_PROVIDERS,
@@ -43,7 +45,7 @@ impl LabelBound {
         }
     }
 
-    /// Pairs of a rule and a reason code.
+    /// Makes the limit on pairs of a rule and a reason code.
     pub fn for_codes() -> Self {
         Self {
             max_seconds_per_first: MAX_CODES_PER_RULE,
@@ -53,7 +55,8 @@ impl LabelBound {
         }
     }
 
-    /// The label values for a pair. A known pair costs a read lock.
+    /// Returns the label values for a pair, which differ from it beyond the limit. A known pair
+    /// costs a read lock.
     pub fn pair<'a>(&self, first: &'a str, second: &'a str) -> (&'a str, &'a str) {
         if let Some(known) = self.known(&self.seen.read(), first, second) {
             return known;

@@ -1,4 +1,4 @@
-//! Leader election by a Lease, with local times only: clocks need not agree.
+//! Leader election by a Lease. It compares local times only, so clocks need not agree.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api_call::{ApiCallError, within};
 
-const LOOK: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The configuration of an election.
 #[derive(Clone, Debug)]
@@ -27,18 +27,18 @@ pub struct LeaseConfig {
     pub namespace: String,
     /// The Lease's name.
     pub name: String,
-    /// This candidate: the pod's name and a unique suffix.
+    /// The identity of this candidate: the pod's name and a unique suffix.
     pub identity: String,
-    /// Time without renewal after which another candidate may lead.
+    /// The time without renewal after which another candidate may lead.
     pub duration: Duration,
-    /// Time without renewal after which the leader steps down.
+    /// The time without renewal after which the leader steps down.
     pub renew_deadline: Duration,
-    /// Time between two reads or renewals.
+    /// The time between two reads or renewals.
     pub retry: Duration,
 }
 
 impl LeaseConfig {
-    /// An election with durations of 12 s, 8 s and 2 s.
+    /// An election with a duration of 12 s, a renewal deadline of 8 s, and a retry after 2 s.
     pub fn new(namespace: &str, name: &str, identity: String) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -54,9 +54,9 @@ impl LeaseConfig {
 /// A term of leadership. Tasks hold a clone; the Lease is released when all are dropped.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// Cancelled at the end of the term.
+    /// The token that is cancelled at the end of the term.
     pub ended: CancellationToken,
-    /// The previous leader released the Lease, so its work is complete.
+    /// True if the previous leader released the Lease, so that its work is complete.
     pub handed_over: bool,
     renewed: Arc<Mutex<Instant>>,
     renew_deadline: Duration,
@@ -64,14 +64,14 @@ pub struct Term {
 }
 
 impl Term {
-    /// Whether no other candidate can lead now. Check it before any action that must not happen
-    /// twice: the process may have been suspended.
+    /// Returns whether no other candidate can lead now. Check it before any action that must not
+    /// happen twice: the process may have been suspended.
     pub fn is_active(&self) -> bool {
         !self.ended.is_cancelled() && self.renewed.lock().elapsed() < self.renew_deadline
     }
 }
 
-/// Takes part in the election until `stop`; `leader` gets the term.
+/// Takes part in the election until `stop`; `leader` receives the term.
 ///
 /// # Errors
 /// The Lease was lost: the process should restart as a candidate.
@@ -135,7 +135,7 @@ pub async fn run(
                 let error = error.message();
                 tracing::warn!(lease = %config.name, error, "cannot renew the Lease");
                 let late = || renewed.lock().elapsed() >= config.renew_deadline;
-                // The Lease is deleted, or another candidate's.
+                // The Lease is deleted, or another candidate holds it.
                 let taken = !late() && lost(&api, &config).await;
                 if taken || late() {
                     over.cancel();
@@ -160,12 +160,12 @@ pub async fn run(
 #[derive(Default)]
 struct Candidate {
     looked: bool,
-    /// The Lease's version, and the time since when it is unchanged.
+    /// The Lease's version, and the time when this candidate first saw it.
     seen: Option<(String, Instant)>,
 }
 
 impl Candidate {
-    /// The Lease, if this candidate leads now, and whether the previous leader released it.
+    /// Returns the Lease if this candidate leads now, and whether the previous leader released it.
     async fn try_to_lead(
         &mut self,
         api: &Api<Lease>,
@@ -174,7 +174,7 @@ impl Candidate {
         self.looked = true;
         let params = PostParams::default();
         let Some(mut lease) = api.get_opt(&config.name).await? else {
-            // Deleted manually: its leader may not know yet.
+            // The Lease was deleted by hand; its leader may not know yet.
             if self
                 .seen
                 .as_ref()
@@ -209,7 +209,7 @@ impl Candidate {
                 return Ok(None);
             }
         }
-        // As `release_lease` writes it.
+        // `release_lease` writes an empty holder.
         let handed_over = spec.holder_identity.as_deref() == Some("");
         lease.spec = Some(lease_spec(config, Some(spec)));
         let taken = api.replace(&config.name, &params, &lease).await?;
@@ -263,22 +263,24 @@ async fn lost(api: &Api<Lease>, config: &LeaseConfig) -> bool {
     }
 }
 
-/// The holder that the Lease names, whether renewed or not.
+/// Reads the holder that the Lease names, even if it no longer renews the Lease.
 ///
 /// # Errors
 /// The Lease cannot be read.
 pub async fn holder(api: &Api<Lease>, name: &str) -> Result<Option<String>, ApiCallError> {
-    let spec = within(LOOK, api.get_opt(name)).await?.and_then(|l| l.spec);
+    let spec = within(READ_TIMEOUT, api.get_opt(name))
+        .await?
+        .and_then(|l| l.spec);
     let holder = spec.and_then(|s| s.holder_identity);
     Ok(holder.filter(|h| !h.is_empty()))
 }
 
-/// Whether the Lease has a holder and was renewed recently, by this process' clock.
+/// Returns whether the Lease has a holder and was renewed recently, by this process' clock.
 ///
 /// # Errors
 /// The Lease cannot be read.
 pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, ApiCallError> {
-    let lease = within(LOOK, api.get_opt(name)).await?;
+    let lease = within(READ_TIMEOUT, api.get_opt(name)).await?;
     let Some(spec) = lease.and_then(|l| l.spec) else {
         return Ok(false);
     };
@@ -287,6 +289,6 @@ pub async fn is_held(api: &Api<Lease>, name: &str) -> Result<bool, ApiCallError>
     let age = spec
         .renew_time
         .map(|t| Timestamp::now().as_second() - t.0.as_second());
-    // Twice, for clock differences and a handover in progress.
+    // Twice the duration, for clock differences and a handover in progress.
     Ok(has_holder && age.is_some_and(|age| age <= 2 * lasts))
 }

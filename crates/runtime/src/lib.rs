@@ -1,5 +1,10 @@
-//! The parts that every Tautline process shares: the servers of `tautline-serve`, logs, and (feature
-//! `cluster`) watches that keep an index in step with a cluster.
+//! Runs the parts that every Tautline process shares: logs, the servers of `tautline-serve`, and
+//! (feature `cluster`) watches, events and leases. The watches write one index of the cluster, and
+//! its readers take immutable snapshots.
+//!
+//! ```text
+//! API server ──▶ watch ──▶ convert (tautline-api) ──▶ ClusterStore ──▶ Snapshot of each reader
+//! ```
 
 #![warn(missing_docs)]
 
@@ -7,7 +12,7 @@ pub mod error_text;
 pub mod label_bound;
 pub mod telemetry;
 
-pub use tautline_serve::{admin, http, limits, stream, tasks, tls};
+pub use tautline_serve::{admin, http, limits, metrics, stream, tasks, tls};
 
 #[cfg(feature = "cluster")]
 pub mod api_call;

@@ -1,4 +1,4 @@
-//! Manifest files: a cluster's objects without a cluster.
+//! Reads manifest files: a cluster's objects without a cluster.
 
 use std::{
     collections::BTreeSet,
@@ -17,13 +17,13 @@ use crate::input_files::{InputFiles, STDIN};
 
 mod folder;
 
-/// A file that cannot be read.
+/// The error of a file that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {message}", Position { path, line: *line })]
 pub struct ManifestFileError {
     /// The file, or the folder without manifests.
     pub path: PathBuf,
-    /// The line, from 1 on, if known.
+    /// The line, from 1 on, if it is known.
     pub line: Option<u64>,
     /// The problem.
     pub message: String,
@@ -39,7 +39,7 @@ impl ManifestFileError {
     }
 }
 
-/// `FILE:LINE`
+/// A position, shown as `FILE:LINE`.
 struct Position<'a> {
     path: &'a Path,
     line: Option<u64>,
@@ -63,13 +63,13 @@ impl fmt::Display for Position<'_> {
 pub struct Warning {
     /// The file.
     pub path: PathBuf,
-    /// The line, from 1 on, if known.
+    /// The line, from 1 on, if it is known.
     pub line: Option<u64>,
     /// The problem and its fix.
     pub finding: Finding,
 }
 
-/// `FILE:LINE: Kind namespace/name: field: problem; fix`
+/// Shows a warning as `FILE:LINE: Kind namespace/name: field: problem; fix`.
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, line) = (&*self.path, self.line);
@@ -80,21 +80,21 @@ impl fmt::Display for Warning {
 /// The contents of manifest files.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
-    /// The objects, in the order of the files; a workload without pods is followed by those of its
-    /// template.
+    /// The objects, in the order of the files; a workload without pods is followed by the pods of
+    /// its template.
     pub items: Vec<Item>,
-    /// In the order of the files and lines, then those of [`Self::warn`].
+    /// The warnings in the order of the files and lines, then those of [`Self::warn`].
     pub warnings: Vec<Warning>,
     /// The files and folders that are no manifests, each as `PATH: reason`.
     pub skipped: Vec<String>,
     /// The file of each object, by its index in `files`, and its location there.
     places: Vec<(usize, Location)>,
-    /// Paths and texts.
+    /// The path and text of each file.
     files: Vec<(PathBuf, String)>,
 }
 
 impl Manifests {
-    /// Objects of a cluster, which have no files.
+    /// Makes manifests of a cluster's objects, which have no files.
     pub fn from_items(items: Vec<Item>) -> Self {
         Self {
             items,
@@ -114,17 +114,17 @@ impl Manifests {
     }
 }
 
-/// Whether a file holds tests of policies, by its name, such as `near.tautline-test.yaml`; [`read`]
-/// skips them in folders.
+/// Returns whether a file holds tests of policies, by its name, such as `near.tautline-test.yaml`.
+/// [`read`] skips these files in folders.
 pub fn is_test_file(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let ends = ["tautline-test.yaml", "tautline-test.yml"];
     name.is_some_and(|name| ends.iter().any(|end| name.ends_with(end)))
 }
 
-/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, by name, but
-/// for tests, hidden folders, Helm charts, and files without Kubernetes objects; [`STDIN`] is the
-/// standard input.
+/// Reads these files, and every `.yaml`, `.yml` and `.json` file below these folders, in the order
+/// of their names. In folders it skips tests, hidden folders, Helm charts, kustomizations, and
+/// files without Kubernetes objects. [`STDIN`] is the standard input.
 ///
 /// # Errors
 /// The first path that is unreadable, malformed or without objects.
@@ -137,11 +137,12 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
         let (before, skipped_before) = (objects.len(), skipped.len());
         let below = folder::files(path, inputs, &mut skipped)?;
         for path in below.files {
-            let text = match below.is_folder {
-                true => inputs.found(&path),
-                false => inputs.named(&path),
+            let loaded = if below.is_folder {
+                inputs.found(&path)
+            } else {
+                inputs.named(&path)
             };
-            let text = text.map_err(|e| ManifestFileError::of(&path, e))?;
+            let text = loaded.map_err(|e| ManifestFileError::of(&path, e))?;
             let fail = |place: Option<Location>, field: &FieldPath, what| ManifestFileError {
                 path: path.clone(),
                 line: place.and_then(|p| LineIndex::new(&text).line(p, field)),
@@ -186,8 +187,9 @@ pub fn read(paths: &[PathBuf], inputs: &mut InputFiles) -> Result<Manifests, Man
     findings.extend(manifest::check_references(&objects));
     let mut warnings = Vec::new();
     for (file, (path, text)) in files.iter().enumerate() {
-        let here = findings.iter().filter(|((of, _), _)| *of == file);
-        let mut here = here
+        let mut here = findings
+            .iter()
+            .filter(|((of, _), _)| *of == file)
             .map(|((_, place), finding)| (*place, finding))
             .peekable();
         if here.peek().is_some() {
@@ -221,8 +223,8 @@ pub fn with_lines<'a>(
     warnings
 }
 
-/// The namespaces of pods that no manifest describes: a cluster would have them, with the label of
-/// their name only.
+/// The namespaces of pods that no manifest describes. A cluster would have them; here they have
+/// only the label of their name.
 pub fn implied_namespaces(items: &[Item]) -> impl Iterator<Item = Object> {
     let described = items.iter().filter_map(|item| match item {
         Item::Namespace(o) => o.metadata.name.clone(),
@@ -244,7 +246,7 @@ pub fn implied_namespaces(items: &[Item]) -> impl Iterator<Item = Object> {
     })
 }
 
-/// The index' form of a manifest; `None` for kinds outside the index.
+/// Returns the index' form of a manifest, or `None` for kinds outside the index.
 ///
 /// # Errors
 /// An invalid field, with the object's name.

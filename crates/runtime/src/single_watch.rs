@@ -1,4 +1,4 @@
-//! A watch on one object.
+//! Watches one object.
 
 use std::fmt::Debug;
 

@@ -16,11 +16,11 @@ pub enum LogFormat {
     Json,
 }
 
-/// Logs to standard error; `filter` is a level or tracing's directives ("info",
+/// Starts the log on standard error. `filter` is a level or tracing's directives ("info",
 /// "tautline_provider_client=debug"). A second call has no effect.
 ///
 /// # Errors
-/// The filter is malformed, or a bare target: usually a misspelt level.
+/// The filter is malformed, or a bare target, which usually is a misspelt level.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = filter::parse(filter).map_err(|e| {
         format!("log filter {filter:?}: {e}; write a level such as info, or target=level")

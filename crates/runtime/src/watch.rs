@@ -22,11 +22,7 @@ use kube_runtime::{
     WatchStreamExt,
     watcher::{self, Event, watcher},
 };
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use serde::de::DeserializeOwned;
 use tautline_api::{
     ConstraintPolicy, ConstraintPolicyOffer, convert,
@@ -53,55 +49,22 @@ type Convert<K> = fn(&K) -> Result<Option<Object>, String>;
 /// Reports that the watch is not needed yet, so that readiness does not wait for it.
 pub type NotNeeded = Box<dyn Fn() + Send>;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByKind {
-    kind: String,
-}
-
-/// Metrics of the watches. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct WatchMetrics {
-    events: Family<ByKind, Counter>,
-    malformed: Family<ByKind, Counter>,
-    errors: Family<ByKind, Counter>,
-    reduced_pods: Gauge,
-}
-
-impl WatchMetrics {
-    /// Registers them.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "watch_events",
-            "Objects that a watch listed, or reported as added, changed or deleted",
-            self.events.clone(),
-        );
-        registry.register(
-            "watch_malformed_objects",
-            "Objects that a watch reported and that could not be used",
-            self.malformed.clone(),
-        );
-        registry.register(
-            "watch_errors",
-            "Errors that restarted a watch",
-            self.errors.clone(),
-        );
-        registry.register(
-            "watch_reduced_pods",
+tautline_serve::metrics! {
+    /// Metrics of the watches. Clones share them.
+    pub struct WatchMetrics {
+        events: Family<ByKind, Counter> => "watch_events",
+            "Objects that a watch listed, or reported as added, changed or deleted";
+        malformed: Family<ByKind, Counter> => "watch_malformed_objects",
+            "Objects that a watch reported and that could not be used";
+        errors: Family<ByKind, Counter> => "watch_errors", "Errors that restarted a watch";
+        reduced_pods: Gauge => "watch_reduced_pods",
             "Pods whose affinity, tolerations and annotations take more memory than is kept of a \
-             pod or its namespace: no plan finds a node for them, or for others next to them",
-            self.reduced_pods.clone(),
-        );
+             pod or its namespace: no plan finds a node for them, or for others next to them";
     }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    pub fn add_examples(&self) {
-        _ = self.events.get_or_create(&Default::default());
-        _ = self.malformed.get_or_create(&Default::default());
-        _ = self.errors.get_or_create(&Default::default());
-    }
+    labels ByKind { kind: String }
 }
 
-/// The watches as tasks; `readiness` waits for the first list of each.
+/// Starts watches as tasks; `readiness` waits for the first list of each.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
     /// The cluster to watch.
@@ -110,12 +73,12 @@ pub struct Watch<'a> {
     pub store: &'a ClusterStore,
     /// The metrics of the watches.
     pub metrics: &'a WatchMetrics,
-    /// Waits for the lists.
+    /// The readiness that waits for the lists.
     pub readiness: &'a Readiness,
 }
 
 impl Watch<'_> {
-    /// Every kind except pods.
+    /// Watches every kind except pods.
     pub fn all_except_pods(&self, tasks: &mut Tasks) {
         self.infrastructure(tasks);
         self.rules(tasks);
@@ -123,20 +86,20 @@ impl Watch<'_> {
         self.device_classes(tasks);
     }
 
-    /// Nodes, and the Services and EndpointSlices of providers.
+    /// Watches nodes, EndpointSlices, and the Services of providers.
     pub fn infrastructure(&self, tasks: &mut Tasks) {
         self.nodes(tasks);
         self.services(tasks);
         self.endpoint_slices(tasks);
     }
 
-    /// All pods.
+    /// Watches all pods.
     pub fn pods(&self, tasks: &mut Tasks) {
         self.protobuf::<Pod>(Kind::Pod, pod, tasks);
     }
 
-    /// All pods, once the future that `wanted` returns completes: for processes that seldom need
-    /// them. Readiness waits for the pods unless `wanted` calls its argument.
+    /// Watches all pods once the future that `wanted` returns completes, for processes that seldom
+    /// need them. Readiness waits for the pods unless `wanted` calls its argument.
     pub fn pods_once<F: Future<Output = ()> + Send + 'static>(
         &self,
         wanted: impl FnOnce(NotNeeded) -> F,
@@ -147,7 +110,7 @@ impl Watch<'_> {
         self.protobuf_once::<Pod>(Kind::Pod, pod, wanted, tasks);
     }
 
-    /// All nodes.
+    /// Watches all nodes.
     pub fn nodes(&self, tasks: &mut Tasks) {
         self.protobuf::<Node>(
             Kind::Node,
@@ -156,7 +119,7 @@ impl Watch<'_> {
         );
     }
 
-    /// The labels of all namespaces.
+    /// Watches the labels of all namespaces.
     pub fn namespaces(&self, tasks: &mut Tasks) {
         self.json::<Namespace>(
             Kind::Namespace,
@@ -169,8 +132,8 @@ impl Watch<'_> {
         );
     }
 
-    /// DeviceClasses. Clusters before Kubernetes 1.34 have none, and users of the console may be
-    /// denied them: readiness does not wait then, and no error is counted.
+    /// Watches DeviceClasses. Clusters before Kubernetes 1.34 do not have the kind, and users of
+    /// the console may be denied it: readiness does not wait then, and no error is counted.
     pub fn device_classes(&self, tasks: &mut Tasks) {
         self.json::<DeviceClass>(
             Kind::DeviceClass,
@@ -179,7 +142,7 @@ impl Watch<'_> {
         );
     }
 
-    /// The Services of rule providers and underlay controllers.
+    /// Watches the Services of rule providers and underlay controllers.
     pub fn services(&self, tasks: &mut Tasks) {
         self.json::<Service>(
             Kind::Service,
@@ -192,7 +155,7 @@ impl Watch<'_> {
         );
     }
 
-    /// All EndpointSlices.
+    /// Watches all EndpointSlices.
     pub fn endpoint_slices(&self, tasks: &mut Tasks) {
         self.json::<EndpointSlice>(
             Kind::EndpointSlice,
@@ -201,7 +164,7 @@ impl Watch<'_> {
         );
     }
 
-    /// Policies and offers.
+    /// Watches policies and offers.
     pub fn rules(&self, tasks: &mut Tasks) {
         self.json::<ConstraintPolicy>(
             Kind::Policy,
@@ -223,7 +186,7 @@ impl Watch<'_> {
         );
     }
 
-    /// For kinds with few objects or without protobuf.
+    /// Watches a kind in JSON: one with few objects or without protobuf.
     fn json<K>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks)
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
@@ -236,7 +199,8 @@ impl Watch<'_> {
             let mut events = std::pin::pin!(events);
             while let Some(event) = next(&mut events, &stop).await {
                 if kind == Kind::DeviceClass && event.as_ref().is_err_and(is_absent_or_denied) {
-                    // Tried again: an API server that starts answers so for a moment.
+                    // The watch is tried again, since a starting API server gives this answer for a
+                    // moment.
                     readiness.done(&K::plural(&()));
                     continue;
                 }
@@ -246,7 +210,7 @@ impl Watch<'_> {
         });
     }
 
-    /// For kinds that may change thousands of times a second.
+    /// Watches a kind in protobuf: one that may change thousands of times a second.
     fn protobuf<K: Watchable>(&self, kind: Kind, convert: Convert<K>, tasks: &mut Tasks) {
         self.protobuf_once(kind, convert, std::future::ready(()), tasks);
     }
@@ -385,7 +349,8 @@ fn key<K: Resource>(decoded: &Decoded<K>) -> String {
     }
 }
 
-/// Returns whether the first list says that the cluster has no such kind, or that the caller may not see it.
+/// Returns whether the first list failed because the cluster lacks the kind or denies it to the
+/// caller.
 fn is_absent_or_denied(error: &watcher::Error) -> bool {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else {
         return false;
@@ -409,12 +374,12 @@ fn guarded<K>(event: Event<DeserializeGuard<K>>) -> Event<Decoded<K>> {
     }
 }
 
-/// Lists in pages of objects: their authors decide how large they are, up to 1.5 MB each.
+/// Returns a configuration that lists in pages, since objects may have up to 1.5 MB each.
 pub fn in_pages() -> watcher::Config {
     watcher::Config::default().page_size(100)
 }
 
-/// Watches a kind with few objects: `reset` gets all of them after each change.
+/// Watches a kind with few objects; `reset` receives all of them after each change.
 pub fn watch_list<K>(
     api: Api<DeserializeGuard<K>>,
     selector: Option<&str>,

@@ -1,4 +1,5 @@
-//! kube-runtime's watch events as three changes: a list arrives as one, not object by object.
+//! Turns kube-runtime's watch events into three changes: a list arrives as one change, not object
+//! by object.
 
 use kube_runtime::watcher::{Error, Event};
 
@@ -9,7 +10,7 @@ pub enum Change<T> {
     Replaced(Vec<T>),
     /// An object was added or modified.
     Applied(T),
-    /// An object was deleted; its last state.
+    /// An object was deleted; this is its last state.
     Deleted(T),
 }
 
@@ -24,7 +25,7 @@ impl<T> Default for Changes<T> {
 }
 
 impl<T> Changes<T> {
-    /// The change that an event completes, if any. `convert` runs as each object arrives.
+    /// Returns the change that an event completes, if any. `convert` runs as each object arrives.
     pub fn next<K>(&mut self, event: Event<K>, convert: impl FnOnce(K) -> T) -> Option<Change<T>> {
         match event {
             Event::Init => self.0.clear(),
@@ -37,7 +38,7 @@ impl<T> Changes<T> {
     }
 }
 
-/// The message of a refused watch: the kind is not served (404, 405) or must not be read (403).
+/// The message of a refused watch: the kind is not served (404, 405) or may not be read (403).
 pub fn refusal(error: &Error) -> Option<&str> {
     match error {
         Error::InitialListFailed(kube::Error::Api(status))

@@ -12,11 +12,12 @@ use prometheus_client::{
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{self, Body, HttpResponse, Limits, Port, PortMetrics};
+use crate::http::{self, Body, ConnectionMetrics, HttpResponse, Limits, Port, PortMetrics};
 
 const MAX_CONNECTIONS: usize = 64;
-const PAGE_BYTES: usize = 64 << 20;
-/// Of the names of the port's own metrics.
+/// The memory for requests and responses in progress.
+const MEMORY_BYTES: usize = 64 << 20;
+/// The prefix of the names of the port's own metrics.
 const PREFIX: &str = "admin_";
 
 /// The conditions that a process waits for before it can serve.
@@ -29,7 +30,7 @@ impl Readiness {
         self.0.lock().entry(name.to_owned()).or_insert(false);
     }
 
-    /// Meets a condition.
+    /// Marks a condition as met.
     pub fn done(&self, name: &str) {
         self.set(name, true);
     }
@@ -39,7 +40,7 @@ impl Readiness {
         self.0.lock().insert(name.to_owned(), ready);
     }
 
-    /// Names of the conditions that are not met.
+    /// The names of the conditions that are not met.
     pub fn missing(&self) -> Vec<String> {
         self.0
             .lock()
@@ -67,10 +68,10 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
         .with_context(|| format!("cannot listen on {address}"))
 }
 
-/// Serves the admin port until `stop`; `extra` the other paths, `None` gives 404.
+/// Serves the admin port until `stop`. `extra` answers the other paths; `None` becomes a 404.
 ///
 /// # Errors
-/// None so far.
+/// It never fails so far.
 pub async fn serve<E, F>(
     listener: TcpListener,
     registry: Arc<Registry>,
@@ -85,11 +86,11 @@ where
     let limits = Limits {
         connections: MAX_CONNECTIONS,
         response: Duration::from_secs(30),
-        request_bytes: Some(PAGE_BYTES),
+        request_bytes: Some(MEMORY_BYTES),
         ..Limits::default()
     };
     let (port_metrics, mut own) = (PortMetrics::default(), Registry::with_prefix("tautline"));
-    port_metrics.register_connections(PREFIX, &mut own);
+    port_metrics.connections.register(PREFIX, &mut own);
     let own = Arc::new(own);
     let handle = move |request: Request<Body>| {
         let (registry, readiness, extra) =
@@ -117,9 +118,7 @@ where
 /// Registers the metrics of an admin port, each with one series.
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
-    let metrics = PortMetrics::default();
-    metrics.register_connections(PREFIX, registry);
-    metrics.add_examples();
+    ConnectionMetrics::example(PREFIX, registry);
 }
 
 fn metrics(registries: &[&Registry]) -> HttpResponse {

@@ -8,10 +8,11 @@ use crate::{
     port::Port,
 };
 
-/// Bytes of every connection that always pass, such as kube-scheduler's requests with node names.
+/// The bytes that each connection may use even if memory is used up. They are enough for
+/// kube-scheduler's requests with node names.
 const FREE_BYTES: i64 = 64 << 10;
 
-/// The memory for requests is used up.
+/// The error that the memory for requests is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory;
 
@@ -40,7 +41,7 @@ impl Connection {
         self.port.metrics().request_bytes.get()
     }
 
-    /// The port.
+    /// The port of the connection.
     pub fn port(&self) -> &Port {
         &self.port
     }
@@ -49,12 +50,12 @@ impl Connection {
         self.activity.enter(phase, self.port.now());
     }
 
-    /// An HTTP/2 stream has started: the connection is not idle until it ends.
+    /// Records that an HTTP/2 stream has started. The connection is not idle until the stream ends.
     pub fn open_stream(&self) {
         self.activity.open_stream();
     }
 
-    /// An HTTP/2 stream has ended.
+    /// Records that an HTTP/2 stream has ended.
     pub fn close_stream(&self) {
         self.activity.close_stream(self.port.now());
     }
@@ -67,7 +68,7 @@ impl Connection {
         )
     }
 
-    /// Charges more bytes of the request in progress, until its response is sent.
+    /// Charges more bytes of the request in progress. They stay charged until its response is sent.
     ///
     /// # Errors
     /// The memory of all requests, or of this address' requests, is used up.
@@ -81,14 +82,15 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a body of this length would fit now.
+    /// Returns whether the memory has room for a body of this length now.
     pub(crate) fn fits(&self, bytes: usize) -> bool {
         let bytes = signed(bytes);
         let of_source = self.source.bytes.load(Relaxed) + bytes;
         bytes <= FREE_BYTES || !self.exceeds(of_source, self.bytes() + bytes)
     }
 
-    /// Charges the response instead of its request. It exists already, so it may exceed the limit.
+    /// Charges the response instead of its request. The response exists already, so it may exceed
+    /// the limit; it fails only if the limit is exceeded without it.
     pub(crate) fn charge_answer(&self, bytes: usize) -> Result<(), OutOfMemory> {
         let bytes = signed(bytes);
         let more = bytes - self.charged.load(Relaxed);

@@ -1,7 +1,8 @@
-//! The accounting of a port's connections. Pure: the caller passes the time.
+//! Keeps account of a port's connections, and chooses the connections to close. It reads no clock:
+//! the caller passes the time.
 //!
-//! At the bound the source address with the most connections loses its idlest one, but none whose
-//! request is being handled.
+//! A full port closes the idlest connection of the source address with the most connections, but no
+//! connection whose request is being handled.
 
 use std::{
     collections::HashMap,
@@ -13,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// A client that takes longer to read a response may lose its connection to a new one.
+/// The time in which a client should read a response, in milliseconds. A slower client may lose its
+/// connection to a new one.
 const STALLED_MILLIS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +42,11 @@ const PHASES: [Phase; 7] = [
     Phase::Flush,
 ];
 
-/// Its own task writes it without a lock.
+/// The phase of a connection and the number of its HTTP/2 streams. The connection's task writes
+/// them without a lock.
 #[derive(Debug)]
 pub struct Activity {
-    /// Milliseconds times 8, plus the phase.
+    /// The start of the phase in milliseconds, times 8, plus the phase.
     state: AtomicU64,
     streams: AtomicU32,
 }
@@ -66,12 +69,12 @@ impl Activity {
         (phase.unwrap_or(Phase::Work), state >> 3)
     }
 
-    /// Enters a phase at `now`, in milliseconds.
+    /// Enters a phase at the time `now`, in milliseconds.
     pub fn enter(&self, phase: Phase, now: u64) {
         self.state.store((now << 3) | phase as u64, Relaxed);
     }
 
-    /// Enters a phase whose time counts from the last one's start.
+    /// Enters a phase whose time counts from the start of the last phase.
     pub fn progress(&self, phase: Phase) {
         self.enter(phase, self.state().1);
     }
@@ -89,7 +92,7 @@ impl Activity {
         self.streams.load(Relaxed) > 0 || self.phase() == Phase::Work
     }
 
-    /// The least is closed first; `None` is not.
+    /// Returns the rank of the connection: the lowest is closed first, `None` is not closed.
     fn rank(&self, now: u64) -> Option<(u8, u64)> {
         if self.streams.load(Relaxed) > 0 {
             return None;
@@ -106,7 +109,7 @@ impl Activity {
     }
 }
 
-/// How long each phase may take. The body has a deadline where it is read.
+/// The maximum duration of each phase. The reader of a body has its own deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     pub first_byte: Duration,
@@ -158,8 +161,8 @@ impl Timeouts {
     }
 
     pub fn tick(&self) -> Duration {
-        let shortest = self.first_byte.min(self.head).min(self.response);
-        let shortest = self.idle.map_or(shortest, |idle| idle.min(shortest));
+        let idle = self.idle.unwrap_or(Duration::MAX);
+        let shortest = self.first_byte.min(self.head).min(self.response).min(idle);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
     }
 }
@@ -170,7 +173,8 @@ pub struct Source {
     pub bytes: AtomicI64,
 }
 
-/// IPv6 hosts commonly have a whole /64 to themselves.
+/// Returns the address by which a connection counts. An IPv6 address counts by its /64, since a
+/// host commonly has a whole /64.
 fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
@@ -194,7 +198,7 @@ pub struct Opened<T> {
     pub closed: Option<T>,
 }
 
-/// `T` closes a connection.
+/// The open connections of a port. Dropping a `T` closes its connection.
 #[derive(Debug)]
 pub struct Connections<T> {
     most: usize,
@@ -224,7 +228,8 @@ impl<T> Connections<T> {
         self.entries.is_empty()
     }
 
-    /// Returns `handle` if every connection that could make room has a request in progress.
+    /// Adds a connection, and closes another one if there is no room. Returns `handle` if every
+    /// connection that could make room has a request in progress.
     pub fn open(&mut self, address: IpAddr, now: u64, handle: T) -> Result<Opened<T>, T> {
         let address = source_of(address);
         let of_source = self.sources.get(&address).cloned();
@@ -270,7 +275,7 @@ impl<T> Connections<T> {
         Some(entry.handle)
     }
 
-    /// The connection to close first when file descriptors run out.
+    /// Removes the connection to close when file descriptors run out.
     pub fn shed(&mut self, now: u64) -> Option<T> {
         self.idlest(None, now).and_then(|id| self.close(id))
     }

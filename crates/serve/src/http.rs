@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use crate::{
     connection::Connection,
     port::{Limits, Port},
-    port_metrics::Metrics as PortMetrics,
+    port_metrics::{ConnectionMetrics, PortMetrics},
     stream::Protocol,
 };
 use crate::{connections::Phase, tls::ServerTls};
@@ -35,7 +35,7 @@ use crate::{connections::Phase, tls::ServerTls};
 pub type HttpResponse = Response<Full<Bytes>>;
 
 const MAX_HEADER_BYTES: usize = 64 * 1024;
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The body of a request, with its connection.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl hyper::body::Body for Body {
     }
 }
 
-/// A response body: when hyper drops it, only the flush is left.
+/// A response body. hyper drops it when only the flush is left.
 struct Outgoing<B> {
     body: Either<B, Full<Bytes>>,
     connection: Arc<Connection>,
@@ -108,11 +108,11 @@ impl<B> Drop for Outgoing<B> {
     }
 }
 
-/// Serves `handle` on `listener` until `stop`; then finishes requests in progress. A response
+/// Serves `handle` on `listener` until `stop`, then finishes the requests in progress. A response
 /// without a known length, such as a stream of events, may take any time.
 ///
 /// # Errors
-/// None so far.
+/// It never fails so far.
 pub async fn serve<H, F, B>(
     listener: TcpListener,
     tls: Option<ServerTls>,
@@ -125,7 +125,7 @@ where
     F: Future<Output = Response<B>> + Send + 'static,
     B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
 {
-    // None from the stop on: later handshakes are not served.
+    // `None` from the stop on, so that later handshakes are not served.
     let graceful = Arc::new(Mutex::new(Some(GracefulShutdown::new())));
     let watchers = Arc::clone(&graceful);
     let connection = move |stream: crate::stream::Stream| {
@@ -157,11 +157,11 @@ where
     let Some(graceful) = graceful.lock().take() else {
         return Ok(());
     };
-    if tokio::time::timeout(DRAIN, graceful.shutdown())
+    if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown())
         .await
         .is_err()
     {
-        tracing::warn!("connections did not end in {DRAIN:?}; leaving them");
+        tracing::warn!("connections did not end in {DRAIN_TIMEOUT:?}; leaving them");
     }
     Ok(())
 }
@@ -188,7 +188,7 @@ pub fn reserve_memory(connection: &Connection, bytes: usize) -> Option<HttpRespo
     charged.is_err().then(|| out_of_memory(connection))
 }
 
-/// The 503 response while the memory for requests is used up.
+/// Counts a request that is rejected for lack of memory, and returns its 503 response.
 pub fn out_of_memory(connection: &Connection) -> HttpResponse {
     connection.port().metrics().rejected("Memory");
     retry_later(
@@ -196,7 +196,7 @@ pub fn out_of_memory(connection: &Connection) -> HttpResponse {
     )
 }
 
-/// Status 503 with `Retry-After: 1`.
+/// A response with the status 503 and `Retry-After: 1`.
 pub fn retry_later(text: impl Into<String>) -> HttpResponse {
     let mut answer = self::text(503, text);
     answer.headers_mut().insert(
@@ -222,11 +222,11 @@ pub fn text(status: u16, body: impl Into<String>) -> HttpResponse {
     respond(status, "text/plain; charset=utf-8", body.into())
 }
 
-/// The whole body of a request, counted against the port's memory for requests.
+/// Reads the whole body of a request, and counts it against the port's memory for requests.
 ///
 /// # Errors
-/// The response: the body is larger than `most` bytes (413), memory is used up (503), the body did
-/// not arrive in time (408), or the connection broke (400).
+/// The error is the response to send: the body is larger than `most` bytes (413), memory is used up
+/// (503), the body did not arrive in time (408), or the connection broke (400).
 pub async fn read_body(request: Request<Body>, most: usize) -> Result<Bytes, HttpResponse> {
     let mut body = request.into_body();
     let connection = Arc::clone(&body.connection);
@@ -256,7 +256,7 @@ async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse
         )
     };
     let connection = Arc::clone(&body.connection);
-    // The announced length may be rejected; only received bytes are charged.
+    // A body may be rejected by its announced length, but only received bytes are charged.
     let promised = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if promised > most {
         return Err(too_large());
@@ -264,7 +264,7 @@ async fn read_within(body: &mut Body, most: usize) -> Result<Bytes, HttpResponse
     if !connection.fits(promised) {
         return Err(out_of_memory(&connection));
     }
-    // Without a promise the buffer grows by doubling.
+    // Without an announced length the buffer grows by doubling.
     let weight = if promised > 0 { 1 } else { 2 };
     let mut whole = BytesMut::new();
     while let Some(frame) = body.incoming.frame().await {

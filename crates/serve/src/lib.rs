@@ -6,6 +6,7 @@ mod connection;
 mod connections;
 pub mod http;
 pub mod limits;
+pub mod metrics;
 mod port;
 mod port_metrics;
 pub mod stream;

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Bytes that this process may use: the minimum of its cgroups' limits and the machine's memory.
+/// The bytes that this process may use: the minimum of its cgroups' limits and the machine's
+/// memory.
 pub fn memory_bytes() -> u64 {
     memory_under(Path::new("/"))
 }
@@ -40,11 +41,12 @@ fn memory_under(root: &Path) -> u64 {
 fn machine(meminfo: &str) -> u64 {
     let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
-    // Unreadable: assume the limit of the manifests.
+    // If the file is unreadable, assume the limit of the manifests.
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-/// Raises the soft limit of open files (often 1,024) to the hard limit: each connection needs one.
+/// Raises the soft limit of open files (often 1,024) to the hard limit, since each connection is
+/// one.
 pub fn raise_open_files() {
     let files = Resource::RLIMIT_NOFILE;
     let raised = getrlimit(files).and_then(|(_, hard)| setrlimit(files, hard, hard));
@@ -53,7 +55,7 @@ pub fn raise_open_files() {
     }
 }
 
-/// `connections`, limited to three quarters of the open files.
+/// Limits `connections` to three quarters of the open files that are allowed.
 pub(crate) fn connections_within(connections: usize) -> usize {
     let Ok((soft, _)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return connections;

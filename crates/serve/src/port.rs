@@ -19,7 +19,7 @@ use crate::{
     connection::Connection,
     connections::{CloseReason, Connections, Opened, Timeouts},
     limits,
-    port_metrics::Metrics,
+    port_metrics::PortMetrics,
     stream::{Protocol, Stream},
     tls::ServerTls,
 };
@@ -27,24 +27,24 @@ use crate::{
 /// The limits of a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Open connections; at most three quarters of them from one address.
+    /// The maximum number of open connections; one address may have up to three quarters.
     pub connections: usize,
-    /// TLS handshakes in progress, in addition to the connections.
+    /// The maximum number of TLS handshakes in progress, in addition to the connections.
     pub handshakes: usize,
-    /// Deadline of a TLS handshake.
+    /// The deadline of a TLS handshake.
     pub handshake: Duration,
-    /// From the connection's start to its first byte.
+    /// The maximum time from the connection's start to its first byte.
     pub first_byte: Duration,
-    /// From the first byte of a request to the end of its headers.
+    /// The maximum time from the first byte of a request to the end of its headers.
     pub head: Duration,
-    /// Between two requests; `None` if the protocol itself detects dead peers.
+    /// The maximum time between two requests; `None` if the protocol itself detects dead peers.
     pub idle: Option<Duration>,
-    /// From the end of the headers to the end of the body.
+    /// The maximum time from the end of the headers to the end of the body.
     pub body: Duration,
-    /// From the response's start until the client has read it.
+    /// The maximum time from the response's start until the client has read it.
     pub response: Duration,
-    /// Bytes of requests and responses in progress, at most half for one address. `None`: a quarter
-    /// of the memory limit, and at least twice the largest request.
+    /// The maximum bytes of requests and responses in progress; one address may use up to half.
+    /// `None` means a quarter of the memory limit, and at least twice the largest request.
     pub request_bytes: Option<usize>,
 }
 
@@ -56,7 +56,8 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             first_byte: Duration::from_secs(10),
             head: Duration::from_secs(10),
-            // kube-scheduler closes its own after 90 s: it never sends into a close.
+            // kube-scheduler closes idle connections after 90 s, so it never sends into a closing
+            // one.
             idle: Some(Duration::from_secs(150)),
             body: Duration::from_secs(3),
             response: Duration::from_secs(10),
@@ -86,12 +87,12 @@ struct Inner {
     connections: Mutex<Connections<oneshot::Sender<()>>>,
     handshakes: Mutex<Connections<oneshot::Sender<()>>>,
     most_bytes: i64,
-    metrics: Metrics,
+    metrics: PortMetrics,
 }
 
 impl Port {
     /// A port whose largest request has `largest` bytes.
-    pub fn new(limits: Limits, largest: usize, metrics: Metrics) -> Self {
+    pub fn new(limits: Limits, largest: usize, metrics: PortMetrics) -> Self {
         let of_source = |all: usize| (all / 4 * 3).max(1);
         let most = limits::connections_within(limits.connections);
         Self(Arc::new(Inner {
@@ -113,13 +114,13 @@ impl Port {
         }))
     }
 
-    /// Its limits.
+    /// The limits of the port.
     pub fn limits(&self) -> &Limits {
         &self.0.limits
     }
 
-    /// Its metrics.
-    pub fn metrics(&self) -> &Metrics {
+    /// The metrics of the port.
+    pub fn metrics(&self) -> &PortMetrics {
         &self.0.metrics
     }
 
@@ -129,14 +130,14 @@ impl Port {
 
     pub(crate) fn closed(&self, id: u64) {
         self.0.connections.lock().close(id);
-        self.0.metrics.connections.dec();
+        self.0.metrics.connections.open.dec();
     }
 
     pub(crate) fn now(&self) -> u64 {
         u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Accepts until `stop`; runs `serve` in a task per connection.
+    /// Accepts connections until `stop`, and runs `serve` in a task for each.
     pub async fn accept<F>(
         &self,
         listener: TcpListener,
@@ -162,7 +163,7 @@ impl Port {
             let (tcp, from) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // The peer is gone, or file descriptors are used up: close a connection.
+                    // The peer is gone, or file descriptors are used up; then close a connection.
                     tracing::debug!(%error, "accept failed");
                     if is_out_of_files(&error) && self.shed() {
                         tokio::task::yield_now().await;
@@ -201,17 +202,17 @@ impl Port {
             return;
         };
         if closed.is_some() {
-            self.0.metrics.closed(CloseReason::Handshake);
+            self.0.metrics.connections.closed(CloseReason::Handshake);
         }
         let (port, acceptor) = (self.clone(), tls.acceptor());
         tokio::spawn(async move {
             let handshake = tokio::time::timeout(port.0.limits.handshake, acceptor.accept(tcp));
             let shaken = tokio::select! {
                 shaken = handshake => shaken,
-                // Closed to make room for another; already counted.
+                // This handshake was closed to make room for another, and is already counted.
                 _ = close => return,
             };
-            // Open it before the handshake ends: the sweep pauses while both are empty.
+            // Open the connection before the handshake ends: without either the sweep pauses.
             let opened = matches!(shaken, Ok(Ok(_)))
                 .then(|| port.open(from))
                 .flatten();
@@ -223,7 +224,7 @@ impl Port {
                     }
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => port.0.metrics.closed(CloseReason::Handshake),
+                Err(_) => port.0.metrics.connections.closed(CloseReason::Handshake),
             }
         });
     }
@@ -236,13 +237,13 @@ impl Port {
             .lock()
             .open(from.ip(), self.now(), closer);
         let Ok(opened) = opened else {
-            self.0.metrics.closed(CloseReason::NoRoom);
+            self.0.metrics.connections.closed(CloseReason::NoRoom);
             return None;
         };
         if opened.closed.is_some() {
-            self.0.metrics.closed(CloseReason::MadeRoom);
+            self.0.metrics.connections.closed(CloseReason::MadeRoom);
         }
-        self.0.metrics.connections.inc();
+        self.0.metrics.connections.open.inc();
         let connection = Connection::new(self.clone(), opened);
         Some((Arc::new(connection), close))
     }
@@ -258,7 +259,7 @@ impl Port {
             .lock()
             .overdue(&self.0.timeouts, self.now());
         for (_, reason) in overdue {
-            self.0.metrics.closed(reason);
+            self.0.metrics.connections.closed(reason);
         }
     }
 
@@ -267,7 +268,7 @@ impl Port {
         let closed = inner.connections.lock().shed(now);
         let closed = closed.or_else(|| inner.handshakes.lock().shed(now));
         if closed.is_some() {
-            inner.metrics.closed(CloseReason::MadeRoom);
+            inner.metrics.connections.closed(CloseReason::MadeRoom);
         }
         closed.is_some()
     }

@@ -1,69 +1,39 @@
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 
 use crate::connections::CloseReason;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Label {
-    reason: &'static str,
+crate::metrics! {
+    /// The metrics of one port's connections.
+    pub struct ConnectionMetrics {
+        pub(crate) open: Gauge => "connections", "Open connections";
+        closed: Family<Reason, Counter>
+            => "connections_closed", "Connections closed by the server, by reason";
+    }
+    labels Reason { reason: &'static str }
 }
 
-/// The metrics of one port. Clones share them; two ports must not.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {
-    pub(crate) connections: Gauge,
-    closed: Family<Label, Counter>,
-    rejected: Family<Label, Counter>,
-    pub(crate) request_bytes: Gauge,
+crate::metrics! {
+    /// The metrics of one port's requests. Clones share them, so each port needs its own.
+    pub struct PortMetrics {
+        /// The metrics of its connections, which are registered on their own.
+        pub connections: ConnectionMetrics;
+        rejected: Family<Reason, Counter>
+            => "requests_refused", "Requests rejected before they were read, by reason";
+        pub(crate) request_bytes: Gauge
+            => "request_bytes", "Bytes of requests in progress and of unsent responses";
+    }
 }
 
-impl Metrics {
-    /// Registers them with names that start with `prefix`.
-    pub fn register(&self, prefix: &str, registry: &mut Registry) {
-        self.register_connections(prefix, registry);
-        registry.register(
-            format!("{prefix}requests_refused"),
-            "Requests rejected before they were read, by reason",
-            self.rejected.clone(),
-        );
-        registry.register(
-            format!("{prefix}request_bytes"),
-            "Bytes of requests in progress and of unsent responses",
-            self.request_bytes.clone(),
-        );
-    }
-
-    /// Registers the metrics of connections only.
-    pub fn register_connections(&self, prefix: &str, registry: &mut Registry) {
-        registry.register(
-            format!("{prefix}connections"),
-            "Open connections",
-            self.connections.clone(),
-        );
-        registry.register(
-            format!("{prefix}connections_closed"),
-            "Connections closed by the server, by reason",
-            self.closed.clone(),
-        );
-    }
-
-    /// Gives each metric with labels a series, for the reference of metrics.
-    #[doc(hidden)]
-    pub fn add_examples(&self) {
-        _ = self.closed.get_or_create(&Default::default());
-        _ = self.rejected.get_or_create(&Default::default());
-    }
-
+impl ConnectionMetrics {
     pub(crate) fn closed(&self, reason: CloseReason) {
         let reason = reason.as_str();
-        self.closed.get_or_create(&Label { reason }).inc();
+        self.closed.get_or_create(&Reason { reason }).inc();
     }
+}
 
+impl PortMetrics {
     /// Counts a request rejected for `reason`.
     pub fn rejected(&self, reason: &'static str) {
-        self.rejected.get_or_create(&Label { reason }).inc();
+        self.rejected.get_or_create(&Reason { reason }).inc();
     }
 }

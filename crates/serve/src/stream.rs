@@ -18,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::{connection::Connection, connections::Phase};
 
-/// A client's preface, and the settings header after it.
+/// The bytes of a client's preface, and of the settings header after it.
 const HTTP2_PREFACE_BYTES: usize = 24 + 9;
 
 /// The protocol of a port.
@@ -135,7 +135,7 @@ impl Stream {
         }
         if self.protocol == Protocol::Http2 && self.preface < HTTP2_PREFACE_BYTES {
             self.preface += bytes;
-            // From here on pings find dead peers.
+            // From here on pings detect dead peers.
             if self.preface >= HTTP2_PREFACE_BYTES {
                 connection.enter(Phase::Idle);
             }

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::Readiness;
 
-const GRACE: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Tasks that must run until the stop. If one ends early, all are stopped.
+/// Tasks that must run until the stop. If one task ends early, all are stopped.
 #[derive(Debug, Default)]
 pub struct Tasks {
     set: JoinSet<(String, Result<()>)>,
@@ -29,10 +29,10 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) });
     }
 
-    /// Waits until `until` completes or a task ends early; then stops all.
+    /// Waits until `until` completes or a task ends early, then stops all tasks.
     ///
     /// # Errors
-    /// The task that ended early or failed.
+    /// A task ended early or failed; the error names it.
     pub async fn run(mut self, until: impl Future<Output = ()>) -> Result<()> {
         let early = tokio::select! {
             () = until => Ok(()),
@@ -46,8 +46,8 @@ impl Tasks {
         };
         self.stop.cancel();
         let rest = async { while self.set.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, rest).await.is_err() {
-            tracing::warn!("tasks did not stop in {GRACE:?}; leaving them");
+        if tokio::time::timeout(STOP_TIMEOUT, rest).await.is_err() {
+            tracing::warn!("tasks did not stop in {STOP_TIMEOUT:?}; leaving them");
         }
         early
     }

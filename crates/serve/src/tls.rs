@@ -15,9 +15,9 @@ use rustls::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-const POLL: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A file that TLS cannot use.
+/// The error of a file that TLS cannot use.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {what}")]
 pub struct TlsError {
@@ -32,38 +32,38 @@ fn bad(path: &Path, what: impl std::fmt::Display) -> TlsError {
     }
 }
 
-/// The files of a server.
+/// The TLS files of a server.
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
-    /// The certificate chain, PEM.
+    /// The certificate chain, in PEM.
     pub cert: PathBuf,
-    /// Its private key, PEM.
+    /// The certificate's private key, in PEM.
     pub key: PathBuf,
-    /// If set, clients must present a certificate of this CA (PEM).
+    /// The CA of the clients, in PEM; `None` if clients need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// ALPN protocols ("h2", "http/1.1").
+    /// The ALPN protocols, such as "h2" and "http/1.1".
     pub alpn: Vec<&'static str>,
 }
 
-/// The files of a client.
+/// The TLS files of a client.
 #[derive(Clone, Debug, Default)]
 pub struct ClientFiles {
-    /// The CA of the servers, PEM.
+    /// The CA of the servers, in PEM.
     pub ca: Option<PathBuf>,
-    /// The client's certificate chain and key, PEM.
+    /// The client's certificate chain and key, in PEM.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// A server's certificate in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerPem<'a> {
-    /// The certificate chain, PEM.
+    /// The certificate chain, in PEM.
     pub cert: &'a str,
-    /// Its private key, PEM.
+    /// The certificate's private key, in PEM.
     pub key: &'a str,
-    /// If set, clients must present a certificate of this CA (PEM).
+    /// The CA of the clients, in PEM; `None` if clients need no certificate.
     pub client_ca: Option<&'a str>,
-    /// ALPN protocols ("h2", "http/1.1").
+    /// The ALPN protocols, such as "h2" and "http/1.1".
     pub alpn: &'a [&'static str],
 }
 
@@ -75,10 +75,10 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Reads the files.
+    /// Makes a server's TLS from files.
     ///
     /// # Errors
-    /// A file that cannot be read or used, by its path.
+    /// A file cannot be read or used; the error has its path.
     pub fn load(files: ServerFiles) -> Result<Self, TlsError> {
         let config = build(&files)?;
         Ok(Self {
@@ -87,10 +87,10 @@ impl ServerTls {
         })
     }
 
-    /// TLS with this certificate.
+    /// Makes a server's TLS from a certificate in memory.
     ///
     /// # Errors
-    /// An invalid certificate or key.
+    /// The certificate or key is invalid.
     pub fn from_pem(pem: ServerPem<'_>) -> Result<Self, TlsError> {
         Ok(Self {
             files: None,
@@ -101,7 +101,7 @@ impl ServerTls {
     /// Replaces the certificate for new connections.
     ///
     /// # Errors
-    /// An invalid certificate or key; the old one stays.
+    /// The certificate or key is invalid; the old one stays.
     pub fn replace_pem(&self, pem: ServerPem<'_>) -> Result<(), TlsError> {
         self.current.store(Arc::new(of_pem(pem)?));
         Ok(())
@@ -115,7 +115,7 @@ impl ServerTls {
     /// Reloads the files after changes, until `stop`.
     ///
     /// # Errors
-    /// None so far.
+    /// It never fails so far.
     pub async fn watch_files(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Some(files) = &self.files else {
             stop.cancelled().await;
@@ -209,7 +209,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(list)
 }
 
-/// Polls for changed contents: file notifications miss a mounted Secret's link in a parent folder.
+/// Detects changed files by polling, since notifications miss the link of a mounted Secret, which
+/// is in a parent folder.
 pub struct FileChanges {
     paths: Vec<PathBuf>,
     seen: Vec<Option<Vec<u8>>>,
@@ -222,12 +223,12 @@ impl FileChanges {
         Self { paths, seen }
     }
 
-    /// Waits for a change; false after `stop`.
+    /// Waits for a change and returns true, or returns false after `stop`.
     pub async fn next(&mut self, stop: &CancellationToken) -> bool {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return false,
-                () = tokio::time::sleep(POLL) => {}
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
             }
             let mut now = Vec::with_capacity(self.paths.len());
             for path in &self.paths {
@@ -267,14 +268,14 @@ mod tests {
 
         let first = tls.current.load_full();
         std::fs::write(dir.path().join("tls.crt"), "garbage").unwrap();
-        tokio::time::sleep(POLL * 2).await;
+        tokio::time::sleep(POLL_INTERVAL * 2).await;
         assert!(Arc::ptr_eq(&first, &tls.current.load_full()));
 
         files(dir.path(), "two");
-        let deadline = tokio::time::Instant::now() + POLL * 20;
+        let deadline = tokio::time::Instant::now() + POLL_INTERVAL * 20;
         while Arc::ptr_eq(&first, &tls.current.load_full()) {
             assert!(tokio::time::Instant::now() < deadline, "not reloaded");
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         stop.cancel();
         follower.await.unwrap().unwrap();

@@ -43,6 +43,7 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (metrics, mut registry) = (PortMetrics::default(), Registry::default());
+        metrics.connections.register("", &mut registry);
         metrics.register("", &mut registry);
         let (go, stop) = (Arc::new(Semaphore::new(0)), CancellationToken::new());
         let waits = Arc::clone(&go);

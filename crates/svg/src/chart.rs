@@ -4,15 +4,18 @@ use std::fmt::Write as _;
 
 use crate::escaped;
 
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 400.0;
-const LEFT: f64 = 48.0;
-/// The legend's width.
-const RIGHT: f64 = 150.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 44.0;
+/// The size of the whole chart, in pixels.
+const WIDTH_PX: f64 = 760.0;
+const HEIGHT_PX: f64 = 400.0;
+/// The margins around the plot, in pixels.
+const LEFT_PX: f64 = 48.0;
+/// The margin to the right of the plot, which contains the legend.
+const RIGHT_PX: f64 = 150.0;
+const TOP_PX: f64 = 34.0;
+const BOTTOM_PX: f64 = 44.0;
 
-const COLOURS: usize = 5;
+/// The number of line colours in [`STYLE`].
+const COLOUR_COUNT: usize = 5;
 const STYLE: &str = "\
     .chart{--ink:#1f2328;--soft:#59636e;--grid:#d8dee4;--p0:#0550ae;--p1:#bc4c00;--p2:#1a7f37;--p3:#8250df;--p4:#57606a}\
     @media(prefers-color-scheme:dark){.chart{--ink:#e6edf3;--soft:#9198a1;--grid:#30363d;--p0:#58a6ff;--p1:#f0883e;--p2:#3fb950;--p3:#bc8cff;--p4:#8b949e}}\
@@ -25,13 +28,13 @@ const STYLE: &str = "\
 /// A chart of lines over two axes, readable on white and on black.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineChart<'a> {
-    /// Above the chart, to the left.
+    /// The title, which stands above the chart to the left.
     pub title: &'a str,
     /// The horizontal axis; its label stands below.
     pub x: Axis<'a>,
     /// The vertical axis; its label stands above, to the right.
     pub y: Axis<'a>,
-    /// In the order of the legend. Later lines are drawn on earlier ones.
+    /// The lines, in the order of the legend. Later lines are drawn over earlier ones.
     pub lines: Vec<Line>,
 }
 
@@ -40,29 +43,30 @@ pub struct LineChart<'a> {
 pub struct Axis<'a> {
     /// The quantity, with its unit.
     pub label: &'a str,
-    /// The value at the axis' start; above 0 on a logarithmic axis.
+    /// The value at the start of the axis; above 0 on a logarithmic axis.
     pub from: f64,
-    /// The value at its end.
+    /// The value at the end of the axis.
     pub to: f64,
     /// The values with a grid line.
     pub marks: Vec<f64>,
-    /// Whether equal distances are equal ratios.
+    /// True if the axis is logarithmic: equal distances are equal ratios.
     pub logarithmic: bool,
 }
 
 /// A line of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Its text in the legend.
+    /// The text in the legend.
     pub label: String,
-    /// Its colour, of five. A reference line is dashed, in the colour of the title.
+    /// The number of the colour, modulo 5. A reference line has `None`: it is dashed, in the colour
+    /// of the title.
     pub colour: Option<usize>,
-    /// Pairs of x and y, in the axes' units. Points outside the axes are drawn at their ends.
+    /// The points (x, y) in the units of the axes. Points outside an axis are drawn at its end.
     pub points: Vec<(f64, f64)>,
 }
 
 impl Axis<'_> {
-    /// Where a value lies between start (0) and end (1).
+    /// Returns the position of a value between the start (0) and the end (1) of the axis.
     fn part(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.logarithmic { value.ln() } else { value };
         let (from, to) = (scale(self.from), scale(self.to));
@@ -73,21 +77,21 @@ impl Axis<'_> {
 impl Line {
     fn class_and_stroke(&self) -> (&'static str, String) {
         match self.colour {
-            Some(colour) => ("line", format!("var(--p{})", colour % COLOURS)),
+            Some(colour) => ("line", format!("var(--p{})", colour % COLOUR_COUNT)),
             None => ("line reference", "var(--ink)".to_owned()),
         }
     }
 }
 
 impl LineChart<'_> {
-    /// The chart as one `svg` element, for a file of its own or inside HTML.
+    /// Returns the chart as one `svg` element, for a separate file or inside HTML.
     #[must_use]
     pub fn svg(&self) -> String {
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" role=\"img\" \
-             viewBox=\"0 0 {WIDTH} {HEIGHT}\" aria-label=\"{0}\">\
+             viewBox=\"0 0 {WIDTH_PX} {HEIGHT_PX}\" aria-label=\"{0}\">\
              <style>{STYLE}</style>\
-             <text class=\"title\" x=\"{LEFT}\" y=\"18\">{0}</text>",
+             <text class=\"title\" x=\"{LEFT_PX}\" y=\"18\">{0}</text>",
             escaped(self.title)
         );
         // Writing to a String cannot fail, here and below.
@@ -101,22 +105,22 @@ impl LineChart<'_> {
     }
 
     fn x(&self, value: f64) -> f64 {
-        LEFT + self.x.part(value) * (WIDTH - LEFT - RIGHT)
+        LEFT_PX + self.x.part(value) * (WIDTH_PX - LEFT_PX - RIGHT_PX)
     }
 
     fn y(&self, value: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.part(value) * (HEIGHT - TOP - BOTTOM)
+        HEIGHT_PX - BOTTOM_PX - self.y.part(value) * (HEIGHT_PX - TOP_PX - BOTTOM_PX)
     }
 
     fn grid(&self, out: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        let (right, bottom) = (WIDTH_PX - RIGHT_PX, HEIGHT_PX - BOTTOM_PX);
         for mark in &self.y.marks {
             let y = self.y(*mark);
             _ = write!(
                 out,
-                "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                "<line class=\"grid\" x1=\"{LEFT_PX}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
                  <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{mark}</text>",
-                LEFT - 8.0,
+                LEFT_PX - 8.0,
                 y + 4.0
             );
         }
@@ -124,7 +128,7 @@ impl LineChart<'_> {
             let x = self.x(*mark);
             _ = write!(
                 out,
-                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom}\"/>\
+                "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP_PX}\" y2=\"{bottom}\"/>\
                  <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{mark}</text>",
                 bottom + 18.0
             );
@@ -133,8 +137,8 @@ impl LineChart<'_> {
             out,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
              <text x=\"{right}\" y=\"18\" text-anchor=\"end\">{}</text>",
-            (LEFT + right) / 2.0,
-            HEIGHT - 8.0,
+            (LEFT_PX + right) / 2.0,
+            HEIGHT_PX - 8.0,
             escaped(self.x.label),
             escaped(self.y.label)
         );
@@ -155,9 +159,9 @@ impl LineChart<'_> {
     }
 
     fn legend(&self, out: &mut String) {
-        let x = WIDTH - RIGHT + 14.0;
+        let x = WIDTH_PX - RIGHT_PX + 14.0;
         for (i, line) in self.lines.iter().enumerate() {
-            let y = TOP + 12.0 + 20.0 * i as f64;
+            let y = TOP_PX + 12.0 + 20.0 * i as f64;
             let (class, stroke) = line.class_and_stroke();
             _ = write!(
                 out,

@@ -1,5 +1,5 @@
-//! Line charts in SVG (<https://www.w3.org/TR/SVG2/>), for reports and the documents, and text
-//! as XML can hold it.
+//! Draws line charts in SVG (<https://www.w3.org/TR/SVG2/>), for reports and the documents, and
+//! escapes text for XML.
 
 #![warn(missing_docs)]
 
@@ -7,8 +7,8 @@ mod chart;
 
 pub use chart::{Axis, Line, LineChart};
 
-/// Text in the content or in an attribute of an XML 1.0 element. Characters that XML cannot
-/// hold (<https://www.w3.org/TR/xml/#NT-Char>) become spaces.
+/// Escapes text for the content or an attribute of an XML 1.0 element. Characters that XML does not
+/// allow (<https://www.w3.org/TR/xml/#NT-Char>) become spaces.
 ///
 /// ```
 /// assert_eq!(tautline_svg::escaped("<a b=\"c\">&'\u{7}"), "&lt;a b=&quot;c&quot;&gt;&amp;&apos; ");

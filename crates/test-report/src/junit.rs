@@ -1,4 +1,5 @@
-//! The dialect that GitHub, GitLab and Jenkins read: `testsuites`, `testsuite`, `testcase`.
+//! JUnit XML in the dialect that GitHub, GitLab and Jenkins read: `testsuites`, `testsuite`,
+//! `testcase`.
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
@@ -42,7 +43,7 @@ fn test_case(text: &mut String, case: &Case) {
             escaped(reason)
         ),
         CaseResult::Failed { message, fix } => {
-            // Some systems show the attribute alone.
+            // Some systems show only the attribute `message`, so it has the whole message.
             let lines: Vec<&str> = message.lines().map(str::trim).collect();
             let fix = fix.iter().map(|fix| format!("\nFix: {fix}"));
             let body = fix.fold(message.clone(), |all, fix| all + &fix);
@@ -77,7 +78,7 @@ fn seconds(took: Duration) -> String {
     format!("{:.6}", took.as_secs_f64())
 }
 
-/// XML 1.0 has no way to write most control characters.
+/// Escapes text for XML 1.0. Control characters, most of which XML cannot contain, become U+FFFD.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

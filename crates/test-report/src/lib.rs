@@ -1,4 +1,5 @@
-//! Results of test cases, as TAP and as JUnit XML, for `tautline test` and `tautline conformance`.
+//! Reports results of test cases as TAP and as JUnit XML, for `tautline test` and
+//! `tautline conformance`. Both formats are written from one [`Report`].
 
 #![warn(missing_docs)]
 
@@ -13,9 +14,9 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Name of the whole.
+    /// The name of the whole test suite.
     pub suite: String,
-    /// In the order in which they ran.
+    /// The test cases, in the order in which they ran.
     pub cases: Vec<Case>,
 }
 
@@ -23,58 +24,58 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Case {
-    /// Its file or subject.
+    /// The file or the subject that the case belongs to.
     pub group: String,
-    /// Its name, unique in the group.
+    /// The name of the case, unique in its group.
     pub name: String,
-    /// The result.
+    /// The result of the case.
     #[serde(flatten)]
     pub result: CaseResult,
-    /// Its duration; `tookMicros` in JSON.
+    /// The duration of the case; in JSON `tookMicros`, in microseconds.
     #[serde(rename = "tookMicros", serialize_with = "as_micros")]
     pub took: Duration,
 }
 
-/// Result of a case.
+/// The result of a test case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
 pub enum CaseResult {
-    /// As expected.
+    /// The case ended as expected.
     Passed,
-    /// Not as expected.
+    /// The case did not end as expected.
     Failed {
-        /// Expected and seen; may have several lines.
+        /// The expected and the actual result; the text may have several lines.
         message: String,
         /// The remedy, if one is known.
         #[serde(skip_serializing_if = "Option::is_none")]
         fix: Option<String>,
     },
-    /// Not run.
+    /// The case was not run.
     Skipped {
-        /// What is missing.
+        /// The reason why the case was not run, such as a missing requirement.
         reason: String,
     },
 }
 
 impl Report {
-    /// Number of failed cases.
+    /// Returns the number of failed cases.
     pub fn failed(&self) -> usize {
         let failed = |c: &&Case| matches!(c.result, CaseResult::Failed { .. });
         self.cases.iter().filter(failed).count()
     }
 
-    /// Number of skipped cases.
+    /// Returns the number of skipped cases.
     pub fn skipped(&self) -> usize {
         let skipped = |c: &&Case| matches!(c.result, CaseResult::Skipped { .. });
         self.cases.iter().filter(skipped).count()
     }
 
-    /// Test Anything Protocol, version 13.
+    /// Returns the report in the Test Anything Protocol, version 13.
     pub fn tap(&self) -> String {
         tap::text(self)
     }
 
-    /// The XML that CI systems read as JUnit's.
+    /// Returns the report as JUnit XML, which CI systems read.
     pub fn junit(&self) -> String {
         junit::text(self)
     }

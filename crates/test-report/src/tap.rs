@@ -1,5 +1,6 @@
-//! <https://testanything.org/tap-version-13-specification.html>: `prove` knows no later version, and
-//! readers of version 14 take it too.
+//! The Test Anything Protocol, version 13
+//! (<https://testanything.org/tap-version-13-specification.html>). `prove` does not know later
+//! versions, and readers of version 14 accept version 13, too.
 
 use std::fmt::Write;
 
@@ -28,7 +29,7 @@ pub(crate) fn text(report: &Report) -> String {
     text
 }
 
-/// `#` begins a directive.
+/// Returns the text in one line, with `#` escaped, which would begin a directive.
 fn escaped(text: &str) -> String {
     let line: String = printable(text)
         .split_whitespace()
@@ -37,8 +38,8 @@ fn escaped(text: &str) -> String {
     line.replace('\\', "\\\\").replace('#', "\\#")
 }
 
-/// A literal block of YAML, in the part of YAML that `prove` reads: no empty lines, and an
-/// indentation that the first line shows.
+/// Appends a literal block of YAML within the subset that `prove` reads: no empty lines, and the
+/// first line sets the indentation.
 fn block(text: &mut String, key: &str, value: &str) {
     _ = writeln!(text, "  {key}: |");
     for line in printable(value).trim_start().lines() {
@@ -47,7 +48,7 @@ fn block(text: &mut String, key: &str, value: &str) {
 }
 
 fn printable(text: &str) -> String {
-    // YAML takes the separators as line ends.
+    // YAML treats U+2028 and U+2029 as line breaks.
     let is_odd = |c: char| c.is_control() && c != '\n' || matches!(c, '\u{2028}' | '\u{2029}');
     text.replace(is_odd, "\u{fffd}")
 }

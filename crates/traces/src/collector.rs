@@ -1,4 +1,4 @@
-//! The way to the collector: a bounded queue, a thread that sends batches, and a log of failures.
+//! Sends spans to the collector, with a bounded queue, a thread for batches, and a log of outages.
 
 use std::{
     path::Path,
@@ -18,8 +18,8 @@ use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::{TraceError, settings::Settings};
 
-/// The least time between two warnings of one outage.
-const WARN_AGAIN: Duration = Duration::from_secs(600);
+/// The shortest time between two warnings about one outage.
+const WARN_INTERVAL: Duration = Duration::from_secs(600);
 
 pub(super) fn provider(
     service: &'static str,
@@ -53,7 +53,7 @@ fn resource(service: &'static str, env: impl Fn(&str) -> Option<String>) -> Reso
         KeyValue::new("service.name", service),
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
     ];
-    // A pod's name.
+    // In a pod, this is the pod's name.
     let instance = env("HOSTNAME").map(|name| KeyValue::new("service.instance.id", name));
     let builder = Resource::builder_empty()
         .with_attributes(defaults.into_iter().chain(instance))
@@ -85,7 +85,7 @@ fn tls(settings: &Settings) -> Result<ClientTlsConfig, TraceError> {
     Ok(tls)
 }
 
-/// Logs an outage of the collector once in a while, not for each batch.
+/// An exporter that logs an outage of the collector once in a while, not for each batch.
 #[derive(Debug)]
 struct Reporting<E> {
     inner: E,
@@ -133,10 +133,10 @@ struct Outage {
 }
 
 impl Outage {
-    /// The number of spans lost so far, if it is time for a warning.
+    /// Records a failed batch. Returns the number of spans lost so far if a warning is due.
     fn failed(&mut self, now: Instant, spans: usize) -> Option<usize> {
         self.lost += spans;
-        let is_due = |at| now.duration_since(at) >= WARN_AGAIN;
+        let is_due = |at| now.duration_since(at) >= WARN_INTERVAL;
         if !self.warned.is_none_or(is_due) {
             return None;
         }
@@ -144,7 +144,7 @@ impl Outage {
         Some(self.lost)
     }
 
-    /// The number of spans lost, if there was an outage.
+    /// Ends the outage. Returns the number of spans lost, or `None` if there was no outage.
     fn end(&mut self) -> Option<usize> {
         let ended = std::mem::take(self);
         ended.warned.map(|_| ended.lost)

@@ -1,4 +1,5 @@
-//! W3C trace context in the headers of requests. <https://www.w3.org/TR/trace-context/>
+//! Reads and writes W3C trace context in the headers of requests.
+//! <https://www.w3.org/TR/trace-context/>
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
@@ -10,7 +11,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 
 const PARENT: HeaderName = HeaderName::from_static("traceparent");
 const STATE: HeaderName = HeaderName::from_static("tracestate");
-/// A longer one is left out, as the standard allows.
+/// The maximum length of `tracestate`. A longer one is ignored, as the standard allows.
 const MAX_STATE_BYTES: usize = 512;
 
 /// The headers that name the current span to a server.
@@ -21,7 +22,7 @@ pub struct TraceHeaders {
 }
 
 impl TraceHeaders {
-    /// `None` without a current span.
+    /// Returns the headers that name the current span; `None` if there is no current span.
     pub fn current() -> Option<Self> {
         Context::map_current(|context| {
             let is_traced = context.has_active_span();
@@ -44,7 +45,7 @@ impl TraceHeaders {
         })
     }
 
-    /// Adds them to a request.
+    /// Adds the headers to those of a request.
     pub fn insert(&self, headers: &mut HeaderMap) {
         headers.insert(PARENT, self.parent.clone());
         if let Some(state) = &self.state {
@@ -53,7 +54,8 @@ impl TraceHeaders {
     }
 }
 
-/// The span that a request's headers name; empty if they name none, or are malformed.
+/// Returns the span that a request's headers name. It is empty if they name no span or are
+/// malformed.
 pub(super) fn parent(headers: &HeaderMap) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &Source(headers))
 }

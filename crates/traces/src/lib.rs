@@ -1,16 +1,16 @@
-//! Spans by OpenTelemetry, sent to a collector over OTLP (gRPC). Off by default: a span is then
-//! `None`, and nothing is allocated.
+//! Records OpenTelemetry spans, and sends them to a collector over OTLP (gRPC). Traces are off by
+//! default: a span is then `None`, and nothing is allocated.
 //!
 //! ```
 //! use tautline_traces::{Caller, KeyValue, Span, Traces};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tautline_traces::TraceError> {
-//! // On with a URL, or if OTEL_EXPORTER_OTLP_ENDPOINT has one.
+//! // Traces are on with a URL here or in OTEL_EXPORTER_OTLP_ENDPOINT.
 //! let traces = Traces::start("my-provider", None)?;
 //! let span = traces.span("measure", &Caller::default());
 //! let work = async {
-//!     // A span below `measure`.
+//!     // This span is a child of `measure`.
 //!     let call = Span::of_call("table.Table/Read");
 //!     call.scope(async { 7 }).await
 //! };
@@ -49,30 +49,34 @@ pub use self::{
     span::{Scoped, Span},
 };
 
-/// The end of a process waits so long for the last spans.
-const MAX_FLUSH: Duration = Duration::from_secs(3);
+/// The time that the last spans have to reach the collector when a process ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Invalid settings of traces; the text names the setting and the mend.
+/// The error of an invalid setting of traces. Its text names the setting and the fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TraceError(String);
 
-/// Where spans of a process go; off by default. Cheap to clone; clones share the queue.
+/// Starts the spans of a process and sends them to the collector; off by default. It is cheap to
+/// clone, and clones share the queue.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Arc<Pipeline>>);
 
-/// Who sent a request, and when it arrived.
+/// The span of a request's caller, and the time at which the request arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Caller(Option<(Context, SystemTime)>);
 
 impl Caller {
-    /// A caller without a span counts as that of an earlier one.
+    /// Returns the caller, with the span `earlier` if the request named no span.
     #[must_use]
     pub fn or(&self, earlier: &Span) -> Self {
         let has_span = |context: &Context| context.span().span_context().is_valid();
-        Self(self.0.as_ref().map(|(own, at)| match has_span(own) {
-            true => (own.clone(), *at),
-            false => (earlier.context(), *at),
+        Self(self.0.as_ref().map(|(own, at)| {
+            if has_span(own) {
+                (own.clone(), *at)
+            } else {
+                (earlier.context(), *at)
+            }
         }))
     }
 }
@@ -90,9 +94,9 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// On if `endpoint` or OpenTelemetry's environment variables name a collector. The variables
-    /// have all other settings; `service` counts unless they name another one. Needs a tokio
-    /// runtime. An unreachable collector is no error.
+    /// Turns traces on if `endpoint` or OpenTelemetry's environment variables name a collector. The
+    /// variables have all other settings, and may name another service than `service`. The call
+    /// needs a tokio runtime. An unreachable collector is no error.
     ///
     /// # Errors
     /// A setting is malformed, or not supported.
@@ -107,18 +111,18 @@ impl Traces {
         Ok(Self(Some(Arc::new(Pipeline { provider, tracer }))))
     }
 
-    /// Whether there is a collector.
+    /// Returns whether traces are on.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The caller of a request that has arrived just now, by the request's headers.
+    /// Returns the caller of a request that has arrived just now, read from the request's headers.
     pub fn caller(&self, headers: &HeaderMap) -> Caller {
         let is_on = self.0.as_ref();
         Caller(is_on.map(|_| (headers::parent(headers), SystemTime::now())))
     }
 
-    /// A span of the caller's request, or of work without one ([`Caller::default`]).
+    /// Starts a span for the caller's request, or for work without a request ([`Caller::default`]).
     pub fn span(&self, name: &'static str, caller: &Caller) -> Span {
         let Some(pipeline) = &self.0 else {
             return Span::default();
@@ -133,35 +137,35 @@ impl Traces {
         }
     }
 
-    /// Sends the spans that wait now.
+    /// Sends the spans that are in the queue now.
     pub async fn flush(&self) {
         self.wait(|provider| _ = provider.force_flush()).await;
     }
 
-    /// Sends the spans that wait, and ends; takes at most a few seconds.
+    /// Sends the spans in the queue, and turns traces off. Takes at most a few seconds.
     pub async fn end(self) {
-        self.wait(|provider| _ = provider.shutdown_with_timeout(MAX_FLUSH))
+        self.wait(|provider| _ = provider.shutdown_with_timeout(FLUSH_TIMEOUT))
             .await;
     }
 
-    /// The SDK's calls block.
+    /// Makes a call of the SDK on a thread of its own, because the SDK's calls block.
     async fn wait(&self, call: impl FnOnce(SdkTracerProvider) + Send + 'static) {
         let Some(pipeline) = &self.0 else {
             return;
         };
         let provider = pipeline.provider.clone();
         let called = tokio::task::spawn_blocking(move || call(provider));
-        _ = tokio::time::timeout(2 * MAX_FLUSH, called).await;
+        _ = tokio::time::timeout(2 * FLUSH_TIMEOUT, called).await;
     }
 }
 
-/// An attribute of several texts.
+/// Returns an attribute whose value is a list of texts.
 pub fn texts<'a>(key: &'static str, values: impl Iterator<Item = &'a str>) -> KeyValue {
     let values = values.map(|v| StringValue::from(v.to_owned())).collect();
     KeyValue::new(key, Value::Array(Array::String(values)))
 }
 
-/// An attribute of a count.
+/// Returns an attribute whose value is a count.
 pub fn count(key: &'static str, value: usize) -> KeyValue {
     KeyValue::new(key, i64::try_from(value).unwrap_or(i64::MAX))
 }

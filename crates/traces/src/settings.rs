@@ -1,4 +1,5 @@
-//! What OpenTelemetry's environment variables say, as far as its SDK would ignore a mistake.
+//! Reads and checks the environment variables of OpenTelemetry in which its SDK would ignore
+//! mistakes.
 
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// `None`: traces are off. `env` has no empty values.
+    /// Reads the settings; returns `None` if traces are off. `env` must return no empty values.
     pub fn read(
         flag: Option<&str>,
         env: impl Fn(&str) -> Option<String>,

@@ -12,24 +12,25 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::SdkTracer;
 use pin_project_lite::pin_project;
 
-/// A span; nothing while traces are off. Ends when its last clone is dropped.
+/// A span; it is empty while traces are off. It ends when its last clone is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Span(Option<Context>);
 
 impl Span {
     pub(super) fn start(tracer: &SdkTracer, builder: SpanBuilder, parent: &Context) -> Self {
         let span = tracer.build_with_context(builder, parent);
-        // The tracer is for the spans below.
+        // Child spans take the tracer from the context.
         let context = Context::new().with_value(tracer.clone()).with_span(span);
         Self(Some(context))
     }
 
-    /// The span whose work runs now; nothing outside of [`Span::scope`].
+    /// Returns the span whose work runs now. It is empty outside of [`Span::scope`].
     pub fn current() -> Self {
         Context::map_current(|context| Self(context.has_active_span().then(|| context.clone())))
     }
 
-    /// A span of a call to a server, below the current one; nothing without one.
+    /// Starts a span for a call to a server, as a child of the current span. It is empty if there
+    /// is no current span.
     pub fn of_call(name: &'static str) -> Self {
         Context::map_current(|parent| {
             let Some(tracer) = parent.get::<SdkTracer>() else {
@@ -40,7 +41,8 @@ impl Span {
         })
     }
 
-    /// Names the span for later ones, and does not keep it open.
+    /// Returns a reference to the span, for spans that are started later. It does not delay the end
+    /// of the span.
     #[must_use]
     pub fn reference(&self) -> Self {
         let named = |context: &Context| {
@@ -54,23 +56,23 @@ impl Span {
         self.0.clone().unwrap_or_default()
     }
 
-    /// Adds attributes. They are made only for a span that will be sent: traces are on, and it is in
-    /// the sample.
+    /// Adds attributes. They are computed only if the span will be sent: traces are on, and the
+    /// span is in the sample.
     pub fn record<A: IntoIterator<Item = KeyValue>>(&self, attributes: impl FnOnce() -> A) {
         if let Some(context) = self.0.as_ref().filter(|c| c.span().is_recording()) {
             context.span().set_attributes(attributes());
         }
     }
 
-    /// The span's work failed. The text is made only for a span that will be sent.
+    /// Marks the span's work as failed. The text is computed only if the span will be sent.
     pub fn fail<T: Into<Cow<'static, str>>>(&self, why: impl FnOnce() -> T) {
         if let Some(context) = self.0.as_ref().filter(|c| c.span().is_recording()) {
             context.span().set_status(Status::error(why()));
         }
     }
 
-    /// Runs work of this span: calls within it have spans below it. Work that is dropped unfinished
-    /// counts as failed.
+    /// Runs work in this span: spans of calls within the work are its children. Work that is
+    /// dropped before its end counts as failed.
     pub fn scope<F: Future>(&self, work: F) -> Scoped<F> {
         Scoped {
             work,
@@ -80,7 +82,7 @@ impl Span {
 }
 
 pin_project! {
-    /// Work of a span, by [`Span::scope`].
+    /// The future of work that runs in a span, from [`Span::scope`].
     #[derive(Debug)]
     pub struct Scoped<F> {
         #[pin]
@@ -102,7 +104,7 @@ impl<F: Future> Future for Scoped<F> {
         let this = self.project();
         let _current = this.span.0.clone().map(Context::attach);
         let output = ready!(this.work.poll(task));
-        // Finished; the drop has nothing to report.
+        // The work has ended, so its drop must not mark it as failed.
         *this.span = Span::default();
         Poll::Ready(output)
     }

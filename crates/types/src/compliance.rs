@@ -5,16 +5,16 @@ use std::{fmt, str::FromStr};
 /// Compliance with a rule, in order of severity. The numbers are those of the wire format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Compliance {
-    /// Not evaluated yet.
+    /// The rule has not been evaluated yet.
     #[default]
     Pending = 0,
-    /// Within the request.
+    /// The value is within the request.
     Compliant = 1,
-    /// Worse than the request, still within the limit or the grace time.
+    /// The value is worse than the request, but still within the limit or the grace time.
     Limit = 2,
-    /// Beyond the limit.
+    /// The value is beyond the limit.
     Violation = 3,
-    /// Not known: no provider, no policy, or no data.
+    /// The compliance is unknown, because a provider, a policy or data is missing.
     Error = 4,
 }
 
@@ -28,7 +28,7 @@ impl Compliance {
         Self::Error,
     ];
 
-    /// The name, as in the API.
+    /// Returns the name of the state, as the API writes it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -39,7 +39,8 @@ impl Compliance {
         }
     }
 
-    /// The worst part, except that Pending outweighs Compliant; Pending without parts.
+    /// Returns the worst of the parts, except that Pending outweighs Compliant. Returns Pending if
+    /// there are no parts.
     pub fn aggregate(parts: impl IntoIterator<Item = Self>) -> Self {
         let (mut worst, mut pending) = (None, false);
         for part in parts {

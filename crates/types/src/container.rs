@@ -1,13 +1,14 @@
-//! The time at which a container of a pod runs.
+//! The kinds of a pod's containers, by the time at which they run.
 
-/// The time at which a container of a pod runs.
+/// The kind of a container, by the time at which it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ContainerKind {
-    /// The container runs beside all containers and sidecars.
+    /// A main container, which runs together with all other main containers and the sidecars.
     #[default]
     Main,
-    /// The container ends before the others start, beside the sidecars that come before it.
+    /// An init container, which ends before the next container starts. The sidecars listed before
+    /// it run at the same time.
     Init,
-    /// An init container that runs on beside the containers.
+    /// An init container that keeps running while the main containers run.
     Sidecar,
 }

@@ -1,16 +1,17 @@
 //! Checks names of Kubernetes objects before they become part of a URL.
 
-const LONGEST_LABEL: usize = 63;
-const LONGEST_NAME: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
+const MAX_NAME_BYTES: usize = 253;
 
-/// An RFC 1123 label: the name of a namespace.
+/// Returns whether a text is an RFC 1123 label, such as the name of a namespace.
 pub fn is_label(text: &str) -> bool {
-    text.len() <= LONGEST_LABEL && is_part(text)
+    text.len() <= MAX_LABEL_BYTES && is_part(text)
 }
 
-/// An RFC 1123 subdomain (a pod's or node's name); its parts are bounded only together.
+/// Returns whether a text is an RFC 1123 subdomain, such as the name of a pod or node. Only the
+/// length of the whole name is limited, as in Kubernetes.
 pub fn is_subdomain(text: &str) -> bool {
-    text.len() <= LONGEST_NAME && text.split('.').all(is_part)
+    text.len() <= MAX_NAME_BYTES && text.split('.').all(is_part)
 }
 
 fn is_part(text: &str) -> bool {

@@ -1,8 +1,9 @@
-//! Go's duration texts ("1h30m", "500us"). <https://pkg.go.dev/time#ParseDuration>
+//! Parses and formats durations as Go writes them ("1h30m", "500us").
+//! <https://pkg.go.dev/time#ParseDuration>
 
 use std::time::Duration;
 
-/// A text that is not a duration.
+/// The error of a text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("duration {text:?}: {what}; write it as 10m, 1h30m or 500us")]
 pub struct DurationError {
@@ -10,6 +11,7 @@ pub struct DurationError {
     what: &'static str,
 }
 
+/// The units, each with its length in nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -24,7 +26,7 @@ const UNITS: [(&str, u64); 8] = [
 /// Parses a Go duration, such as `10m` or `1h30m`.
 ///
 /// # Errors
-/// A malformed, negative or too long duration (over 2^63 ns).
+/// The text is malformed, or the duration is negative or too long (2^63 ns or more).
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     let err = |what| DurationError {
         text: text.to_owned(),
@@ -91,7 +93,8 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     ))
 }
 
-/// `0.<digits>` of a unit, rounded down; later digits than the 18th are below 1 ns of an hour.
+/// Returns `0.<digits>` of a unit of `scale` nanoseconds, in nanoseconds and rounded down. Drops
+/// the digits after the 18th, which are less than 1 ns even of an hour.
 fn fraction_nanos(digits: &str, scale: u128) -> u128 {
     let digits = &digits[..digits.len().min(18)];
     match digits.parse::<u128>() {

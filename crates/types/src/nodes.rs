@@ -1,4 +1,4 @@
-//! The nodes of one request, by name and by position.
+//! The node names of one request, which callers find by name or by position.
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -7,15 +7,16 @@ use std::{
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// An ordered set of node names in three allocations, regardless of their number.
+/// An ordered set of node names. It takes three allocations, regardless of the number of names.
 #[derive(Clone, Debug, Default)]
 pub struct NodeSet {
     text: String,
-    /// The ends of the names in the text.
+    /// The position in `text` after each name, in bytes.
     ends: Vec<u32>,
     /// The number of bytes between two names.
     gap: usize,
-    /// Made for the first lookup: lists mostly keep their order, so that many need none.
+    /// The index by name, built at the first lookup. Many sets never need it, because callers
+    /// mostly read lists in the same order.
     index: OnceLock<Index>,
 }
 
@@ -35,7 +36,7 @@ impl Index {
 }
 
 impl NodeSet {
-    /// An empty set with room for `names` names of `bytes` bytes in total.
+    /// Creates an empty set with room for `names` names of `bytes` bytes in total.
     pub fn with_capacity(names: usize, bytes: usize) -> Self {
         Self {
             text: String::with_capacity(bytes),
@@ -45,11 +46,11 @@ impl NodeSet {
         }
     }
 
-    /// The names of a JSON list without escapes, between its outer quotes (`a","b`); at most `max`. A
-    /// name that is there twice keeps both positions, and is found at the first.
+    /// Reads a JSON list of names without escapes. `text` is the list between its outer quotes:
+    /// `a","b`. A repeated name keeps both positions, and [`Self::position`] returns the first.
     ///
     /// # Errors
-    /// The number of names, if it is larger than `max`.
+    /// The list has more than `max` names; the error is their number.
     pub fn of_plain_list(text: &str, max: usize) -> Result<Self, usize> {
         let mut set = Self {
             text: text.to_owned(),
@@ -63,13 +64,14 @@ impl NodeSet {
         // Bodies are bounded far below 4 GiB, so offsets fit.
         let ends = ends.map(|at| u32::try_from(at).unwrap_or(u32::MAX));
         set.ends.extend(ends.take(max + 1));
-        match set.ends.len() > max {
-            true => Err(commas().count() + 1),
-            false => Ok(set),
+        if set.ends.len() > max {
+            Err(commas().count() + 1)
+        } else {
+            Ok(set)
         }
     }
 
-    /// Adds a name, unless it is present; returns its position.
+    /// Adds a name unless it is present, and returns its position.
     pub fn insert(&mut self, name: &str) -> usize {
         if let Some(at) = self.position(name) {
             return at;
@@ -87,7 +89,7 @@ impl NodeSet {
         at
     }
 
-    /// The position of `name`.
+    /// Returns the position of `name`.
     pub fn position(&self, name: &str) -> Option<usize> {
         let Index { table, hasher } = self.index.get_or_init(|| {
             let mut index = Index::with_capacity(self.len());
@@ -109,15 +111,17 @@ impl NodeSet {
         entry.or_insert(u32::try_from(at).unwrap_or(u32::MAX));
     }
 
-    /// The position of `name`, without a lookup if it is `next`: lists mostly keep their order.
+    /// Returns the position of `name`, without a lookup if that is `next`: callers mostly read
+    /// lists in the same order.
     pub fn position_from(&self, next: usize, name: &str) -> Option<usize> {
-        match next < self.len() && self.name(next) == name {
-            true => Some(next),
-            false => self.position(name),
+        if next < self.len() && self.name(next) == name {
+            Some(next)
+        } else {
+            self.position(name)
         }
     }
 
-    /// The name at a position.
+    /// Returns the name at a position.
     pub fn name(&self, position: usize) -> &str {
         let start = match position {
             0 => 0,
@@ -127,22 +131,22 @@ impl NodeSet {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The number of names.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there are no names.
+    /// Returns whether the set has no names.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The names, by position.
+    /// Returns the names, in the order of their positions.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|i| self.name(i))
     }
 
-    /// Approximate size in bytes.
+    /// Returns the approximate size on the heap, in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.text.len() + self.ends.len() * 10
     }

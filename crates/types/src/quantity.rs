@@ -1,7 +1,7 @@
-//! Kubernetes quantities ("500m", "20Gi", "1e3") as whole thousandths.
+//! Parses and formats Kubernetes quantities ("500m", "20Gi", "1e3") as whole thousandths.
 //! <https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/>
 
-/// A text that is not a quantity.
+/// The error of a text that is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("quantity {0:?} is not understood; write it as 2, 500m, 1.5 or 20Gi")]
 pub struct QuantityError(String);
@@ -21,7 +21,7 @@ fn milli(text: &str) -> Option<i64> {
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return None;
     }
-    // value = digits x 10^ten x 2^two, then x 1000
+    // The value is digits x 10^ten x 2^two. `ten` becomes 3 larger below, for thousandths.
     let (ten, two) = exponents(suffix)?;
     let fraction = fraction.trim_end_matches('0');
     let mut digits: u128 = 0;
@@ -71,7 +71,7 @@ fn exponents(suffix: &str) -> Option<(i32, u32)> {
     })
 }
 
-/// Formats thousandths of a unit: "2", "500m", "20Gi" for whole binary units.
+/// Formats an amount in thousandths: "2", "500m", or "20Gi" if it is a multiple of a binary unit.
 pub fn format_milli(milli: i64) -> String {
     if milli % 1000 != 0 {
         return format!("{milli}m");

@@ -7,41 +7,41 @@ use crate::{dns, text};
 /// A reference to one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
-    /// Its cluster; empty for this cluster.
+    /// The object's cluster; empty for this cluster.
     pub cluster: String,
-    /// Its namespace; empty for a cluster-scoped object.
+    /// The object's namespace; empty for a cluster-scoped object.
     pub namespace: String,
-    /// `VERSION` or `GROUP/VERSION`.
+    /// The object's API version, `VERSION` or `GROUP/VERSION`.
     pub api_version: String,
-    /// Its kind.
+    /// The object's kind.
     pub kind: String,
-    /// Its name.
+    /// The object's name.
     pub name: String,
 }
 
-/// A text that is not a reference.
+/// The error of a text that is not a reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The text, and the number of its parts.
+    /// The text has the wrong number of parts; the fields are the text and that number.
     #[error(
         "reference {0:?} has {1} parts; write [[cluster:]namespace:]apiVersion:Kind:name (3 to 5 parts)"
     )]
     Parts(String, usize),
-    /// The text, and its kind.
+    /// The kind is malformed; the fields are the text and its kind.
     #[error(
         "reference {0:?}: the kind {1:?} must be a capital letter and up to 62 letters and digits, \
          as in v1:Pod:web-0"
     )]
     Kind(String, String),
-    /// API version or name is empty.
+    /// The API version or the name is empty; the field is the text.
     #[error("reference {0:?}: apiVersion and name must not be empty, as in v1:Pod:web-0")]
     Empty(String),
-    /// The text, and what is wrong with its API version.
+    /// The API version is malformed; the fields are the text and the problem.
     #[error("reference {0:?}: {1}")]
     ApiVersion(String, ApiVersionError),
 }
 
-/// A text that is not an API version.
+/// The error of a text that is not an API version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no API version; write VERSION or GROUP/VERSION, as in v1 or apps/v1: DNS names in \
@@ -49,14 +49,15 @@ pub enum ReferenceError {
 )]
 pub struct ApiVersionError(String);
 
-/// The longest API version.
+/// The maximum length of an API version, in bytes.
 pub const MAX_API_VERSION_BYTES: usize = 253;
 const QUOTED_CHARS: usize = 80;
 
-/// Checks `VERSION` or `GROUP/VERSION`: it becomes part of a URL, requested with Tautline's rights.
+/// Checks that a text is `VERSION` or `GROUP/VERSION`. Tautline puts it into a URL, which it
+/// requests with its own rights.
 ///
 /// # Errors
-/// The quoted text, and the expected form.
+/// The text has neither form; the error quotes it and describes both.
 pub fn check_api_version(text: &str) -> Result<(), ApiVersionError> {
     let (group, version) = match text.split_once('/') {
         Some((group, version)) => (Some(group), version),
@@ -80,7 +81,7 @@ fn is_kind(kind: &str) -> bool {
 }
 
 impl Reference {
-    /// A pod of this cluster.
+    /// Returns the reference of a pod in this cluster.
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self {
             cluster: String::new(),
@@ -122,7 +123,8 @@ impl FromStr for Reference {
     }
 }
 
-/// Empty parts are left out from the left; a cluster without a namespace keeps the empty part.
+/// Leaves out empty parts at the start. After a cluster, an empty namespace is written as an empty
+/// part.
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.cluster.is_empty() {

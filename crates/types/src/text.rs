@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Unicode's category Cf (bidi controls, joiners, tags), and line and paragraph separators.
+/// The ranges of characters in Unicode's category Cf (bidi controls, joiners, tags), and the line
+/// and paragraph separators.
 const INVISIBLE: [(char, char); 19] = [
     ('\u{ad}', '\u{ad}'),
     ('\u{600}', '\u{605}'),
@@ -27,7 +28,8 @@ const INVISIBLE: [(char, char); 19] = [
     ('\u{e0000}', '\u{e007f}'),
 ];
 
-/// One line, cut to `max_chars`: whitespace becomes a space, control and format characters U+FFFD.
+/// Returns a text as one line, cut to `max_chars` characters. Line breaks and tabs become spaces;
+/// other control and format characters become U+FFFD.
 pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     let text = clip(text, max_chars);
     if text.bytes().all(|b| matches!(b, b' '..=b'~')) || !text.chars().any(is_unsafe) {
@@ -41,15 +43,16 @@ pub fn sanitize(text: &str, max_chars: usize) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// A message that may quote a value of any size, without its middle beyond some 400 characters.
+/// Shortens a message that may quote a long value: leaves out the middle if the message has more
+/// than 400 characters.
 pub fn shorten(text: &str) -> Cow<'_, str> {
-    const KEPT_CHARS: usize = 200;
-    if text.len() <= 2 * KEPT_CHARS || text.chars().nth(2 * KEPT_CHARS).is_none() {
+    const CHARS_AT_EACH_END: usize = 200;
+    if text.len() <= 2 * CHARS_AT_EACH_END || text.chars().nth(2 * CHARS_AT_EACH_END).is_none() {
         return Cow::Borrowed(text);
     }
-    let from = text.char_indices().rev().nth(KEPT_CHARS - 1);
+    let from = text.char_indices().rev().nth(CHARS_AT_EACH_END - 1);
     let (first, last) = (
-        clip(text, KEPT_CHARS),
+        clip(text, CHARS_AT_EACH_END),
         from.map_or("", |(at, _)| &text[at..]),
     );
     let left_out = text.len() - first.len() - last.len();

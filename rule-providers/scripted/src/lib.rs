@@ -1,5 +1,5 @@
-//! A rule provider for tests, scripted by `CostProvider` and `RuleProvider` of Turnbuckle's
-//! mock.
+//! Provides any rule, for tests. The costs and compliances are written in `CostProvider` and
+//! `RuleProvider` objects, which are those of Turnbuckle's mock provider.
 
 #![warn(missing_docs)]
 
@@ -24,7 +24,8 @@ use crate::pattern::{NodePattern, TargetPattern};
 
 const DEFAULT_COST: i64 = 1;
 
-/// Clones share their scripts, which apply to their own namespace, or all if it is trusted.
+/// A rule provider that answers from scripts. A script applies to pods of its own namespace, or of
+/// all namespaces if its own is trusted. Clones share their scripts.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {
     trusted: Arc<TrustedNamespaces>,
@@ -51,7 +52,8 @@ struct ComplianceScript {
 }
 
 impl Scripted {
-    /// A provider without scripts; those of `trusted` namespaces will apply to pods of all namespaces.
+    /// Returns a provider without scripts. Later scripts of `trusted` namespaces apply to pods of
+    /// all namespaces.
     pub fn trusting(trusted: TrustedNamespaces) -> Self {
         Self {
             trusted: Arc::new(trusted),
@@ -59,7 +61,7 @@ impl Scripted {
         }
     }
 
-    /// Replaces the scripts for costs. One with a malformed pattern is skipped and logged.
+    /// Replaces the scripts for costs. A script with a malformed pattern is skipped and logged.
     pub fn set_costs(&self, mut scripts: Vec<Arc<CostProvider>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
@@ -82,7 +84,8 @@ impl Scripted {
         self.changes.changed_all();
     }
 
-    /// Replaces the scripts for compliance. One with a malformed pattern is skipped and logged.
+    /// Replaces the scripts for compliance. A script with a malformed pattern is skipped and
+    /// logged.
     pub fn set_compliances(&self, mut scripts: Vec<Arc<RuleScript>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
@@ -145,7 +148,7 @@ impl RuleProvider for Scripted {
         });
         let mut answer = CostAnswer::default();
         if request.source.name.is_empty() && apply.clone().next().is_some() {
-            // Targets are patterns of names.
+            // Scripts select pods by patterns of names, so the costs depend on the pod.
             answer.per_pod = true;
             return Ok(answer);
         }

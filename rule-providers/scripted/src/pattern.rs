@@ -1,9 +1,10 @@
-//! Regular expressions on references and nodes, anchored at the start as by Python's `re.match`.
+//! Regular expressions for references and nodes, anchored at the start like Python's `re.match`.
 
 use regex::Regex;
 use tautline_sdk::Reference;
 
-/// `cluster:namespace:apiVersion:Kind:name`; parts missing on the left match anything.
+/// A pattern of `cluster:namespace:apiVersion:Kind:name`. Parts that are missing on the left match
+/// anything.
 #[derive(Debug)]
 pub(crate) struct TargetPattern(Regex);
 
@@ -22,7 +23,7 @@ pub(crate) fn whole(r: &Reference) -> String {
     [&*r.cluster, &r.namespace, &r.api_version, &r.kind, &r.name].join(":")
 }
 
-/// `cluster:name` if it has a colon, else the name.
+/// A pattern of `cluster:name` if it contains a colon, else of the node's name.
 #[derive(Debug)]
 pub(crate) struct NodePattern {
     regex: Regex,

@@ -16,13 +16,13 @@ use crate::Scripted;
 /// The configuration of the process.
 #[derive(Debug)]
 pub struct ProcessConfig {
-    /// Its ports, TLS and limits.
+    /// The server's ports, TLS and limits.
     pub server: tautline_sdk::Config,
-    /// Namespaces whose scripts apply to pods of all namespaces.
+    /// The namespaces whose scripts apply to pods of all namespaces.
     pub trusted: TrustedNamespaces,
 }
 
-/// Runs until SIGTERM or Ctrl-C.
+/// Runs the provider until SIGTERM or Ctrl-C.
 pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let (server, mut tasks) = (Server::bind(config.server).await?, Tasks::default());
     let provider = Scripted::trusting(config.trusted);

@@ -1,5 +1,5 @@
 //! Allocates at the underlay before a bind. The pod first gets a finalizer that names the
-//! allocation: if this process stops, the pod still says what has to be released.
+//! allocation: if this process stops, the pod still names the allocation to release.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -19,8 +19,8 @@ use super::{
 use crate::{bind_locks::BindLock, planning::plan_pod, pod, underlay::CheckedOffer};
 
 impl<'a> BindContext<'a> {
-    /// Releases stale allocations of the pod, then allocates the offer of its plan. `None`:
-    /// the rules alone allow the node.
+    /// Releases stale allocations of the pod, then allocates the offer of its plan. Returns `None`
+    /// if the rules alone allow the node.
     pub async fn allocate(self) -> Result<Option<Allocation<'a>>, BindFailure> {
         let (state, args) = (self.state, self.args);
         let cached = self.snapshot.pod(&args.namespace, &args.pod);
@@ -87,7 +87,7 @@ impl<'a> BindContext<'a> {
         }
     }
 
-    /// Plans for the node alone, as filter would: this replica has no plan for it.
+    /// Plans for the node alone, as filter would, since this replica has no plan for it.
     async fn plan_node(&self, pod: &Pod) -> Result<AllocationPlan, BindFailure> {
         let nodes: NodeSet = [self.args.node.as_str()].into_iter().collect();
         let question = pod::question(pod, self.pod.clone(), nodes);
@@ -140,7 +140,7 @@ impl<'a> BindContext<'a> {
             let error = format!("{object}: the Service {service_name} is no longer an underlay");
             return Err(("refused", error));
         };
-        // An earlier attempt with this id may have allocated it, whatever this call returns.
+        // An earlier attempt with this id may have allocated the offer, whatever this call returns.
         let is_new = !finalizer::allocation_ids(&pod).contains(&offer.id);
         let pod = self
             .add_finalizer(pod, &offer.id, &provider_name(&service))
@@ -173,8 +173,8 @@ impl<'a> BindContext<'a> {
         }
     }
 
-    /// Adds the finalizer to the pod as it was read. If another attempt has added one since,
-    /// the pod would get a second allocation.
+    /// Adds the finalizer, unless another attempt has added one since the pod was read: then the
+    /// pod would get a second allocation.
     async fn add_finalizer(
         &self,
         mut pod: Pod,

@@ -1,4 +1,4 @@
-//! An underlay allocation that a bind made, until the pod is bound or it is released.
+//! An underlay allocation of a bind, until the pod is bound or the allocation is released.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(super) struct Allocation<'a> {
     context: BindContext<'a>,
     pub service: Arc<Service>,
     pub id: String,
-    /// The pod with the finalizer, as read last.
+    /// The pod with the finalizer, as it was last read.
     pod: Pod,
     conflicts: usize,
     _lock: BindLock<'a>,
@@ -40,12 +40,12 @@ impl<'a> Allocation<'a> {
         }
     }
 
-    /// The version of the pod with the finalizer: the Binding is written only to it.
+    /// The version of the pod with the finalizer, the only one that the Binding applies to.
     pub fn pod_version(&self) -> Option<String> {
         self.pod.metadata.resource_version.clone()
     }
 
-    /// Reads the pod again after a conflict of the Binding. True if the Binding can be
+    /// Reads the pod again after a conflict of the Binding. Returns whether the Binding can be
     /// retried: the pod is unbound, has only this finalizer, and no other bind releases it.
     pub async fn can_retry(&mut self) -> bool {
         self.conflicts += 1;
@@ -64,8 +64,8 @@ impl<'a> Allocation<'a> {
         can_retry
     }
 
-    /// Releases the allocation if another attempt has bound the pod, so that the pod lacks
-    /// this finalizer.
+    /// Releases the allocation if the bound pod lacks this finalizer, since another attempt has
+    /// bound it.
     pub async fn release_if_unused(&self, bound: &Pod) {
         if !finalizer::allocation_ids(bound).contains(&self.id) {
             _ = self.release().await;
@@ -89,7 +89,7 @@ impl<'a> Allocation<'a> {
         released.is_ok()
     }
 
-    /// Removes the finalizer of an id that is released, or was never allocated.
+    /// Removes the finalizer of an id that is released or was never allocated.
     pub async fn remove_finalizer(&self) {
         let ids = [self.id.clone()];
         match self.context.client.remove_finalizers(&self.pod, &ids).await {

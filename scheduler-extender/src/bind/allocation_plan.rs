@@ -7,12 +7,12 @@ use crate::{plans::PodPlan, underlay::CheckedOffer};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AllocationPlan {
     NotNeeded,
-    /// This offer of the Service `namespace/name` makes the node usable.
+    /// The offer of the Service `namespace/name` that makes the node usable.
     Offer(CheckedOffer, Arc<str>),
     Unknown,
 }
 
-/// The allocation that binding to `node` needs. Without an underlay none is needed.
+/// The allocation that a bind to `node` needs. Without an underlay no allocation is needed.
 pub(super) fn allocation_plan(
     plan: Option<&PodPlan>,
     node: &str,

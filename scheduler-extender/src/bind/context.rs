@@ -1,4 +1,4 @@
-//! Inputs of one bind, and its calls to the underlay.
+//! The inputs of one bind, and its calls to the underlay.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct BindContext<'a> {
     pub client: PodClient<'a>,
     pub args: &'a BindArgs,
     pub pod: &'a PodIdentity,
-    /// Empty for an ungoverned pod.
+    /// The constraints of the pod; empty for an ungoverned pod.
     pub constraints: &'a [PodConstraints],
 }
 
@@ -30,7 +30,7 @@ impl BindContext<'_> {
         ("failed", format!("{} {reason}", self.client.object()))
     }
 
-    /// The underlay of this `namespace/name`, if it still is one.
+    /// The Service `namespace/name`, if it still is an underlay.
     pub fn underlay_named(&self, name: &str) -> Option<Arc<Service>> {
         let providers = &self.state.providers;
         let service = providers.underlay_named(self.snapshot, name, &self.pod.namespace);

@@ -1,5 +1,5 @@
-//! Finalizers on a pod that name its underlay allocations. Strategic merge patches add and
-//! remove single finalizers on the server, so those of other writers stay.
+//! Reads and writes the finalizers of a pod that name its underlay allocations. Strategic merge
+//! patches add and remove single finalizers on the server, so those of other writers stay.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use tautline_api::convert::{UNDERLAY_ANNOTATION as ANNOTATION, UNDERLAY_FINALIZE
 
 use super::pod_client::{PatchError, PodClient};
 
-/// Annotation with the ids that are being released while their finalizers still exist. It
-/// stops the bind that allocated them.
+/// The annotation with the ids that are being released while their finalizers still exist. It stops
+/// the bind that allocated them.
 const RELEASING: &str = "constraint.ciena.com/underlay-releasing";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl PodClient<'_> {
             .await
     }
 
-    /// Writes the annotation that `ids` are about to be released, unless the pod has changed
+    /// Announces by an annotation that `ids` are about to be released, unless the pod has changed
     /// since `pod` was read. A bind that read the pod before cannot succeed afterwards.
     pub async fn announce_release(&self, pod: &Pod, ids: &[String]) -> Result<Pod, PatchError> {
         let version = pod.metadata.resource_version.as_deref();
@@ -40,8 +40,8 @@ impl PodClient<'_> {
             .await
     }
 
-    /// Removes the finalizers of `ids` from `pod`. If they are its only ones, the annotation
-    /// that names the underlay goes too, unless finalizers were added since `pod` was read.
+    /// Removes the finalizers of `ids` from `pod`. If the pod has no others, this also removes the
+    /// annotation that names the underlay, unless finalizers were added since `pod` was read.
     pub async fn remove_finalizers(&self, pod: &Pod, ids: &[String]) -> Result<Pod, PatchError> {
         let uid = &self.args.uid;
         if allocation_ids(pod).len() == ids.len() {
@@ -81,7 +81,7 @@ pub(super) fn underlay_name(pod: &Pod) -> Option<&str> {
     annotations.get(ANNOTATION).map(String::as_str)
 }
 
-/// True if another bind is releasing this id.
+/// Returns whether another bind is releasing this id.
 pub(super) fn is_releasing(pod: &Pod, id: &str) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let ids = annotations.and_then(|a| a.get(RELEASING));

@@ -12,7 +12,7 @@ use tautline_runtime::api_call;
 
 use crate::wire::BindArgs;
 
-/// How often a patch or Binding is tried while other writers change the pod.
+/// The maximum number of attempts of a patch or Binding while other writers change the pod.
 pub(super) const MAX_TRIES: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -41,8 +41,8 @@ impl PodClient<'_> {
 
     pub async fn patch(&self, patch: Value) -> Result<Pod, PatchError> {
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        let patched = self.pods.patch(&self.args.pod, &params, &patch);
-        let patched = api_call::within(self.timeout, patched).await;
+        let patching = self.pods.patch(&self.args.pod, &params, &patch);
+        let patched = api_call::within(self.timeout, patching).await;
         patched.map_err(|error| match error.code() {
             Some(409) => PatchError::Conflict,
             Some(404) => PatchError::Gone,

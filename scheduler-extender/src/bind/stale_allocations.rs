@@ -1,4 +1,4 @@
-//! Allocations of earlier binds of a pod that is still unbound.
+//! Releases the allocations of earlier binds of a pod that is still unbound.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use super::{context::BindContext, finalizer};
 #[derive(Debug)]
 pub(super) enum StaleError {
     NothingReleased(String),
-    /// Some allocations may be released.
+    /// Some allocations may have been released.
     Partial(String),
 }
 
 impl BindContext<'_> {
-    /// Releases stale allocations, then removes their finalizers: in this order, so that each
-    /// id stays on the pod until it is released. Returns the patched pod.
+    /// Releases stale allocations, then removes their finalizers, so that each id stays on the pod
+    /// until it is released. Returns the patched pod.
     pub async fn release_stale(&self, pod: &Pod, ids: &[String]) -> Result<Pod, StaleError> {
         let service = self
             .stale_underlay(pod)
             .map_err(StaleError::NothingReleased)?;
-        // The earlier bind may still run at another replica. It cannot bind the pod after
-        // this patch; if it has bound it, or another bind has begun, the patch fails.
+        // The earlier bind may still run at another replica. It cannot bind the pod after this
+        // patch; if it has already bound the pod, or another bind has begun, the patch fails.
         let announced = self.client.announce_release(pod, ids).await.map_err(|e| {
             StaleError::Partial(format!(
                 "is being changed by another writer, try again: {e}"

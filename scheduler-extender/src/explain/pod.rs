@@ -1,4 +1,4 @@
-//! The state of an explained pod, read from the API server once per explanation.
+//! The state of an explained pod, which is read from the API server once per explanation.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tautline_runtime::api_call;
 use tokio::sync::Semaphore;
 
 const DEADLINE: Duration = Duration::from_secs(2);
-/// Maximum number of concurrent reads: the admin port has no login.
+/// The maximum number of concurrent reads, since the admin port has no login.
 const MAX_READS: usize = 4;
 
 #[derive(Debug)]
@@ -22,23 +22,23 @@ impl Default for Reader {
     }
 }
 
-/// The pod of that name, if it exists, or the error that kept it from being read.
+/// The pod of that name, if it exists, or the error of reading it.
 pub(crate) type Read = Result<Option<Box<Pod>>, String>;
 
 impl Reader {
     pub(crate) async fn read(&self, client: &Client, namespace: &str, name: &str) -> Read {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let read = async {
+        let reading = async {
             // The semaphore is never closed.
             let _permit = self.0.acquire().await;
             api.get_opt(name).await
         };
-        let read = api_call::within(DEADLINE, read).await;
+        let read = api_call::within(DEADLINE, reading).await;
         Ok(read.map_err(|error| error.to_string())?.map(Box::new))
     }
 }
 
-/// True if a pod can have this name. The name becomes part of a URL.
+/// Returns whether a pod can have this name, which becomes part of a URL.
 pub(crate) fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
@@ -52,18 +52,18 @@ pub(crate) fn is_name(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state")]
 pub enum PodNow {
-    /// It has a node.
+    /// The pod has a node.
     Bound {
         /// The node's name.
         node: String,
     },
-    /// It exists without a node.
+    /// The pod exists without a node.
     NotBound,
-    /// No pod has this name.
+    /// There is no pod with this name.
     Deleted,
-    /// Another pod has its name: the UID differs.
+    /// Another pod has the name: the UID differs.
     Replaced,
-    /// The API server did not answer within 2 s, or with an error.
+    /// The API server did not answer within 2 s, or answered with an error.
     Unknown {
         /// The error, for people.
         error: String,
@@ -133,9 +133,11 @@ fn not_planned(namespace: &str, pod: &Pod, governed: Governed) -> String {
     let gates: Vec<&str> = gates.into_iter().flatten().map(|g| &*g.name).collect();
     let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let scheduled = conditions.into_iter().flatten();
-    let mut scheduled = scheduled.filter(|c| c.type_ == "PodScheduled");
-    let message = scheduled.find_map(|c| c.message.as_deref());
+    let message = conditions
+        .into_iter()
+        .flatten()
+        .filter(|c| c.type_ == "PodScheduled")
+        .find_map(|c| c.message.as_deref());
     match governed {
         Governed::ExemptNamespace => {
             format!("pods of namespace {namespace} are never governed (--exempt-namespaces)")

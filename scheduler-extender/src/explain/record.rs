@@ -24,20 +24,21 @@ pub struct Record {
     pub pod: String,
     /// The pod's UID.
     pub uid: String,
-    /// Milliseconds since 1970.
+    /// The start of the round, in milliseconds since 1970.
     pub at_unix_millis: u64,
-    /// Duration of the rules' calls and their evaluation, in microseconds, without the underlay.
+    /// The duration of the rules' calls and their evaluation, in microseconds, without the
+    /// underlay.
     pub took_micros: u64,
-    /// Number of usable nodes, with those of the underlay's offers.
+    /// The number of usable nodes, with those of the underlay's offers.
     pub usable: usize,
     /// The rules of all offers that govern the pod.
     pub rules: Vec<RuleRecord>,
-    /// Sorted by rank: the best first, unusable nodes last.
+    /// The nodes, sorted by rank: the best first, unusable nodes last.
     pub nodes: Vec<NodeRecord>,
     /// The nodes that filter returned to kube-scheduler.
     #[serde(default)]
     pub answer: AnswerRecord,
-    /// Present if the rules left no node and an underlay exists.
+    /// The underlay's answer; present if the rules left no node and an underlay exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<UnderlayRecord>,
     /// The pod's state at the time of this request; absent without a cluster.
@@ -49,32 +50,32 @@ pub struct Record {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerRecord {
-    /// `ties`, `decisive` or `shortlist`, as `--answer`.
+    /// The mode of the answer: `ties`, `decisive` or `shortlist`, as in `--answer`.
     pub mode: String,
-    /// Names of the returned nodes; empty if no node is usable.
+    /// The names of the returned nodes; empty if no node is usable.
     pub nodes: Vec<String>,
-    /// Number of nodes that tie for best.
+    /// The number of nodes that tie for best.
     pub tied: usize,
 }
 
-/// The underlay controller's answer to Discover, or why it was not called.
+/// The underlay controller's answer to Discover, or the reason why it was not called.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayRecord {
-    /// `namespace/name` of the Service.
+    /// The Service, as `namespace/name`.
     pub service: String,
-    /// `Offered`, or the code of the reason for no offer.
+    /// The outcome: `Offered`, or the code of the reason for no offer.
     pub outcome: String,
-    /// The error, for people; absent if `outcome` alone says it all.
+    /// The error, for people; absent if `outcome` alone is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Number of eligible nodes in the request.
+    /// The number of eligible nodes in the request.
     pub asked_nodes: usize,
-    /// Duration of Discover in microseconds.
+    /// The duration of Discover, in microseconds.
     pub took_micros: u64,
-    /// Accepted offers, then refused offers.
+    /// The accepted offers, then the refused offers.
     pub offers: Vec<UnderlayOffer>,
-    /// Number of refused offers that are not listed.
+    /// The number of refused offers that are not listed.
     #[serde(default)]
     pub left_out: usize,
 }
@@ -83,16 +84,16 @@ pub struct UnderlayRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnderlayOffer {
-    /// The controller's id; of a refused offer its first 64 characters.
+    /// The controller's id; a refused offer has only its first 64 characters.
     pub id: String,
-    /// The node's name; of a refused offer its first 64 characters.
+    /// The node's name; a refused offer has only its first 64 characters.
     pub node: String,
-    /// The controller's cost of the allocation; lower is better, a negative one is refused.
+    /// The controller's cost of the allocation. A lower cost is better; a negative cost is refused.
     pub cost: i64,
-    /// Milliseconds since 1970; absent: no expiry.
+    /// The expiry, in milliseconds since 1970; absent if the offer does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_millis: Option<u64>,
-    /// Code of the refusal; absent: the offer makes the node usable.
+    /// The code of the refusal; absent if the offer makes the node usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -107,14 +108,14 @@ pub struct RuleRecord {
     pub rule: String,
     /// The wanted value: a text that only the provider interprets.
     pub request: String,
-    /// The worst acceptable value, likewise; may be empty.
+    /// The worst acceptable value, a text of the same kind; it may be empty.
     pub limit: String,
-    /// Relative to the other rules of the offer.
+    /// The weight of the rule, relative to the other rules of the offer.
     pub weight: u32,
-    /// `namespace/name` of the Service.
+    /// The Service, as `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// `OK`, or an error code.
+    /// The outcome: `OK`, or an error code.
     pub outcome: String,
     /// False if the rule was ignored because it has no answer.
     pub counted: bool,
@@ -123,18 +124,19 @@ pub struct RuleRecord {
     pub error: Option<String>,
     /// The time that filter waited for the costs, in microseconds.
     pub took_micros: u64,
-    /// The time since the provider said that the costs hold, in microseconds, if it had sent them before
-    /// kube-scheduler asked; absent if it was called.
+    /// The time since the provider confirmed that the costs hold, in microseconds, if it had sent
+    /// them before kube-scheduler asked; absent if it was called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_micros: Option<u64>,
-    /// Costs that differ by at most this are equally good; 0: every difference counts.
+    /// The difference up to which costs are equally good; with 0 every difference counts.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resolution: i64,
-    /// `WithinRequest` or `Nearest`, as in the policy; absent for the default, WithinRequest.
+    /// The preference, `WithinRequest` or `Nearest`, as in the policy; absent for the default,
+    /// WithinRequest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
-    /// The cost up to which a node is within the request; absent if the provider does not say, and
-    /// then the nearest node is preferred.
+    /// The cost up to which a node is within the request. If the provider does not name it, it is
+    /// absent, and the nearest node is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_cost: Option<i64>,
 }
@@ -148,13 +150,15 @@ impl RuleRecord {
         }
     }
 
-    /// Returns whether the policy prefers nodes within the request, and the provider does not name them.
+    /// Returns whether the policy prefers nodes within the request, but the provider does not name
+    /// them.
     pub fn prefers_in_vain(&self) -> bool {
         let wants = self.prefer.as_deref() == Some(Prefer::WithinRequest.name());
         wants && self.outcome == "OK" && self.request_cost.is_none()
     }
 
-    /// Returns whether the node of this line is equally good as all others within the request.
+    /// Returns whether the node of this line is within the request, and so as good as all others
+    /// that are.
     pub fn is_within_request(&self, line: &CostRecord) -> bool {
         let up_to = match self.preference() {
             Prefer::WithinRequest => self.request_cost,
@@ -173,14 +177,14 @@ impl RuleRecord {
 pub struct NodeRecord {
     /// The node's name.
     pub node: String,
-    /// The rules, or an accepted offer of the underlay, let the pod run there.
+    /// True if the rules, or an accepted offer of the underlay, let the pod run there.
     pub usable: bool,
-    /// 0 to 10.
+    /// The score, from 0 to 10.
     pub score: u8,
-    /// `rule/Code` of an unusable node.
+    /// The reason of an unusable node, as `rule/Code`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// In the order of the record's rules.
+    /// The costs, in the order of the record's rules.
     pub costs: Vec<CostRecord>,
 }
 
@@ -188,19 +192,19 @@ pub struct NodeRecord {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CostRecord {
-    /// Absent if the answer lacks the node, or there is no answer.
+    /// The cost; absent if the answer lacks the node, or there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
-    /// The provider's reason code for the cost; empty without a valid one.
+    /// The provider's reason code for the cost; empty if there is no valid code.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// The provider's text for people; may have figures.
+    /// The provider's text for people, which may have figures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// The part of the cost that only orders equally good nodes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tie_break: i64,
-    /// Removing pods from the node could make it usable.
+    /// True if removing pods from the node could make it usable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub freeable: bool,
 }
@@ -228,7 +232,7 @@ fn underlay_record(result: &UnderlayResult) -> UnderlayRecord {
     }
 }
 
-/// The mode, as `--answer`.
+/// The name of a mode, as in `--answer`.
 pub(crate) fn mode_name(mode: AnswerMode) -> &'static str {
     match mode {
         AnswerMode::Ties => "ties",

@@ -14,11 +14,11 @@ use crate::{
     status::{micros, unix_millis},
 };
 
-/// Maximum number of pods in a list.
+/// The maximum number of pods in a list.
 pub(super) const MAX_PODS: usize = 500;
-/// Rounds behind a list: many may be of one pod.
+/// The maximum number of rounds behind a list; many may be of one pod.
 pub(super) const MAX_ROUNDS: usize = 4096;
-/// Names of returned nodes in a summary.
+/// The maximum number of names of returned nodes in a summary.
 const MAX_NODES: usize = 4;
 
 /// The last round of one pod.
@@ -33,22 +33,22 @@ pub struct Summary {
     pub uid: String,
     /// The start of the round, in milliseconds since 1970.
     pub at_unix_millis: u64,
-    /// Duration of the rules' calls and their evaluation.
+    /// The duration of the rules' calls and their evaluation, in microseconds.
     pub took_micros: u64,
-    /// Number of nodes in the request.
+    /// The number of nodes in the request.
     pub nodes: usize,
-    /// Number of usable nodes.
+    /// The number of usable nodes.
     pub usable: usize,
-    /// Number of nodes that filter returned to kube-scheduler.
+    /// The number of nodes that filter returned to kube-scheduler.
     pub offered: usize,
-    /// Names of the first four of these.
+    /// The names of the first four nodes that filter returned.
     pub offered_nodes: Vec<String>,
-    /// `rule/Code` of most nodes; absent if a node is usable.
+    /// The reason of most nodes, as `rule/Code`; absent if a node is usable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// Of rounds from new to old the first of each pod.
+/// Summarizes the newest round of each pod.
 pub(super) fn summaries(newest_first: &[Arc<PodPlan>]) -> Vec<Summary> {
     let (mut seen, mut all) = (HashSet::new(), Vec::new());
     for plan in newest_first {
@@ -80,7 +80,8 @@ fn summary(plan: &PodPlan) -> Summary {
     }
 }
 
-/// Neighbours mostly share their reason: it is looked up once for a run of equal ones.
+/// Returns the reason of most unusable nodes. Neighbours mostly share their reason, so a run of
+/// equal reasons is counted at once.
 fn main_reason(verdicts: &[NodeVerdict]) -> Option<String> {
     let reasons = verdicts.iter().filter_map(|verdict| match verdict {
         NodeVerdict::Unusable { reason, .. } => Some(reason),

@@ -1,4 +1,4 @@
-//! Plans again from the costs of a record.
+//! Plans again from the costs of a record, for example with other weights.
 
 use tautline_core::{
     nodes::NodeSet,
@@ -7,8 +7,8 @@ use tautline_core::{
 
 use super::record::{Record, RuleRecord};
 
-/// The answers of a record's rules, as planning takes them. Positions are those of the record's
-/// nodes.
+/// The answers of a record's rules, in the form that planning takes. The positions are those of the
+/// record's nodes.
 #[derive(Debug)]
 pub struct RecordedAnswers<'a> {
     record: &'a Record,
@@ -27,13 +27,14 @@ impl<'a> RecordedAnswers<'a> {
         }
     }
 
-    /// The plan with other weights. Without changes it is the record's, except that it knows nothing
-    /// of the underlay.
+    /// Makes the plan with other weights. With the same weights it is the record's plan, except
+    /// that it leaves out the underlay.
     pub fn plan(&self, weight: impl Fn(&RuleRecord) -> u32) -> Plan {
         Plan::new(self.record.nodes.len(), &self.answers(weight))
     }
 
-    /// How the plan scaled the costs, by the record's rules; `None` for a rule without costs.
+    /// The scale of the costs of each of the record's rules in the plan; `None` for a rule without
+    /// costs.
     pub fn scales(&self) -> Vec<Option<RuleScale>> {
         rule_scales(self.record.nodes.len(), &self.answers(|rule| rule.weight))
     }

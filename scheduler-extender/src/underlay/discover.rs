@@ -1,4 +1,4 @@
-//! The call of Discover, and the plan that its offers make.
+//! Calls Discover, and plans by its offers.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -22,9 +22,9 @@ use super::{
     result::{UnderlayResult, code},
 };
 
-/// Part of the request's time reserved for writing its answer.
-const MARGIN: Duration = Duration::from_millis(150);
-/// With less time than this Discover is not called.
+/// The part of the request's time that is reserved for writing its answer.
+const DISCOVER_MARGIN: Duration = Duration::from_millis(150);
+/// The minimum time for a call of Discover.
 const MIN_TIME: Duration = Duration::from_millis(50);
 
 pub(crate) struct Discovery<'a> {
@@ -63,8 +63,8 @@ impl Discovery<'_> {
         result
     }
 
-    /// The positions of the nodes that a rule's cost refuses. The underlay cannot help
-    /// where a rule has no answer, or an allocator refuses the node.
+    /// Returns the positions of the nodes that the underlay may make usable. It cannot help if a
+    /// rule has no answer, or on a node that an allocator refuses.
     fn eligible_nodes(&self, round: &PlanningRound) -> Result<Vec<usize>, &'static str> {
         if !self.can_bind {
             return Err(code::NEEDS_BIND);
@@ -107,7 +107,7 @@ impl Discovery<'_> {
     ) -> Result<Vec<Offer>, (&'static str, String)> {
         let left = self
             .deadline
-            .saturating_duration_since(Instant::now() + MARGIN);
+            .saturating_duration_since(Instant::now() + DISCOVER_MARGIN);
         if left < MIN_TIME {
             let error = "the rules' providers left no time for Discover; see --deadline";
             return Err((code::NO_TIME, error.to_owned()));

@@ -11,13 +11,13 @@ use tautline_core::{
 };
 use tautline_proto::underlay::Offer;
 
-/// Maximum number of refused offers kept for explanations.
+/// The maximum number of refused offers that explanations show.
 const MAX_REFUSED: usize = 32;
 const MAX_CHARS: usize = 64;
 /// Kubernetes' limit on a finalizer's name after its prefix.
-const MAX_FINALIZER_NAME: usize = 63;
+const MAX_FINALIZER_NAME_BYTES: usize = 63;
 
-/// Stable codes of refused offers.
+/// The stable codes of refused offers.
 pub(crate) mod code {
     /// The id does not fit a finalizer.
     pub(crate) const BAD_ID: &str = "BadId";
@@ -34,9 +34,9 @@ pub(crate) struct CheckedOffer {
     pub id: String,
     pub node: String,
     pub cost: i64,
-    /// Milliseconds since 1970; `None`: no expiry.
+    /// The expiry, in milliseconds since 1970; `None` if the offer does not expire.
     pub expires: Option<u64>,
-    /// Code of the refusal; `None`: the offer makes the node usable.
+    /// The code of the refusal; `None` if the offer makes the node usable.
     pub refused: Option<&'static str>,
 }
 
@@ -48,15 +48,14 @@ impl CheckedOffer {
 
 #[derive(Debug)]
 pub(super) struct CheckedOffers {
-    /// Accepted offers by position of their nodes, then refused offers.
+    /// The accepted offers by the position of their nodes, then the refused offers.
     pub offers: Vec<CheckedOffer>,
     pub left_out: usize,
     pub costs: Costs,
 }
 
-/// Refuses invalid offers. For each node the cheapest offer is accepted, among equals the
-/// first by id. `eligible` are positions in `nodes`; `in_use` is true for ids that another
-/// pod holds.
+/// Refuses invalid offers, and accepts the cheapest offer for each node, among equals the first by
+/// id. `eligible` has positions in `nodes`; `in_use` is true for ids that another pod holds.
 pub(super) fn check(
     offers: Vec<Offer>,
     nodes: &NodeSet,
@@ -109,7 +108,7 @@ fn check_offer(
 ) -> (CheckedOffer, Option<usize>) {
     let node = offer.node.unwrap_or_default().name;
     let at = nodes.position(&node).filter(|at| eligible.contains(at));
-    // `Some(None)`: invalid, because before 1970 or with a second or more of nanoseconds.
+    // `Some(None)` is invalid: it is before 1970, or has a second or more of nanoseconds.
     let expires = offer.expires.map(|end| {
         let (seconds, nanos) = (u64::try_from(end.seconds), u64::try_from(end.nanos));
         match (seconds, nanos) {
@@ -144,14 +143,14 @@ fn check_offer(
     (checked, at)
 }
 
-/// True if Kubernetes accepts the id in a finalizer's name: 1 to 47 letters, digits, `.`,
+/// Returns whether Kubernetes accepts the id in a finalizer's name: 1 to 47 letters, digits, `.`,
 /// `_` and `-`, the last a letter or digit.
 fn fits_finalizer(id: &str) -> bool {
     let before = UNDERLAY_FINALIZER.rsplit('/').next().unwrap_or_default();
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     id.bytes().last().is_some_and(|b| b.is_ascii_alphanumeric())
         && id.bytes().all(allowed)
-        && before.len() + id.len() <= MAX_FINALIZER_NAME
+        && before.len() + id.len() <= MAX_FINALIZER_NAME_BYTES
 }
 
 fn millis(time: SystemTime) -> u64 {

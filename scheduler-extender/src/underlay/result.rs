@@ -2,7 +2,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::offers::CheckedOffer;
 
-/// Stable codes of a Discover's result.
+/// The stable codes of the results of Discover.
 pub(crate) mod code {
     pub(crate) const OFFERED: &str = "Offered";
     pub(crate) const NO_OFFER: &str = "NoOffer";
@@ -10,7 +10,7 @@ pub(crate) mod code {
     pub(crate) const NEEDS_BIND: &str = "UnderlayNeedsBind";
     /// A rule without an answer rejects the nodes: its cost after an allocation is unknown.
     pub(crate) const RULE_UNANSWERED: &str = "RuleUnanswered";
-    /// An allocator refuses every node: a path cannot add what it counts.
+    /// An allocator refuses every node: a path cannot add to the resources that it counts.
     pub(crate) const NO_ELIGIBLE_NODE: &str = "NoEligibleNode";
     pub(crate) const NO_TIME: &str = "NoTime";
     pub(crate) const TIMEOUT: &str = "UnderlayTimeout";
@@ -24,16 +24,16 @@ pub(crate) mod code {
 
 #[derive(Debug)]
 pub(crate) struct UnderlayResult {
-    /// `namespace/name` of the Service.
+    /// The Service, as `namespace/name`.
     pub service: Arc<str>,
     pub code: &'static str,
     pub error: Option<String>,
-    /// Number of nodes in the request.
+    /// The number of nodes in the request.
     pub eligible_nodes: usize,
     pub took: Duration,
-    /// Accepted offers, then refused offers with their codes.
+    /// The accepted offers, then the refused offers with their codes.
     pub offers: Vec<CheckedOffer>,
-    /// Number of refused offers that are not in `offers`.
+    /// The number of refused offers that are not in `offers`.
     pub left_out: usize,
 }
 
@@ -43,7 +43,7 @@ impl UnderlayResult {
         self.offers.iter().find(accepted)
     }
 
-    /// Approximate size in bytes.
+    /// The approximate size of the result, in bytes.
     pub fn weight(&self) -> usize {
         let offers = self.offers.iter().map(|o| 80 + o.id.len() + o.node.len());
         160 + self.error.as_ref().map_or(0, String::len) + offers.sum::<usize>()

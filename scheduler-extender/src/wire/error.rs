@@ -1,4 +1,4 @@
-/// An invalid request.
+/// The error of an invalid request.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     #[error("the body is not the JSON of {kind}: {error}")]

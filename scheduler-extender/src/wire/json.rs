@@ -1,4 +1,4 @@
-//! Bounded, borrowing deserializers.
+//! Deserializers that borrow from the text and are bounded.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
@@ -11,7 +11,7 @@ use tautline_core::nodes::NodeSet;
 
 use super::error::WireError;
 
-/// Values of an object's fields, looked up case-insensitively.
+/// The values of an object's fields, which are looked up case-insensitively.
 pub(super) struct Fields<'a, const N: usize>(pub [Option<&'a RawValue>; N]);
 
 pub(super) fn fields<'a, const N: usize>(
@@ -52,7 +52,7 @@ pub(super) fn fields<'a, const N: usize>(
 #[derive(Deserialize)]
 pub(super) struct Name<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
-/// Node names, read up to one above the limit.
+/// The node names, read up to one above the limit.
 pub(super) struct NodeNames {
     pub set: NodeSet,
     pub max: usize,
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for NodeNames {
     }
 }
 
-/// Lists and objects of raw values, read up to one value above the limit: a value's text may
+/// Reads lists and objects of raw values up to one value above the limit, since a value's text may
 /// be shorter than its memory.
 pub(super) struct Bounded(pub usize);
 
@@ -113,7 +113,7 @@ impl<'de> Visitor<'de> for Bounded {
     }
 }
 
-/// A list, up to one value above `max`.
+/// Reads a list, up to one value above `max`.
 pub(super) fn list(raw: &RawValue, max: usize) -> Result<Vec<&RawValue>, serde_json::Error> {
     let values = serde_json::Deserializer::from_str(raw.get()).deserialize_seq(Bounded(max))?;
     Ok(values.into_iter().filter_map(|(_, value)| value).collect())

@@ -7,7 +7,7 @@ pub struct HostPriority<'a> {
     pub score: u8,
 }
 
-/// `ExtenderFilterResult` with node names.
+/// Writes the `ExtenderFilterResult` with node names.
 pub fn filter_names<'a>(
     names: impl Iterator<Item = &'a str>,
     failed: &[(&'a str, &'a str)],
@@ -25,7 +25,7 @@ pub fn filter_names<'a>(
     out
 }
 
-/// `ExtenderFilterResult` with unchanged node objects.
+/// Writes the `ExtenderFilterResult` with unchanged node objects.
 pub fn filter_objects<'a>(
     nodes: impl Iterator<Item = &'a RawValue>,
     failed: &[(&'a str, &'a str)],
@@ -72,7 +72,7 @@ fn write_text(out: &mut Vec<u8>, text: &str) {
     _ = serde_json::to_writer(out, text);
 }
 
-/// `ExtenderFilterResult` and `ExtenderBindingResult` with an error.
+/// Writes the `ExtenderFilterResult` or `ExtenderBindingResult` with an error.
 pub fn error_result(error: &str) -> Vec<u8> {
     serde_json::json!({ "error": error })
         .to_string()

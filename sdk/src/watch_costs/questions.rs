@@ -1,5 +1,5 @@
-//! The provider's side of one stream: the nodes and questions that the caller named, and what is to be
-//! asked again.
+//! The provider's side of one stream: the nodes and questions that the caller named, and the costs
+//! to ask for again.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,11 +18,11 @@ const MAX_QUESTIONS: usize = 512;
 const MAX_NODES: usize = 100_000;
 /// The maximum size of all questions of a stream, in bytes.
 const MAX_QUESTION_BYTES: usize = 16 << 20;
-/// The longest name of a node, in bytes.
+/// The maximum length of a node's name, in bytes.
 const MAX_NAME_BYTES: usize = 253;
-/// The number of nodes that a provider is asked about at once, as many as kube-scheduler asks about in
-/// a large cluster.
-const CHUNK: usize = 500;
+/// The number of nodes that a provider is asked about at once: as many as kube-scheduler asks about
+/// in a large cluster.
+const CHUNK_NODES: usize = 500;
 
 #[derive(Debug, Default)]
 pub(super) struct Questions {
@@ -32,7 +32,7 @@ pub(super) struct Questions {
     indexes: HashMap<String, u32>,
     open: BTreeMap<u64, Question>,
     bytes: usize,
-    /// Questions beyond the bounds.
+    /// The ids of questions beyond the bounds.
     refused: Vec<u64>,
 }
 
@@ -44,7 +44,7 @@ struct Question {
     has_failed: bool,
     /// The hash of the line of each node that the caller has, by index.
     sent: HashMap<u32, u64>,
-    /// The fields besides lines that the caller has.
+    /// The resolution, request cost and `per_pod` that the caller has.
     scale: Option<(i64, Option<i64>, bool)>,
 }
 
@@ -58,7 +58,8 @@ enum Due {
 }
 
 impl Question {
-    /// A node's costs have changed. A caller without lines needs those of all nodes.
+    /// Records that a node's costs have changed. A caller without lines needs the costs of all
+    /// nodes.
     fn add(&mut self, index: u32) {
         let is_per_pod = self.scale.is_some_and(|(_, _, per_pod)| per_pod);
         match &mut self.due {
@@ -140,7 +141,7 @@ impl Questions {
         }
     }
 
-    /// Notes that costs have changed.
+    /// Records that costs have changed.
     pub(super) fn change(&mut self, changed: &Changed) {
         for question in self.open.values_mut() {
             match changed {
@@ -153,14 +154,14 @@ impl Questions {
         }
     }
 
-    /// Asks again what failed.
+    /// Marks failed questions, so that they are asked again.
     pub(super) fn retry(&mut self) {
         for question in self.open.values_mut().filter(|q| q.has_failed) {
             question.due = Due::All;
         }
     }
 
-    /// The failures of questions beyond the bounds.
+    /// Takes the failures of questions beyond the bounds.
     pub(super) fn take_refused(&mut self) -> Vec<wire::QuestionFailure> {
         let refused = std::mem::take(&mut self.refused).into_iter();
         let what = format!(
@@ -170,7 +171,8 @@ impl Questions {
         refused.map(|id| failure(id, &status)).collect()
     }
 
-    /// The questions whose costs are to be sent, each with its nodes in chunks. They count as sent.
+    /// Takes the questions whose costs are to be sent, each with its nodes in chunks. They count as
+    /// sent.
     pub(super) fn take_due(&mut self) -> Vec<(u64, Vec<CostRequest>)> {
         let mut all = Vec::new();
         for (id, question) in &mut self.open {
@@ -184,17 +186,20 @@ impl Questions {
                 eligible_nodes: names.iter().map(|name| (*name).clone()).collect(),
                 ..question.request.clone()
             };
-            // Without nodes, too: the question may be invalid, and the caller waits for its costs.
-            let chunks = match names.is_empty() {
-                true => vec![request(&[])],
-                false => names.chunks(CHUNK).map(request).collect(),
+            // A question without nodes is asked too: it may be invalid, and the caller waits for
+            // its costs.
+            let chunks = if names.is_empty() {
+                vec![request(&[])]
+            } else {
+                names.chunks(CHUNK_NODES).map(request).collect()
             };
             all.push((*id, chunks));
         }
         all
     }
 
-    /// The message with what is new in an answer of the provider; `asked` were its nodes.
+    /// Returns the message with the new costs in an answer of the provider about the nodes `asked`,
+    /// if any.
     pub(super) fn costs(
         &mut self,
         id: u64,
@@ -246,7 +251,7 @@ impl Questions {
         })
     }
 
-    /// The message for a question that failed. All its nodes are sent with its next costs.
+    /// Records that a question failed, and returns the message. Its next costs name all its nodes.
     pub(super) fn failed(&mut self, id: u64, status: &Status) -> wire::QuestionFailure {
         if let Some(question) = self.open.get_mut(&id) {
             question.has_failed = true;

@@ -1,4 +1,5 @@
-//! Calls: macros, then functions with dotted names, then functions and members.
+//! Checks calls. A call is looked up as a macro first, then as a function with a dotted name, then
+//! as a function or member.
 
 use super::{Checker, Typed, constant_string};
 use crate::budget::Budget;
@@ -11,10 +12,10 @@ use crate::syntax::ast::{Node, NodeKind};
 use crate::types::Type;
 use crate::value::Value;
 
-/// Authorizer checks that an expression may make.
-const MAX_CHECKS: usize = 2;
-/// Cost units for the literal patterns of an expression together.
-const PATTERN_UNITS: u64 = 300_000;
+/// The most authorizer checks that an expression may contain.
+const MAX_AUTHORIZER_CHECKS: usize = 2;
+/// The cost units of an expression's literal patterns beyond which no further one is compiled.
+const MAX_PATTERN_UNITS: u64 = 300_000;
 
 impl Checker<'_> {
     pub(crate) fn call(
@@ -145,10 +146,10 @@ impl Checker<'_> {
         }
         if name == "check" && member {
             self.authorizer_checks += 1;
-            if self.authorizer_checks > MAX_CHECKS {
+            if self.authorizer_checks > MAX_AUTHORIZER_CHECKS {
                 self.issue(
                     last.at,
-                    format!("more than {MAX_CHECKS} authorizer checks in an expression"),
+                    format!("more than {MAX_AUTHORIZER_CHECKS} authorizer checks in an expression"),
                 );
             }
             return;
@@ -163,9 +164,10 @@ impl Checker<'_> {
         }
     }
 
-    /// Compiles a literal pattern; all of an expression's together are bounded.
+    /// Compiles a literal pattern to check it. Fails also if the expression's earlier patterns were
+    /// too large together.
     fn pattern(&mut self, text: &str) -> Result<(), String> {
-        if self.pattern_units > PATTERN_UNITS {
+        if self.pattern_units > MAX_PATTERN_UNITS {
             return Err("the expression's patterns together are too large".to_owned());
         }
         let pattern = Pattern::new(text);
@@ -372,7 +374,7 @@ impl Checker<'_> {
     }
 }
 
-/// Conversions that are evaluated at compile time for a constant, as in Kubernetes.
+/// The conversions that are evaluated at compile time for a constant, as in Kubernetes.
 const CONVERSIONS: [&str; 9] = [
     "bool",
     "bytes",
@@ -394,7 +396,8 @@ fn constant(implementation: Implementation, value: &Value) -> Result<Value, Eval
     implementation(&mut context, std::slice::from_ref(value))
 }
 
-/// Calls that do not evaluate all their arguments.
+/// Builds the node of a call. Calls that do not evaluate all their arguments have nodes of their
+/// own.
 fn special(name: &str, irs: Vec<Ir>, dispatch: Dispatch) -> Ir {
     let irs = match name {
         "_?_:_" => match <[Ir; 3]>::try_from(irs) {

@@ -1,20 +1,21 @@
-//! The depth of an expression together with the variables it uses, bounded so that no
-//! recursion overflows the stack. One syntax tree is not enough: a variable is evaluated
-//! within the expression that uses it, and a loop wraps the previous loop's result.
+//! Bounds the depth of an expression together with the variables it uses, so that no recursion
+//! overflows the stack. Bounding each syntax tree is not enough: a variable is evaluated within the
+//! expression that uses it, and a loop wraps the previous loop's result.
 
 use crate::declarations::Declarations;
 use crate::ir::Levels;
 use crate::syntax::ast::{MAX_DEPTH, Node, NodeKind};
 
-/// Fails with the place of the first part deeper than [`MAX_DEPTH`], and the reason.
+/// Returns the levels of an expression. Fails with the byte offset of the first part that is deeper
+/// than [`MAX_DEPTH`], and the reason.
 pub(crate) fn levels(node: &Node, declarations: &Declarations) -> Result<Levels, (u32, String)> {
     let (inner, adds) = match variable(node).and_then(|name| declarations.variable(name)) {
         Some(program) => (program.levels, 0),
         None => {
             let mut inner = Levels::default();
             let looped = is_loop(&node.kind);
-            // A loop's body takes an element of the range, one level less, and its result
-            // goes into a list or map.
+            // A loop's body takes an element of the range, which has one level less than the range,
+            // and the body's result goes into a list or map.
             let mut range = u16::from(looped);
             for (i, part) in node.kind.parts().into_iter().enumerate() {
                 let part = levels(part, declarations)?;
@@ -60,7 +61,7 @@ fn variable(node: &Node) -> Option<&str> {
     }
 }
 
-/// Whether this may be a comprehension, `range.map(x, ..)`.
+/// Returns whether the node may be a comprehension, such as `range.map(x, ..)`.
 fn is_loop(kind: &NodeKind) -> bool {
     match kind {
         NodeKind::Call {
@@ -73,7 +74,7 @@ fn is_loop(kind: &NodeKind) -> bool {
     }
 }
 
-/// Whether the value may be one level deeper than the values of the parts.
+/// Returns whether the node's value may be one level deeper than the values of its parts.
 fn wraps(kind: &NodeKind) -> bool {
     match kind {
         NodeKind::Literal(_) | NodeKind::Name(_) | NodeKind::Logic { .. } => false,

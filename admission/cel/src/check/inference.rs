@@ -1,19 +1,22 @@
-//! Type inference by cel-go's rules: what Kubernetes refuses at creation is refused here.
+//! Infers types by cel-go's rules, so that an expression whose types Kubernetes refuses does not
+//! compile here either.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 
 use crate::types::Type;
 
-/// Inference steps of an expression: a type can double with each level of a literal
-/// `{x: x}` and with each such variable.
-const STEPS: u32 = 500_000;
+/// The most inference steps of an expression. Without a limit they could grow exponentially: a type
+/// can double with each level of a literal `{x: x}` and with each variable that holds such a
+/// literal.
+const MAX_INFERENCE_STEPS: u32 = 500_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Inference {
     of: HashMap<u32, Type>,
     next: u32,
-    /// Earlier types, restored when an overload does not match.
+    /// The earlier types of type variables, by number. They are restored when an overload does not
+    /// match.
     trail: Vec<(u32, Option<Type>)>,
     steps: Cell<u32>,
 }
@@ -24,12 +27,13 @@ impl Inference {
         Type::Unknown(self.next)
     }
 
-    /// Whether the types are too large; the inference is then incomplete.
+    /// Returns whether the types are too large. The inference is then incomplete.
     pub(crate) fn exhausted(&self) -> bool {
-        self.steps.get() >= STEPS
+        self.steps.get() >= MAX_INFERENCE_STEPS
     }
 
-    /// The type behind a variable, without its parts.
+    /// Returns the type inferred for a type variable, or another type unchanged. Its parts may
+    /// still be variables.
     pub(crate) fn head(&self, of: &Type) -> Type {
         self.steps.set(self.steps.get().saturating_add(1));
         let mut here = of.clone();
@@ -42,7 +46,8 @@ impl Inference {
         here
     }
 
-    /// The type with all variables replaced; unknown ones become `dyn` with `to_dyn`.
+    /// Returns the type with all type variables replaced. With `to_dyn`, variables whose type is
+    /// unknown become `dyn`.
     pub(crate) fn resolve(&self, of: &Type, to_dyn: bool) -> Type {
         match self.head(of) {
             Type::Unknown(_) if to_dyn => Type::Dyn,
@@ -51,7 +56,8 @@ impl Inference {
         }
     }
 
-    /// A copy of a declared type with fresh variables.
+    /// Returns a copy of a declared type with fresh type variables. `names` maps the declared
+    /// variables to the fresh ones.
     pub(crate) fn fresh_copy(&mut self, of: &Type, names: &mut HashMap<u32, Type>) -> Type {
         match of {
             Type::Unknown(number) => names.entry(*number).or_insert_with(|| self.fresh()).clone(),
@@ -59,7 +65,8 @@ impl Inference {
         }
     }
 
-    /// Whether every type is assignable to its counterpart; infers types only if so.
+    /// Returns whether every given type is assignable to its wanted counterpart. If one is not, the
+    /// types inferred on the way are discarded.
     pub(crate) fn all_assignable(&mut self, wanted: &[Type], given: &[Type]) -> bool {
         self.trail.clear();
         let fits = wanted.len() == given.len()
@@ -83,7 +90,7 @@ impl Inference {
         self.trail.push((number, before));
     }
 
-    /// Whether the first type is assignable to the second.
+    /// Returns whether type `a` is assignable to type `b`.
     fn is_assignable(&mut self, a: &Type, b: &Type) -> bool {
         self.steps.set(self.steps.get().saturating_add(1));
         if self.exhausted() {
@@ -122,7 +129,8 @@ impl Inference {
         }
     }
 
-    /// Whether the variable `b` may be `a`, and whether `b` was known.
+    /// Returns whether the type variable `b` may have the type `a`, and whether the type of `b` was
+    /// known before.
     fn substitutes(&mut self, a: &Type, b: &Type) -> (bool, bool) {
         if a == b {
             return (true, true);
@@ -166,7 +174,7 @@ impl Inference {
         }
     }
 
-    /// The type of a literal's elements with one more; `None` if they differ.
+    /// Returns the type of a literal's elements together with one more; `None` if the types differ.
     pub(crate) fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
         let Some(before) = before else {
             return Some(next.clone());
@@ -182,7 +190,7 @@ impl Inference {
     }
 }
 
-/// Whether `a` is at most as specific as `b`.
+/// Returns whether `a` is at most as specific as `b`.
 fn less_specific(a: &Type, b: &Type) -> bool {
     match (a, b) {
         (Type::Dyn | Type::Unknown(_), _) => true,

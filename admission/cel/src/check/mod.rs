@@ -1,3 +1,6 @@
+//! The type checker: turns a syntax tree into a checked expression ([`Ir`]) and reports every issue
+//! it finds.
+
 mod calls;
 pub(crate) mod depth;
 mod inference;
@@ -17,14 +20,16 @@ use inference::Inference;
 pub(crate) struct Checker<'a> {
     pub declarations: &'a Declarations,
     pub inference: Inference,
-    /// Loop variables in scope, the innermost last; the index is the slot on the stack.
+    /// The local variables in scope, the innermost last. An index is the variable's slot on the
+    /// evaluator's stack.
     pub locals: Vec<(String, Type)>,
-    /// Byte offsets and messages.
+    /// The issues found so far, as byte offsets and messages.
     pub issues: Vec<(u32, String)>,
     pub authorizer_checks: usize,
-    /// Types of literals' elements that must be equal once all types are inferred.
+    /// Pairs of element types of a literal that must be equal once all types are inferred, with the
+    /// byte offset of the second element.
     pub same_types: Vec<(u32, Type, Type)>,
-    /// Depth within arguments of `format`, whose list may hold several types.
+    /// The number of enclosing calls of `format`, whose list argument may hold several types.
     pub format_depth: usize,
     /// The types of the elements of the list literal checked last.
     pub elements: Vec<Type>,
@@ -48,24 +53,25 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Records an issue; checking goes on, so that all issues are reported.
+    /// Records an issue and returns a placeholder, so that checking goes on and finds all issues.
     pub(crate) fn issue(&mut self, at: u32, reason: impl Into<String>) -> Typed {
         self.issues.push((at, reason.into()));
         (Ir::Constant(Value::Null), Type::Dyn)
     }
 
-    /// The type as text, with the inferred types.
+    /// Returns the type as text, with the inferred types filled in.
     pub(crate) fn show(&self, of: &Type) -> String {
         self.inference.resolve(of, true).to_string()
     }
 
-    /// Whether a value of type `given` may be used as `wanted`; infers types if so.
+    /// Returns whether a value of type `given` is assignable to `wanted`. If it is not, the types
+    /// inferred on the way are discarded.
     pub(crate) fn fits(&mut self, given: &Type, wanted: &Type) -> bool {
         self.inference
             .all_assignable(std::slice::from_ref(wanted), std::slice::from_ref(given))
     }
 
-    /// Refuses literals with elements of several types, `dyn` and another one included.
+    /// Refuses literals whose elements have different types. `dyn` differs from every other type.
     pub(crate) fn compare_literals(&mut self) {
         for (at, first, other) in std::mem::take(&mut self.same_types) {
             let (first, other) = (
@@ -140,7 +146,8 @@ impl<'a> Checker<'a> {
         Type::named(name).map(|ty| (constant, Type::Type(ty.into())))
     }
 
-    /// A dotted name of a variable or type: `variables.x`, `net.IP`.
+    /// Checks a node that spells the dotted name of a variable or type, such as `variables.x` or
+    /// `net.IP`.
     fn dotted(&mut self, node: &Node) -> Option<Typed> {
         let name = node.qualified()?;
         let root = name.split('.').next().unwrap_or_default();
@@ -175,7 +182,7 @@ impl<'a> Checker<'a> {
         self.select_from(node.at, operand, field, mode)
     }
 
-    /// `operand.field`, `operand.?field` or `has(operand.field)`.
+    /// Checks `operand.field`, `operand.?field` or `has(operand.field)`.
     pub(crate) fn select_from(
         &mut self,
         at: u32,
@@ -224,7 +231,7 @@ impl<'a> Checker<'a> {
         )
     }
 
-    /// A literal's element and its type; for `?x` the type inside the optional.
+    /// Checks an element of a literal and returns its type; for `?x` the type inside the optional.
     pub(crate) fn element(&mut self, element: &Element) -> (Item, Type) {
         let (ir, mut inside) = self.check(&element.node);
         let optional = element.optional;
@@ -281,8 +288,8 @@ impl<'a> Checker<'a> {
         (Ir::Map(items), Type::map(key, value))
     }
 
-    /// The type of a literal's keys. A value that cannot be a key fails at evaluation. Its
-    /// type is left open, because it would double in every `.map(x, {x: x})`.
+    /// Returns the type of a literal's keys. A type that cannot be a key becomes `dyn`, because it
+    /// would double in every `.map(x, {x: x})`; such a key fails at evaluation.
     fn key(&mut self, of: Type) -> Type {
         match self.inference.head(&of) {
             Type::List(_) | Type::Map(..) | Type::Optional(_) | Type::Type(_) => Type::Dyn,
@@ -302,8 +309,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The elements' type with one more; `dyn` if they differ, which `compare_literals`
-    /// refuses except in the arguments of `format`.
+    /// Returns the type of a literal's elements together with one more; `dyn` if the types differ,
+    /// which `compare_literals` refuses except in the arguments of `format`.
     fn join(&mut self, before: Option<Type>, next: &Type) -> Option<Type> {
         self.inference.join(before, next).or(Some(Type::Dyn))
     }

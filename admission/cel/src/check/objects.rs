@@ -1,4 +1,5 @@
-//! `Object{..}` and `JSONPatch{..}`: fields, and type names that match the field path.
+//! Checks `Object{..}` and `JSONPatch{..}`: their fields must exist, and the type names in an
+//! object must match the field path.
 
 use std::sync::Arc;
 
@@ -66,8 +67,9 @@ impl Checker<'_> {
         (Ir::Patch(items), Type::JSON_PATCH)
     }
 
-    /// The type name without the `item` that Kubernetes required for list elements in
-    /// 2024, unless the object has a field of that name.
+    /// Returns the type name without the `item` parts that Kubernetes required for list elements in
+    /// 2024, and whether any were removed. A name that is a path to an existing field is not
+    /// changed.
     fn current_spelling(&self, name: &str) -> (Arc<str>, bool) {
         let parts: Vec<&str> = name.split('.').collect();
         if !parts.contains(&"item") || self.has_field(name) == Some(true) {

@@ -14,7 +14,7 @@ pub(crate) fn key(value: &Value) -> Result<Key, EvaluationError> {
     .ok_or_else(|| EvaluationError::failed(format!("unsupported key type: {}", value.type_name())))
 }
 
-/// [`key`], with the reading of a long key charged.
+/// Converts a value to a map key like [`key`] and charges for reading a string.
 pub(crate) fn charged_key(budget: &mut Budget, value: &Value) -> Result<Key, EvaluationError> {
     charge_key(budget, value)?;
     key(value)
@@ -70,7 +70,7 @@ pub(crate) fn select(
     }
 }
 
-/// `operand[index]`, or with `optional` `operand[?index]`.
+/// Evaluates `operand[index]`, or `operand[?index]` if `optional`.
 pub(crate) fn index(
     operand: &Value,
     index: &Value,
@@ -123,7 +123,7 @@ pub(crate) fn index(
     }
 }
 
-/// A key for a message, cut short.
+/// Returns a key as text for an error message. Strings are cut to 100 characters.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.chars().take(100).collect(),
@@ -134,7 +134,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Whether the value has the type; parts are not checked.
+/// Returns whether the value has the type. The types of elements and fields are not checked.
 pub(crate) fn is_a(value: &Value, of: &Type) -> bool {
     match of {
         Type::Dyn | Type::Unknown(_) => true,

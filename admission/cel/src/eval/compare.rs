@@ -1,5 +1,5 @@
-//! Equality and order. Both are charged: values can share parts so often that a
-//! comparison would not end.
+//! Compares values for equality and order. Comparisons are charged to the budget, because values
+//! can share parts so often that an unbounded comparison would not end in practice.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use crate::budget::Budget;
 use crate::error::EvaluationError;
 use crate::value::Value;
 
-/// `a == b`; values of different types differ, numbers of all types compare.
+/// Evaluates `a == b`. Values of different types are not equal, except numbers with the same value.
 pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, EvaluationError> {
     budget.charge(1)?;
     Ok(match (a, b) {
@@ -91,7 +91,7 @@ pub(crate) fn equal(budget: &mut Budget, a: &Value, b: &Value) -> Result<bool, E
     })
 }
 
-/// The order of two numbers of any types; `None` with a NaN.
+/// Returns the order of two numbers of any types; `None` if one is NaN.
 fn numbers(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
@@ -109,7 +109,7 @@ fn whole(value: &Value) -> Option<i128> {
     }
 }
 
-/// The order of an integer and a double, compared as doubles as in Kubernetes.
+/// Returns the order of an integer and a double, compared as doubles as in Kubernetes.
 fn whole_to(value: &Value, double: f64) -> Option<Ordering> {
     (whole(value)? as f64).partial_cmp(&double)
 }
@@ -144,7 +144,7 @@ pub(crate) fn order(
     found.ok_or_else(EvaluationError::no_overload)
 }
 
-/// Sorts by the first of each pair, stably; all must be of one type that has an order.
+/// Sorts pairs stably by their first values, which must all be of one type that has an order.
 pub(crate) fn sort(
     budget: &mut Budget,
     pairs: &mut [(Value, Value)],
@@ -161,7 +161,7 @@ pub(crate) fn sort(
             "list elements must have the same type",
         ));
     }
-    // One value alone must have an order, too.
+    // Sorting compares a single value with nothing, but its type must have an order, too.
     order(budget, &pairs[0].0.clone(), &pairs[0].0.clone())?;
     let mut error = None;
     pairs.sort_by(|(a, _), (b, _)| {

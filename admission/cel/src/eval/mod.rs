@@ -1,4 +1,4 @@
-//! Evaluation: every step is charged before it is taken.
+//! Evaluates checked expressions. Every step is charged to the budget before it is taken.
 
 pub(crate) mod access;
 pub(crate) mod compare;
@@ -14,7 +14,7 @@ use crate::value::{ELEMENT_BYTES, ENTRY_BYTES, Map, Object, Patch, Value};
 
 pub(crate) struct Evaluator<'a> {
     pub context: CallContext<'a>,
-    /// Loop variables.
+    /// The values of the local variables in scope, the innermost last.
     pub stack: Vec<Value>,
 }
 
@@ -63,7 +63,7 @@ impl Evaluator<'_> {
                 Value::Optional(None) => self.eval(&both[1]),
                 Value::Optional(Some(value)) if *unwrap => Ok((*value).clone()),
                 value @ Value::Optional(_) if !unwrap => Ok(value),
-                // `orValue` of a value that is not an optional, as in Kubernetes.
+                // `orValue` returns a value that is not an optional unchanged, as in Kubernetes.
                 value if *unwrap => Ok(value),
                 _ => Err(EvaluationError::no_overload()),
             },
@@ -114,7 +114,8 @@ impl Evaluator<'_> {
         implementation(&mut self.context, &values)
     }
 
-    /// `&&` and `||`: a term that decides wins over one that errs.
+    /// Evaluates `||` if `any`, otherwise `&&`. A term that decides the result takes precedence
+    /// over one that fails.
     fn logic(&mut self, any: bool, terms: &[Ir]) -> Result<Value, EvaluationError> {
         let mut error = None;
         for term in terms {
@@ -129,7 +130,7 @@ impl Evaluator<'_> {
         error.map_or(Ok(Value::Bool(!any)), Err)
     }
 
-    /// The value of a literal's element; `None` if it is left out.
+    /// Returns the value of a literal's element; `None` if it is an empty optional after `?`.
     fn item(&mut self, item: &Item) -> Result<Option<Value>, EvaluationError> {
         let value = self.eval(&item.ir)?;
         if !item.optional {
@@ -173,7 +174,7 @@ impl Evaluator<'_> {
         value: Value,
     ) -> Result<(), EvaluationError> {
         self.context.budget.charge_allocation(ENTRY_BYTES)?;
-        // A lookup and an insertion.
+        // One unit is for the lookup, one for the insertion.
         self.context.budget.charge(2)?;
         let key = access::charged_key(self.context.budget, key)?;
         if map.contains_key(&key) {

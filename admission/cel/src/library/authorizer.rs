@@ -1,4 +1,4 @@
-//! `authorizer`: members build an access check; `check` makes it.
+//! The functions of `authorizer`, which build an access check, perform it and read its decision.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::value::Value;
 use crate::value::authorizer::{AccessCheck, Decision, ResourceCheck, Subject};
 use crate::value::named_format::subdomain;
 
-/// Sets a part of a resource check.
+/// Declares a member that sets a part of a resource check.
 macro_rules! part {
     ($name:literal, $field:ident) => {
         (
@@ -151,7 +151,7 @@ fn with(
     Ok(Value::AccessCheck(Arc::new(AccessCheck::Resource(check))))
 }
 
-/// Cost of an access check, as in Kubernetes.
+/// The cost units of an access check, as in Kubernetes.
 const CHECK_UNITS: u64 = 350_000;
 
 fn check(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, EvaluationError> {

@@ -100,7 +100,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
                 [Value::Uint(number)] => {
                     i64::try_from(*number).map(Value::Int).map_err(|_| range())
                 }
-                // Strictly between the bounds, as cel-go has it: they are no exact doubles.
+                // As in cel-go, the bounds are refused: the upper one is not exact as a double.
                 [Value::Double(number)]
                     if *number > i64::MIN as f64 && *number < i64::MAX as f64 =>
                 {
@@ -145,13 +145,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
                 [Value::Double(_)] => Err(range()),
                 [Value::String(text)] => {
                     context.budget.charge_read(text.len())?;
-                    match text.starts_with('+') {
-                        false => text
-                            .parse()
-                            .map(Value::Uint)
-                            .map_err(|_| wrong("string", "uint")),
-                        true => Err(wrong("string", "uint")),
+                    if text.starts_with('+') {
+                        return Err(wrong("string", "uint"));
                     }
+                    text.parse()
+                        .map(Value::Uint)
+                        .map_err(|_| wrong("string", "uint"))
                 }
                 _ => Err(EvaluationError::no_overload()),
             }
@@ -214,7 +213,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// A double as Go parses it; `None` for a number that is too large.
+/// Parses a double as Go does; `None` for a text that is not a number or is too large.
 fn double(text: &str) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     (!number.is_infinite() || text.to_ascii_lowercase().contains("inf")).then_some(number)
@@ -251,7 +250,7 @@ fn string(context: &mut CallContext<'_>, arguments: &[Value]) -> Result<Value, E
     Ok(Value::string(text))
 }
 
-/// A double as Go's shortest `%g`: an exponent below 1e-4 and from 1e6.
+/// Formats a double like Go's shortest `%g`, with an exponent below 1e-4 and from 1e6.
 pub(super) fn double_text(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

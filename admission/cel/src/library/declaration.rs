@@ -1,4 +1,4 @@
-//! Declarations of functions, parsed from text such as `string.indexOf(string, int): int`.
+//! Parses the declarations of functions from text such as `string.indexOf(string, int): int`.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ pub(crate) struct CallContext<'a> {
     pub resolver: &'a dyn Resolver,
 }
 
-/// The implementation of a function; the target of a member is the first argument.
+/// The implementation of a function. The target of a member is the first argument.
 pub(crate) type Implementation =
     fn(&mut CallContext<'_>, &[Value]) -> Result<Value, EvaluationError>;
 
-/// The overloads of a function, as text, and their implementation.
+/// The overloads of a function, as text, with their common implementation.
 pub(crate) type Function = (&'static [&'static str], Implementation);
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Overload {
     pub member: bool,
     pub parameters: Vec<Type>,
     pub result: Type,
-    /// The function's number: overloads of one function share an implementation.
+    /// The function's number, which all overloads with the same implementation share.
     pub function: usize,
     pub implementation: Implementation,
 }
@@ -83,7 +83,7 @@ fn read(text: &str) -> Option<(String, bool, Vec<Type>, Type)> {
     ))
 }
 
-/// The parts between top-level commas.
+/// Splits a text at its top-level commas.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, c) in text.char_indices() {

@@ -3,7 +3,7 @@ use super::timestamp;
 use crate::error::EvaluationError;
 use crate::value::Value;
 
-/// A member of durations and timestamps; its unit in nanoseconds.
+/// Declares a member of durations and timestamps, whose unit is given in nanoseconds.
 macro_rules! member {
     ($name:literal, $nanos:literal) => {
         (

@@ -1,4 +1,4 @@
-//! `jsonpatch.escapeKey`, and the extensions of this crate: `listToMap`, `resourceName`.
+//! The function `jsonpatch.escapeKey`, and this crate's extensions `listToMap` and `resourceName`.
 //! The sum of a list of lists is in `lists`.
 
 use super::declaration::{CallContext, Function};
@@ -43,8 +43,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// A map from the first list's strings to the second's values, as long as the shorter
-/// list; the last of equal keys wins.
+/// Returns a map from the first list's strings to the second list's values. Surplus elements of the
+/// longer list are ignored, and the last of equal keys wins.
 fn list_to_map(
     context: &mut CallContext<'_>,
     arguments: &[Value],
@@ -71,7 +71,7 @@ fn list_to_map(
     Ok(Value::map(map))
 }
 
-/// Kubernetes' rule for extended resources (pkg/apis/core/v1/helper).
+/// Returns whether the name is an extended resource by Kubernetes' rule (pkg/apis/core/v1/helper).
 fn extended(name: &str) -> bool {
     let implementation = !name.contains('/') || name.contains("kubernetes.io/");
     !implementation

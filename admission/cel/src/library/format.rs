@@ -1,4 +1,5 @@
-//! `format`, as cel-go's version 2 prints: `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`.
+//! The function `format`, with the output of cel-go's version 2: `%s`, `%d`, `%f`, `%e`, `%b`,
+//! `%x`, `%X`, `%o`.
 
 use std::fmt::Write as _;
 
@@ -17,10 +18,10 @@ pub(super) const FUNCTIONS: &[Function] = &[(
     },
 )];
 
-/// Decimals by default.
-const DECIMALS: usize = 6;
-/// No double has more decimals that are not zero.
-const MOST_DECIMALS: usize = 1_100;
+/// The number of decimals if a clause does not give it.
+const DEFAULT_DECIMALS: usize = 6;
+/// The most decimals that a clause may ask for. All further decimals of a double are zero.
+const MAX_DECIMALS: usize = 1_100;
 
 fn format(
     context: &mut CallContext<'_>,
@@ -107,11 +108,11 @@ pub(crate) fn check_format(pattern: &str, types: &[Type]) -> Result<(), String> 
 
 fn decimals(rest: &str) -> Result<(usize, &str), EvaluationError> {
     let Some(digits) = rest.strip_prefix('.') else {
-        return Ok((DECIMALS, rest));
+        return Ok((DEFAULT_DECIMALS, rest));
     };
     let length = digits.bytes().take_while(u8::is_ascii_digit).count();
     match digits[..length].parse() {
-        Ok(decimals) if decimals <= MOST_DECIMALS => Ok((decimals, &digits[length..])),
+        Ok(decimals) if decimals <= MAX_DECIMALS => Ok((decimals, &digits[length..])),
         _ => Err(EvaluationError::failed("error while parsing precision")),
     }
 }
@@ -135,7 +136,7 @@ fn print(
         ('d', Value::Uint(number)) => put(out, format_args!("{number}")),
         ('d', _) => return wrong("decimal clause can only be used on integers"),
         ('f' | 'e', Value::Double(number)) => {
-            // Digits of such numbers are worked out one by one.
+            // The digits of these numbers are computed one by one, which is expensive.
             if decimals > 20 || number.abs() > 1e20 {
                 context.budget.charge(300 + decimals as u64)?;
             }
@@ -213,8 +214,8 @@ fn bytes(
     Ok(())
 }
 
-/// As golang.org/x/text prints English: thousands apart by commas, `1.5×10⁰³`. cel-go takes
-/// the precision of `%e` for the least width.
+/// Prints a double as golang.org/x/text does for English, with commas between thousands and
+/// exponents like `1.5×10⁰³`. cel-go uses the precision of `%e` as the minimum width.
 fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
     if kind == 'e' {
         let mut text = String::new();
@@ -226,7 +227,7 @@ fn real(out: &mut String, kind: char, decimals: usize, number: f64) {
         } else if number.is_infinite() {
             text.push('∞');
         } else {
-            let digits = format!("{:.DECIMALS$e}", number.abs());
+            let digits = format!("{:.DEFAULT_DECIMALS$e}", number.abs());
             let (mantissa, exponent) = digits.split_once('e').unwrap_or((&digits, "0"));
             put(&mut text, format_args!("{mantissa}×10"));
             superscript(&mut text, exponent);
@@ -275,8 +276,8 @@ fn superscript(out: &mut String, exponent: &str) {
     }));
 }
 
-/// `%s` of any value; inside lists and maps strings are quoted, and times and
-/// spans are calls.
+/// Prints a value for `%s`. Inside lists and maps, strings are quoted, and timestamps and durations
+/// are printed as calls.
 fn text(
     context: &mut CallContext<'_>,
     out: &mut String,
@@ -376,7 +377,7 @@ fn text(
         .charge_allocation(out.len().saturating_sub(before))
 }
 
-/// As Go's `%q`.
+/// Prints a text in quotes like Go's `%q`.
 fn quote(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Lists: Kubernetes' functions, version 3 of cel-go's extension, and the sum of a list of
-//! lists, an extension of this crate.
+//! Functions of lists: those of Kubernetes, version 3 of cel-go's extension, and the sum of a list
+//! of lists, which is an extension of this crate.
 
 use super::declaration::{CallContext, Function};
 use super::operators::{add, contains};
@@ -7,7 +7,7 @@ use crate::error::EvaluationError;
 use crate::eval::compare;
 use crate::value::{ELEMENT_BYTES, Value};
 
-/// A member of lists of every type that has an order.
+/// Declares a member of lists for every element type that has an order.
 macro_rules! of_ordered {
     ($name:literal, $result:literal) => {
         &[
@@ -23,7 +23,8 @@ macro_rules! of_ordered {
     };
 }
 
-/// A member of lists of every type that has an order, returning one such.
+/// Declares a member of lists for every element type that has an order. Its result contains that
+/// type.
 macro_rules! within_ordered {
     ($name:literal, $before:literal, $after:literal) => {
         within_ordered!($name, $before, $after; "int" "uint" "double" "bool" "duration"
@@ -180,8 +181,8 @@ fn optional(found: Option<&Value>) -> Value {
     found.map_or(Value::Optional(None), |value| Value::some(value.clone()))
 }
 
-/// The sum of a list. Zero has the type that the checker inferred. With an unknown type
-/// the elements decide, so that lists of lists are joined.
+/// Returns the sum of a list. `zero` has the type that the checker inferred; if the first element
+/// has another type, the elements decide, so that lists of lists are joined.
 fn sum(
     context: &mut CallContext<'_>,
     list: &[Value],

@@ -143,7 +143,7 @@ fn link_local(address: &IpAddr) -> bool {
     }
 }
 
-/// The text, its reading charged.
+/// Returns the text after charging for reading it.
 fn read<'a>(context: &mut CallContext<'_>, text: &'a str) -> Result<&'a str, EvaluationError> {
     context.budget.charge_read(text.len())?;
     Ok(text)

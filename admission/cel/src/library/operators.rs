@@ -1,4 +1,5 @@
-//! Operators: arithmetic that errs rather than wraps, comparison, membership.
+//! Operators for arithmetic, comparison and membership. Arithmetic fails on overflow instead of
+//! wrapping.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::eval::compare;
 use crate::value::timestamp::in_range;
 use crate::value::{ELEMENT_BYTES, Key, Value};
 
-/// The types that `<` and its like compare.
+/// Declares a comparison such as `<` for all pairs of types that have an order.
 macro_rules! ordered {
     ($name:literal) => {
         ordered!($name; "bool, bool" "int, int" "int, uint" "int, double" "uint, int"

@@ -66,7 +66,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// Whether the value is its type's zero, or empty.
+/// Returns whether the value is the zero value of its type, or empty.
 fn zero(value: &Value) -> bool {
     match value {
         Value::Null => true,

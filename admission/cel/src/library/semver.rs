@@ -69,17 +69,19 @@ fn read(
     })
 }
 
-/// Without a leading `v` and leading zeros, with the parts that are missing.
+/// Returns the version without a leading `v` and leading zeros, and with 0 for missing parts.
 fn normalized(text: &str) -> Result<String, String> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let mut parts: Vec<String> = text
         .splitn(3, '.')
         .map(|part| {
             let short = part.trim_start_matches('0');
-            match part.len() > 1 {
-                true if !short.starts_with(|c: char| c.is_ascii_digit()) => format!("0{short}"),
-                true => short.to_owned(),
-                false => part.to_owned(),
+            if part.len() <= 1 {
+                part.to_owned()
+            } else if short.starts_with(|c: char| c.is_ascii_digit()) {
+                short.to_owned()
+            } else {
+                format!("0{short}")
             }
         })
         .collect();

@@ -41,7 +41,7 @@ fn both(arguments: &[Value]) -> Result<(&[Value], &[Value]), EvaluationError> {
     }
 }
 
-/// Whether every element of the first is among the second.
+/// Returns whether `whole` contains every element of `part`.
 fn within(
     context: &mut CallContext<'_>,
     part: &[Value],

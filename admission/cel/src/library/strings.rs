@@ -1,5 +1,5 @@
-//! Strings: the standard library and version 2 of cel-go's string extension.
-//! Indices count characters.
+//! Functions of strings: the standard library and version 2 of cel-go's string extension. Indices
+//! count characters.
 
 use std::sync::Arc;
 
@@ -172,7 +172,8 @@ fn test(
     }
 }
 
-/// The byte offset of a character; the text's length for the one past the last.
+/// Returns the byte offset of the character at an index; the text's length for the index after the
+/// last character.
 fn offset(text: &str, characters: usize) -> Option<usize> {
     text.char_indices()
         .map(|(at, _)| at)
@@ -232,11 +233,11 @@ fn replace(
     new: &str,
     count: i64,
 ) -> Result<Value, EvaluationError> {
-    // Searched twice.
+    // The text is searched twice.
     context.budget.charge_read(2 * text.len())?;
     let limit = usize::try_from(count).unwrap_or(usize::MAX);
     let found = text.matches(old).take(limit).count();
-    // Each is an element passed over.
+    // Every match counts as a visited element.
     context.budget.charge(found as u64)?;
     let unchanged = text.len() - found * old.len();
     context
@@ -266,7 +267,7 @@ fn split(
         .budget
         .charge_allocation(text.len() + parts * (ELEMENT_BYTES + 2 * size_of::<usize>()))?;
     if by.is_empty() {
-        // Into characters, the last part taking what is left.
+        // The text is split into characters, and the last part takes the rest.
         let mut rest = text;
         let mut list = Vec::with_capacity(parts);
         while let Some(first) = rest.chars().next() {
@@ -336,7 +337,7 @@ fn join(
     Ok(Value::String(Arc::from(parts.join(between))))
 }
 
-/// The text as a literal in double quotes.
+/// Returns the text as a literal in double quotes.
 fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -5,7 +5,7 @@ use super::declaration::{CallContext, Function};
 use crate::error::EvaluationError;
 use crate::value::Value;
 
-/// A member of timestamps, in UTC or a time zone.
+/// Declares a member of timestamps, whose optional argument is the time zone. The default is UTC.
 macro_rules! member {
     ($name:literal) => {
         (
@@ -27,7 +27,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     member!("getDayOfWeek"),
 ];
 
-/// A part of a time, in UTC or the zone that is given.
+/// Returns a part of a time, in UTC or the given time zone.
 pub(super) fn part(
     context: &mut CallContext<'_>,
     arguments: &[Value],
@@ -56,7 +56,7 @@ pub(super) fn part(
     }))
 }
 
-/// A zone by its IANA name or as `+01:30`.
+/// Returns a time zone by its IANA name or by an offset such as `+01:30`.
 fn named(zone: &str) -> Result<TimeZone, EvaluationError> {
     let wrong = || {
         EvaluationError::failed(format!(

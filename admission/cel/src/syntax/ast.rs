@@ -1,22 +1,22 @@
-//! Syntax trees. A node has its offset and depth, so that no tree deeper than
-//! [`MAX_DEPTH`] is built.
+//! Syntax trees. Every node stores its depth, so that the parser builds no tree deeper than
+//! [`MAX_DEPTH`].
 
 use crate::value::Value;
 
-/// Levels of the deepest expression: a recursion over it, unoptimised, fits a stack of
-/// 2 MiB. Kubernetes allows 250.
+/// The most levels of an expression. A recursion over them fits a stack of 2 MiB in an unoptimised
+/// build. Kubernetes allows 250.
 pub(crate) const MAX_DEPTH: u16 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// Byte offset in the source.
+    /// The byte offset in the source.
     pub at: u32,
-    /// Levels from here down, itself included.
+    /// The number of levels of the tree from this node down.
     pub depth: u16,
     pub kind: NodeKind,
 }
 
-/// The kinds of nodes. Operators are calls named as `_+_`.
+/// The kind of a node. Operators are calls with names such as `_+_`.
 #[derive(Debug)]
 pub(crate) enum NodeKind {
     Literal(Value),
@@ -44,7 +44,7 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// An element of a literal; with `?` it is left out if it is an empty optional.
+/// An element of a literal. If it is written with `?` (`optional`), an empty optional is left out.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub node: Node,
@@ -52,7 +52,7 @@ pub(crate) struct Element {
 }
 
 impl NodeKind {
-    /// The parts; the target of a call is the first.
+    /// Returns the nodes one level below. The target of a call is the first.
     pub(crate) fn parts(&self) -> Vec<&Node> {
         match self {
             Self::Literal(_) | Self::Name(_) => Vec::new(),
@@ -80,7 +80,8 @@ impl NodeKind {
 }
 
 impl Node {
-    /// The dotted name this spells, if it is one: `a.b.c`.
+    /// Returns the dotted name that the node spells, such as `a.b.c`; `None` if it does not spell
+    /// one.
     pub(crate) fn qualified(&self) -> Option<String> {
         match &self.kind {
             NodeKind::Name(name) => Some(name.clone()),

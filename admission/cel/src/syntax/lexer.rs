@@ -1,13 +1,14 @@
 use crate::syntax::literals;
 use crate::syntax::token::{Token, TokenKind};
 
-/// Longest first.
+/// The operators and punctuation marks. The longest come first, so that they match first.
 const SYMBOLS: [&str; 25] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",",
     "(", ")", "[", "]", "{", "}", "=",
 ];
 
-/// The tokens of a source, the last one `End`; or the offset and reason of the first error.
+/// Returns the tokens of a source, the last one `End`. Fails with the byte offset and reason of the
+/// first error.
 pub(crate) fn tokens(source: &str) -> Result<Vec<Token>, (u32, String)> {
     let bytes = source.as_bytes();
     let mut found = Vec::new();
@@ -91,7 +92,8 @@ fn number(rest: &str) -> Result<(TokenKind, usize), String> {
     }
 }
 
-/// An integer; an unsigned one that does not fit is left to the parser to refuse.
+/// Returns an integer token and its length in bytes. An unsigned integer that does not fit 64 bits
+/// becomes an `Int` token, which the parser refuses.
 fn integer(rest: &str, length: usize) -> (TokenKind, usize) {
     let (text, after) = rest.split_at(length);
     if !after.starts_with(['u', 'U']) {

@@ -1,10 +1,10 @@
-//! String and bytes literals: quotes, prefixes and escapes.
+//! Reads string and bytes literals with their quotes, prefixes and escapes.
 
 use crate::syntax::token::TokenKind;
 
 type Literal = Result<(TokenKind, usize), String>;
 
-/// The literal that starts with a prefix of `r` and `b`, if the text does.
+/// Reads a literal with the prefix `r`, `b` or `br`; `None` if the text does not start with one.
 pub(crate) fn prefixed(rest: &str) -> Option<Literal> {
     // No prefix is longer than two letters.
     let quote = rest

@@ -1,4 +1,4 @@
-//! Parsing: source text to a syntax tree of bounded depth.
+//! Parses source text into a syntax tree of bounded depth.
 
 pub(crate) mod ast;
 mod lexer;

@@ -1,21 +1,22 @@
-//! Tokens to a tree of bounded depth, by precedence climbing.
+//! Builds a syntax tree of bounded depth from tokens, by precedence climbing.
 
 use super::ast::{Element, MAX_DEPTH, Node, NodeKind};
 use super::lexer;
 use super::token::{Token, TokenKind};
 use crate::value::Value;
 
-/// Byte offset and message.
+/// A byte offset and a message.
 type Issue = (u32, String);
 
-/// Reserved words, which may not name a variable or a function.
+/// The reserved words, which may not name a variable or a function.
 const RESERVED: &str = "as break const continue else for function if import let loop \
     package namespace return var void while";
 
-/// Longest source, in bytes.
+/// The length of the longest source, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 16 << 10;
 
-/// Fails with the first syntax error, or for a source that is too long or too deep.
+/// Parses an expression. Fails with the first syntax error, or if the source is too long or too
+/// deep.
 pub(crate) fn parse(source: &str) -> Result<Node, Issue> {
     if source.len() > MAX_SOURCE_BYTES {
         let reason = format!(
@@ -49,7 +50,7 @@ fn too_deep(at: u32) -> Issue {
     )
 }
 
-/// A node, unless it is too deep.
+/// Creates a node. Fails if it is too deep.
 fn node(at: u32, kind: NodeKind) -> Result<Node, Issue> {
     let depth = kind.depth() + 1;
     if depth > MAX_DEPTH {
@@ -159,7 +160,8 @@ impl Parser {
         }
     }
 
-    /// The operator here if it binds at least as `level`: 0 relations, 1 sums, 2 products.
+    /// Returns the operator at the current token and its precedence, if that is at least `level`: 0
+    /// for relations, 1 for sums, 2 for products.
     fn operator(&self, level: u8) -> Option<(&'static str, u8)> {
         let (name, binds) = match self.peek() {
             TokenKind::Name(name) if name == "in" => ("@in", 0),
@@ -207,7 +209,7 @@ impl Parser {
         let number = matches!(self.peek(), TokenKind::Int(_) | TokenKind::Double(_));
         let signed = symbol == "-" && number;
         let operand = self.member(signed)?;
-        // Two of them undo each other, as in Kubernetes' parser.
+        // Pairs of the operator cancel out, as in Kubernetes' parser.
         if (count - usize::from(signed)).is_multiple_of(2) {
             Ok(operand)
         } else {

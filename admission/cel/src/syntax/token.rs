@@ -8,7 +8,7 @@ pub(crate) struct Token {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TokenKind {
     Name(String),
-    /// The digits as written, `0x` included: a sign before them is the parser's.
+    /// The digits as written, including `0x`. The parser handles the sign before them.
     Int(String),
     Uint(u64),
     Double(f64),

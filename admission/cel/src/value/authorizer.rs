@@ -1,4 +1,4 @@
-//! Values of the authorizer library. The [`Resolver`](crate::Resolver) decides.
+//! The values of the authorizer library. The [`Resolver`](crate::Resolver) makes the decisions.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum Subject {
     },
 }
 
-/// An access check under construction; `check(verb)` makes it.
+/// An access check under construction. `check(verb)` performs it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AccessCheck {
     /// `authorizer.path(..)`
@@ -37,7 +37,7 @@ pub enum AccessCheck {
     Resource(ResourceCheck),
 }
 
-/// An access check for a resource; absent parts are empty.
+/// An access check for a resource. Absent parts are empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceCheck {
     /// The subject.
@@ -61,7 +61,7 @@ pub struct ResourceCheck {
 /// The decision of an access check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the verb is allowed.
+    /// True if the verb is allowed.
     pub allowed: bool,
     /// The authorizer's reason.
     pub reason: String,

@@ -1,7 +1,7 @@
-//! Durations in the format of Go.
+//! Parses and prints durations in Go's format.
 
-/// Nanoseconds in each unit, by Go's names.
-const UNITS: [(&str, i64); 8] = [
+/// The units by Go's names, with their nanoseconds.
+const UNIT_NANOS: [(&str, i64); 8] = [
     ("ns", 1),
     ("us", 1_000),
     ("µs", 1_000),
@@ -12,7 +12,8 @@ const UNITS: [(&str, i64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Nanoseconds of a text as `1h30m` or `-1.5s`; an error if they do not fit 64 bits.
+/// Returns the nanoseconds of a text such as `1h30m` or `-1.5s`. Fails also if they do not fit 64
+/// bits.
 pub(crate) fn parse(text: &str) -> Result<i64, String> {
     let wrong = || {
         format!(
@@ -39,7 +40,7 @@ pub(crate) fn parse(text: &str) -> Result<i64, String> {
         let unit = after
             .find(|c: char| c == '.' || c.is_ascii_digit())
             .unwrap_or(after.len());
-        let (_, nanos) = UNITS
+        let (_, nanos) = UNIT_NANOS
             .iter()
             .find(|(name, _)| *name == &after[..unit])
             .ok_or_else(wrong)?;
@@ -69,7 +70,7 @@ pub(crate) fn parse(text: &str) -> Result<i64, String> {
     i64::try_from(if negative { -total } else { total }).map_err(|_| wrong())
 }
 
-/// The span in seconds, `1.5s`, as Go prints the nearest double of them.
+/// Prints a duration in seconds, such as `1.5s`, after rounding it to a double as Go does.
 pub(crate) fn to_text(nanos: i64) -> String {
     let seconds = (nanos / 1_000_000_000) as f64 + (nanos % 1_000_000_000) as f64 / 1e9;
     format!("{seconds}s")

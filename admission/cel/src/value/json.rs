@@ -6,8 +6,9 @@ use base64::engine::general_purpose::STANDARD;
 use super::{Key, Patch, Value, duration, timestamp};
 use crate::error::EvaluationError;
 
-/// Larger integers in a patch become strings, as in protobuf's JSON.
-const EXACT: u64 = (1 << 53) - 1;
+/// The largest integer that a patch contains as a number. Larger ones, and negative ones of larger
+/// magnitude, become strings, as in protobuf's JSON.
+const MAX_EXACT_INTEGER: u64 = (1 << 53) - 1;
 
 impl From<&serde_json::Value> for Value {
     /// Numbers become `int` if they are written as integers and fit 64 signed bits,
@@ -34,12 +35,12 @@ impl From<&serde_json::Value> for Value {
 }
 
 impl Value {
-    /// The value as Kubernetes writes it into an object: bytes become base64, timestamps
-    /// and durations strings.
+    /// Returns the value as Kubernetes writes it into an object: bytes become base64, timestamps
+    /// and durations become strings.
     ///
     /// # Errors
-    /// Values without a JSON form: quantities, addresses and other library types, NaN,
-    /// infinite doubles, maps with keys other than strings.
+    /// Fails for values without a JSON form: quantities, addresses and other library types, NaN,
+    /// infinite doubles, and maps with keys other than strings.
     pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
         self.json(false)
     }
@@ -47,7 +48,7 @@ impl Value {
     fn json(&self, patch: bool) -> Result<serde_json::Value, EvaluationError> {
         use serde_json::Value as Json;
         let integer = |number: i128, json: Json| {
-            if patch && number.unsigned_abs() > u128::from(EXACT) {
+            if patch && number.unsigned_abs() > u128::from(MAX_EXACT_INTEGER) {
                 Json::from(number.to_string())
             } else {
                 json
@@ -101,10 +102,11 @@ impl Value {
 }
 
 impl Patch {
-    /// The operation as RFC 6902; integers beyond 2^53 become strings, as in Kubernetes.
+    /// Returns the operation in the format of RFC 6902. Integers from 2^53 become strings, as in
+    /// Kubernetes.
     ///
     /// # Errors
-    /// As of [`Value::to_json`].
+    /// Fails for the values for which [`Value::to_json`] fails, and for types and empty optionals.
     pub fn to_json(&self) -> Result<serde_json::Value, EvaluationError> {
         let mut fields = serde_json::Map::new();
         let mut put = |name: &str, text: &Arc<str>| {

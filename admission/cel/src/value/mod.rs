@@ -1,4 +1,4 @@
-//! Values of expressions. Strings, lists and maps are shared, not copied.
+//! The values of expressions. Strings, lists and maps are shared, not copied.
 
 pub(crate) mod authorizer;
 pub(crate) mod duration;
@@ -21,9 +21,9 @@ pub use net::Cidr;
 pub use quantity::Quantity;
 pub use url::Url;
 
-/// Bytes a list or map of so many elements takes.
+/// The bytes charged for an element of a list or map.
 pub(crate) const ELEMENT_BYTES: usize = size_of::<Value>() + 8;
-/// Bytes of an entry of a map, its share of the tree included.
+/// The bytes charged for an entry of a map, including its share of the tree.
 pub(crate) const ENTRY_BYTES: usize = size_of::<Key>() + ELEMENT_BYTES;
 
 /// A map, ordered by key so that evaluation is deterministic.
@@ -34,7 +34,7 @@ pub type Map = BTreeMap<Key, Value>;
 pub enum Value {
     /// `null`
     Null,
-    /// `true`, `false`
+    /// `true` or `false`
     Bool(bool),
     /// A signed integer.
     Int(i64),
@@ -54,7 +54,7 @@ pub enum Value {
     Timestamp(Timestamp),
     /// A span of time in nanoseconds.
     Duration(i64),
-    /// A type, by name.
+    /// A type, identified by its name.
     Type(Arc<str>),
     /// An optional value.
     Optional(Option<Arc<Value>>),
@@ -62,25 +62,25 @@ pub enum Value {
     Object(Arc<Object>),
     /// `JSONPatch{..}`
     Patch(Arc<Patch>),
-    /// `quantity(..)`
+    /// A quantity, as `quantity(..)` returns it.
     Quantity(Arc<Quantity>),
-    /// `semver(..)`
+    /// A semantic version, as `semver(..)` returns it.
     Semver(Arc<semver::Version>),
-    /// `url(..)`
+    /// A URL, as `url(..)` returns it.
     Url(Arc<Url>),
-    /// `ip(..)`
+    /// An IP address, as `ip(..)` returns it.
     Ip(IpAddr),
-    /// `cidr(..)`
+    /// A network, as `cidr(..)` returns it.
     Cidr(Cidr),
-    /// `format.named(..)` and the formats by name.
+    /// A format, as `format.named(..)` or `format.uri()` returns it.
     Format(&'static NamedFormat),
-    /// `resourceName(..)`
+    /// The name of a resource, as `resourceName(..)` returns it.
     ResourceName(Arc<str>),
-    /// `authorizer`, of the request's user or a service account.
+    /// The value of `authorizer`, for the request's user or a service account.
     Authorizer(Arc<Subject>),
     /// An access check under construction, such as `authorizer.path(..)`.
     AccessCheck(Arc<AccessCheck>),
-    /// `.check(..)`
+    /// The decision of an access check, as `.check(..)` returns it.
     Decision(Arc<Decision>),
 }
 
@@ -89,18 +89,19 @@ pub enum Value {
 pub enum Key {
     /// A boolean.
     Bool(bool),
-    /// An integer, whether it was written signed or unsigned: the two are equal.
+    /// An integer, signed or unsigned: equal integers of both types are the same key.
     Int(i128),
     /// A string.
     String(Arc<str>),
 }
 
-/// A typed object under construction, as `Object.spec{..}` makes one.
+/// A typed object, as `Object.spec{..}` builds it.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The type's name, `Object.spec.containers`.
+    /// The type's name, such as `Object.spec.containers`.
     pub type_name: Arc<str>,
-    /// Written in the spelling of 2024 (`.item`), which may name another kind of container.
+    /// True if the name was written in the spelling of 2024 (`.item`), which may name another kind
+    /// of container.
     pub legacy_spelling: bool,
     /// The fields.
     pub fields: BTreeMap<Arc<str>, Value>,
@@ -115,32 +116,32 @@ pub struct Patch {
     pub path: Arc<str>,
     /// The source path; empty if absent.
     pub from: Arc<str>,
-    /// The value.
+    /// The value of the operation, if it has one.
     pub value: Option<Value>,
 }
 
 impl Value {
-    /// A string.
+    /// Creates a string.
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(text.into())
     }
 
-    /// A list.
+    /// Creates a list.
     pub fn list(elements: Vec<Self>) -> Self {
         Self::List(Arc::new(elements))
     }
 
-    /// A map.
+    /// Creates a map.
     pub fn map(entries: Map) -> Self {
         Self::Map(Arc::new(entries))
     }
 
-    /// An optional that holds a value.
+    /// Creates an optional that holds a value.
     pub fn some(value: Self) -> Self {
         Self::Optional(Some(Arc::new(value)))
     }
 
-    /// The name of the value's type, as `type()` shows it.
+    /// Returns the name of the value's type, as `type()` shows it.
     pub fn type_name(&self) -> &str {
         match self {
             Self::Null => "null_type",
@@ -173,14 +174,14 @@ impl Value {
 }
 
 impl Key {
-    /// The value as a key; `None` for other types.
+    /// Returns the value as a key; `None` if its type cannot be one.
     pub fn from_value(value: &Value) -> Option<Self> {
         Some(match value {
             Value::Bool(flag) => Self::Bool(*flag),
             Value::Int(number) => Self::Int(i128::from(*number)),
             Value::Uint(number) => Self::Int(i128::from(*number)),
             Value::String(text) => Self::String(text.clone()),
-            // For lookups only: a double with an integral value.
+            // A double with an integral value is a key in lookups only.
             Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
                 Self::Int(*number as i128)
             }
@@ -188,7 +189,7 @@ impl Key {
         })
     }
 
-    /// The key as a value.
+    /// Returns the key as a value.
     pub fn to_value(&self) -> Value {
         match self {
             Self::Bool(flag) => Value::Bool(*flag),

@@ -1,8 +1,9 @@
-//! Named formats. Their errors have the texts of apimachinery (`pkg/api/validate/content`, `util/validation`).
+//! The named formats of Kubernetes and their validation. The error texts are those of apimachinery
+//! (`pkg/api/validate/content`, `util/validation`).
 
 use super::url::Url;
 
-/// A format with its validation.
+/// A named format with its validation.
 #[derive(Debug)]
 pub struct NamedFormat {
     name: &'static str,
@@ -47,11 +48,13 @@ fn unless(valid: bool, error: &str) -> Vec<String> {
     }
 }
 
-/// A prefix of generated names: a trailing dash is allowed.
+/// Replaces a trailing dash, which is allowed in the prefix of generated names, so that the prefix
+/// is validated without it.
 fn prefix(text: &str) -> String {
-    match text.len() > 1 && text.ends_with('-') && text.is_char_boundary(text.len() - 2) {
-        true => format!("{}a", &text[..text.len() - 2]),
-        false => text.to_owned(),
+    if text.len() > 1 && text.ends_with('-') && text.is_char_boundary(text.len() - 2) {
+        format!("{}a", &text[..text.len() - 2])
+    } else {
+        text.to_owned()
     }
 }
 
@@ -70,7 +73,7 @@ fn too_long(text: &str, most: usize, unit: &str) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} {unit}"))
 }
 
-/// Whether the first and last byte match `end` and all others `within`.
+/// Returns whether the first and last byte match `end` and all others match `within`.
 fn word(text: &str, end: fn(u8) -> bool, within: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -98,13 +101,14 @@ fn label(text: &str) -> Vec<String> {
     if is_label(text) {
         return errors;
     }
-    errors.push(match is_subdomain(text) {
-        true => "must not contain dots".to_owned(),
-        false => mismatch(
+    errors.push(if is_subdomain(text) {
+        "must not contain dots".to_owned()
+    } else {
+        mismatch(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
             "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
             &["my-name", "123-abc"],
-        ),
+        )
     });
     errors
 }
@@ -133,7 +137,7 @@ fn old_label(text: &str) -> Vec<String> {
     errors
 }
 
-/// A part of a label's key or value.
+/// Returns whether the text has the form of a label's value or of the name in a label's key.
 fn is_label_part(text: &str) -> bool {
     word(
         text,

@@ -1,9 +1,11 @@
-//! Addresses and networks as Go's netip parses them; no zones, no IPv4 in IPv6.
+//! Parses IP addresses and networks as Go's netip does. Zones and IPv4-mapped IPv6 addresses are
+//! refused.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A network: an address, which need not be its first, and the prefix's length.
+/// A network: an address, which need not be the first of the network, and the length of the prefix
+/// in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     pub(crate) address: IpAddr,
@@ -17,7 +19,7 @@ impl fmt::Display for Cidr {
 }
 
 impl Cidr {
-    /// The address with everything after the prefix zero.
+    /// Returns the address with all bits after the network's prefix set to zero.
     pub(crate) fn masked(&self, address: IpAddr) -> IpAddr {
         match address {
             IpAddr::V4(address) => {

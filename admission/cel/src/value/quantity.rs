@@ -1,6 +1,6 @@
-//! Quantities with the semantics of apimachinery's `resource.Quantity`: a number of up to
-//! 18 digits is small; a larger one is a decimal, for which `isInteger` is false whatever
-//! its value.
+//! Quantities with the semantics of apimachinery's `resource.Quantity`. A number of up to 18 digits
+//! is `small`; a larger one is a decimal, for which `isInteger` is false even if its value is
+//! integral.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ pub struct Quantity {
     pub(crate) small: bool,
 }
 
-/// `digits` times ten to the power, if it fits.
+/// Returns `digits` times ten to the power of `power`; `None` if that does not fit.
 fn scaled(digits: i128, power: i32) -> Option<i128> {
     if digits == 0 {
         return Some(0);
@@ -31,7 +31,7 @@ impl Quantity {
         }
     }
 
-    /// Fails for a text that is not a quantity or has more than 36 digits.
+    /// Parses a quantity. Fails for a text that is not a quantity or has more than 36 digits.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
         let (negative, rest) = match text.strip_prefix('-') {
@@ -70,7 +70,7 @@ impl Quantity {
             .map_err(|_| FORM.to_owned())?;
         let value = if negative { -value } else { value };
         let decimals = fraction.len() as i32;
-        // A number that starts with zero counts that digit.
+        // A number below one counts the zero before the point as a digit.
         let places = whole.len().max(1) as i32 + decimals;
         let room = match (binary, decimals) {
             (false, _) => 18 - places,
@@ -101,7 +101,7 @@ impl Quantity {
         Ok(large)
     }
 
-    /// Rounded up, away from zero, to nanos.
+    /// Returns the quantity rounded away from zero to billionths.
     fn to_nano(self) -> Self {
         if self.exponent >= -9 || self.digits == 0 {
             return self;
@@ -154,7 +154,7 @@ impl Quantity {
             scaled(other.digits, other.exponent - lowest),
         ) {
             (Some(a), Some(b)) => a.cmp(&b),
-            // As many digits in all: too many to line up exactly.
+            // The quantities have the same magnitude, but too many digits to compare exactly.
             _ => self.float().total_cmp(&other.float()),
         }
     }
@@ -177,7 +177,8 @@ impl Quantity {
     }
 }
 
-/// Whether the suffix is binary, and its power of two or of ten.
+/// Returns whether the suffix is binary and its power of two, or else of ten; `None` for an unknown
+/// suffix.
 fn suffix_power(suffix: &str) -> Option<(bool, i32)> {
     Some(match suffix {
         "n" => (false, -9),

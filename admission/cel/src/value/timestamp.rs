@@ -1,13 +1,13 @@
 use jiff::Timestamp;
 
-/// Seconds since 1970 in the years 1 to 9999.
-const RANGE: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+/// The seconds since 1970 of the years 1 to 9999.
+const VALID_SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 pub(crate) fn in_range(time: Timestamp) -> Option<Timestamp> {
-    RANGE.contains(&time.as_second()).then_some(time)
+    VALID_SECONDS.contains(&time.as_second()).then_some(time)
 }
 
-/// A time as RFC 3339 writes it.
+/// Parses a time in the format of RFC 3339.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     let wrong = || {
         format!(
@@ -16,7 +16,7 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
         )
     };
     let bytes = text.as_bytes();
-    // Go takes RFC 3339 alone: a capital T, seconds, an offset with a colon.
+    // Go accepts only RFC 3339: a capital T, seconds, and an offset with a colon.
     let plain = bytes.len() >= 20
         && bytes[10] == b'T'
         && bytes[13] == b':'
@@ -32,7 +32,7 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     in_range(time).ok_or_else(|| "timestamp overflow".to_owned())
 }
 
-/// The time in UTC as RFC 3339, with the decimals that are needed.
+/// Prints a time in UTC in the format of RFC 3339, with as many decimals as needed.
 pub(crate) fn to_text(time: Timestamp) -> String {
     time.to_string()
 }

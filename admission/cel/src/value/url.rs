@@ -1,18 +1,18 @@
-//! URLs as Go's net/url reads a request's.
+//! Parses URLs as Go's net/url does.
 
-/// A URL's parts.
+/// A URL, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     pub(crate) text: String,
     pub(crate) scheme: String,
     pub(crate) host: String,
-    /// Escaped.
+    /// The escaped path.
     pub(crate) path: String,
     pub(crate) query: String,
 }
 
 impl Url {
-    /// Go's `url.Parse`.
+    /// Parses a URL like Go's `url.Parse`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (before, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescape(fragment, false)?;
@@ -21,7 +21,8 @@ impl Url {
         Ok(url)
     }
 
-    /// Go's `url.ParseRequestURI`: absolute, or a path; no fragment.
+    /// Parses a URL like Go's `url.ParseRequestURI`: it must be absolute or a path, and `#` does
+    /// not start a fragment.
     pub(crate) fn parse_request(text: &str) -> Result<Self, String> {
         Self::parts(text, true).map_err(|reason| format!("parse {text:?}: {reason}"))
     }
@@ -99,7 +100,7 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
     Ok(("", text))
 }
 
-/// Whether the text is empty, or a colon and digits.
+/// Returns whether the text is empty, or a colon followed by digits.
 fn port(text: &str) -> bool {
     text.is_empty()
         || text
@@ -152,7 +153,7 @@ fn host(authority: &str) -> Result<String, String> {
     unescape(host, true)
 }
 
-/// Undoes percent escapes; in a host only those beyond ASCII are allowed.
+/// Decodes percent escapes. In a host, only escapes of bytes beyond ASCII are allowed.
 pub(crate) fn unescape(text: &str, host: bool) -> Result<String, String> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -192,7 +193,7 @@ pub(crate) fn unescape(text: &str, host: bool) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Whether a byte may stand in an escaped path.
+/// Returns whether an escaped path may contain the byte.
 fn in_path(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:@[]%/".contains(&byte)
 }

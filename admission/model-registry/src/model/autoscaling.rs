@@ -1,4 +1,5 @@
-//! Autoscaling of the model, of its backends, or off.
+//! Checks the autoscaling of a model: by a policy of the model, by policies of its backends, or
+//! off.
 
 use super::{Backend, has_policy};
 use crate::{FieldError, error::Errors, field_ref::FieldRef};
@@ -27,7 +28,7 @@ pub(super) fn review(spec: &FieldRef<'_>, backends: &[Backend<'_>], errors: &mut
     }
 }
 
-/// Checks a model of one backend between bounds, whose only policy is the model's.
+/// Checks a model of the ranged form. Its backend cannot have a policy, only the model can.
 pub(super) fn review_single(spec: &FieldRef<'_>, backends: &[Backend<'_>], errors: &mut Errors) {
     let policy = spec.field("autoscalingPolicy").object(errors);
     for backend in backends {

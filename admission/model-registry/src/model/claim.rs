@@ -1,4 +1,5 @@
-//! modelURI and cacheURI must name the same claim: only the cache's claim is mounted.
+//! Checks that modelURI and cacheURI name the same claim, because only the cache's claim is
+//! mounted.
 
 use serde_json::Value;
 

@@ -1,16 +1,16 @@
-//! The port of a backend's engines: `config.port` of its workers.
+//! Checks the port of a backend's engines, which is `config.port` of its workers.
 
 use serde_json::Value;
 
 use super::Backend;
 use crate::{FieldError, error::Errors};
 
-/// Backend types whose engines have a port.
+/// The backend types whose engines have a port.
 const WITH_PORT: [&str; 2] = ["vLLM", "vLLMDisaggregated"];
-/// Types of workers that run an engine.
+/// The types of workers that run an engine.
 const ENGINES: [&str; 3] = ["server", "prefill", "decode"];
-/// The port of a worker without one.
-const DEFAULT: u16 = 8000;
+/// The port of a worker that does not set one.
+const DEFAULT_PORT: u16 = 8000;
 
 /// Checks each port, and that all workers have the same one.
 pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
@@ -22,9 +22,9 @@ pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
     for worker in engines.filter(|w| ENGINES.contains(&w.kind)) {
         let config = worker.at.field("config");
         let port = match config.raw() {
-            None => DEFAULT,
+            None => DEFAULT_PORT,
             Some(value) if !value.is_object() => {
-                // Else the check of KV connectors reports it.
+                // The check of KV connectors reports this for other workers.
                 if worker.kind == "server" {
                     let detail = "write an object";
                     errors.push(FieldError::invalid(&config.path, value, detail));
@@ -32,7 +32,7 @@ pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
                 continue;
             }
             Some(value) => match value.get("port") {
-                None => DEFAULT,
+                None => DEFAULT_PORT,
                 Some(value) => match port(value) {
                     Some(port) => port,
                     None => {
@@ -48,7 +48,7 @@ pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
             None => first = Some((worker.at.path.clone(), port)),
             Some((path, other)) if *other != port => {
                 let detail = format!(
-                    "must be the port of all workers; {path} has {other} (the default is {DEFAULT})"
+                    "must be the port of all workers; {path} has {other} (the default is {DEFAULT_PORT})"
                 );
                 let path = config.child_path("port");
                 errors.push(FieldError::invalid(&path, &port.into(), detail));
@@ -58,7 +58,8 @@ pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
     }
 }
 
-/// A number, or a text with one.
+/// Returns the port that a number or text gives; `None` if it is not a whole number from 1 to
+/// 65535.
 fn port(value: &Value) -> Option<u16> {
     let port: u16 = match value {
         Value::Number(number) => {

@@ -1,5 +1,5 @@
-//! The KV connectors of a backend's prefill and decode workers: `kv-transfer-config`, JSON as a
-//! text, in their `config`.
+//! Checks the KV connectors of a backend's prefill and decode workers. A connector is JSON text in
+//! the field `kv-transfer-config` of a worker's `config`.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ const CONNECTORS: [(&str, &str); 4] = [
     ("MooncakeConnectorV1", "Mooncake"),
     ("NixlConnector", "Nixl"),
 ];
-/// Types of workers that transfer KV caches, and the roles of their connectors.
+/// The types of workers that transfer KV caches, and the roles of their connectors.
 const ROLES: [(&str, [&str; 2]); 2] = [
     ("prefill", ["kv_producer", "kv_both"]),
     ("decode", ["kv_consumer", "kv_both"]),
@@ -63,7 +63,7 @@ pub(super) fn review(backend: &Backend<'_>, errors: &mut Errors) {
     errors.push(FieldError::invalid(&path, &value, detail));
 }
 
-/// A worker's connector and its protocol, if it has one.
+/// Returns the connector of a worker and its protocol; `None` if the worker has no connector.
 fn connector(
     worker: &Worker<'_>,
     roles: [&str; 2],

@@ -1,4 +1,5 @@
-//! The targets of a policy, one of three forms, and the roles of a disaggregated one.
+//! Checks the target of a policy, which has one of three forms, and the roles of a disaggregated
+//! target.
 
 use super::metric_names;
 use crate::{FieldError, error::Errors, field_ref::FieldRef, reference};
@@ -15,7 +16,8 @@ struct Role<'a> {
     max: i64,
 }
 
-/// `metrics` are the names of the policy's metrics. A policy of the former form has no target.
+/// Checks the target. `metrics` are the names of the policy's metrics. A policy of the former form
+/// may have no target.
 pub(super) fn review(spec: &FieldRef<'_>, metrics: &[&str], former: bool, errors: &mut Errors) {
     let forms = [HOMOGENEOUS, HETEROGENEOUS, DISAGGREGATED];
     let given = forms.map(|form| spec.field(form).object(errors));
@@ -112,7 +114,7 @@ impl Role<'_> {
     }
 }
 
-/// The ratio of the replicas of two roles.
+/// Checks the bounds of the ratio of two roles' replicas.
 fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) {
     let mut role = |field: &str| {
         let at = at.field(field);
@@ -159,7 +161,8 @@ fn ratio_constraint(at: &FieldRef<'_>, roles: &[Role<'_>], errors: &mut Errors) 
     errors.push(FieldError::invalid(&at.path, &at.value(), detail));
 }
 
-/// Why no replicas of the two roles have a ratio between these thousandths.
+/// Returns the reason why no numbers of replicas of the two roles have a ratio between `min` and
+/// `max`, in thousandths; `None` if there are such numbers.
 fn unachievable(above: &Role<'_>, below: &Role<'_>, [min, max]: [i64; 2]) -> Option<&'static str> {
     let (lowest, highest) = (i128::from(above.min) * 1000, i128::from(above.max) * 1000);
     let times = |milli: i64, replicas: i64| i128::from(milli) * i128::from(replicas);

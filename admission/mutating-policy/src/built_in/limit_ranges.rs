@@ -1,4 +1,4 @@
-//! The plugin `LimitRanger`: requests and limits of containers without any
+//! The plugin `LimitRanger`, which sets missing requests and limits of containers
 //! (plugin/pkg/admission/limitranger).
 
 use serde_json::{Map, Value};
@@ -17,12 +17,12 @@ pub(super) fn admit(pod: &mut Value, namespace: &str, given: &StaticCluster) {
     }
 }
 
-/// The default limits and requests of containers.
+/// Returns the default limits and requests of containers.
 fn defaults(range: &Value) -> [Map<String, Value>; 2] {
     let (mut limits, mut requests) = (Map::new(), Map::new());
     let all = range["spec"]["limits"].as_array().into_iter().flatten();
     for item in all.filter(|item| item["type"] == "Container") {
-        // A field has precedence over those after it.
+        // A field takes precedence over the fields after it.
         let first_of = |fields: &[&str]| {
             let mut all = Map::new();
             for field in fields.iter().rev() {
@@ -75,7 +75,7 @@ fn apply(pod: &mut Value, [limits, requests]: &[Map<String, Value>; 2]) {
     }
 }
 
-/// Adds the amounts that a container does not have; returns their names.
+/// Adds the amounts that a container does not have and returns their names.
 fn add_missing(
     container: &mut Map<String, Value>,
     side: &str,

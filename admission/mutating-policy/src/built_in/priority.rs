@@ -1,4 +1,4 @@
-//! The plugin `Priority`: a pod's priority by its class (plugin/pkg/admission/priority).
+//! The plugin `Priority`, which sets a pod's priority by its class (plugin/pkg/admission/priority).
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::static_cluster::StaticCluster;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1";
 const KIND: &str = "PriorityClass";
-/// The classes that every cluster has.
+/// The priority classes that every cluster has, with their values.
 const SYSTEM: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
@@ -59,7 +59,8 @@ pub(super) fn admit(
     Ok(())
 }
 
-/// The class of pods that name none: of several the lowest, without any priority 0.
+/// Returns the class of pods that do not name one: the default class with the lowest value, or a
+/// class with value 0 if there is no default.
 fn default_class(given: &StaticCluster) -> Value {
     let classes = given.of_kind(API_VERSION, KIND);
     let default = classes.filter(|class| class["globalDefault"] == true);

@@ -1,5 +1,5 @@
-//! The plugin `RuntimeClass`: the overhead of a pod's class, and the nodes for it
-//! (plugin/pkg/admission/runtimeclass).
+//! The plugin `RuntimeClass`, which adds the overhead, node selector and tolerations of a pod's
+//! class (plugin/pkg/admission/runtimeclass).
 
 use serde_json::{Map, Value};
 
@@ -79,7 +79,8 @@ fn node_selector(spec: &mut Map<String, Value>, of_class: &Value) -> Result<(), 
     Ok(())
 }
 
-/// The tolerations without those that another one includes; of equal ones the first.
+/// Returns the tolerations without those that another one includes. Of equal tolerations the first
+/// remains.
 fn merged(all: &[Value]) -> Vec<Value> {
     let mut merged: Vec<Value> = Vec::new();
     for (i, toleration) in all.iter().enumerate() {
@@ -92,7 +93,7 @@ fn merged(all: &[Value]) -> Vec<Value> {
     merged
 }
 
-/// Returns whether a toleration tolerates all that another one does.
+/// Returns whether a toleration tolerates everything that another one does.
 fn includes(wide: &Value, narrow: &Value) -> bool {
     if wide == narrow {
         return true;

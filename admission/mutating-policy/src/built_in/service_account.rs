@@ -1,4 +1,4 @@
-//! The plugin `ServiceAccount`: the account of a pod, its token and its pull secrets
+//! The plugin `ServiceAccount`, which sets a pod's account, token and pull secrets
 //! (plugin/pkg/admission/serviceaccount).
 
 use serde_json::{Map, Value, json};
@@ -8,11 +8,12 @@ use crate::static_cluster::StaticCluster;
 
 const DEFAULT: &str = "default";
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// The API server ends the name with five random letters.
+/// The name of the token's volume, which the API server ends with five random letters.
 const VOLUME: &str = "kube-api-access-xxxxx";
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// An hour and seven seconds: the API server recognizes its own tokens by it.
-const EXPIRATION_SECONDS: i64 = 3607;
+/// The lifetime of a token: an hour and seven seconds, by which the API server recognizes its own
+/// tokens.
+const TOKEN_EXPIRATION_SECONDS: i64 = 3607;
 
 pub(super) fn admit(
     spec: &mut Map<String, Value>,
@@ -46,7 +47,7 @@ pub(super) fn admit(
     }
 }
 
-/// Mounts the token in each container that mounts nothing in its place.
+/// Mounts the token in each container that mounts nothing at its path.
 fn mount_token(spec: &mut Map<String, Value>) {
     let names = list(spec, "volumes")
         .iter()
@@ -77,7 +78,7 @@ fn mount_token(spec: &mut Map<String, Value>) {
 fn token_volume() -> Value {
     let namespace = json!({"apiVersion": "v1", "fieldPath": "metadata.namespace"});
     json!({"name": VOLUME, "projected": {"defaultMode": 0o644, "sources": [
-        {"serviceAccountToken": {"expirationSeconds": EXPIRATION_SECONDS, "path": "token"}},
+        {"serviceAccountToken": {"expirationSeconds": TOKEN_EXPIRATION_SECONDS, "path": "token"}},
         {"configMap": {"name": "kube-root-ca.crt",
             "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [{"fieldRef": namespace, "path": "namespace"}]}},

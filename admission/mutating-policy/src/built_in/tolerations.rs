@@ -1,4 +1,4 @@
-//! The plugin `DefaultTolerationSeconds`: how long a pod stays on a node that fails
+//! The plugin `DefaultTolerationSeconds`, which limits how long a pod stays on a failed node
 //! (plugin/pkg/admission/defaulttolerationseconds).
 
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ const TAINTS: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 ];
-const SECONDS: i64 = 300;
+const TOLERATION_SECONDS: i64 = 300;
 
 pub(super) fn admit(spec: &mut Map<String, Value>) {
     let missing = TAINTS.iter().filter(|taint| {
@@ -22,7 +22,7 @@ pub(super) fn admit(spec: &mut Map<String, Value>) {
     });
     for taint in missing.collect::<Vec<_>>() {
         let toleration = json!({"key": taint, "operator": "Exists", "effect": "NoExecute",
-            "tolerationSeconds": SECONDS});
+            "tolerationSeconds": TOLERATION_SECONDS});
         push(spec, "tolerations", toleration);
     }
 }

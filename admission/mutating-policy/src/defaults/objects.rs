@@ -1,4 +1,4 @@
-//! Defaults of whole objects beyond pods (pkg/apis/core/v1/defaults.go).
+//! The defaults of objects other than pods (pkg/apis/core/v1/defaults.go).
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::request::Kind;
 
-/// The rules of a kind; empty for others.
+/// Returns the rules of a kind; an empty list for kinds without defaults.
 pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
     if kind.version != "v1" {
         return &[];

@@ -1,4 +1,4 @@
-//! Defaults of pods' specs, in pods and in templates (pkg/apis/core/v1/defaults.go).
+//! The defaults of pod specs, in pods and in pod templates (pkg/apis/core/v1/defaults.go).
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use super::{
     rules::{Rule, add, is_absent},
 };
 
-/// Sets the defaults that pods and templates have.
+/// The defaults that pods and pod templates have.
 pub(super) const SPEC: &[Rule] = &[
     Rule::Text("dnsPolicy", "ClusterFirst"),
     Rule::Text("restartPolicy", "Always"),
@@ -22,7 +22,7 @@ pub(super) const SPEC: &[Rule] = &[
     Rule::In("resources", RESOURCES),
 ];
 
-/// Sets the defaults that only pods have.
+/// The defaults that only pods have.
 pub(super) const POD: &[Rule] = &[
     Rule::Flag("enableServiceLinks", true),
     Rule::Each("initContainers", &[Rule::In("resources", REQUESTS)]),
@@ -38,7 +38,7 @@ pub(super) const RESOURCES: &[Rule] = &[
 ];
 
 const CONTAINER: &[Rule] = &[
-    // The zero value of a required field.
+    // The field is required, so Go writes its zero value.
     Rule::Text("name", ""),
     Rule::Other(|container| pull_policy(container, "image", "imagePullPolicy")),
     Rule::Text("terminationMessagePath", "/dev/termination-log"),
@@ -112,7 +112,7 @@ const SOURCE: &[Rule] = &[
     ),
 ];
 
-/// The spec of a PersistentVolumeClaim, or of a template of one.
+/// The defaults of the spec of a PersistentVolumeClaim or of a claim template.
 pub(super) const CLAIM: Rule = Rule::In(
     "spec",
     &[
@@ -121,7 +121,7 @@ pub(super) const CLAIM: Rule = Rule::In(
     ],
 );
 
-/// Not a pointer in Go, so never absent.
+/// The metadata, which is not a pointer in Go and so is never absent.
 pub(super) const METADATA: Rule = Rule::Always("metadata", &[]);
 
 pub(super) const HOST_PATH: Rule = Rule::In("hostPath", &[Rule::Text("type", "")]);
@@ -157,9 +157,10 @@ fn pull_policy(fields: &mut Map<String, Value>, image: &str, policy: &str) {
         return;
     }
     let image = fields.get(image).and_then(Value::as_str);
-    let pull = match latest(image.unwrap_or_default()) {
-        true => "Always",
-        false => "IfNotPresent",
+    let pull = if latest(image.unwrap_or_default()) {
+        "Always"
+    } else {
+        "IfNotPresent"
     };
     fields.insert(policy.to_owned(), pull.into());
 }
@@ -175,7 +176,7 @@ fn latest(image: &str) -> bool {
     }
 }
 
-/// A volume without a source is an empty directory.
+/// Makes a volume without a source an empty directory.
 fn empty_dir(volume: &mut Map<String, Value>) {
     let source = |(name, value): (&String, &Value)| name != "name" && !value.is_null();
     if !volume.iter().any(source) {
@@ -183,7 +184,7 @@ fn empty_dir(volume: &mut Map<String, Value>) {
     }
 }
 
-/// Requests that are absent are the limits.
+/// Sets requests that are absent to the limits.
 fn requests(resources: &mut Map<String, Value>) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object) else {
         return;
@@ -201,7 +202,7 @@ fn requests(resources: &mut Map<String, Value>) {
     }
 }
 
-/// With the node's network a container's ports are the node's.
+/// Sets the host ports of a pod that uses the node's network to its container ports.
 fn host_ports(spec: &mut Map<String, Value>) {
     if spec.get("hostNetwork") != Some(&true.into()) {
         return;

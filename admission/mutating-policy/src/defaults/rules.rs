@@ -1,10 +1,10 @@
-//! Defaults of fields as data.
+//! Describes the defaults of fields as data and applies them to objects.
 
 use serde_json::{Map, Value};
 
-/// The default of a struct's field, by name. As in Go, null counts as absent.
+/// The default of a field of a struct. As in Go, null counts as absent.
 pub(super) enum Rule {
-    /// A text; an empty one counts as absent.
+    /// The text of a field, where an empty text counts as absent.
     Text(&'static str, &'static str),
     /// The text of an optional field, which may be empty.
     OptionalText(&'static str, &'static str),
@@ -14,19 +14,19 @@ pub(super) enum Rule {
     Number(&'static str, i64),
     /// The boolean of an optional field.
     Flag(&'static str, bool),
-    /// A struct that is always there, and its fields.
+    /// A struct that is created if it is absent, with the rules of its fields.
     Always(&'static str, &'static [Rule]),
-    /// The fields of a struct that is there.
+    /// The rules of the fields of a struct, if the struct is present.
     In(&'static str, &'static [Rule]),
-    /// The fields of each struct in a list.
+    /// The rules of the fields of each struct in a list.
     Each(&'static str, &'static [Rule]),
-    /// Fields that hold only while a field has this text.
+    /// Rules that apply only if a field has this text.
     If(&'static str, &'static str, &'static [Rule]),
-    /// Sets the defaults that depend on other fields.
+    /// A function that sets defaults that depend on other fields.
     Other(fn(&mut Map<String, Value>)),
 }
 
-/// Sets what is absent in a struct, in the order of the rules.
+/// Sets the absent fields of a struct, in the order of the rules.
 pub(super) fn apply(rules: &[Rule], fields: &mut Map<String, Value>) {
     for rule in rules {
         match rule {
@@ -72,7 +72,8 @@ fn within(fields: &mut Map<String, Value>, name: &str, rules: &[Rule]) {
     }
 }
 
-/// Adds a field that is absent. A lookup comes first, because an entry would allocate a String.
+/// Adds a field if it is absent. The field is looked up first, because an entry would allocate a
+/// String.
 pub(super) fn add(fields: &mut Map<String, Value>, name: &str, value: impl FnOnce() -> Value) {
     if is_absent(fields, name) {
         fields.insert(name.to_owned(), value());
@@ -83,7 +84,8 @@ pub(super) fn is_absent(fields: &Map<String, Value>, name: &str) -> bool {
     fields.get(name).is_none_or(Value::is_null)
 }
 
-/// The text of a field, unless it has another type: that is an error of the object, not ours.
+/// Returns the text of a field; `?` if it has another type, which is an error that the API server
+/// reports.
 pub(super) fn text_of<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     match fields.get(name) {
         None | Some(Value::Null) => None,

@@ -1,5 +1,5 @@
-//! Defaults of workloads beyond their pod templates (pkg/apis/apps/v1 and batch/v1, defaults.go, and
-//! what the API server's conversions add).
+//! The defaults of workloads outside their pod templates (pkg/apis/apps/v1 and batch/v1,
+//! defaults.go, and the fields that the API server's conversions add).
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::request::Kind;
 
-/// The rules of a kind; empty for others.
+/// Returns the rules of a kind; an empty list for kinds without defaults.
 pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
     match (kind.group.as_str(), kind.kind.as_str()) {
         ("", "ReplicationController") => CONTROLLER,
@@ -29,8 +29,9 @@ pub(super) fn rules(kind: &Kind) -> &'static [Rule] {
 
 const REPLICAS: Rule = Rule::Number("replicas", 1);
 const TEMPLATE: Rule = Rule::In("template", &[pod::METADATA]);
-/// Not pointers in Go, so never absent in the API server's objects.
+/// The status, which is not a pointer in Go and so is never absent in the API server's objects.
 const STATUS: Rule = Rule::Always("status", &[]);
+/// The status of a kind with replicas.
 const SCALED: Rule = Rule::Always("status", &[Rule::Number("replicas", 0)]);
 const HISTORY: Rule = Rule::Number("revisionHistoryLimit", 10);
 
@@ -81,7 +82,7 @@ const QUARTERS: &[Rule] = &[
 ];
 
 const DAEMON_SET: &[Rule] = &[
-    // The API server's conversion of a field that v1 does not have.
+    // The API server converts a field that v1 does not have into this annotation.
     Rule::In(
         "metadata",
         &[Rule::Always(
@@ -218,7 +219,7 @@ const CRON_JOB: &[Rule] = &[
     STATUS,
 ];
 
-/// The labels of the template, if it has any.
+/// Returns the labels of the pod template, if it has any.
 fn template_labels(fields: &Map<String, Value>) -> Option<Value> {
     let labels = fields.get("template")?.pointer("/metadata/labels")?;
     labels.is_object().then(|| labels.clone())

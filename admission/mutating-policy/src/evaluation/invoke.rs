@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{Evaluation, Invocation};
-use crate::json_patch::{BYTES_A_UNIT, size};
+use crate::json_patch::{BYTES_PER_UNIT, size};
 use crate::model::Reinvocation;
 use crate::mutation::{CompiledMutation, MutationError};
 use crate::outcome::{FaultKind, InvocationEnd, InvocationReport, MutationReport};
@@ -9,9 +9,10 @@ use crate::params;
 use crate::resolver::PolicyResolver;
 use tautline_cel::{Budget, EvaluationError, Exhausted, Value};
 
-/// Largest object that a mutation may build. The API server accepts 3 MiB.
-const OBJECT_BYTES: usize = 4 << 20;
-/// Budget of a policy for a request, in budgets of an expression.
+/// The size of the largest object that a mutation may build, in bytes. The API server accepts 3
+/// MiB.
+const MAX_OBJECT_BYTES: usize = 4 << 20;
+/// The cost units that a policy may spend on a request, in multiples of an expression's limit.
 const POLICY_BUDGET_FACTOR: u64 = 3;
 
 impl Evaluation<'_> {
@@ -60,7 +61,7 @@ impl Evaluation<'_> {
         self.outcome.invocations.push(invocation);
     }
 
-    /// Whether all conditions are true. A false condition has precedence over errors.
+    /// Returns whether all conditions are true. A false condition takes precedence over errors.
     fn conditions(
         &self,
         due: &Invocation<'_>,
@@ -96,9 +97,10 @@ impl Evaluation<'_> {
         let Some(first) = errors.first() else {
             return Ok(true);
         };
-        let kind = match first.is_exhausted() {
-            true => FaultKind::Budget,
-            false => FaultKind::Condition,
+        let kind = if first.is_exhausted() {
+            FaultKind::Budget
+        } else {
+            FaultKind::Condition
         };
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         Err((kind, texts.join(", ")))
@@ -163,12 +165,13 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Refuses an object that has grown too large. Returns the cost units, the copy's included.
+    /// Refuses an object that has become too large. Also returns the cost units for the object,
+    /// including its copy.
     fn check_object_size(
         &self,
         result: Result<bool, MutationError>,
     ) -> (Result<bool, MutationError>, u64) {
-        let units = |bytes: usize| (bytes / BYTES_A_UNIT) as u64;
+        let units = |bytes: usize| (bytes / BYTES_PER_UNIT) as u64;
         let bytes = match &result {
             Ok(true) => size(self.working_copy.get()),
             Ok(false) | Err(MutationError(FaultKind::Patch | FaultKind::Object, _)) => {
@@ -176,8 +179,8 @@ impl Evaluation<'_> {
             }
             Err(_) => return (result, 0),
         };
-        if bytes > OBJECT_BYTES && bytes > size(&self.object.json) {
-            let message = format!("the object would have more than {OBJECT_BYTES} bytes");
+        if bytes > MAX_OBJECT_BYTES && bytes > size(&self.object.json) {
+            let message = format!("the object would have more than {MAX_OBJECT_BYTES} bytes");
             let fault = MutationError(FaultKind::Budget, message);
             return (Err(fault), units(bytes));
         }
@@ -189,7 +192,8 @@ impl Evaluation<'_> {
         *spent = spent.saturating_add(units);
     }
 
-    /// A budget for expressions of a policy, bounded by the rest of its budget.
+    /// Returns a budget for expressions of a policy, bounded by the rest of the policy's own
+    /// budget.
     fn budget(&self, policy: &Arc<str>) -> Budget {
         let mut limits = self.settings.limits;
         let all = limits.cost_units.saturating_mul(POLICY_BUDGET_FACTOR);

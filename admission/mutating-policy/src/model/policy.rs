@@ -1,4 +1,4 @@
-//! Policies in the current layout or that of 2024.
+//! Parses policies in the current layout or the layout of 2024.
 
 use super::{
     ExpressionSource, FailurePolicy, Mutation, NamedExpression, ParamKind, PatchType, Policy,
@@ -6,9 +6,9 @@ use super::{
 };
 use crate::manifest::{FieldRef, Findings, is_identifier, is_qualified};
 
-/// The API server's limit.
+/// The most matchConditions of a policy, as in the API server.
 const MAX_CONDITIONS: usize = 64;
-/// The API server has no limit.
+/// The most variables of a policy. The API server has no limit.
 const MAX_VARIABLES: usize = 256;
 
 const REINVOCATION: [(&str, Reinvocation); 2] = [
@@ -168,7 +168,7 @@ fn mutation(place: &FieldRef<'_>, found: &mut Findings) -> Option<Mutation> {
     }
 }
 
-/// The policy's reinvocation; in the layout of 2024 that of its mutations.
+/// Returns the policy's reinvocation, which the layout of 2024 sets in the mutations.
 fn reinvocation(
     spec: &FieldRef<'_>,
     mutations: &[FieldRef<'_>],

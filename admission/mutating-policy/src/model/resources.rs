@@ -100,7 +100,8 @@ fn rule(place: &FieldRef<'_>, found: &mut Findings) -> Rule {
     }
 }
 
-/// `*` makes other items redundant, except that `*` in resources includes no subresources.
+/// Returns whether a wildcard makes other items redundant. `*` in resources does not include
+/// subresources.
 fn has_redundant_wildcard(name: &str, items: &[String]) -> bool {
     let has = |text: &str| items.iter().any(|i| i == text);
     if name == "resources" {

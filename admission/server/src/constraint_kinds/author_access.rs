@@ -1,7 +1,7 @@
-//! The author of a mutation policy can read its parameters through the objects that it
-//! changes. So the author must be allowed to read them, as for the API server's own
-//! policies (k8s.io/kubernetes 1.36.3, pkg/registry/admissionregistration,
-//! mutatingadmissionpolicy and mutatingadmissionpolicybinding, authz.go).
+//! Checks that the author of a mutation policy may read its parameters, because the author can read
+//! them through the objects that the policy changes. The API server requires the same for its own
+//! policies (k8s.io/kubernetes 1.36.3, pkg/registry/admissionregistration, mutatingadmissionpolicy
+//! and mutatingadmissionpolicybinding, authz.go).
 
 use kube::{
     Api, Client,
@@ -13,7 +13,7 @@ use tautline_api::MutationPolicy;
 
 use crate::{access, mutations::RawObject, review::Request};
 
-/// Its members are not checked.
+/// The group whose members are not checked.
 const MASTERS: &str = "system:masters";
 
 #[derive(Debug, PartialEq)]
@@ -23,13 +23,14 @@ struct RequiredAccess {
     group: String,
     version: String,
     resource: String,
-    /// Empty: all; `*`: all, and access to some is not sufficient.
+    /// The namespace. Both an empty text and `*` stand for all namespaces; for `*`, access to some
+    /// of them is not sufficient.
     namespace: String,
     name: String,
     reason: Option<String>,
 }
 
-/// The access that an author lacks; `None`: the author may read the parameters.
+/// Returns the access that an author lacks; `None` if the author may read the parameters.
 pub(super) async fn missing_access(client: &Client, request: &Request) -> Option<String> {
     let user = &request.rest.get("userInfo").cloned().unwrap_or_default();
     let groups = user["groups"].as_array();
@@ -122,7 +123,7 @@ impl RequiredAccess {
         self
     }
 
-    /// Access to a kind; to the whole group version if the kind is unknown.
+    /// Returns the access to a kind, or to the whole group version if the kind is unknown.
     async fn for_kind(self, client: &Client, kind: &Value) -> Self {
         let text = |field: &str| kind[field].as_str().unwrap_or_default();
         let (of, kind) = (text("apiVersion"), text("kind"));
@@ -151,13 +152,15 @@ impl RequiredAccess {
             "" | "*" => self.resource.clone(),
             group => format!("{}.{group}", self.resource),
         };
-        let objects = match any(&self.name) {
-            true => format!("all {resource}"),
-            false => format!("{resource} {:?}", self.name),
+        let objects = if any(&self.name) {
+            format!("all {resource}")
+        } else {
+            format!("{resource} {:?}", self.name)
         };
-        let namespace = match any(&self.namespace) {
-            true => "in all namespaces".to_owned(),
-            false => format!("in namespace {}", self.namespace),
+        let namespace = if any(&self.namespace) {
+            "in all namespaces".to_owned()
+        } else {
+            format!("in namespace {}", self.namespace)
         };
         let why = self.reason.as_ref();
         let why = why.map_or_else(String::new, |why| format!(" ({why})"));

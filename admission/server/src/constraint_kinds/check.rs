@@ -1,4 +1,4 @@
-//! Validation. The API server has checked the schema before.
+//! Validates objects of Tautline's kinds, whose schemas the API server has checked before.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;

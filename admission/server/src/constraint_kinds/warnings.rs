@@ -1,4 +1,4 @@
-//! Warnings about objects that are valid but doubtful.
+//! Warns about objects that are valid but doubtful.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,8 @@ pub(crate) fn policy(
     warnings
 }
 
-/// The server asks no provider; `tautline plan --strict` does.
+/// Returns the reason why a rule's preference has no effect. The server does not ask providers for
+/// this check; `tautline plan --strict` does.
 fn ineffective_preference(rule: &Rule) -> Option<&'static str> {
     match (&*rule.name, rule.prefer) {
         ("gpu-slice", Some(Prefer::WithinRequest)) => {
@@ -94,7 +95,7 @@ pub(crate) fn offer(
     warnings
 }
 
-/// Targets that select more than their author may mean.
+/// Warns about targets that may select more than their author intends.
 pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
     let all = targets.iter().enumerate();
     let all = all.filter(|(_, target)| target.label_selector.is_none());
@@ -107,7 +108,7 @@ pub(crate) fn targets(targets: &[OfferTarget]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Fields about evictions of an offer that evicts nothing.
+/// Warns about eviction fields of an offer that does not evict pods.
 pub(crate) fn evictions(spec: &ConstraintPolicyOfferSpec) -> impl Iterator<Item = String> {
     let evicts = spec.violation_policy == Some(ViolationPolicy::Evict);
     let fields = [

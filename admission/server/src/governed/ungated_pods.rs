@@ -1,5 +1,6 @@
-//! Ungated pods are older than the offer that governs them: they lack the resource, so the
-//! scheduler never calls the extender for them.
+//! Reports ungated pods in the condition `Gated` of their offer. They were created before the offer
+//! that governs them and lack the gate resource, so the scheduler never calls the extender for
+//! them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -26,10 +27,12 @@ use tautline_runtime::{
 use tokio_util::sync::CancellationToken;
 
 const CONDITION: &str = "Gated";
-/// Owns the condition in server-side apply.
+/// The field manager that owns the condition in server-side apply.
 const MANAGER: &str = "tautline-admission";
-const DEADLINE: Duration = Duration::from_secs(10);
-const GATHER: Duration = Duration::from_secs(1);
+const CALL_DEADLINE: Duration = Duration::from_secs(10);
+/// The delay after each check, in which further changes are gathered.
+const GATHER_DELAY: Duration = Duration::from_secs(1);
+/// The most pods that a message names.
 const MAX_NAMES: usize = 10;
 
 type Key = (Arc<str>, Arc<str>);
@@ -77,7 +80,7 @@ impl UngatedPods {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(GATHER) => {}
+                () = tokio::time::sleep(GATHER_DELAY) => {}
             }
             if before.is_some() {
                 tokio::select! {
@@ -151,7 +154,7 @@ enum WriteError {
 }
 
 async fn with_deadline<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    let answer = tautline_runtime::api_call::within(DEADLINE, call).await;
+    let answer = tautline_runtime::api_call::within(CALL_DEADLINE, call).await;
     answer.map_err(|error| match error.code() {
         Some(409) => WriteError::Conflict,
         _ => WriteError::Call(error.to_string()),

@@ -1,10 +1,11 @@
-//! The current slice policy: parsed at each change; the last valid one stays active.
+//! Stores the current slice policy, which is parsed at each change. The last valid version remains
+//! active.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
-use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
+use prometheus_client::metrics::gauge::Gauge;
 use tautline_gpu_sharing::Policy;
 use tautline_runtime::events::{EventNote, Events};
 
@@ -13,31 +14,18 @@ const KEY: &str = "policy.json";
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadedPolicy {
-    /// `None`: there is no ConfigMap, or no version of it was valid.
+    /// The active policy; `None` if there is no ConfigMap, or if no version of it was valid.
     pub policy: Option<Arc<Policy>>,
+    /// The reason why the current version of the ConfigMap cannot be used.
     pub fault: Option<String>,
 }
 
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Gauges {
-    unusable: Gauge,
-    bad_rules: Gauge,
-}
-
-impl Gauges {
-    pub(crate) fn register(r: &mut Registry) -> Self {
-        let g = Self::default();
-        r.register(
-            "slice_policy_unusable",
-            "1: the slice policy is invalid; the last valid one stays active",
-            g.unusable.clone(),
-        );
-        r.register(
-            "slice_policy_bad_rules",
-            "Invalid rules of the active slice policy: their pods are refused",
-            g.bad_rules.clone(),
-        );
-        g
+tautline_runtime::metrics! {
+    pub(crate) struct Gauges {
+        unusable: Gauge => "slice_policy_unusable",
+            "1: the slice policy is invalid; the last valid one stays active";
+        bad_rules: Gauge => "slice_policy_bad_rules",
+            "Invalid rules of the active slice policy: their pods are refused";
     }
 }
 

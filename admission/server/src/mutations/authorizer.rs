@@ -1,4 +1,4 @@
-//! The `authorizer` of expressions, with a cache of decisions. Off by default.
+//! The `authorizer` of expressions, with a cache of decisions. It is off by default.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::access;
 
 const CACHE_TTL: Duration = Duration::from_secs(10);
-const CACHE_SIZE: usize = 4096;
+const MAX_CACHED_DECISIONS: usize = 4096;
 
 pub(crate) struct Authorizer {
     client: Client,
@@ -30,7 +30,7 @@ impl Authorizer {
         }
     }
 
-    /// Blocks until the decision: call it on a thread that may block.
+    /// Returns a decision. The call blocks, so it must be on a thread that may block.
     pub(crate) fn authorize(
         &self,
         request: &Request,
@@ -47,10 +47,10 @@ impl Authorizer {
         }
         let decision = Handle::current().block_on(self.review(spec))?;
         let mut known = self.cache.lock();
-        if known.len() >= CACHE_SIZE {
+        if known.len() >= MAX_CACHED_DECISIONS {
             known.retain(|_, (_, until)| now < *until);
         }
-        if known.len() < CACHE_SIZE {
+        if known.len() < MAX_CACHED_DECISIONS {
             known.insert(key, (decision.clone(), now + CACHE_TTL));
         }
         Ok(decision)

@@ -14,7 +14,7 @@ use super::{
     authorizer::Authorizer, objects::ObjectCache, params::ParamWatches, schemas::SchemaCache,
 };
 
-/// Also the delay of a failed watch.
+/// The longest time to fetch a Namespace, and the delay before a failed watch starts again.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Cluster {
@@ -61,7 +61,8 @@ impl Cluster {
         }
     }
 
-    /// Fetches a missing Namespace or schema.
+    /// Returns the cluster as seen by a request, for which a missing Namespace or schema is
+    /// fetched.
     pub(crate) async fn for_request(self: &Arc<Self>, request: &Request) -> RequestCluster {
         self.schemas.fetch_if_missing(&request.kind).await;
         let name = request.namespace.as_str();

@@ -1,4 +1,5 @@
-//! Runs evaluations inline, or on the blocking pool, which costs as much as a policy or two.
+//! Runs evaluations inline or on the blocking pool. Using the pool costs as much as evaluating one
+//! or two policies.
 
 use std::{
     sync::{
@@ -12,11 +13,12 @@ use tautline_mutating_policy::{ClusterView, Outcome, Request, Settings};
 
 use super::store::ActivePolicies;
 
-/// Longest inline evaluation, because it delays other requests of the thread.
-const INLINE_TIME: Duration = Duration::from_millis(3);
-/// Largest object of an inline evaluation: one step on a larger one may take longer.
-const INLINE_BYTES: usize = 32 << 10;
-/// Evaluations that skip the inline attempt after one that timed out.
+/// The longest inline evaluation. It is limited because it delays other requests of the thread.
+const MAX_INLINE_TIME: Duration = Duration::from_millis(3);
+/// The size of the largest review that is evaluated inline, in bytes. One step on a larger object
+/// may take longer than the time limit.
+const MAX_INLINE_BYTES: usize = 32 << 10;
+/// The number of evaluations that skip the inline attempt after one that timed out.
 const SKIPPED_AFTER_TIMEOUT: u32 = 16;
 
 pub(super) struct Stopping;
@@ -63,7 +65,7 @@ impl Executor {
     }
 
     fn try_inline<W: ClusterView>(&self, task: &EvaluationTask<W>) -> Option<Outcome> {
-        if task.may_block || task.bytes > INLINE_BYTES {
+        if task.may_block || task.bytes > MAX_INLINE_BYTES {
             return None;
         }
         let less = |n: u32| n.checked_sub(1);
@@ -71,7 +73,7 @@ impl Executor {
         if self.inline_skips_left.fetch_update(set, get, less).is_ok() {
             return None;
         }
-        let by = task.deadline.min(Instant::now() + INLINE_TIME);
+        let by = task.deadline.min(Instant::now() + MAX_INLINE_TIME);
         let outcome = task.run(by);
         if Instant::now() < by {
             return Some(outcome);
@@ -117,7 +119,7 @@ mod tests {
     async fn outcome_is_the_same_inline_and_on_the_pool() {
         let worker = Executor::default();
         let long = Duration::from_secs(60);
-        for (bytes, waits) in [(0, false), (0, true), (INLINE_BYTES + 1, false)] {
+        for (bytes, waits) in [(0, false), (0, true), (MAX_INLINE_BYTES + 1, false)] {
             let outcome = worker.evaluate(task(bytes, waits, long)).await;
             let changed = &outcome.ok().unwrap().audit_annotations()[0];
             assert_eq!(*changed, ("changed-by", "p/p".to_owned()), "{bytes}");

@@ -32,7 +32,7 @@ pub(crate) struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// Whether the list is complete: an object that is not cached does not exist.
+    /// Returns whether the list is complete, so that an object that is not cached does not exist.
     pub(crate) fn listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
@@ -61,7 +61,7 @@ impl ObjectCache {
         .collect()
     }
 
-    /// Watches until the API server refuses; returns the reason.
+    /// Watches until the API server refuses the watch, and returns the reason.
     pub(crate) async fn watch(&self, api: Api<DynamicObject>, types: &TypeMeta) -> String {
         let mut changes = Changes::default();
         let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
@@ -93,7 +93,7 @@ impl ObjectCache {
     }
 }
 
-/// The object with its type, which items of a list lack, and without managedFields.
+/// Returns the object with its type, which items of a list lack, and without managedFields.
 fn read(mut object: DynamicObject, types: &TypeMeta) -> Option<(Key, Arc<Value>)> {
     object.types = Some(types.clone());
     object.metadata.managed_fields = None;

@@ -1,4 +1,4 @@
-//! Watches on the parameter kinds of active policies that the API server serves.
+//! Watches the parameter kinds of active policies that the API server serves.
 
 use std::{
     collections::HashMap,
@@ -24,15 +24,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{objects::ObjectCache, store::ActivePolicies};
 
-const RETRY: Duration = Duration::from_secs(3);
-const POLL: Duration = Duration::from_millis(20);
-const DEADLINE: Duration = Duration::from_secs(5);
+/// The delay before a kind whose watch failed is discovered again.
+const RETRY_DELAY: Duration = Duration::from_secs(3);
+/// The interval of checks whether all parameters are listed.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The longest time for the discovery of a kind.
+const DISCOVERY_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(crate) struct WatchedKind {
     pub objects: ObjectCache,
     scope: RwLock<Option<ResourceScope>>,
-    /// Not served, or not readable by the server. Either may change.
+    /// True if the kind is not served, or if the server may not read it. Both may change.
     unavailable: AtomicBool,
 }
 
@@ -44,14 +47,15 @@ impl ParamWatches {
         self.0.read().get(kind).cloned()
     }
 
-    /// `None`: the kind is unknown, or its list is incomplete.
+    /// Returns the scope of a kind; `None` if the kind is unknown, or its list is incomplete.
     pub(crate) fn resource_scope(&self, kind: &ParamKind) -> Option<ResourceScope> {
         let watched = self.get(kind)?;
         let lies = *watched.scope.read();
         lies.filter(|_| watched.objects.listed())
     }
 
-    /// Available kinds that are not listed yet; `None`: the policies are not listed yet.
+    /// Returns the available kinds that are not listed yet; `None` if the policies are not listed
+    /// yet.
     fn missing(&self, active: &ActivePolicies) -> Option<Vec<String>> {
         let withheld = |f: Arc<WatchedKind>| f.unavailable.load(Ordering::Acquire);
         let unknown = |kind: &&ParamKind| {
@@ -70,7 +74,7 @@ impl ParamWatches {
     ) {
         let all = async {
             while self.missing(&active.borrow()) != Some(Vec::new()) {
-                tokio::time::sleep(POLL).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
         if timeout(timeout_after, all).await.is_err() {
@@ -126,7 +130,7 @@ async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
     };
     let mut logged = String::new();
     loop {
-        let (why, withheld) = match timeout(DEADLINE, discover(client, &types)).await {
+        let (why, withheld) = match timeout(DISCOVERY_DEADLINE, discover(client, &types)).await {
             Ok(Ok((api, lies))) => {
                 watched.unavailable.store(false, Ordering::Release);
                 *watched.scope.write() = Some(lies);
@@ -135,7 +139,7 @@ async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
             }
             Ok(Err((why, withheld))) => (why, withheld),
             Err(_) => (
-                format!("the API server did not answer within {DEADLINE:?}"),
+                format!("the API server did not answer within {DISCOVERY_DEADLINE:?}"),
                 false,
             ),
         };
@@ -144,11 +148,12 @@ async fn watch_kind(client: &Client, kind: &ParamKind, watched: &WatchedKind) {
             tracing::warn!(kind = %kind.kind, %why, "cannot watch parameters; allow tautline-admission to list and watch them");
             logged = why;
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }
 
-/// The error has the reason, and whether the kind is unavailable.
+/// Finds the API and the scope of a kind. The error holds the reason, and whether the kind is
+/// unavailable.
 async fn discover(
     client: &Client,
     types: &TypeMeta,

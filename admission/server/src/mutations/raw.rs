@@ -1,4 +1,4 @@
-//! A custom resource with its spec unparsed: policies are checked for unknown fields.
+//! A custom resource whose spec is not parsed, so that policies can be checked for unknown fields.
 
 use std::{borrow::Cow, marker::PhantomData};
 

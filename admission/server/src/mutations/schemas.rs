@@ -1,5 +1,6 @@
-//! The schemas of the cluster's kinds: OpenAPI v3 documents, fetched in the background and again
-//! when they change. The bundled schemas replace documents that are not fetched yet.
+//! Caches the schemas of the cluster's kinds. They come from OpenAPI v3 documents, which are
+//! fetched in the background and again when they change. The bundled schemas replace documents that
+//! are not fetched yet.
 //! <https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-v3>
 
 use std::{collections::HashMap, time::Duration};
@@ -13,19 +14,24 @@ use tautline_structured_merge::{Schema, Schemas};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-const REFRESH: Duration = Duration::from_secs(20);
-const DEADLINE: Duration = Duration::from_secs(15);
+/// The time between two refreshes in the background.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(20);
+/// The longest time for one document or the index.
+const CALL_DEADLINE: Duration = Duration::from_secs(15);
+/// The longest time that a request waits for a missing schema.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The API server publishes the schema of a new CRD within a second.
-const RETRY: Duration = Duration::from_millis(200);
-/// Age of the index at which a request for a custom resource looks at it again: its definition may
-/// have been deleted and created with another schema.
-const MAX_AGE: Duration = Duration::from_secs(1);
+/// The delay before a missing schema is requested again. The API server publishes the schema of a
+/// new CRD within a second.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// The age from which a request for a custom resource reads the index again. The resource's
+/// definition may have been deleted and created with another schema.
+const MAX_INDEX_AGE: Duration = Duration::from_secs(1);
+/// The longest time that such a request waits for the index and a changed document.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(500);
 /// The maximum number of kinds that are remembered as absent.
 const MAX_ABSENT: usize = 1024;
 
-/// Group and version in the form of the index: `api/v1`, `apis/apps/v1`.
+/// Returns the group and version in the form of the index, such as `api/v1` or `apis/apps/v1`.
 fn path_of(kind: &Kind) -> String {
     match kind.group.as_str() {
         "" => format!("api/{}", kind.version),
@@ -35,7 +41,7 @@ fn path_of(kind: &Kind) -> String {
 
 #[derive(Default)]
 struct Document {
-    /// Its URL, which contains a hash of its content.
+    /// The URL of the document, which contains a hash of its content.
     url: String,
     schemas: Option<Schemas>,
 }
@@ -44,9 +50,9 @@ pub(crate) struct SchemaCache {
     client: Client,
     documents: RwLock<HashMap<String, Document>>,
     fetching: tokio::sync::Mutex<()>,
-    /// When the index was last requested.
+    /// The time at which the index was last requested.
     checked: Mutex<Option<Instant>>,
-    /// Kinds without a schema, and when they were last waited for.
+    /// The kinds without a schema, with the time at which a request last waited for them in vain.
     absent: Mutex<HashMap<Kind, Instant>>,
 }
 
@@ -70,8 +76,9 @@ impl SchemaCache {
         fetched.or_else(|| of(Schemas::bundled()))
     }
 
-    /// Waits at most 2 s: the schema of a kind that was just created may not be published yet. For a
-    /// kind that had none by then it looks once, without waiting, until the next refresh.
+    /// Fetches the schema of a kind if it is missing. Waits at most 2 s, because the schema of a
+    /// kind that was just created may not be published yet. After that, until the next refresh,
+    /// requests for the kind look for its schema once, without waiting.
     pub(crate) async fn fetch_if_missing(&self, kind: &Kind) {
         let is_missing = || self.kind(kind).is_none();
         if !is_missing() {
@@ -91,7 +98,7 @@ impl SchemaCache {
                 if look_once || !is_missing() {
                     return;
                 }
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         };
         if tokio::time::timeout(FETCH_TIMEOUT, fetch).await.is_err() {
@@ -103,13 +110,13 @@ impl SchemaCache {
         }
     }
 
-    /// For custom resources; built-in kinds change with the API server only. Without an answer the
-    /// known schema stays.
+    /// Fetches the schema of a custom resource again if the index is old and has changed. Built-in
+    /// kinds change only with the API server. Without an answer the known schema remains in use.
     async fn fetch_if_old(&self, kind: &Kind) {
         let built_in = Schemas::bundled().kind(&kind.group, &kind.version, &kind.kind);
         let is_old = || {
             let checked = *self.checked.lock();
-            checked.is_none_or(|at| at.elapsed() >= MAX_AGE)
+            checked.is_none_or(|at| at.elapsed() >= MAX_INDEX_AGE)
         };
         if built_in.is_some() || !is_old() {
             return;
@@ -125,7 +132,9 @@ impl SchemaCache {
 
     fn is_absent(&self, kind: &Kind) -> bool {
         let absent = self.absent.lock();
-        absent.get(kind).is_some_and(|at| at.elapsed() < REFRESH)
+        absent
+            .get(kind)
+            .is_some_and(|at| at.elapsed() < REFRESH_INTERVAL)
     }
 
     pub(crate) async fn keep_fresh(&self, stop: CancellationToken) {
@@ -145,7 +154,7 @@ impl SchemaCache {
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(REFRESH) => {}
+                () = tokio::time::sleep(REFRESH_INTERVAL) => {}
             }
         }
     }
@@ -172,15 +181,16 @@ impl SchemaCache {
             changed.collect()
         };
         for (path, url) in paths {
-            let schemas = match url.is_empty() {
-                true => None,
-                false => match self.read(&url).await {
+            let schemas = if url.is_empty() {
+                None
+            } else {
+                match self.read(&url).await {
                     Ok(schemas) => Some(schemas),
                     Err(error) => {
                         tracing::warn!(group = %path, %error, "cannot read schemas; the previous ones stay");
                         continue;
                     }
-                },
+                }
             };
             tracing::debug!(group = %path, "schemas updated");
             self.documents
@@ -191,7 +201,7 @@ impl SchemaCache {
 
     async fn read(&self, url: &str) -> Result<Schemas, String> {
         let document = self.get(url).await?;
-        // Megabytes: parsing must not block requests.
+        // A document may have megabytes, and parsing it must not block requests.
         let read = move || Schemas::read(document.as_bytes());
         let read = tokio::task::spawn_blocking(read).await;
         read.map_err(|e| e.to_string())?.map_err(|e| e.to_string())
@@ -200,7 +210,7 @@ impl SchemaCache {
     async fn get(&self, path: &str) -> Result<String, String> {
         let request = http::Request::get(path).body(Vec::new());
         let request = request.map_err(|e| e.to_string())?;
-        let text = api_call::within(DEADLINE, self.client.request_text(request)).await;
+        let text = api_call::within(CALL_DEADLINE, self.client.request_text(request)).await;
         text.map_err(|e| e.to_string())
     }
 }
@@ -286,7 +296,7 @@ mod tests {
         assert!(!has_size());
         cache.fetch_if_missing(&widget()).await;
         assert_eq!(requests.load(Ordering::Relaxed), 1, "known a moment ago");
-        tokio::time::advance(MAX_AGE).await;
+        tokio::time::advance(MAX_INDEX_AGE).await;
         cache.fetch_if_missing(&widget()).await;
         assert!(has_size());
         let pod = Kind {
@@ -294,7 +304,7 @@ mod tests {
             kind: "Pod".into(),
             ..Kind::default()
         };
-        tokio::time::advance(MAX_AGE).await;
+        tokio::time::advance(MAX_INDEX_AGE).await;
         cache.fetch_if_missing(&pod).await;
         assert_eq!(requests.load(Ordering::Relaxed), 2, "built in");
     }
@@ -308,8 +318,8 @@ mod tests {
         let (asked, begun) = (requests.load(Ordering::Relaxed), Instant::now());
         cache.fetch_if_missing(&widget()).await;
         assert_eq!(requests.load(Ordering::Relaxed), asked + 1);
-        assert!(begun.elapsed() < RETRY);
-        tokio::time::advance(REFRESH).await;
+        assert!(begun.elapsed() < RETRY_DELAY);
+        tokio::time::advance(REFRESH_INTERVAL).await;
         cache.fetch_if_missing(&widget()).await;
         assert!(requests.load(Ordering::Relaxed) > asked);
     }

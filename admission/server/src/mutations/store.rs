@@ -1,4 +1,5 @@
-//! The active policies. The last valid version stays active while a newer one is invalid.
+//! Stores the active policies. The last valid version of a policy remains active while a newer one
+//! is invalid.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -134,9 +135,10 @@ impl PolicyStore {
         has_valid_version: bool,
     ) {
         let (kind, name) = (K::kind(&()), object.metadata.name.as_deref());
-        let stays = match has_valid_version {
-            true => "the last valid version stays active",
-            false => "it is not active",
+        let stays = if has_valid_version {
+            "the last valid version stays active"
+        } else {
+            "it is not active"
         };
         let text = format!("{}; {stays}", lines(problems).join("; "));
         tracing::warn!(%kind, name, problem = %text, "invalid");
@@ -194,12 +196,14 @@ pub(crate) fn lines(problems: &[Problem]) -> Vec<String> {
     problems.iter().map(line).collect()
 }
 
-/// `*` becomes the operations of policies, which do not include DELETE.
+/// Returns a policy's rule in the form of a webhook's rule. `*` becomes the operations of policies,
+/// which do not include DELETE.
 fn webhook_rule(rule: &Rule) -> Value {
     let known = ["CREATE", "UPDATE", "CONNECT"].map(str::to_owned);
-    let operations = match rule.operations.iter().any(|o| o == "*") {
-        true => &known[..],
-        false => &rule.operations,
+    let operations = if rule.operations.iter().any(|o| o == "*") {
+        &known[..]
+    } else {
+        &rule.operations
     };
     let scope = match rule.scope {
         ScopeType::All => "*",
@@ -214,7 +218,6 @@ fn webhook_rule(rule: &Rule) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::registry::Registry;
 
     use super::*;
 
@@ -243,10 +246,7 @@ mod tests {
 
     #[test]
     fn last_valid_version_stays_active() {
-        let store = PolicyStore::new(
-            Events::new().0,
-            Counters::register(&mut Registry::default()),
-        );
+        let store = PolicyStore::new(Events::new().0, Counters::default());
         let len = || store.active().policies.len();
         let add = "[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"a\": \"b\"}}]";
         store.update_policies(&[policy(1, add)]);

@@ -14,21 +14,22 @@ use super::{
     requests,
 };
 
-/// Records of allocations.
+/// The prefixes of annotations that record allocations.
 const INDEXED_ANNOTATIONS: [&str; 3] = [
     "tautline.io/",
     "alibabacloud.com/gpu",
     "constraint.ciena.com/",
 ];
 
-/// Prefix of the finalizer that holds a pod until the underlay releases it; its id follows.
+/// The prefix of the finalizer that holds a pod until the underlay has released its allocation. The
+/// allocation's id follows the prefix.
 pub const UNDERLAY_FINALIZER: &str = "constraint.ciena.com/remove-underlay_";
-/// The underlay's Service, `namespace/name`.
+/// The annotation with the underlay's Service, `namespace/name`.
 pub const UNDERLAY_ANNOTATION: &str = "constraint.ciena.com/underlay";
-/// Time and cause of the last requeue of a rejected pod.
+/// The annotation with the time and the cause of the last requeue of a rejected pod.
 pub const REQUEUE_ANNOTATION: &str = "constraint.ciena.com/woken";
 
-/// A pod. Malformed affinity terms match nothing, as in kube-scheduler.
+/// Converts a pod. Malformed affinity terms match no node, as in kube-scheduler.
 pub fn pod(pod: &corev1::Pod) -> Pod {
     let spec = pod.spec.as_ref();
     let node = spec
@@ -98,8 +99,8 @@ fn underlay(pod: &corev1::Pod) -> Box<[Box<str>]> {
         .collect()
 }
 
-/// The annotations for providers, without kubectl's (long, unrelated) and Tautline's own records,
-/// which must not make equal pods differ.
+/// Returns the annotations for providers. Leaves out kubectl's copy of the object, which is long,
+/// and Tautline's own records, which must not make equal pods differ.
 pub fn relevant_annotations(
     all: Option<&BTreeMap<String, String>>,
 ) -> impl Iterator<Item = (&String, &String)> {
@@ -110,6 +111,7 @@ pub fn relevant_annotations(
     })
 }
 
+/// Returns the names of rules in kube-scheduler's message, which has them as `RULE/REASON`.
 fn rules_in(message: &str) -> Vec<Box<str>> {
     let mut rules: Vec<Box<str>> = message
         .split([' ', ',', ';'])
@@ -125,7 +127,7 @@ fn rules_in(message: &str) -> Vec<Box<str>> {
     rules
 }
 
-/// Labels or annotations, packed.
+/// Packs labels or annotations.
 pub fn labels(map: Option<&BTreeMap<String, String>>) -> Labels {
     labels_from(map)
 }
@@ -157,7 +159,7 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
             .collect(),
         affinity: required.map_or_else(Vec::new, |r| {
             match r.node_selector_terms.as_slice() {
-                // Without terms it selects no node.
+                // A selector without terms selects no node.
                 [] => vec![AffinityTerm::default()],
                 terms => terms.iter().map(affinity_term).collect(),
             }
@@ -176,7 +178,8 @@ fn placement(spec: &PodSpec) -> NodeConstraints {
     }
 }
 
-/// A toleration; `None` for one that tolerates nothing, as its operator or bound is malformed.
+/// Converts a toleration. Returns `None` if its operator or bound is malformed, because it then
+/// tolerates nothing.
 fn toleration(t: &corev1::Toleration) -> Option<Toleration> {
     let value = t.value.as_deref().unwrap_or_default();
     Some(Toleration {
@@ -184,8 +187,8 @@ fn toleration(t: &corev1::Toleration) -> Option<Toleration> {
         value: match t.operator.as_deref().unwrap_or_default() {
             "Exists" => TolerationValue::Any,
             "" | "Equal" => TolerationValue::Equal(value.to_owned()),
-            // Only where the feature TaintTolerationComparisonOperators is on: else the API server
-            // refuses them.
+            // The API server refuses these operators unless the feature gate
+            // TaintTolerationComparisonOperators is on.
             "Lt" => TolerationValue::Below(node_filter::integer(value)?),
             "Gt" => TolerationValue::Above(node_filter::integer(value)?),
             _ => return None,
@@ -206,7 +209,7 @@ fn observed(pod: &corev1::Pod) -> Observed {
     }
 }
 
-/// One term of a node selector. A malformed expression matches nothing.
+/// Converts one term of a node selector. A term with a malformed expression matches no node.
 pub fn affinity_term(term: &NodeSelectorTerm) -> AffinityTerm {
     let mut out = AffinityTerm::default();
     let mut malformed = false;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use tautline_core::{pod_affinity::PodTerm, selector::Selector};
 
-/// Maximum bytes that the terms of one pod may take in the index: real ones take hundreds.
-const MAX_BYTES: usize = 16 << 10;
+/// The maximum size of one pod's terms in the index. The terms of usual pods take hundreds of
+/// bytes.
+const MAX_TERMS_BYTES: usize = 16 << 10;
 
-/// The terms of a pod in `namespace`; of one that waits for a node also those of its affinity.
-/// Terms that are malformed, which the API server refuses, or too many to keep let no node be fit
-/// for the pod itself, and do not count for others.
+/// Returns the anti-affinity terms of a pod in `namespace`, and also its affinity terms if it waits
+/// for a node. Leaves out terms that are malformed, which the API server refuses, and terms beyond
+/// [`MAX_TERMS_BYTES`]; a waiting pod with such a term fits on no node.
 pub(super) fn terms(spec: &PodSpec, namespace: &str, waits: bool) -> Arc<[PodTerm]> {
     let affinity = spec.affinity.as_ref();
     let near = affinity
@@ -30,10 +31,10 @@ pub(super) fn terms(spec: &PodSpec, namespace: &str, waits: bool) -> Arc<[PodTer
     let away = away.into_iter().flatten().map(|t| (true, t));
     let (mut terms, mut bytes, mut complete) = (Vec::new(), 0, true);
     for (anti, api) in near.chain(away) {
-        // A term without a selector selects no pod.
+        // A term without a selector selects no pod: anti-affinity allows every node, affinity none.
         match (&api.label_selector, term(api, namespace, anti)) {
             (None, _) if anti => {}
-            (Some(_), Some(term)) if bytes + size(&term) <= MAX_BYTES => {
+            (Some(_), Some(term)) if bytes + size(&term) <= MAX_TERMS_BYTES => {
                 bytes += size(&term);
                 terms.push(term);
             }
@@ -64,7 +65,7 @@ fn term(term: &PodAffinityTerm, namespace: &str, anti: bool) -> Option<PodTerm> 
     })
 }
 
-/// The bytes that a term takes, with the texts on the heap.
+/// Returns the size of a term in bytes, including its texts on the heap.
 fn size(term: &PodTerm) -> usize {
     let text = |t: &str| size_of::<String>() + t.len();
     let selector = |s: &Selector| {
@@ -152,7 +153,7 @@ mod tests {
         let many = serde_json::Value::Array(vec![one; 4_000]);
         let kept = of("podAntiAffinity", many.clone(), false);
         assert!(!kept.is_empty());
-        assert!(kept.iter().map(size).sum::<usize>() <= MAX_BYTES);
+        assert!(kept.iter().map(size).sum::<usize>() <= MAX_TERMS_BYTES);
         let kept = of("podAntiAffinity", many, true);
         assert_eq!(kept.last(), Some(&PodTerm::unsatisfiable()));
         let long = json!([{"topologyKey": "zone", "labelSelector": {"matchExpressions": [

@@ -2,17 +2,17 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// The claims that a pod names or that were made for it.
+/// The resource claims that a pod names or that were created for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodClaims {
-    /// Names of claims in its namespace that exist already.
+    /// The names of claims in the pod's spec and status, all in the pod's namespace.
     pub names: Vec<String>,
-    /// Claims of its spec that were not made yet from their template.
+    /// The number of claims in the pod's spec that were not created from their template yet.
     pub to_come: usize,
 }
 
-/// The claims of a pod by name, bound or not. Claims from templates and for extended resources have
-/// generated names, which its status records.
+/// Returns the claims of a pod, bound or not. Claims from templates and for extended resources have
+/// generated names, which the pod's status records.
 pub fn pod_claims(pod: &Pod) -> PodClaims {
     let status = pod.status.as_ref();
     let made: BTreeMap<&str, Option<&String>> = status
@@ -29,7 +29,7 @@ pub fn pod_claims(pod: &Pod) -> PodClaims {
         match (&claim.resource_claim_name, found) {
             (Some(name), _) => out.names.push(name.clone()),
             (None, Some(Some(name))) => out.names.push((*name).clone()),
-            // The controller found that this one needs no claim.
+            // The controller found that no claim is needed here.
             (None, Some(None)) => {}
             (None, None) => out.to_come += 1,
         }

@@ -18,8 +18,8 @@ use super::{condition, milli, whole_units};
 type Amounts<'a> = BTreeMap<&'a str, i64>;
 type Quantities = BTreeMap<String, Quantity>;
 
-/// A pod's effective requests. Those of a bound pod hold what the kubelet has allocated and runs,
-/// until a resize is done.
+/// Returns a pod's effective requests. During a resize of a bound pod, they also cover the amounts
+/// that the kubelet has allocated and applied.
 pub fn requests(pod: &Pod) -> Resources {
     let Some(spec) = &pod.spec else {
         return Resources::default();
@@ -52,7 +52,7 @@ pub fn requests(pod: &Pod) -> Resources {
 /// The status of a pod whose amounts may differ from those of its spec.
 struct Resize<'a> {
     statuses: BTreeMap<&'a str, &'a ContainerStatus>,
-    /// The kubelet has refused the amounts of the spec.
+    /// True if the kubelet has refused the amounts of the spec.
     is_infeasible: bool,
 }
 
@@ -89,9 +89,10 @@ impl<'a> Resize<'a> {
         actual: Option<&'a Quantities>,
         allocated: Option<&'a Quantities>,
     ) -> Amounts<'a> {
-        let mut largest = match self.is_infeasible {
-            true => Amounts::default(),
-            false => desired,
+        let mut largest = if self.is_infeasible {
+            Amounts::default()
+        } else {
+            desired
         };
         raise(&mut largest, &amounts(actual));
         raise(&mut largest, &amounts(allocated));
@@ -99,7 +100,7 @@ impl<'a> Resize<'a> {
     }
 }
 
-/// The requests of all containers; without a resize those of the spec.
+/// Returns the requests of all containers together; without `resize`, the requests in the spec.
 /// <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
 fn of_containers<'a>(spec: &'a PodSpec, resize: Option<&Resize<'a>>) -> Amounts<'a> {
     let of = |container| resize.map_or_else(|| desired(container), |r| r.of(container));
@@ -124,9 +125,10 @@ fn of_containers<'a>(spec: &'a PodSpec, resize: Option<&Resize<'a>>) -> Amounts<
     sum
 }
 
-/// Returns the containers' requests of extended resources, in the order in which they start; empty
-/// unless at least two request some: then they may need parts of several devices. Of more than
-/// [`MAX_CONTAINERS`] one more is kept, which says so.
+/// Returns the containers' requests of extended resources, in the order in which the containers
+/// start. The list is empty unless at least two containers request some, since only then parts of
+/// several devices may be needed. It ends one entry after [`MAX_CONTAINERS`], which shows that
+/// there are more.
 pub fn container_requests_of(spec: &PodSpec) -> Vec<ContainerRequests> {
     let inits = spec.init_containers.iter().flatten();
     let inits = inits.map(|c| match c.restart_policy.as_deref() {
@@ -149,7 +151,7 @@ pub fn container_requests_of(spec: &PodSpec) -> Vec<ContainerRequests> {
     all
 }
 
-/// A container's requests; by default its limits, as in the API server.
+/// Returns a container's requests. The default of a request is the limit, as in the API server.
 fn desired(container: &Container) -> Amounts<'_> {
     let resources = container.resources.as_ref();
     let mut all = amounts(resources.and_then(|r| r.limits.as_ref()));
@@ -157,8 +159,8 @@ fn desired(container: &Container) -> Amounts<'_> {
     all
 }
 
-/// The pod's own requests; by default those of its containers, else its limits, as in the API
-/// server.
+/// Returns the requests of the pod as a whole. If it has limits, the default of a request is the
+/// sum of its containers' requests for CPU and memory, or else the limit, as in the API server.
 fn of_pod(spec: &PodSpec) -> Amounts<'_> {
     let resources = spec.resources.as_ref();
     let mut all = amounts(resources.and_then(|r| r.requests.as_ref()));

@@ -1,25 +1,26 @@
-//! Ages as kubectl writes them.
+//! Writes ages as kubectl does.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-const MINUTE: i64 = 60;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
-const YEAR: i64 = 365 * DAY;
+const MINUTE_SECONDS: i64 = 60;
+const HOUR_SECONDS: i64 = 60 * MINUTE_SECONDS;
+const DAY_SECONDS: i64 = 24 * HOUR_SECONDS;
+const YEAR_SECONDS: i64 = 365 * DAY_SECONDS;
 
-/// The age of `then`: 12s, 5m, 3h, 2d. A time in the future counts as now: clocks differ.
+/// Returns the age of `then`: 12s, 5m, 3h, 2d. A time in the future counts as now, because clocks
+/// differ.
 pub fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second()).max(0);
     let (unit, finer) = match seconds {
         ..120 => return format!("{seconds}s"),
-        120..600 => ((MINUTE, 'm'), Some((1, 's'))),
-        600..10_800 => ((MINUTE, 'm'), None),
-        10_800..28_800 => ((HOUR, 'h'), Some((MINUTE, 'm'))),
-        28_800..172_800 => ((HOUR, 'h'), None),
-        172_800..691_200 => ((DAY, 'd'), Some((HOUR, 'h'))),
-        691_200..63_072_000 => ((DAY, 'd'), None),
-        63_072_000..252_288_000 => ((YEAR, 'y'), Some((DAY, 'd'))),
-        _ => ((YEAR, 'y'), None),
+        120..600 => ((MINUTE_SECONDS, 'm'), Some((1, 's'))),
+        600..10_800 => ((MINUTE_SECONDS, 'm'), None),
+        10_800..28_800 => ((HOUR_SECONDS, 'h'), Some((MINUTE_SECONDS, 'm'))),
+        28_800..172_800 => ((HOUR_SECONDS, 'h'), None),
+        172_800..691_200 => ((DAY_SECONDS, 'd'), Some((HOUR_SECONDS, 'h'))),
+        691_200..63_072_000 => ((DAY_SECONDS, 'd'), None),
+        63_072_000..252_288_000 => ((YEAR_SECONDS, 'y'), Some((DAY_SECONDS, 'd'))),
+        _ => ((YEAR_SECONDS, 'y'), None),
     };
     let mut text = format!("{}{}", seconds / unit.0, unit.1);
     if let Some((length, letter)) = finer {
@@ -31,17 +32,17 @@ pub fn since(then: Timestamp, now: Timestamp) -> String {
     text
 }
 
-/// [`since`] of an API time; `-` if there is none.
+/// Returns [`since`] for an API time, or `-` if there is none.
 pub fn since_time(time: Option<&Time>, now: Timestamp) -> String {
     time.map_or_else(|| "-".into(), |t| since(t.0, now))
 }
 
-/// "3h ago (2026-01-02T09:00:00Z)": an age for people and a time for logs.
+/// Returns an age for people and a time for logs: "3h ago (2026-01-02T09:00:00Z)".
 pub fn ago(then: Timestamp, now: Timestamp) -> String {
     format!("{} ago ({})", since(then, now), second(then))
 }
 
-/// To the second, UTC.
+/// Returns a time in UTC, to the second.
 pub fn second(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -67,11 +68,11 @@ mod tests {
             (90_000, "25h"),
             (172_800, "2d"),
             (176_400, "2d1h"),
-            (8 * DAY, "8d"),
-            (400 * DAY, "400d"),
-            (2 * YEAR, "2y"),
-            (3 * YEAR + 5 * DAY, "3y5d"),
-            (9 * YEAR + 5 * DAY, "9y"),
+            (8 * DAY_SECONDS, "8d"),
+            (400 * DAY_SECONDS, "400d"),
+            (2 * YEAR_SECONDS, "2y"),
+            (3 * YEAR_SECONDS + 5 * DAY_SECONDS, "3y5d"),
+            (9 * YEAR_SECONDS + 5 * DAY_SECONDS, "9y"),
         ] {
             let then = Timestamp::from_second(now.as_second() - seconds).unwrap();
             assert_eq!(since(then, now), text, "{seconds}");

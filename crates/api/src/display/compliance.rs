@@ -3,7 +3,7 @@ use crate::constraint::{Compliance, ConstraintPolicyBinding};
 const NAMES: [&str; 5] = ["Error", "Violation", "Limit", "Pending", "Compliant"];
 
 impl Compliance {
-    /// The order of lists: the most urgent first.
+    /// All states in the order of lists: the most urgent first.
     pub const WORST_FIRST: [Self; 5] = [
         Self::Error,
         Self::Violation,
@@ -12,18 +12,18 @@ impl Compliance {
         Self::Compliant,
     ];
 
-    /// The index in [`Self::WORST_FIRST`].
+    /// Returns the index in [`Self::WORST_FIRST`].
     pub fn rank(self) -> usize {
         let found = Self::WORST_FIRST.iter().position(|c| *c == self);
         found.unwrap_or(NAMES.len() - 1)
     }
 
-    /// As the API writes it.
+    /// Returns the name, as the API writes it.
     pub fn name(self) -> &'static str {
         NAMES[self.rank()]
     }
 
-    /// The compliance of this name, in any case.
+    /// Returns the compliance with this name, in upper or lower case.
     pub fn from_name(name: &str) -> Option<Self> {
         let found = NAMES.iter().position(|n| n.eq_ignore_ascii_case(name));
         found.map(|at| Self::WORST_FIRST[at])
@@ -31,7 +31,7 @@ impl Compliance {
 }
 
 impl ConstraintPolicyBinding {
-    /// The compliance; Pending before the first evaluation.
+    /// Returns the compliance; Pending before the first evaluation.
     pub fn compliance(&self) -> Compliance {
         let status = self.status.as_ref();
         status.map_or(Compliance::Pending, |s| s.compliance)

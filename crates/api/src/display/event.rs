@@ -4,21 +4,21 @@ use k8s_openapi::{
 };
 use serde::Serialize;
 
-/// An event of either API.
+/// A summary of an event, from the core API or the events API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventSummary {
-    /// The last time it happened.
+    /// The last time at which the event happened.
     pub time: Option<Timestamp>,
-    /// `Normal` or `Warning`.
+    /// The type, `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub type_: String,
     /// The reason code.
     pub reason: String,
     /// The text.
     pub note: String,
-    /// How often it happened.
+    /// The number of times that the event happened.
     pub count: i32,
-    /// The component that wrote it.
+    /// The component that reported the event.
     pub reporter: String,
 }
 

@@ -9,16 +9,16 @@ use crate::constraint::{
 /// The enforcement of an offer, with defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enforcement {
-    /// `Ignore`, `Mediate` or `Evict`.
+    /// The violation policy: `Ignore`, `Mediate` or `Evict`.
     pub violation_policy: String,
-    /// As the offer writes it.
+    /// The evaluation period, as the offer writes it.
     pub period: String,
-    /// As the offer writes it.
+    /// The grace time, as the offer writes it.
     pub grace: String,
 }
 
 impl Enforcement {
-    /// Of an offer.
+    /// Returns the enforcement of an offer.
     pub fn of(offer: &ConstraintPolicyOffer) -> Self {
         let or = |value: &Option<String>, default: &str| match value {
             Some(value) if !value.is_empty() => value.clone(),
@@ -43,7 +43,8 @@ pub fn next_eviction(offer: &ConstraintPolicyOffer, now: Timestamp) -> Option<Ti
     (next > now).then_some(next)
 }
 
-/// Returns what a binding in Violation waits for: "in 73s (TIME), after the cool-down".
+/// Returns the time of the eviction that a binding in Violation waits for: "in 73s (TIME), after
+/// the offer's cool-down".
 pub fn eviction_wait(
     binding: &ConstraintPolicyBinding,
     offer: &ConstraintPolicyOffer,
@@ -55,7 +56,7 @@ pub fn eviction_wait(
     Some(format!("in {wait} ({time}), after the offer's cool-down"))
 }
 
-/// Returns the targets whose pods an offer evicts: "client; groups as a whole".
+/// Returns the targets whose pods an offer evicts: "client; pods that end together as a whole".
 pub fn evicts(offer: &ConstraintPolicyOffer) -> Option<String> {
     if offer.spec.violation_policy != Some(ViolationPolicy::Evict) {
         return None;
@@ -66,13 +67,15 @@ pub fn evicts(offer: &ConstraintPolicyOffer) -> Option<String> {
         "" => "no target, as none is a pod",
         targets => targets,
     };
-    Some(match groups {
-        true => format!("{targets}; pods that end together as a whole"),
-        false => targets.to_owned(),
+    Some(if groups {
+        format!("{targets}; pods that end together as a whole")
+    } else {
+        targets.to_owned()
     })
 }
 
-/// "Pod/client", with namespace and cluster if they differ from the binding's.
+/// Returns a target as "Pod/client", with its cluster if it has one, and its namespace if that is
+/// not `own`.
 pub fn reference(target: &ObjectReference, own: &str) -> String {
     let mut text = String::new();
     if !target.cluster.is_empty() {
@@ -85,10 +88,10 @@ pub fn reference(target: &ObjectReference, own: &str) -> String {
     format!("{text}/{}", target.name)
 }
 
-/// A target's selector in kubectl's words.
+/// Returns a target's selector as kubectl writes it.
 pub fn selector(selector: Option<&LabelSelector>) -> String {
     let Some(selector) = selector else {
-        return "none, so nothing is selected".into();
+        return "none, so every object of its kind".into();
     };
     match Selector::try_from(selector.clone()) {
         Ok(parsed) if parsed.selects_all() => "everything".into(),

@@ -9,9 +9,9 @@ use crate::constraint::{
 /// A rule of a binding, with its evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleRow {
-    /// Its policy's name.
+    /// The name of the rule's policy.
     pub policy: String,
-    /// Its name; empty for a policy that has no rules or does not exist.
+    /// The rule's name; empty for a policy that has no rules or does not exist.
     pub rule: String,
     /// The provider's evaluation.
     pub compliance: Compliance,
@@ -25,8 +25,8 @@ pub struct RuleRow {
     pub limit: String,
 }
 
-/// A row for each evaluated rule, then for those without a result. `policies` are those of the
-/// binding's namespace.
+/// Returns a row for each rule of a binding, including rules without a result. `policies` are the
+/// policies in the binding's namespace.
 pub fn rule_rows(
     details: &[PolicyDetail],
     offer: Option<&ConstraintPolicyOffer>,
@@ -73,7 +73,7 @@ pub fn rule_rows(
     rows
 }
 
-/// The first rule of a name counts.
+/// Returns the rule with this name. If several rules have it, the first counts.
 fn rule<'a>(policy: &'a ConstraintPolicy, name: &str) -> Option<&'a PolicyRule> {
     policy.spec.rules.iter().find(|r| r.name == name)
 }

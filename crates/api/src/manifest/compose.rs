@@ -1,5 +1,5 @@
-//! Composes the documents of a YAML text as kubectl's parser does: of equal keys the last one counts,
-//! and merge keys are taken where they stand.
+//! Composes the documents of a YAML text as kubectl's parser does: the last of several equal keys
+//! counts, and a merge key takes effect at its place in the mapping.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map::Entry};
 
@@ -8,11 +8,12 @@ use serde_json::{Map, Value};
 
 use super::{path::FieldPath, scalar};
 
-/// Maximum depth of a document with its aliases in place: what follows a tree recurses.
+/// The maximum depth of a document with its aliases in place, because the functions on a tree
+/// recurse.
 const MAX_DEPTH: usize = 512;
-/// Maximum size of all that aliases and anchors copy in one text.
+/// The maximum size of all nodes that aliases and anchors copy in one text.
 const MAX_COPIED_BYTES: usize = 128 << 20;
-/// Size of a node beside its text.
+/// The size that a node counts for, in addition to its text.
 const NODE_BYTES: usize = 64;
 
 /// A value with the lines of its parts.
@@ -26,7 +27,7 @@ pub(super) enum Node {
 /// A document that is not empty.
 pub(super) struct Composed {
     pub root: Node,
-    /// The keys that were there before in their mapping.
+    /// The paths of keys that their mapping repeats.
     pub duplicates: Vec<FieldPath>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct ComposeError {
     pub what: String,
 }
 
-/// Calls `each` with the documents of a text whose first line has this number.
+/// Calls `each` with the documents of a text. `first_line` is the number of the text's first line.
 pub(super) fn compose(
     text: &str,
     first_line: u64,
@@ -90,7 +91,7 @@ enum Content {
 #[derive(Default)]
 struct Fields {
     fields: BTreeMap<String, (u64, Node)>,
-    /// The keys that a merge key gave, which may be there again.
+    /// The keys that come from a merge key. The mapping may have them again.
     merged: BTreeSet<String>,
     /// The key of the value that follows.
     key: Option<Key>,
@@ -98,7 +99,7 @@ struct Fields {
 
 enum Key {
     Name(String, u64),
-    /// `<<`, whose value is merged.
+    /// The merge key `<<`, whose value is merged into the mapping.
     Merge,
 }
 
@@ -181,7 +182,8 @@ impl Composer {
         Ok(())
     }
 
-    /// Counts a copy of a node that is put here, or kept for aliases.
+    /// Counts a copy of a node, for an alias or an anchor. Fails if the copies are too large or too
+    /// deep.
     fn copy(&mut self, node: &Node) -> Result<(), String> {
         let (depth, bytes) = node.measure();
         self.copied_bytes += bytes;
@@ -195,7 +197,7 @@ impl Composer {
         Ok(())
     }
 
-    /// The path of the innermost open collection.
+    /// Returns the path of the innermost open collection.
     fn path(&self) -> FieldPath {
         let root = FieldPath::default();
         let step = |path: FieldPath, frame: &Frame| match &frame.content {
@@ -210,14 +212,14 @@ impl Composer {
 }
 
 impl Fields {
-    /// Adds a key or the value of the last one; returns a key that was there before.
+    /// Adds a key, or the value of the last key. Returns the key if the mapping repeats it.
     fn add(&mut self, line: u64, node: Node, merges: bool) -> Result<Option<String>, String> {
         match (self.key.take(), node) {
             (None, _) if merges => self.key = Some(Key::Merge),
             (None, Node::Scalar(value)) => self.key = Some(Key::Name(scalar::key(value)?, line)),
             (None, _) => return Err(scalar::NO_KEY.to_owned()),
             (Some(Key::Merge), Node::Mapping(fields)) => self.merge(fields),
-            // The first one counts.
+            // The first mapping in the list takes precedence, so it is merged last.
             (Some(Key::Merge), Node::List(items)) => {
                 for (_, item) in items.into_iter().rev() {
                     match item {
@@ -248,7 +250,7 @@ impl Fields {
 const NO_MAPPING: &str = "the value of << is not a mapping; name an anchor of one";
 
 impl Node {
-    /// Returns its depth and its size in memory.
+    /// Returns the node's depth, and its size in memory in bytes.
     fn measure(&self) -> (usize, usize) {
         let sum = |(depth, bytes): (usize, usize), (below, more): (usize, usize)| {
             (depth.max(below + 1), bytes + more)
@@ -281,7 +283,7 @@ impl Node {
         }
     }
 
-    /// The first line of its parts.
+    /// Returns the first line of the node's parts.
     pub(super) fn first_line(&self) -> Option<u64> {
         match self {
             Self::Scalar(_) => None,

@@ -1,4 +1,4 @@
-//! The documents of a manifest text, and the objects in them.
+//! Reads the documents of a manifest text, and the objects in them.
 
 use std::collections::HashMap;
 
@@ -18,11 +18,11 @@ pub struct Document {
     pub place: Location,
     /// The object.
     pub value: Value,
-    /// The fields that are there twice, of which the last one counts.
+    /// The paths of repeated fields, of which the last counts.
     pub duplicates: Vec<FieldPath>,
 }
 
-/// Every object of a manifest text, unchecked: the items of lists, and the other documents.
+/// Returns every object of a manifest text, unchecked: the items of lists, and the other documents.
 ///
 /// # Errors
 /// The text is not YAML.
@@ -83,14 +83,15 @@ pub(super) fn each(text: &str, each: &mut dyn FnMut(Composed)) -> Result<(), Man
     Ok(())
 }
 
-/// Returns whether a document is a `List`, or one of a kind, such as a `PodList`.
+/// Returns whether a document is a `List`, or the list of one kind, such as a `PodList`.
 fn is_list(value: &Value) -> bool {
     let kind = value["kind"].as_str().unwrap_or_default();
     let is_empty = value["items"].is_null() && value["metadata"]["name"].is_null();
     kind.ends_with("List") && (value["items"].is_array() || is_empty)
 }
 
-/// The API version and kind of the items of a `PodList`, which need not say it themselves.
+/// Returns the API version and kind of the items of a list such as a `PodList`. The items may lack
+/// both.
 fn item_type(list: &Value) -> Option<(Value, String)> {
     let kind = list["kind"].as_str()?.strip_suffix("List")?;
     (!kind.is_empty()).then(|| (list["apiVersion"].clone(), kind.to_owned()))

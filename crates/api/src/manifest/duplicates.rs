@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::{Finding, Item, object_name, path::FieldPath};
 
-/// The objects that an earlier one has the kind, namespace and name of; `W` locates each object.
-/// Objects of other kinds than those that planning reads are not looked at.
+/// Finds the objects that have the kind, namespace and name of an earlier object. `W` is the
+/// location of an object. Ignores kinds that planning does not read.
 pub fn check_duplicates<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let mut seen = HashSet::new();
     let again = objects.iter().filter(|(_, item)| {
@@ -27,7 +27,7 @@ pub fn check_duplicates<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
         .collect()
 }
 
-/// Kind, namespace and name.
+/// Returns the kind, namespace and name of an object; `None` for kinds that planning does not read.
 fn identity(item: &Item) -> Option<(&str, &str, &str)> {
     let (kind, metadata) = match item {
         Item::Pod(o) => ("Pod", &o.metadata),

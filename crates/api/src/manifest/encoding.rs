@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-const MARK: char = '\u{feff}';
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Decodes the bytes of a file.
 ///
 /// # Errors
-/// The first byte that is in no encoding, with the fix.
+/// The bytes are malformed; the error says where, if it can, and has the fix.
 pub fn decode(bytes: Vec<u8>) -> Result<String, String> {
     let from: fn([u8; 2]) -> u16 = match bytes.as_slice() {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
@@ -30,17 +30,18 @@ pub fn decode(bytes: Vec<u8>) -> Result<String, String> {
 }
 
 /// Returns a text without the byte order marks at the starts of its lines: files that were joined
-/// have some inside.
+/// have such marks inside.
 pub(super) fn without_marks(text: &str) -> Cow<'_, str> {
-    let text = text.strip_prefix(MARK).unwrap_or(text);
-    match text.contains("\n\u{feff}") {
-        true => Cow::Owned(text.replace("\n\u{feff}", "\n")),
-        false => Cow::Borrowed(text),
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    if text.contains("\n\u{feff}") {
+        Cow::Owned(text.replace("\n\u{feff}", "\n"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
-/// Returns the parts of a text, each with the number of its first line: several JSON values, as
-/// `kubectl` reads them without a separator, else the whole text.
+/// Returns the parts of a text, each with the number of its first line. In JSON, each value is a
+/// part, because `kubectl` reads several values without a separator. Any other text is one part.
 pub(super) fn parts(text: &str) -> Vec<(u64, &str)> {
     let whole = vec![(1, text)];
     if !text.trim_start().starts_with('{') {
@@ -49,7 +50,7 @@ pub(super) fn parts(text: &str) -> Vec<(u64, &str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     let (mut parts, mut line, mut end) = (Vec::new(), 1, 0);
     while let Some(value) = values.next() {
-        // Not JSON, so perhaps YAML.
+        // A text that is not JSON may be YAML.
         let Ok(value) = value else { return whole };
         let start = values.byte_offset() - value.get().len();
         line += lines(&text[end..start]);

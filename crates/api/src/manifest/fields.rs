@@ -1,4 +1,4 @@
-//! Fields that typed decoding loses: unknown ones, and unreadable quantities.
+//! Finds the fields that typed decoding loses: unknown fields, and malformed quantities.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,11 @@ use tautline_core::quantity;
 
 use super::path::FieldPath;
 
+/// The path of a wrong field, and the problem with its fix.
 pub(super) type Wrong = (FieldPath, String);
 
-/// The fields of `written` that are not in `decoded`, the same object as its kind.
+/// Returns the fields of `written` that are missing in `decoded`, the same object decoded as its
+/// kind.
 pub(super) fn unknown(written: &Value, decoded: &impl Serialize) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     if let Ok(decoded) = serde_json::to_value(decoded) {
@@ -56,7 +58,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Those of a pod whose spec is `at`.
+/// Returns the malformed quantities of a pod. `at` is the path of the pod's spec.
 pub(super) fn pod_quantities(at: &FieldPath, pod: &Pod) -> Vec<Wrong> {
     let mut wrong = Vec::new();
     let Some(spec) = &pod.spec else { return wrong };

@@ -1,10 +1,10 @@
-//! Names of objects that have a `generateName` alone, as for `kubectl create`.
+//! Names the objects that have only a `generateName`, as for `kubectl create`.
 
 use super::Item;
 use crate::Metadata;
 
-/// Gives each such object a name, as the API server does: its prefix, and a number in place of five
-/// random characters.
+/// Gives each object that has only a `generateName` a name, as the API server does: the prefix, and
+/// a number in place of five random characters.
 pub fn generate_names<W>(objects: &mut [(W, Item)]) {
     let mut number = 0;
     let mut name = |prefix: &str| {

@@ -2,6 +2,7 @@
 
 use tautline_core::names::{API_VERSION, GROUP};
 
+/// The kinds whose API version is checked, with the right API version.
 const KNOWN: [(&str, &str); 15] = [
     ("ConstraintPolicy", API_VERSION),
     ("ConstraintPolicyOffer", API_VERSION),
@@ -48,13 +49,14 @@ const BUILT_IN: [&str; 24] = [
     "Status",
 ];
 
-/// The wrong field, and the problem with its fix; `None` for other API groups.
+/// Checks a kind and its API version. Returns the wrong field, and the problem with its fix; `None`
+/// if there is no problem, and for other API groups.
 pub(super) fn check(version: &str, kind: &str) -> Option<(&'static str, String)> {
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
     let built_in = !group.contains('.');
     if let Some((_, right)) = KNOWN.iter().find(|(known, _)| *known == kind) {
         let right_group = right.rsplit_once('/').map_or("", |(group, _)| group);
-        // Other API groups have a kind Service, too.
+        // Other API groups have kinds of the same name, such as Service.
         let meant = built_in || group == right_group || kind.starts_with("Constraint");
         let what = || format!("{version:?} has no {kind}, so it is ignored; write {right}");
         return (version != *right && meant).then(|| ("apiVersion", what()));

@@ -1,5 +1,5 @@
-//! `matchLabelKeys` and `mismatchLabelKeys` of inter-pod affinity: the API server adds them to the
-//! selectors of a new pod, and kube-scheduler reads only those.
+//! Merges `matchLabelKeys` and `mismatchLabelKeys` of inter-pod affinity into the selectors. The
+//! API server does this for a new pod, and kube-scheduler reads only the selectors.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement,
 };
 
-/// Merges the keys of the pod's required terms, as the API server does when it creates the pod;
-/// with a UID it exists, and they are merged already.
+/// Merges the keys of the pod's required terms, as the API server does when it creates the pod. A
+/// pod with a UID exists, so that its keys are merged already.
 pub(super) fn merge(pod: &mut Pod) {
     let Some(affinity) = pod.spec.as_mut().and_then(|s| s.affinity.as_mut()) else {
         return;

@@ -1,9 +1,11 @@
-//! Entries of maps that are null: the API server decodes them as the zero value of their type, while
-//! a null field is an absent one.
+//! Replaces null entries of maps. The API server decodes such an entry as the zero value of its
+//! type, while a null field counts as absent.
 
 use serde_json::Value;
 
+/// The fields that are maps of quantities.
 const QUANTITIES: [&str; 5] = ["requests", "limits", "overhead", "allocatable", "capacity"];
+/// The fields that are maps of texts.
 const TEXTS: [&str; 5] = [
     "labels",
     "annotations",

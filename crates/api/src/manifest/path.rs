@@ -17,12 +17,12 @@ enum Step {
 }
 
 impl FieldPath {
-    /// The path of these keys, from the object's root.
+    /// Creates the path of these keys, from the object's root.
     pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Self {
         Self(keys.into_iter().map(|k| Step::Key(k.to_owned())).collect())
     }
 
-    /// Where decoding failed.
+    /// Converts the path at which decoding failed.
     pub(super) fn of(path: &serde_path_to_error::Path) -> Self {
         let step = |segment: &Segment| match segment {
             Segment::Seq { index } => Some(Step::Index(*index)),
@@ -32,22 +32,22 @@ impl FieldPath {
         Self(path.iter().filter_map(step).collect())
     }
 
-    /// The path of a field of this one.
+    /// Returns the path of a field of this object.
     pub fn key(&self, key: &str) -> Self {
         self.then(Step::Key(key.to_owned()))
     }
 
-    /// The path of an element of this list.
+    /// Returns the path of an element of this list.
     pub fn index(&self, index: usize) -> Self {
         self.then(Step::Index(index))
     }
 
-    /// The path of a field of the object that this field holds.
+    /// Returns the path of the field `below` of the object at this path.
     pub fn join(&self, below: &Self) -> Self {
         Self(self.0.iter().chain(&below.0).cloned().collect())
     }
 
-    /// The index of a list's item, and the path in it.
+    /// Splits a path in a `List` into the index of the item and the path in the item.
     pub(super) fn of_item(&self) -> Option<(usize, Self)> {
         match self.0.as_slice() {
             [Step::Key(items), Step::Index(index), rest @ ..] if items == "items" => {
@@ -76,18 +76,20 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// The lines of everything in a manifest text: parsed again, only to locate problems.
+/// The line of each field in a manifest text. The text is parsed again for it, only to locate
+/// problems.
 pub struct LineIndex(Vec<Node>);
 
 impl LineIndex {
-    /// Those of a text; of one that is not YAML there are none.
+    /// Indexes a text. The index ends at the first document that is not YAML.
     pub fn new(text: &str) -> Self {
         let mut nodes = Vec::new();
         _ = documents::each(text, &mut |composed| nodes.push(composed.root));
         Self(nodes)
     }
 
-    /// The line, from 1 on, of a field, or of the nearest written field around it.
+    /// Returns the line of a field, counted from 1. If the text does not have the field, returns
+    /// the line of the innermost field around it.
     pub fn line(&self, place: super::Location, field: &FieldPath) -> Option<u64> {
         let document = self.0.get(place.document.checked_sub(1)?)?;
         let mut line = document.first_line();

@@ -13,8 +13,8 @@ use crate::{ConstraintPolicy, ConstraintPolicyOffer, Metadata, constraint::Polic
 const NO_SELECTOR: &str = "no labelSelector, so the target selects every object of its kind in \
                            the namespace; write one, or {} if you mean all";
 
-/// Finds policies and offers without effect, rules that are there twice, and DaemonSets that an
-/// offer selects but that have no pods; `W` locates each object.
+/// Finds policies and offers without effect, repeated rules, and DaemonSets that an offer selects
+/// but that have no pods. `W` is the location of an object.
 pub fn check_references<W: Copy>(objects: &[(W, Item)]) -> Vec<(W, Finding)> {
     let known = Known::of(objects.iter().map(|(_, item)| item));
     let mut findings = Vec::new();
@@ -51,7 +51,7 @@ fn named(kind: &str, metadata: &Metadata) -> String {
     )
 }
 
-/// What is wrong with a policy alone.
+/// Finds the problems of a policy that do not depend on other objects.
 fn rules(policy: &ConstraintPolicy) -> Vec<super::fields::Wrong> {
     let at = FieldPath::from_keys(["spec", "rules"]);
     let rules = &policy.spec.rules;
@@ -80,13 +80,14 @@ fn namespace(metadata: &Metadata) -> &str {
     metadata.namespace.as_deref().unwrap_or("default")
 }
 
+/// The objects of the manifests, by namespace.
 #[derive(Default)]
 struct Known<'a> {
     policies: HashMap<(&'a str, &'a str), &'a [PolicyRule]>,
     pods: HashMap<&'a str, Vec<(Labels, &'a Metadata)>>,
     templates: HashMap<&'a str, Vec<Labels>>,
     slices: HashMap<&'a str, Vec<Labels>>,
-    /// The targets of offers that are pods.
+    /// The targets of offers whose kind is Pod.
     targets: HashMap<&'a str, Vec<Target>>,
 }
 
@@ -163,13 +164,14 @@ impl<'a> Known<'a> {
             let what = "no target, so the offer selects nothing; write one with a labelSelector";
             wrong.push((targets.clone(), what.to_owned()));
         }
-        // An offer that cannot be converted is an error already.
+        // An offer that cannot be converted is reported as an error elsewhere.
         let converted = convert::offer(offer).map(|o| o.targets);
         for (i, target) in converted.unwrap_or_default().iter().enumerate() {
             let written = offer.spec.targets.get(i);
-            let what = match written.is_some_and(|t| t.label_selector.is_none()) {
-                true => Some(NO_SELECTOR.to_owned()),
-                false => self.target(namespace, target),
+            let what = if written.is_some_and(|t| t.label_selector.is_none()) {
+                Some(NO_SELECTOR.to_owned())
+            } else {
+                self.target(namespace, target)
             };
             if let Some(what) = what {
                 wrong.push((targets.index(i).key("labelSelector"), what));
@@ -192,7 +194,7 @@ impl<'a> Known<'a> {
                 let mut labels = slices;
                 (labels.any(|l| selector.matches(l)), "EndpointSlice")
             }
-            // Those are not in manifests.
+            // Objects of these kinds are not in manifests.
             TargetKind::Cluster | TargetKind::NetworkService => (true, ""),
         };
         (!selects).then(|| {

@@ -1,19 +1,21 @@
-//! The values of YAML scalars, as kubectl reads them: those of YAML 1.1 without base 60, by the rules of
+//! Reads the values of YAML scalars as kubectl does: as YAML 1.1 without base 60, by the rules of
 //! sigs.k8s.io/yaml, with numbers as Go writes them in JSON.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use granit_parser::Tag;
 use serde_json::{Number, Value};
 
+/// The namespace of YAML's core tags.
 const CORE: &str = "tag:yaml.org,2002:";
 pub(super) const NO_KEY: &str = "a key is empty, a list or a mapping; write a text";
 
-/// Returns the value of a scalar; only a plain one without a tag can be other than a text.
+/// Returns the value of a scalar. Without a tag, only a plain scalar can be other than a text.
 pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, String> {
     let Some(tag) = tag else {
-        return match plain {
-            true => implicit(text),
-            false => Ok(text.into()),
+        return if plain {
+            implicit(text)
+        } else {
+            Ok(text.into())
         };
     };
     let core = tag.suffix_in_namespace(CORE);
@@ -36,7 +38,7 @@ pub(super) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Valu
     fits.then_some(value).ok_or_else(wrong)
 }
 
-/// Returns the text of a mapping's key: JSON has no others.
+/// Returns a mapping's key as a text, because JSON has no other keys.
 pub(super) fn key(value: Value) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
@@ -75,7 +77,7 @@ fn number(text: &str) -> Option<Number> {
             let plain = text.replace('_', "");
             integer(&plain).or_else(|| fraction(&plain))
         }
-        // Here an underscore must be between digits.
+        // After a dot at the start, an underscore must be between digits.
         b'.' => {
             let mut around = text.split('_');
             let digits = |c: char| c.is_ascii_digit();
@@ -98,7 +100,7 @@ fn integer(text: &str) -> Option<Number> {
         _ if body.len() > 1 && body.starts_with('0') => (8, &body[1..]),
         _ => (10, body),
     };
-    // Rust takes another sign here.
+    // Rust would accept a second sign here.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
@@ -110,7 +112,8 @@ fn integer(text: &str) -> Option<Number> {
     }
 }
 
-/// Returns the number of a decimal text. A whole one is an integer, since Go writes it so into JSON.
+/// Returns the number of a decimal text. A whole number becomes an integer, as Go writes it in
+/// JSON.
 fn fraction(text: &str) -> Option<Number> {
     let body = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-');
@@ -118,13 +121,14 @@ fn fraction(text: &str) -> Option<Number> {
         return None;
     }
     let value: f64 = text.parse().ok().filter(|v: &f64| v.is_finite())?;
-    // Both bounds are exact, and below them the conversions are.
+    // Both bounds are exact, and so are the conversions of whole numbers between them.
     if value.fract() != 0.0 || value < -(2_f64.powi(63)) || value >= 2_f64.powi(64) {
         return Number::from_f64(value);
     }
-    Some(match value < 0.0 {
-        true => Number::from(value as i64),
-        false => Number::from(value as u64),
+    Some(if value < 0.0 {
+        Number::from(value as i64)
+    } else {
+        Number::from(value as u64)
     })
 }
 

@@ -1,4 +1,4 @@
-//! Controllers of pods, and the pods that they would create.
+//! Reads workloads, which are controllers of pods, and makes the pods that they would create.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -15,7 +15,7 @@ use tautline_core::selector::Labels;
 use super::{FieldPath, Item, label_keys, object_name};
 use crate::{Metadata, convert};
 
-/// Maximum number of pods that one workload's template adds.
+/// The maximum number of pods that one workload's template adds.
 pub const MAX_TEMPLATE_PODS: usize = 100;
 
 /// A Deployment or another controller of pods.
@@ -25,18 +25,18 @@ pub struct Workload {
     api_version: String,
     namespace: Option<String>,
     name: String,
-    /// The name is its `generateName`.
+    /// True if `name` is the workload's `generateName`.
     is_unnamed: bool,
     replicas: usize,
     numbers: Numbers,
     template: PodTemplateSpec,
 }
 
-/// The ordinals of a StatefulSet's pods, or the indexes of a Job's.
+/// The ordinals of a StatefulSet's pods, or the indexes of a Job's pods.
 #[derive(Clone, Debug, Default)]
 struct Numbers {
     first: usize,
-    /// The first and last of each range that is done, in order.
+    /// The first and the last index of each range that is completed, in order.
     done: Vec<(usize, usize)>,
     is_indexed: bool,
 }
@@ -49,7 +49,7 @@ impl fmt::Display for Workload {
 }
 
 impl Workload {
-    /// An object of one of the kinds, which was decoded before.
+    /// Creates a workload from an object that was decoded as its kind before.
     pub(super) fn new(value: &Value) -> Self {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let kind = text(&value["kind"]);
@@ -58,11 +58,12 @@ impl Workload {
             _ => &value["spec"],
         };
         let metadata = &value["metadata"];
-        let name = text(&metadata["name"]);
-        let is_unnamed = name.is_empty();
-        let name = match is_unnamed {
-            true => text(&metadata["generateName"]),
-            false => name,
+        let own_name = text(&metadata["name"]);
+        let is_unnamed = own_name.is_empty();
+        let name = if is_unnamed {
+            text(&metadata["generateName"])
+        } else {
+            own_name
         };
         Self {
             api_version: text(&value["apiVersion"]),
@@ -76,36 +77,37 @@ impl Workload {
         }
     }
 
-    /// Its kind.
+    /// Returns the workload's kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Its namespace, by default `default`.
+    /// Returns the workload's namespace, by default `default`.
     pub fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    /// Its name.
+    /// Returns the workload's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives it a name if it has a `generateName` only.
+    /// Gives the workload a name if it has only a `generateName`.
     pub(super) fn generate_name(&mut self, name: impl FnOnce(&str) -> String) {
         if std::mem::take(&mut self.is_unnamed) {
             self.name = name(&self.name);
         }
     }
 
-    /// Number of pods that run at a time. 0 if it is scaled to 0, suspended, finished, owned by
-    /// another workload, a Helm hook that has not run, or a DaemonSet, whose pods have one node each.
+    /// Returns the number of pods that run at a time. It is 0 for a workload that is scaled to 0,
+    /// suspended, finished, owned by another workload, or a Helm hook that has not run, and for a
+    /// DaemonSet, whose pods have one node each.
     pub fn replicas(&self) -> usize {
         self.replicas
     }
 
-    /// A pod of its template, unscheduled, with the name that a StatefulSet gives: `NAME-0`. The
-    /// numbers are counted from its first ordinal on, without the indexes that are done.
+    /// Returns an unscheduled pod of the template, named as in a StatefulSet: `NAME-0`. `number`
+    /// counts from the first ordinal, without completed indexes.
     pub fn pod(&self, number: usize) -> Pod {
         let number = self.numbers.nth(number);
         let mut metadata = self.template.metadata.clone().unwrap_or_default();
@@ -149,13 +151,14 @@ impl Workload {
         pod
     }
 
-    /// Whether a pod is one of [`Self::pod`].
+    /// Returns whether a pod comes from [`Self::pod`].
     pub fn made(&self, pod: &Metadata) -> bool {
         let owners = pod.owner_references.as_deref();
         matches!(owners, Some([only]) if only.uid == self.to_string())
     }
 
-    /// Whether a pod is its own: by owner, or by the labels of the template.
+    /// Returns whether a pod belongs to the workload, by its owner or by the labels of the
+    /// template.
     pub fn owns(&self, pod: &Metadata) -> bool {
         let mut owners = pod.owner_references.iter().flatten();
         let has_labels = |l: &BTreeMap<String, String>| {
@@ -213,8 +216,8 @@ impl Numbers {
     }
 }
 
-/// Returns whether an object is a hook of a Helm chart that was rendered, not read from a cluster. It runs
-/// before or after the others, and is gone when they run.
+/// Returns whether an object is a hook of a rendered Helm chart, and was not read from a cluster. A
+/// hook runs before or after the other objects, and is gone when they run.
 pub(super) fn is_hook(object: &Value) -> bool {
     object["metadata"]["annotations"]["helm.sh/hook"].is_string() && object["status"].is_null()
 }
@@ -235,7 +238,7 @@ fn replicas(kind: &str, value: &Value, spec: &Value) -> usize {
             let succeeded = of(&value["status"]["succeeded"]).unwrap_or(0_usize);
             match number("completions") {
                 Some(all) => parallelism.min(all.saturating_sub(succeeded)),
-                // Then a success is the end: no new pods.
+                // Without `completions`, the Job starts no new pods after a success.
                 None if succeeded > 0 => 0,
                 None => parallelism,
             }
@@ -252,8 +255,8 @@ fn is_finished(status: &Value) -> bool {
     !status["completionTime"].is_null() || conditions.any(ends)
 }
 
-/// Adds the pods of each workload that has none among `objects`, after the workload: as many as
-/// its replicas, up to [`MAX_TEMPLATE_PODS`].
+/// Adds the pods of each workload that has no pods among `objects`, after the workload. There are
+/// as many as its replicas, up to [`MAX_TEMPLATE_PODS`].
 pub fn add_template_pods<W: Copy>(objects: Vec<(W, Item)>) -> Vec<(W, Item)> {
     let counts = missing_pods(&objects);
     if counts.iter().all(|count| *count == 0) {
@@ -280,7 +283,7 @@ pub fn add_template_pods<W: Copy>(objects: Vec<(W, Item)>) -> Vec<(W, Item)> {
     all
 }
 
-/// The number of pods to add for each object.
+/// Returns the number of pods to add for each object.
 fn missing_pods<W>(objects: &[(W, Item)]) -> Vec<usize> {
     let mut pods = HashMap::<&str, Vec<&Metadata>>::new();
     for pod in objects.iter().filter_map(|(_, object)| pod_of(object)) {
@@ -289,9 +292,10 @@ fn missing_pods<W>(objects: &[(W, Item)]) -> Vec<usize> {
     let missing = |(_, object): &(W, Item)| {
         let Item::Workload(w) = object else { return 0 };
         let mut known = pods.get(w.namespace()).into_iter().flatten();
-        match w.replicas > 0 && !known.any(|pod| w.owns(pod)) {
-            true => w.replicas.min(MAX_TEMPLATE_PODS),
-            false => 0,
+        if w.replicas > 0 && !known.any(|pod| w.owns(pod)) {
+            w.replicas.min(MAX_TEMPLATE_PODS)
+        } else {
+            0
         }
     };
     objects.iter().map(missing).collect()
@@ -308,7 +312,8 @@ fn namespace_of(pod: &Metadata) -> &str {
     pod.namespace.as_deref().unwrap_or("default")
 }
 
-/// Two workloads of one name have pods of different names.
+/// Returns a workload's pod with a name that is not in `names`, because two workloads may have one
+/// name.
 fn named_apart(workload: &Workload, number: usize, names: &mut HashSet<(String, String)>) -> Pod {
     let mut pod = workload.pod(number);
     let namespace = workload.namespace().to_owned();

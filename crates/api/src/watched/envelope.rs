@@ -1,4 +1,5 @@
-//! Protobuf objects: four magic bytes and the type; in a watch, each event follows its length.
+//! Opens the envelopes of protobuf objects, which have four magic bytes and the type. In a watch,
+//! the length of each event precedes it.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::{DecodeError, Message};
@@ -9,15 +10,15 @@ pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 pub const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 
 const MAGIC: &[u8] = b"k8s\0";
-/// Maximum size of an event: etcd's limit for objects is below a tenth of this.
-const MAX_BYTES: usize = 64 << 20;
+/// The maximum size of an event. It is more than ten times etcd's limit for objects.
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// A malformed envelope: nothing after it can be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvelopeError {
     #[error("an object does not begin as protobuf of Kubernetes does; is a proxy in between?")]
     NoMagic,
-    #[error("an event of {0} bytes; the longest are of {MAX_BYTES}")]
+    #[error("an event of {0} bytes; the longest are of {MAX_EVENT_BYTES}")]
     TooLong(usize),
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -28,7 +29,7 @@ pub enum EnvelopeError {
 pub enum Event {
     /// An object was added or modified.
     Applied(Bytes),
-    /// An object was deleted; its last state.
+    /// An object was deleted; the bytes have its last state.
     Deleted(Bytes),
     /// All changes up to this version were sent.
     Bookmark(Bytes),
@@ -36,7 +37,7 @@ pub enum Event {
     Error(Status),
 }
 
-/// One page of a list, the objects as their bytes.
+/// One page of a list, with the bytes of each object.
 #[derive(Clone, PartialEq, Message)]
 pub struct List {
     #[prost(message, required, tag = "1")]
@@ -57,13 +58,13 @@ pub struct ListMeta {
 /// An error of the API server.
 #[derive(Clone, PartialEq, Message)]
 pub struct Status {
-    /// For people.
+    /// The message for people.
     #[prost(string, tag = "3")]
     pub message: String,
-    /// For programs, one word.
+    /// The reason for programs, one word.
     #[prost(string, tag = "4")]
     pub reason: String,
-    /// As in HTTP.
+    /// The HTTP status code.
     #[prost(int32, tag = "6")]
     pub code: i32,
 }
@@ -88,23 +89,24 @@ struct Unknown {
     raw: Bytes,
 }
 
-/// A list's page.
+/// Decodes a page of a list.
 pub fn list(body: Bytes) -> Result<List, EnvelopeError> {
     Ok(List::decode(opened(body)?)?)
 }
 
-/// The answer to what failed.
+/// Decodes the API server's answer to a request that failed.
 pub fn status(body: Bytes) -> Result<Status, EnvelopeError> {
     Ok(Status::decode(opened(body)?)?)
 }
 
-/// Takes the next event from what has come of a watch; `None`: more must come.
+/// Takes the next event from the received bytes of a watch. Returns `None` if it is not complete
+/// yet.
 pub fn event(buffer: &mut BytesMut) -> Result<Option<Event>, EnvelopeError> {
     let Some(length) = buffer.first_chunk::<4>() else {
         return Ok(None);
     };
     let length = u32::from_be_bytes(*length) as usize;
-    if length > MAX_BYTES {
+    if length > MAX_EVENT_BYTES {
         return Err(EnvelopeError::TooLong(length));
     }
     if buffer.len() < 4 + length {

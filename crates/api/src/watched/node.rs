@@ -1,4 +1,4 @@
-//! The fields of a node that [`crate::convert::node`] reads; above all no images.
+//! The fields of a node that [`crate::convert::node`] reads. Others are left out, above all images.
 
 use k8s_openapi::api::core::v1 as corev1;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! The fields of a pod that [`crate::convert`] reads; a test finds those that are missing here.
+//! The fields of a pod that [`crate::convert`] reads. A test finds fields that are missing here.
 
 use std::collections::BTreeMap;
 

@@ -1,22 +1,22 @@
-//! The lines of a few nodes, in few allocations.
+//! The lines of one part of a cost table, in few allocations.
 
 use super::CostDetail;
 
-/// Stands for the cost of a position without a line.
+/// The cost that marks a position without a line.
 pub(super) const NO_COST: i64 = i64::MIN;
-/// Bytes of unused texts that do not justify a copy.
-const SLACK: usize = 1024;
+/// The size of unused texts that does not justify a copy, beyond the size of the texts in use.
+const UNUSED_TEXT_BYTES: usize = 1024;
 
-/// The lines of some positions.
+/// The lines of one part, by position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     cost: Vec<i64>,
     /// The details by position; empty until a line has one.
     details: Vec<StoredDetail>,
     text: String,
-    /// The last code: most lines repeat it.
+    /// The last code that was written: most lines repeat it.
     code: Span,
-    /// The length of the texts when all were in use.
+    /// The length of `text` in bytes when all of it was last in use.
     packed: usize,
 }
 
@@ -79,9 +79,9 @@ impl Lines {
         };
     }
 
-    /// Drops unused texts once they justify a copy.
+    /// Drops unused texts once they are large enough to justify a copy.
     fn repack(&mut self) {
-        if self.text.len() <= 2 * self.packed + SLACK {
+        if self.text.len() <= 2 * self.packed + UNUSED_TEXT_BYTES {
             return;
         }
         let mut packed = Self::default();
@@ -108,12 +108,12 @@ impl Lines {
         self.text.get(range).unwrap_or_default()
     }
 
-    /// The cost at a position; `None` without a line.
+    /// Returns the cost at a position; `None` if the position has no line.
     pub(super) fn get(&self, at: usize) -> Option<i64> {
         self.cost.get(at).copied().filter(|c| *c != NO_COST)
     }
 
-    /// The other parts of the line at a position; `None` if all are empty.
+    /// Returns the other parts of the line at a position; `None` if all are empty.
     pub(super) fn detail(&self, at: usize) -> Option<CostDetail<'_>> {
         let stored = self.details.get(at)?;
         let detail = CostDetail {
@@ -129,13 +129,13 @@ impl Lines {
         self.details.get(at).map_or(0, |detail| detail.tie_break)
     }
 
-    /// Approximate size in bytes.
+    /// Returns the approximate size in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.cost.len() * 8 + self.details.len() * size_of::<StoredDetail>() + self.text.len()
     }
 }
 
-/// Returns the detail without an invalid code or tie-break.
+/// Returns the detail without an invalid code, and with a tie-break from 0 to the cost.
 pub(super) fn sanitized(detail: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     CostDetail {
         code: clean_code(detail.code),
@@ -144,7 +144,8 @@ pub(super) fn sanitized(detail: CostDetail<'_>, cost: i64) -> CostDetail<'_> {
     }
 }
 
-/// Letters only: events are counted by exact text, so a figure would make each node's reason new.
+/// Returns a valid code, else an empty one. A valid code has letters only: events are counted by
+/// exact text, so a figure would make each node's reason new.
 fn clean_code(code: &str) -> &str {
     let fit = code.len() <= 40
         && code.starts_with(|c: char| c.is_ascii_uppercase())

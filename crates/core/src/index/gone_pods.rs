@@ -1,13 +1,14 @@
-//! UIDs of bound pods that were deleted, for readers that compare snapshots: a pod that came and
-//! went between two of them is in neither.
+//! The UIDs of bound pods that were deleted, for readers that compare snapshots: a pod that came
+//! and went between two snapshots is in neither snapshot.
 
 use std::collections::VecDeque;
 
-const MAX: usize = 4096;
+/// The maximum number of UIDs; the oldest are dropped.
+const MAX_UIDS: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct GonePods {
-    /// The number of UIDs that have left `uids` at its front.
+    /// The number of UIDs that were dropped from `uids`.
     dropped: u64,
     uids: VecDeque<Box<str>>,
 }
@@ -15,13 +16,13 @@ pub(super) struct GonePods {
 impl GonePods {
     pub fn push(&mut self, uid: &str) {
         self.uids.push_back(uid.into());
-        if self.uids.len() > MAX {
+        if self.uids.len() > MAX_UIDS {
             self.uids.pop_front();
             self.dropped += 1;
         }
     }
 
-    /// Those since `mark`, which it advances; at most the last 4,096.
+    /// Returns the UIDs since `mark`, at most the last 4,096, and advances `mark`.
     pub fn since(&self, mark: &mut u64) -> Vec<Box<str>> {
         let known = mark.saturating_sub(self.dropped);
         *mark = self.dropped + self.uids.len() as u64;
@@ -45,10 +46,10 @@ mod tests {
         gone.push("c");
         assert_eq!(gone.since(&mut mark), ["c".into()]);
         assert_eq!(gone.since(&mut 0).len(), 3);
-        for i in 0..MAX {
+        for i in 0..MAX_UIDS {
             gone.push(&i.to_string());
         }
-        assert_eq!(gone.since(&mut mark).len(), MAX);
+        assert_eq!(gone.since(&mut mark).len(), MAX_UIDS);
         assert_eq!(&*gone.since(&mut 0)[0], "0");
     }
 }

@@ -1,9 +1,9 @@
-//! Pods in flight: filter has answered for them, and the watch does not show their node yet.
+//! Tracks pods in flight: filter has answered for them, and the watch does not show their node yet.
 //!
 //! After an answer of one node the pod counts as bound there. After an answer of several nodes its
-//! node is unknown. Either ends when the watch shows the pod bound, failed, deleted or replaced,
-//! when kube-scheduler begins another attempt, or by time. Providers that count pods are told:
-//! they may see a pod later than this index does.
+//! node is unknown. A flight ends when the watch shows the pod bound, failed, deleted or replaced,
+//! when kube-scheduler begins another attempt, or after a maximum time. Providers that count pods
+//! get an event for each change: they may see a pod later than this index does.
 
 use std::{
     sync::Arc,
@@ -12,23 +12,24 @@ use std::{
 
 use super::{
     Index,
-    pod_bytes::{ORDINARY_BYTES, POD_BYTES, constraint_bytes, text},
+    pod_bytes::{MAX_POD_BYTES, ORDINARY_BYTES, constraint_bytes, text},
 };
 use crate::model::{Observed, Pod, key};
 
-/// The longest time in flight: kube-scheduler's attempt has ended, or its bind hangs.
-const MAX_IN_FLIGHT: Duration = Duration::from_secs(30);
-/// A pod that a running watch has not shown by then does not exist.
-const UNSEEN: Duration = Duration::from_secs(1);
+/// The longest time in flight: afterwards kube-scheduler's attempt has ended, or its bind hangs.
+const MAX_FLIGHT_TIME: Duration = Duration::from_secs(30);
+/// The longest time in flight of a pod that a running watch does not show: the pod does not exist.
+const MAX_UNSEEN_TIME: Duration = Duration::from_secs(1);
 /// The maximum number of pods in flight; further answers are not recorded.
-const CAPACITY: usize = 8192;
-/// The maximum number of events that nobody has taken; older ones are dropped.
-const MAX_EVENTS: usize = 8 * CAPACITY;
+const MAX_PODS_IN_FLIGHT: usize = 8192;
+/// The maximum number of events that have not been taken; the oldest are dropped.
+const MAX_EVENTS: usize = 8 * MAX_PODS_IN_FLIGHT;
 
-/// The maximum size of all large pods of one namespace in flight; further ones are not recorded.
-const LARGE_BYTES: usize = 1 << 20;
+/// The maximum size of all large pods of one namespace in flight; further large pods are not
+/// recorded.
+const MAX_LARGE_PODS_BYTES: usize = 1 << 20;
 
-/// The heap bytes that the author of a pod fills.
+/// Returns the heap size in bytes of the parts of a pod that its author sets.
 fn own_bytes(pod: &Pod) -> usize {
     let requests = pod.requests.iter().map(|(name, _)| text(name));
     let texts = pod.labels.bytes() + pod.annotations.bytes() + requests.sum::<usize>();
@@ -38,23 +39,25 @@ fn own_bytes(pod: &Pod) -> usize {
 /// A pod in flight.
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    /// The pod; its node is the answer's, or the watch's. `None`: one of several nodes.
+    /// The pod in its latest state, with the node of the answer; its node is `None` if the answer
+    /// has several nodes.
     pub pod: Arc<Pod>,
-    /// Providers (`namespace/name` of the Service) that count the pod.
+    /// The providers that count the pod, as `namespace/name` of their Services.
     pub counted_by: Vec<Arc<str>>,
-    /// The version that filter answered: later ones may end the flight.
+    /// The latest version of the pod at the time of the answer; later versions may end the flight.
     posted: Observed,
-    /// The pod of this name as the watch shows it, perhaps an earlier one; `None`: it shows none.
+    /// The pod of this name that the watch shows, perhaps an earlier pod; `None` if the watch shows
+    /// no such pod.
     shown: Option<Arc<Pod>>,
     answered: Instant,
 }
 
-/// News of a pod for the providers that count it.
+/// A change of a pod in flight, for the providers that count the pod.
 #[derive(Clone, Debug)]
 pub struct FlightEvent {
-    /// The pod, with its node unless it ended.
+    /// The pod, with its node if the change is `Placed` or `Bound`.
     pub pod: Arc<Pod>,
-    /// Providers (`namespace/name` of the Service) that count the pod.
+    /// The providers that count the pod, as `namespace/name` of their Services.
     pub counted_by: Vec<Arc<str>>,
     /// The change.
     pub what: FlightChange,
@@ -63,39 +66,41 @@ pub struct FlightEvent {
 /// A change of a pod in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlightChange {
-    /// Filter has promised it the node.
+    /// Filter has answered with this node alone, where the pod now counts as bound.
     Placed,
-    /// The watch shows it on the node.
+    /// The watch shows the pod on the node.
     Bound,
-    /// It does not go to the node.
+    /// The pod does not go to the node.
     Ended,
 }
 
 impl InFlight {
-    /// Whether it is not known yet which of the answer's nodes the pod goes to.
+    /// Returns whether the answer has several nodes, so that the pod's node is unknown.
     pub fn is_open(&self) -> bool {
         self.pod.node.is_none()
     }
 
-    /// The time since the answer.
+    /// Returns the time since the answer.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.answered)
     }
 
     fn until(&self, watched: Duration) -> Instant {
-        match !self.is_seen() && watched >= UNSEEN {
-            true => self.answered + UNSEEN,
-            false => self.answered + MAX_IN_FLIGHT,
+        if !self.is_seen() && watched >= MAX_UNSEEN_TIME {
+            self.answered + MAX_UNSEEN_TIME
+        } else {
+            self.answered + MAX_FLIGHT_TIME
         }
     }
 
-    /// Whether the watch shows this pod, not an earlier one of its name.
+    /// Returns whether the watch shows this pod, not an earlier pod of its name.
     fn is_seen(&self) -> bool {
         let shown = self.shown.as_ref();
         shown.is_some_and(|shown| shown.uid == self.pod.uid)
     }
 
-    /// The state of the pod in the index while the watch shows `new`; `None`: the flight has ended.
+    /// Returns the state of the pod for the index while the watch shows `new`; `None` if the flight
+    /// has ended.
     fn merge(&self, new: &Pod) -> Option<Pod> {
         let unbound = new.placement.as_ref().filter(|_| new.node.is_none())?;
         if new.uid != self.pod.uid || new.finished || new.terminating {
@@ -119,8 +124,9 @@ impl InFlight {
 }
 
 impl Index {
-    /// Records filter's answer for a posted pod: with one node it counts as bound there. Returns
-    /// whether anything changed: not if the pod is bound, or too many pods are in flight.
+    /// Records filter's answer for the pod `posted`: with `node`, its only node, the pod counts as
+    /// bound there. The answer is not recorded if the pod is bound already, or if too many pods are
+    /// in flight. Returns whether the index changed.
     pub fn begin_flight(
         &mut self,
         now: Instant,
@@ -137,11 +143,13 @@ impl Index {
             return ended;
         }
         // kube-scheduler's watch may be behind this one.
-        let observed = [Some(&posted), known.map(|p| &**p)].into_iter().flatten();
-        let observed = observed.filter_map(|p| p.placement.as_ref().map(|p| p.observed));
-        let observed = observed.max_by_key(|o| o.resource_version);
+        let observed = [Some(&posted), known.map(|p| &**p)]
+            .into_iter()
+            .flatten()
+            .filter_map(|p| p.placement.as_ref().map(|p| p.observed))
+            .max_by_key(|o| o.resource_version);
         let mut pod = posted;
-        // Its constraints are those that the watch shows.
+        // The constraints come from the watch.
         pod.placement = None;
         match node {
             Some(node) => pod.node = Some(node.into()),
@@ -152,14 +160,13 @@ impl Index {
             return ended;
         }
         let pod = Arc::new(pod);
-        let in_flight = InFlight {
+        let in_flight = Arc::new(InFlight {
             pod: Arc::clone(&pod),
             counted_by,
             posted: observed.unwrap_or_default(),
             shown,
             answered: now,
-        };
-        let in_flight = Arc::new(in_flight);
+        });
         self.current.in_flight.insert(&key, Arc::clone(&in_flight));
         if node.is_some() {
             self.tell(&in_flight.counted_by, FlightChange::Placed, &pod);
@@ -168,24 +175,28 @@ impl Index {
         true
     }
 
-    /// Returns whether another pod may be in flight. Those of ordinary size are counted only.
+    /// Returns whether another pod may be in flight. Pods of ordinary size are limited only in
+    /// number.
     fn has_room_for(&self, pod: &Pod) -> bool {
         let flights = &self.current.in_flight;
         let bytes = own_bytes(pod);
         let is_large = |bytes: &usize| *bytes > ORDINARY_BYTES;
-        if flights.len() >= CAPACITY || bytes > POD_BYTES {
+        if flights.len() >= MAX_PODS_IN_FLIGHT || bytes > MAX_POD_BYTES {
             return false;
         }
         if !is_large(&bytes) {
             return true;
         }
-        let of_namespace = flights.values().map(|flight| &flight.pod);
-        let of_namespace = of_namespace.filter(|other| other.namespace == pod.namespace);
+        let of_namespace = flights
+            .values()
+            .map(|flight| &flight.pod)
+            .filter(|other| other.namespace == pod.namespace);
         let held: usize = of_namespace.map(|p| own_bytes(p)).filter(is_large).sum();
-        held + bytes <= LARGE_BYTES
+        held + bytes <= MAX_LARGE_PODS_BYTES
     }
 
-    /// Ends a flight; the pod is as the watch shows it. Returns whether the pod was in flight.
+    /// Ends a flight and restores the pod's state from the watch. Returns whether the pod was in
+    /// flight.
     fn end_flight(&mut self, key: &str) -> bool {
         let Some(ended) = self.current.in_flight.remove(key) else {
             return false;
@@ -211,24 +222,26 @@ impl Index {
         });
     }
 
-    /// The news of pods in flight since the last call, oldest first.
+    /// Returns the changes of pods in flight since the last call, oldest first.
     pub fn take_flight_events(&mut self) -> Vec<FlightEvent> {
         std::mem::take(&mut self.flight_events).into()
     }
 
-    /// kube-scheduler begins another attempt with the pod of this key: ends its flight, and those
-    /// whose time is over. Returns whether there were any.
+    /// Ends the flight of the pod with this key, as kube-scheduler begins another attempt with it,
+    /// and the flights whose time is over. Returns whether any flight ended.
     pub fn begin_attempt(&mut self, now: Instant, watched: Duration, key: &str) -> bool {
         let others = self.end_old_flights(now, watched);
         self.end_flight(key) || others
     }
 
-    /// Ends the flights whose time is over; returns whether there were any. `watched`: for how long
-    /// a watch has shown every pod; zero while there is none.
+    /// Ends the flights whose time is over; returns whether any flight ended. `watched` is the time
+    /// for which a watch has shown every pod; zero while no watch runs.
     pub fn end_old_flights(&mut self, now: Instant, watched: Duration) -> bool {
         let flights = self.current.in_flight.iter();
-        let old = flights.filter(|(_, flight)| flight.until(watched) <= now);
-        let old: Vec<String> = old.map(|(key, _)| key.to_owned()).collect();
+        let old: Vec<String> = flights
+            .filter(|(_, flight)| flight.until(watched) <= now)
+            .map(|(key, _)| key.to_owned())
+            .collect();
         for key in &old {
             self.end_flight(key);
         }
@@ -247,24 +260,23 @@ impl Index {
             return merged;
         }
         if new.uid != flight.pod.uid && !flight.is_seen() {
-            // An earlier pod of this name: the watch is behind.
+            // The watch is behind: it shows an earlier pod of this name.
             flight.shown = Some(Arc::new(new.clone()));
-            return match flight.is_open() {
-                true => new,
-                false => (*flight.pod).clone(),
+            return if flight.is_open() {
+                new
+            } else {
+                (*flight.pod).clone()
             };
         }
         let is_bound = new.uid == flight.pod.uid && new.node.is_some() && !new.finished;
         let Some(flight) = self.current.in_flight.remove(key) else {
             return new;
         };
-        match is_bound {
-            true => self.tell(
-                &flight.counted_by,
-                FlightChange::Bound,
-                &Arc::new(new.clone()),
-            ),
-            false => self.tell(&flight.counted_by, FlightChange::Ended, &flight.pod),
+        if is_bound {
+            let bound = Arc::new(new.clone());
+            self.tell(&flight.counted_by, FlightChange::Bound, &bound);
+        } else {
+            self.tell(&flight.counted_by, FlightChange::Ended, &flight.pod);
         }
         new
     }
@@ -272,7 +284,7 @@ impl Index {
     /// Applies a deletion; returns whether the index still holds the pod in flight.
     pub(super) fn observe_flight_deletion(&mut self, key: &str) -> bool {
         match self.current.in_flight.get_mut(key) {
-            // An earlier pod of this name.
+            // An earlier pod of this name was deleted.
             Some(flight) if !flight.is_seen() => {
                 Arc::make_mut(flight).shown = None;
                 !flight.is_open()

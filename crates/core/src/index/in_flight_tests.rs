@@ -132,14 +132,14 @@ fn flight_begins_before_the_watch_shows_the_pod() {
 #[test]
 fn flight_ends_by_time() {
     let (mut index, now) = flown(&[]);
-    assert!(!index.end_old_flights(now + MAX_IN_FLIGHT / 2, WATCHED));
-    assert!(index.end_old_flights(now + MAX_IN_FLIGHT, WATCHED));
+    assert!(!index.end_old_flights(now + MAX_FLIGHT_TIME / 2, WATCHED));
+    assert!(index.end_old_flights(now + MAX_FLIGHT_TIME, WATCHED));
     assert_eq!((node_of(&index), flights(&index)), (None, 0));
     let mut index = Index::default();
     index.begin_flight(now, pod("invented", 5, 0, None), Some("n1"), vec![]);
     // The watch may be behind.
-    assert!(!index.end_old_flights(now + UNSEEN, Duration::ZERO));
-    assert!(index.end_old_flights(now + UNSEEN, WATCHED));
+    assert!(!index.end_old_flights(now + MAX_UNSEEN_TIME, Duration::ZERO));
+    assert!(index.end_old_flights(now + MAX_UNSEEN_TIME, WATCHED));
     assert!(index.snapshot().pod("ns", "p").is_none());
 }
 
@@ -151,7 +151,7 @@ fn flight_of_an_invented_uid_does_not_erase_the_pod_of_its_name() {
     let mut ready = pod("real", 6, 0, Some("n2"));
     ready.ready = true;
     index.apply(Object::Pod(ready));
-    index.end_old_flights(now + UNSEEN, WATCHED);
+    index.end_old_flights(now + MAX_UNSEEN_TIME, WATCHED);
     let snapshot = index.snapshot();
     let shown = snapshot.pod("ns", "p").unwrap();
     assert_eq!((&*shown.uid, shown.ready), ("real", true));
@@ -273,7 +273,7 @@ proptest! {
             prop_assert!(snapshot.in_flight().count() <= 1);
         }
         index.end_old_flights(now, WATCHED);
-        index.end_old_flights(now + MAX_IN_FLIGHT, WATCHED);
+        index.end_old_flights(now + MAX_FLIGHT_TIME, WATCHED);
         prop_assert_eq!(index.snapshot().in_flight().count(), 0);
         // Whoever was promised a node is bound or has ended.
         let mut open = Vec::new();

@@ -1,4 +1,5 @@
-//! Shares equal values: a cluster has far fewer nodes, namespaces and workloads than pods.
+//! Stores equal values of pods once: a cluster has far fewer nodes, namespaces and workloads than
+//! pods.
 
 use std::{hash::Hash, sync::Arc};
 

@@ -10,7 +10,8 @@ pub(super) fn selects_pod(target: &Target, pod: &Pod) -> bool {
     target.kind == TargetKind::Pod && target.selector.matches(&pod.labels)
 }
 
-/// The objects that a target selects; `known` if they are equal, so that it does not look changed.
+/// Returns the objects that a target selects. For a target of a kind other than Pod it returns
+/// `known` if the objects are equal, so that the target does not look changed.
 pub(super) fn members_of(
     target: &Target,
     namespace: &str,

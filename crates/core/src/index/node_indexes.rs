@@ -1,4 +1,4 @@
-//! Small numbers for the names of nodes, so that tables of costs need no names.
+//! Numbers the cluster's nodes by small indexes, so that tables of costs need no names.
 
 use std::{
     collections::VecDeque,
@@ -13,28 +13,28 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::Snapshot;
 use crate::{cow_map::CowMap, model::Node, nodes::NodeSet};
 
-/// The time before the index of a deleted node stands for another one: whoever still uses the old
-/// numbers has ended by then.
-const REST: Duration = Duration::from_secs(60);
+/// The time before the index of a deleted node is given to another node: requests that use the old
+/// index have ended by then.
+const INDEX_REUSE_DELAY: Duration = Duration::from_secs(60);
 
 /// An index for each node of the cluster.
 #[derive(Debug, Default)]
 pub struct NodeIndexes {
     nodes: CowMap<Arc<Node>>,
-    /// The name of each index; `None` for one that is unused.
+    /// The name of each index's node; `None` if the index is unused.
     names: Vec<Option<Arc<str>>>,
-    /// The indexes with the hashes of their names.
+    /// The hash of each node's name, and the node's index.
     by_hash: HashTable<(u64, u32)>,
     hasher: DefaultHashBuilder,
     unused: VecDeque<(Instant, u32)>,
 }
 
-/// Indexes that came and went.
+/// The indexes that were removed and added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexChanges {
-    /// Indexes of deleted nodes.
+    /// The indexes of deleted nodes.
     pub removed: Vec<u32>,
-    /// New nodes.
+    /// The indexes and names of new nodes.
     pub added: Vec<(u32, Arc<str>)>,
 }
 
@@ -46,7 +46,8 @@ impl IndexChanges {
 }
 
 impl NodeIndexes {
-    /// Follows the nodes of a snapshot. Costs the writes since the last one.
+    /// Follows the nodes of a snapshot; returns the changes. The cost grows with the number of
+    /// writes since the previous snapshot.
     pub fn sync(&mut self, snapshot: &Snapshot, now: Instant) -> IndexChanges {
         let mut changes = IndexChanges::default();
         let before = mem::replace(&mut self.nodes, snapshot.nodes.clone());
@@ -70,14 +71,14 @@ impl NodeIndexes {
 
     fn add(&mut self, name: &Arc<str>, now: Instant) -> u32 {
         let index = match self.unused.front() {
-            Some((since, index)) if now >= *since + REST => {
+            Some((since, index)) if now >= *since + INDEX_REUSE_DELAY => {
                 let index = *index;
                 self.unused.pop_front();
                 index
             }
             _ => {
                 self.names.push(None);
-                // Far fewer nodes than that are possible.
+                // A cluster has far fewer than 2^32 nodes.
                 u32::try_from(self.names.len() - 1).unwrap_or(u32::MAX)
             }
         };
@@ -107,16 +108,16 @@ impl NodeIndexes {
         found.map(|(_, index)| *index)
     }
 
-    /// All nodes.
+    /// Returns the indexes and names of all nodes.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Arc<str>)> {
         let names = (0..).zip(&self.names);
         names.filter_map(|(index, name)| Some((index, name.as_ref()?)))
     }
 
-    /// The index of each node, by position; `None` if one is unknown.
+    /// Returns the index of each node, by position; `None` if any node is unknown.
     pub fn of(&self, nodes: &NodeSet) -> Option<Vec<u32>> {
         // The names that belong to the hashes are not in the processor's cache. They are compared
-        // afterwards: there it waits for several at a time.
+        // in a loop of their own, in which the processor loads several names at a time.
         let likely = |name: &str| {
             let hash = self.hasher.hash_one(name);
             let found = self.by_hash.find(hash, |(of, _)| *of == hash);
@@ -171,6 +172,9 @@ mod tests {
         index.delete(Kind::Node, "a");
         sync(&index, now);
         index.apply(node("c"));
-        assert_eq!(sync(&index, now + REST).0.added, [(0, "c".into())]);
+        assert_eq!(
+            sync(&index, now + INDEX_REUSE_DELAY).0.added,
+            [(0, "c".into())]
+        );
     }
 }

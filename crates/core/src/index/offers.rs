@@ -1,4 +1,5 @@
-//! The offers of a namespace by pod labels: each change of a pod looks up those that select it.
+//! The offers of one namespace, by the pod labels that they require: each change of a pod looks up
+//! the offers that may select the pod.
 
 use std::sync::Arc;
 
@@ -16,10 +17,11 @@ pub(super) struct Offers {
     by_label: Arc<ByLabel>,
 }
 
-/// Names of offers by the label that their Pod targets require.
+/// The names of offers by the label that their Pod targets require.
 #[derive(Clone, Debug, Default)]
 struct ByLabel {
     labels: HashMap<Box<str>, Vec<Arc<str>>>,
+    /// The offers with a Pod target that requires no label value.
     any: Vec<Arc<str>>,
 }
 
@@ -41,7 +43,7 @@ impl Offers {
         self.list.get(self.position(name).ok()?)
     }
 
-    /// Positions of the offers that may select a pod with these labels, ascending.
+    /// Returns the positions of the offers that may select a pod with these labels, ascending.
     pub(super) fn candidates(&self, labels: &Labels) -> Vec<usize> {
         let ByLabel { labels: by, any } = &*self.by_label;
         let names = labels.packed().filter_map(|pair| by.get(pair)).flatten();
@@ -81,7 +83,7 @@ impl Offers {
     }
 }
 
-/// Twice with a list that two targets share.
+/// Changes the list of each Pod target of the offer, twice if two targets share the list.
 fn each_list(by_label: &mut ByLabel, offer: &Offer, mut change: impl FnMut(&mut Vec<Arc<str>>)) {
     let pods = offer.targets.iter().filter(|t| t.kind == TargetKind::Pod);
     for target in pods {

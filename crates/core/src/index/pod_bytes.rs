@@ -1,7 +1,7 @@
-//! The memory of what a pod's author says about its node: bounded per pod, per namespace and in all.
-//! Pods of ordinary size always fit.
+//! Bounds the memory of the constraints that pods' authors set: per pod, per namespace and in
+//! total. Constraints of ordinary size always fit.
 //!
-//! An empty term of a node affinity takes 2 bytes at the API server and 72 here.
+//! An empty term of a node affinity takes 2 bytes at the API server, but 72 bytes here.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,20 +13,20 @@ use crate::{
     selector::{Expression, Selector},
 };
 
-/// The size in bytes up to which the constraints of a pod do not count against a bound.
+/// The size up to which the constraints of a pod are ordinary and count against no bound.
 pub(super) const ORDINARY_BYTES: usize = 4 << 10;
 /// The maximum size of one pod's constraints.
-pub(super) const POD_BYTES: usize = 64 << 10;
-/// The maximum size of all larger than ordinary constraints of one namespace.
-const NAMESPACE_BYTES: usize = 8 << 20;
-/// The maximum size of all larger than ordinary constraints.
-const ALL_BYTES: usize = 64 << 20;
-/// The longest name that Kubernetes takes.
-const NAME_BYTES: usize = 253;
-/// Topology keys of anti-affinity that are kept of a pod beyond the bounds.
-const MAX_KEYS: usize = 16;
+pub(super) const MAX_POD_BYTES: usize = 64 << 10;
+/// The maximum size of all constraints of one namespace that are larger than ordinary.
+const MAX_NAMESPACE_BYTES: usize = 8 << 20;
+/// The maximum size of all constraints that are larger than ordinary.
+const MAX_TOTAL_BYTES: usize = 64 << 20;
+/// The length of the longest name that Kubernetes accepts.
+const MAX_NAME_BYTES: usize = 253;
+/// The maximum number of topology keys of anti-affinity in reduced constraints.
+const MAX_TOPOLOGY_KEYS: usize = 16;
 
-/// The constraints of the index's pods, by namespace.
+/// The size in bytes of larger than ordinary constraints, and the number of reduced pods.
 #[derive(Debug, Default)]
 pub(super) struct PodBytes {
     by_namespace: HashMap<Arc<str>, usize>,
@@ -35,7 +35,7 @@ pub(super) struct PodBytes {
 }
 
 impl PodBytes {
-    /// Reduces the constraints of `new`, which takes the place of `old`, if they do not fit.
+    /// Reduces the constraints of `new`, which will replace `old`, if they do not fit.
     pub(super) fn fit(&self, old: Option<&Pod>, new: &mut Pod) {
         let bytes = counted(new);
         if bytes == 0 {
@@ -44,15 +44,15 @@ impl PodBytes {
         let before = old.map_or(0, counted);
         let of_namespace = self.by_namespace.get(&new.namespace).copied();
         let after = |held: usize| (held + bytes).saturating_sub(before);
-        if bytes > POD_BYTES
-            || after(of_namespace.unwrap_or_default()) > NAMESPACE_BYTES
-            || after(self.all) > ALL_BYTES
+        if bytes > MAX_POD_BYTES
+            || after(of_namespace.unwrap_or_default()) > MAX_NAMESPACE_BYTES
+            || after(self.all) > MAX_TOTAL_BYTES
         {
             reduce(new);
         }
     }
 
-    /// Counts `new`, which has taken the place of `old`.
+    /// Counts `new`, which has replaced `old`.
     pub(super) fn replace(&mut self, old: Option<&Pod>, new: Option<&Pod>) {
         let is_reduced = |pod: Option<&Pod>| usize::from(pod.is_some_and(|pod| pod.reduced));
         self.reduced = self.reduced + is_reduced(new) - is_reduced(old);
@@ -71,19 +71,19 @@ impl PodBytes {
         self.all = (self.all + after).saturating_sub(before);
     }
 
-    /// The number of pods with reduced constraints.
+    /// Returns the number of pods with reduced constraints.
     pub(super) fn reduced(&self) -> usize {
         self.reduced
     }
 }
 
-/// The bytes that count against the bounds.
+/// Returns the bytes that count against the bounds: 0 for ordinary constraints.
 fn counted(pod: &Pod) -> usize {
     let bytes = constraint_bytes(pod);
     if bytes > ORDINARY_BYTES { bytes } else { 0 }
 }
 
-/// The heap bytes of what a pod says about its node, without its labels and requests.
+/// Returns the heap size in bytes of a pod's constraints, without its labels and requests.
 pub(super) fn constraint_bytes(pod: &Pod) -> usize {
     let placement = pod.placement.as_ref();
     placement.map_or(0, |p| placement_bytes(p))
@@ -142,20 +142,21 @@ fn texts(all: &[String]) -> usize {
     all.iter().map(|one| text(one)).sum()
 }
 
-/// The bytes of a text with its allocation.
+/// Returns the heap size of a text in bytes, with its allocation.
 pub(super) fn text(text: &str) -> usize {
     40 + text.len()
 }
 
-/// Keeps of the constraints what is safe: no plan finds a node for the pod, and no plan puts another
-/// pod where it might keep it away.
+/// Replaces the constraints by small and stricter ones: no plan finds a node for the pod, and no
+/// plan puts another pod where this pod's anti-affinity might forbid it. Only the first
+/// [`MAX_TOPOLOGY_KEYS`] topology keys of the anti-affinity are kept.
 fn reduce(pod: &mut Pod) {
     pod.reduced = true;
     if let Some(all) = &mut pod.placement {
         let scheduler = std::mem::take(&mut all.scheduler);
         **all = NodeConstraints {
             scheduler: Some(scheduler)
-                .filter(|name| name.len() <= NAME_BYTES)
+                .filter(|name| name.len() <= MAX_NAME_BYTES)
                 .unwrap_or_default(),
             priority: all.priority,
             gated: all.gated,
@@ -167,8 +168,9 @@ fn reduce(pod: &mut Pod) {
     }
     let away = pod.pod_terms.iter().filter(|term| term.anti);
     let keys: BTreeSet<&str> = away.map(|term| &*term.topology_key).collect();
-    let keys = keys.into_iter().take(MAX_KEYS);
     pod.pod_terms = keys
+        .into_iter()
+        .take(MAX_TOPOLOGY_KEYS)
         .map(|key| PodTerm {
             anti: true,
             namespace_selector: Some(Selector::default()),
@@ -230,8 +232,8 @@ mod tests {
     fn a_full_namespace_takes_nothing_from_others_or_from_ordinary_pods() {
         let mut index = Index::default();
         let each = constraint_bytes(&pod("many", "0", 800));
-        assert!((ORDINARY_BYTES..POD_BYTES).contains(&each), "{each}");
-        let fit = NAMESPACE_BYTES / each;
+        assert!((ORDINARY_BYTES..MAX_POD_BYTES).contains(&each), "{each}");
+        let fit = MAX_NAMESPACE_BYTES / each;
         for i in 0..fit + 50 {
             index.apply(Object::Pod(pod("many", &i.to_string(), 800)));
         }

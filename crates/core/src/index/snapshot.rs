@@ -20,7 +20,7 @@ use crate::{
 pub struct OfferEntry {
     /// The offer.
     pub offer: Arc<Offer>,
-    /// For each target, in the offer's order: the selected objects by name.
+    /// The selected objects by name, for each target in the offer's order.
     pub members: Vec<CowMap<Member>>,
 }
 
@@ -48,7 +48,7 @@ pub enum Member {
 }
 
 impl Member {
-    /// The reference that bindings and providers use; `namespace` is the offer's.
+    /// Returns the reference that bindings and providers use; `namespace` is the offer's.
     pub fn reference(&self, namespace: &str) -> Reference {
         match self {
             Self::Pod(pod) => Reference::pod(&pod.namespace, &pod.name),
@@ -74,12 +74,12 @@ impl Member {
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodePods {
     pods: Vec<Arc<Pod>>,
-    /// The sums of [`RANKED`].
+    /// The sums of the pods' requests of [`RANKED_RESOURCES`], in thousandths of the unit.
     requested: [i128; 2],
 }
 
-/// The resources of which a node's sum is kept: kube-scheduler ranks nodes by them.
-pub const RANKED: [&str; 2] = ["cpu", "memory"];
+/// The resources by which kube-scheduler ranks nodes: their requests are summed up for each node.
+pub const RANKED_RESOURCES: [&str; 2] = ["cpu", "memory"];
 
 impl NodePods {
     pub(super) fn add(&mut self, pod: &Arc<Pod>) {
@@ -87,7 +87,7 @@ impl NodePods {
         self.pods.push(Arc::clone(pod));
     }
 
-    /// Returns whether no pod is left.
+    /// Removes a pod; returns whether no pod is left.
     pub(super) fn remove(&mut self, pod: &Pod) -> bool {
         let is_it = |p: &Arc<Pod>| p.name == pod.name && p.namespace == pod.namespace;
         if let Some(at) = self.pods.iter().position(is_it) {
@@ -98,7 +98,7 @@ impl NodePods {
     }
 
     fn count(&mut self, pod: &Pod, times: i128) {
-        for (sum, resource) in self.requested.iter_mut().zip(RANKED) {
+        for (sum, resource) in self.requested.iter_mut().zip(RANKED_RESOURCES) {
             *sum += times * i128::from(pod.requests.milli(resource));
         }
     }
@@ -137,19 +137,20 @@ impl Snapshot {
         self.pods.values()
     }
 
-    /// Pods bound to `node` that have not finished.
+    /// The pods bound to `node` that have not finished.
     pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
         self.pods_by_node.get(node).map_or(&[], |on| &on.pods)
     }
 
-    /// The CPU and memory that these pods request, in thousandths of a core and of a byte.
+    /// The CPU and memory that unfinished pods on the node request, in thousandths of a core and of
+    /// a byte.
     pub fn requested_on(&self, node: &str) -> [i128; 2] {
         self.pods_by_node
             .get(node)
             .map_or([0; 2], |on| on.requested)
     }
 
-    /// Pods whose answer by filter the watch does not show yet.
+    /// The pods that filter has answered and whose node the watch does not show yet.
     pub fn in_flight(&self) -> impl Iterator<Item = &Arc<InFlight>> {
         self.in_flight.values()
     }
@@ -199,7 +200,7 @@ impl Snapshot {
         self.policies.values()
     }
 
-    /// Pods that Tautline's reason codes left without a node.
+    /// The pods that have no node because of Tautline's reason codes.
     pub fn rejected(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.rejected.values()
     }
@@ -209,24 +210,26 @@ impl Snapshot {
         self.rejected.len()
     }
 
-    /// Pods with a finalizer of the underlay.
+    /// The pods with a finalizer of the underlay.
     pub fn with_underlay_allocation(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.with_underlay.values()
     }
 
-    /// Bound pods with required anti-affinity, unordered.
+    /// The bound pods with required anti-affinity, unordered.
     pub fn with_anti_affinity(&self) -> impl Iterator<Item = &Arc<Pod>> {
         self.with_anti_affinity.values()
     }
 
-    /// Nodes that differ, or whose pods do, perhaps twice. Costs the writes in between.
+    /// The nodes that differ from `earlier` or whose pods differ; a node may occur twice. The cost
+    /// grows with the number of writes in between.
     pub fn changed_nodes<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = &'a str> {
         let nodes = changed(&self.nodes, &earlier.nodes).map(|(name, ..)| name);
         let pods = changed(&self.pods_by_node, &earlier.pods_by_node).map(|(name, ..)| name);
         nodes.chain(pods)
     }
 
-    /// The old and new states of pods that differ from `earlier`. Costs the writes in between.
+    /// The old and new states of pods that differ from `earlier`. The cost grows with the number of
+    /// writes in between.
     pub fn changed_pods<'a>(
         &'a self,
         earlier: &'a Self,
@@ -245,7 +248,8 @@ impl Snapshot {
         self.offers.get(namespace)?.get(name).map(Arc::as_ref)
     }
 
-    /// Old and new states of offers that differ, or whose members do. Costs the writes in between.
+    /// The old and new states of offers that differ from `earlier` or whose members may differ. The
+    /// cost grows with the number of writes in between.
     pub fn changed_offers<'a>(
         &'a self,
         earlier: &'a Self,
@@ -269,7 +273,7 @@ impl Snapshot {
         changed
     }
 
-    /// Services labelled as underlay controllers, unordered.
+    /// The Services labelled as underlay controllers, unordered.
     pub fn underlay_services(&self) -> &[Arc<Service>] {
         &self.underlays
     }
@@ -295,7 +299,8 @@ impl Snapshot {
         candidates.map(Arc::as_ref)
     }
 
-    /// Whether a target selects any object; for offers outside the index. Examines the whole kind.
+    /// Returns whether a target selects any object, for offers outside the index. It examines all
+    /// objects of the kind.
     pub fn selects_any(&self, namespace: &str, target: &Target) -> bool {
         !members_of(target, namespace, self, &CowMap::default()).is_empty()
     }
@@ -305,7 +310,7 @@ impl Snapshot {
         self.services.get(&key(namespace, name))
     }
 
-    /// Services labelled as providers of `rule`, unordered.
+    /// The Services labelled as providers of `rule`, unordered.
     pub fn providers(&self, rule: &str) -> &[Arc<Service>] {
         self.providers.get(rule).map_or(&[], Vec::as_slice)
     }

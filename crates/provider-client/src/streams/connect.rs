@@ -10,12 +10,13 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Code, Status};
 
-use super::{ProviderStream, stream::SILENT};
+use super::{ProviderStream, stream::SILENCE_TIMEOUT};
 use crate::{call::call_error, client::ProviderClient, metrics::Metrics};
 
-/// The time after which a provider that does not know the stream is asked again.
-const UNSUPPORTED: Duration = Duration::from_secs(60);
-/// The first pause after a broken stream; each one doubles.
+/// The time after which a provider that does not know the stream is asked again. A stream that no
+/// pod has needed for this time ends.
+const STREAM_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// The first pause after a broken stream; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const UNUSED_INTERVAL: Duration = Duration::from_secs(10);
@@ -25,12 +26,12 @@ enum End {
     Unsupported,
     /// The provider no longer has this address, or demands TLS there.
     Moved,
-    /// Pods no longer ask.
+    /// The stream is unused: pods have not asked for a long time.
     Unused,
     Broken(String),
 }
 
-/// Ends when no pod has asked for long.
+/// Runs streams to one provider; ends when no pod has asked for a long time.
 pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     let provider = &stream.provider;
     let (mut pause, mut turn) = (FIRST_PAUSE, 0);
@@ -46,9 +47,9 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
         let wait = match end {
             End::Unused => break,
             End::Moved => continue,
-            // Of several replicas one may be the one to ask.
+            // Another one of the replicas may know the stream.
             End::Unsupported if stream.target.lock().endpoints.are_several() => LONGEST_PAUSE,
-            End::Unsupported => UNSUPPORTED,
+            End::Unsupported => STREAM_RETRY_INTERVAL,
             End::Broken(why) => {
                 tracing::debug!(%provider, %why, "stream of costs is broken");
                 let wait = pause;
@@ -60,7 +61,7 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
             () = sleep(wait) => {}
             () = stream.moved.notified() => pause = FIRST_PAUSE,
         }
-        if stream.last_asked().elapsed() > UNSUPPORTED {
+        if stream.last_asked().elapsed() > STREAM_RETRY_INTERVAL {
             break;
         }
     }
@@ -68,7 +69,7 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     client.streams().by_provider.remove_if(provider, is_it);
 }
 
-/// One stream from its begin to its end.
+/// Runs one stream from its beginning to its end.
 async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -> End {
     let endpoints = stream.target.lock().endpoints.clone();
     let guard = match endpoints.admit(client.pool(), turn) {
@@ -82,7 +83,7 @@ async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -
     let (out, messages) = mpsc::unbounded_channel();
     client.streams().begin(stream, out);
     let opening = rpc.watch_costs(UnboundedReceiverStream::new(messages));
-    let mut updates = match timeout(SILENT, opening).await {
+    let mut updates = match timeout(SILENCE_TIMEOUT, opening).await {
         Err(_) => return End::Broken(format!("{} is silent", connection.address)),
         Ok(Err(status)) if status.code() == Code::Unimplemented => {
             guard.record(true, None);
@@ -102,19 +103,19 @@ async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -
     let mut ticks = interval(UNUSED_INTERVAL);
     loop {
         let update = tokio::select! {
-            update = timeout(SILENT, updates.message()) => update,
+            update = timeout(SILENCE_TIMEOUT, updates.message()) => update,
             () = stream.moved.notified() => {
                 let now = stream.target.lock().endpoints.clone();
-                match now.allow(&connection.address, &endpoints) {
-                    true => continue,
-                    false => return End::Moved,
+                if now.allow(&connection.address, &endpoints) {
+                    continue;
                 }
+                return End::Moved;
             }
             _ = ticks.tick() => {
                 let mut state = stream.stream.lock();
                 state.close_unused(Instant::now());
                 counted.set_questions(state.open_questions());
-                if stream.last_asked().elapsed() > UNSUPPORTED {
+                if stream.last_asked().elapsed() > STREAM_RETRY_INTERVAL {
                     return End::Unused;
                 }
                 continue;

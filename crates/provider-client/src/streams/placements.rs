@@ -11,21 +11,22 @@ use tautline_proto::{MAX_HOLD, ruleprovider::InFlightPod};
 use tokio::time::Instant;
 
 /// The time after which every watch shows a bound pod.
-const SHOWN: Duration = Duration::from_secs(2);
+const SHOWN_AFTER: Duration = Duration::from_secs(2);
 /// The time in which an earlier attempt of a pod may have left a reservation.
-const RESERVED: Duration = MAX_HOLD.saturating_add(SHOWN);
+const RESERVED_FOR: Duration = MAX_HOLD.saturating_add(SHOWN_AFTER);
 
-/// The pods that one provider is told of, by UID.
+/// The pods that one provider must count before its own watch shows them.
 #[derive(Debug, Default)]
 pub(crate) struct Placements {
+    /// The pods that count now, by UID.
     pods: HashMap<Arc<str>, InFlightPod>,
-    /// Pods that the watch shows, in the order of their binding.
+    /// The UIDs of pods that Tautline's watch shows as bound, in this order.
     bound: VecDeque<(Instant, Arc<str>)>,
-    /// Pods whose attempt failed, in this order.
+    /// The UIDs of pods whose attempt failed, in this order.
     failed: VecDeque<(Instant, Arc<str>)>,
 }
 
-/// Lists what the provider is to be told.
+/// The changes to send to the provider.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PlacementChanges {
     pub ended: Vec<String>,
@@ -51,7 +52,7 @@ impl Placements {
             FlightChange::Placed => self.place(uid, pod(), out),
             FlightChange::Bound => {
                 let pod = pod();
-                // An answer of several nodes does not say where the pod goes.
+                // If filter answered several nodes, the pod's node is known only now.
                 if self
                     .pods
                     .get(uid)
@@ -76,7 +77,7 @@ impl Placements {
         out.placed.push(pod);
     }
 
-    /// Returns whether the pod counted.
+    /// Ends a pod, and returns whether it counted.
     fn end(&mut self, uid: &str, out: &mut PlacementChanges) -> bool {
         let counted = self.pods.remove(uid).is_some();
         if counted {
@@ -88,10 +89,10 @@ impl Placements {
 
     /// Ends the pods that every watch shows by now.
     pub(crate) fn expire(&mut self, now: Instant, out: &mut PlacementChanges) {
-        while let Some(uid) = pop_due(&mut self.bound, now, SHOWN) {
+        while let Some(uid) = pop_due(&mut self.bound, now, SHOWN_AFTER) {
             self.end(&uid, out);
         }
-        while pop_due(&mut self.failed, now, RESERVED).is_some() {}
+        while pop_due(&mut self.failed, now, RESERVED_FOR).is_some() {}
     }
 
     /// The pods that count now.
@@ -105,7 +106,7 @@ impl Placements {
     }
 }
 
-/// The first pod that is older than `after`.
+/// Removes and returns the first pod if its entry is older than `after`.
 fn pop_due(
     pods: &mut VecDeque<(Instant, Arc<str>)>,
     now: Instant,
@@ -147,7 +148,7 @@ mod tests {
         }
         assert_eq!((out.ended, out.placed), (vec!["u".to_owned()], vec![]));
         assert!(placements.may_hold("u") && !placements.may_hold("v"));
-        placements.expire(now + RESERVED, &mut PlacementChanges::default());
+        placements.expire(now + RESERVED_FOR, &mut PlacementChanges::default());
         assert!(!placements.may_hold("u"));
     }
 
@@ -174,8 +175,8 @@ mod tests {
                     prop_assert_eq!(&told, &counted.collect::<HashMap<_, _>>());
                 }
             }
-            placements.expire(now + SHOWN, &mut out);
-            placements.expire(now + RESERVED, &mut out);
+            placements.expire(now + SHOWN_AFTER, &mut out);
+            placements.expire(now + RESERVED_FOR, &mut out);
             prop_assert!(placements.bound.is_empty() && placements.failed.is_empty());
         }
     }

@@ -1,5 +1,5 @@
-//! The caller's side of one stream of costs: what was asked and said on it, and which tables of costs
-//! are current.
+//! The caller's side of one stream of costs: its open questions, and the tables of costs that are
+//! current.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,15 +23,15 @@ use super::placements::PlacementChanges;
 use crate::codec::LONGEST_DETAIL_CHARS;
 
 /// The time without a sign of life after which a stream is of no use.
-pub(crate) const SILENT: Duration = Duration::from_secs(2);
+pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time without a pod that asks after which a question is closed.
-const UNUSED: Duration = Duration::from_secs(60);
-/// The maximum number of open questions; the one that was not used for longest is closed.
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum number of open questions; beyond it the least recently used one is closed.
 const MAX_QUESTIONS: usize = 64;
-/// The maximum size of all tables in bytes; the rest is asked for by calls.
+/// The maximum size of all tables in bytes; other costs need calls.
 const MAX_BYTES: usize = 64 << 20;
-/// The number of questions that are known to have been asked once.
-const REMEMBERED: usize = 1024;
+/// The maximum number of questions that are remembered as asked once.
+const MAX_ASKED_ONCE: usize = 1024;
 
 #[derive(Debug)]
 struct Question {
@@ -41,7 +41,7 @@ struct Question {
     costs: Costs,
     failure: Option<Status>,
     per_pod: bool,
-    /// The table is over the bound: it is not kept while the question is open.
+    /// True if the table is over the bound, so that it is not stored while the question is open.
     is_too_large: bool,
     used: Instant,
 }
@@ -49,35 +49,38 @@ struct Question {
 /// The answer of a stream to a question.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// Costs, and the time since the provider said that they hold.
+    /// The costs, and the time since the provider said that they hold.
     Costs(Costs, Duration),
     Failed(Status),
-    /// The costs come soon.
+    /// The costs will arrive soon.
     Wait,
-    /// The stream does not help: call.
+    /// The stream has no costs for the question: the provider must be called.
     Call,
 }
 
-/// A stream, and the tables of its questions. Begins from nothing with each [`begin`](Self::begin).
+/// A stream, and the tables of its questions, which each [`begin`](Self::begin) empties.
 #[derive(Debug, Default)]
 pub(crate) struct CostStream {
     out: Option<UnboundedSender<wire::CostWatch>>,
     /// The number of the last message.
     sequence: u64,
-    /// The number of the last message that changes what costs count.
+    /// The number of the last message that changes the nodes, or the pods that costs count.
     counts: u64,
+    /// The number of the last message that the provider's costs count.
     through: u64,
+    /// The time of the provider's last valid update.
     heard: Option<Instant>,
     next_id: u64,
     nodes_end: u32,
     questions: HashMap<Bytes, Question>,
     ids: HashMap<u64, Bytes>,
-    /// Hashes of questions: most pods with labels of their own ask only once.
+    /// The hashes of questions that were asked once: most pods with labels of their own ask only
+    /// once.
     asked_once: VecDeque<u64>,
 }
 
 impl CostStream {
-    /// Begins a new stream: the provider knows nothing.
+    /// Begins a new stream, whose provider knows nothing yet.
     pub(crate) fn begin(
         &mut self,
         out: UnboundedSender<wire::CostWatch>,
@@ -85,7 +88,7 @@ impl CostStream {
         placed: Vec<wire::InFlightPod>,
         now: Instant,
     ) {
-        self.questions.retain(|_, q| now < q.used + UNUSED);
+        self.questions.retain(|_, q| now < q.used + UNUSED_TIMEOUT);
         (self.sequence, self.through, self.heard) = (0, 0, None);
         self.out = Some(out);
         self.ids.clear();
@@ -109,7 +112,7 @@ impl CostStream {
         self.send(message);
     }
 
-    /// The stream is broken.
+    /// Records that the stream is broken.
     pub(crate) fn end(&mut self) {
         self.out = None;
     }
@@ -143,7 +146,7 @@ impl CostStream {
         _ = out.send(message);
     }
 
-    /// Nodes came or went.
+    /// Tells the provider about nodes that came or went.
     pub(crate) fn change_nodes(&mut self, changes: &IndexChanges) {
         if self.out.is_none() {
             return;
@@ -157,7 +160,7 @@ impl CostStream {
         self.counts = self.sequence;
     }
 
-    /// Pods were placed, or ended.
+    /// Tells the provider about pods that were placed, or ended.
     pub(crate) fn change_pods(&mut self, changes: PlacementChanges) {
         self.send(wire::CostWatch {
             ended_pods: changes.ended,
@@ -167,17 +170,19 @@ impl CostStream {
         self.counts = self.sequence;
     }
 
-    /// The costs of the nodes with these indexes. Opens a question that is asked again.
+    /// Looks up the costs of the nodes with these indexes. A question is opened when it is asked
+    /// again.
     pub(crate) fn lookup(&mut self, key: &Bytes, nodes: &Arc<[u32]>, now: Instant) -> Lookup {
-        let is_silent = |heard: Instant| now >= heard + SILENT;
+        let is_silent = |heard: Instant| now >= heard + SILENCE_TIMEOUT;
         if self.out.is_none() || self.heard.is_none_or(is_silent) {
             return Lookup::Call;
         }
         let (counts, through, heard) = (self.counts, self.through, self.heard);
         let Some(question) = self.questions.get_mut(key) else {
-            return match self.is_asked_again(key) {
-                true => self.open(key, now),
-                false => Lookup::Call,
+            return if self.is_asked_again(key) {
+                self.open(key, now)
+            } else {
+                Lookup::Call
             };
         };
         question.used = now;
@@ -201,7 +206,7 @@ impl CostStream {
         if self.asked_once.contains(&hash) {
             return true;
         }
-        self.asked_once.truncate(REMEMBERED - 1);
+        self.asked_once.truncate(MAX_ASKED_ONCE - 1);
         self.asked_once.push_front(hash);
         false
     }
@@ -253,17 +258,17 @@ impl CostStream {
         }
     }
 
-    /// Closes the questions that no pod has asked for long.
+    /// Closes the questions that no pod has asked for a long time.
     pub(crate) fn close_unused(&mut self, now: Instant) {
         let unused = self
             .questions
             .iter()
-            .filter(|(_, q)| now >= q.used + UNUSED);
+            .filter(|(_, q)| now >= q.used + UNUSED_TIMEOUT);
         let unused: Vec<Bytes> = unused.map(|(key, _)| key.clone()).collect();
         self.close(&unused);
     }
 
-    /// Applies what the provider said.
+    /// Applies an update of the provider.
     pub(crate) fn apply(&mut self, update: wire::CostUpdate, now: Instant) {
         for costs in update.costs {
             let key = self.ids.get(&costs.question);
@@ -292,7 +297,7 @@ impl CostStream {
                 question.costs = Costs::default();
             }
         }
-        // A number that was never sent is not true.
+        // The provider cannot have seen a number that was never sent.
         if (1..=self.sequence).contains(&update.through) {
             self.through = self.through.max(update.through);
             self.heard = Some(now);

@@ -115,25 +115,25 @@ fn a_silent_or_broken_stream_is_replaced_by_calls() {
     stream.apply(lines(1, &[(0, 5)]), now);
     stream.apply(through(2), now);
     assert_eq!(costs(&mut stream, &[0], now), "[5]");
-    assert_eq!(costs(&mut stream, &[0], now + SILENT), "call");
-    stream.apply(through(2), now + SILENT);
-    assert_eq!(costs(&mut stream, &[0], now + SILENT), "[5]");
+    assert_eq!(costs(&mut stream, &[0], now + SILENCE_TIMEOUT), "call");
+    stream.apply(through(2), now + SILENCE_TIMEOUT);
+    assert_eq!(costs(&mut stream, &[0], now + SILENCE_TIMEOUT), "[5]");
     stream.end();
-    assert_eq!(costs(&mut stream, &[0], now + SILENT), "call");
+    assert_eq!(costs(&mut stream, &[0], now + SILENCE_TIMEOUT), "call");
     // The next one begins from nothing, with the open question.
     let (out, mut sent) = unbounded_channel();
-    stream.begin(out, nodes(0..1), Vec::new(), now + SILENT);
-    assert_eq!(costs(&mut stream, &[0], now + SILENT), "call");
+    stream.begin(out, nodes(0..1), Vec::new(), now + SILENCE_TIMEOUT);
+    assert_eq!(costs(&mut stream, &[0], now + SILENCE_TIMEOUT), "call");
     let first = sent.try_recv().unwrap();
     assert_eq!(
         (first.opened_questions.len(), first.added_nodes.len()),
         (1, 1)
     );
     let id = first.opened_questions[0].id;
-    stream.apply(lines(1, &[(0, 5)]), now + SILENT);
-    stream.apply(lines(id, &[(0, 6)]), now + SILENT);
-    stream.apply(through(1), now + SILENT);
-    assert_eq!(costs(&mut stream, &[0], now + SILENT), "[6]");
+    stream.apply(lines(1, &[(0, 5)]), now + SILENCE_TIMEOUT);
+    stream.apply(lines(id, &[(0, 6)]), now + SILENCE_TIMEOUT);
+    stream.apply(through(1), now + SILENCE_TIMEOUT);
+    assert_eq!(costs(&mut stream, &[0], now + SILENCE_TIMEOUT), "[6]");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn questions_are_bounded_and_closed() {
         stream.lookup(&key(i), &[].into(), now);
     }
     assert_eq!(stream.open_questions(), MAX_QUESTIONS);
-    stream.close_unused(now + UNUSED + Duration::from_millis(9));
+    stream.close_unused(now + UNUSED_TIMEOUT + Duration::from_millis(9));
     assert_eq!(stream.open_questions(), MAX_QUESTIONS - 9);
     let mut closed = Vec::new();
     while let Ok(message) = sent.try_recv() {

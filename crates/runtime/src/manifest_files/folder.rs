@@ -1,4 +1,4 @@
-//! The manifests of a folder, and what else is there: charts, values, kustomizations.
+//! Finds the manifests of a folder, and leaves out its charts, values and kustomizations.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::input_files::InputFiles;
 
 pub(super) struct Found {
     pub files: Vec<PathBuf>,
-    /// The path is a folder, so its files were not named.
+    /// True if the path is a folder, so that the user did not name its files.
     pub is_folder: bool,
 }
 
-/// Returns the files of a path by name, and adds the folders that are left out to `skipped`.
+/// Returns the files of a path, sorted, and adds the folders that are left out to `skipped`.
 pub(super) fn files(
     path: &Path,
     inputs: &InputFiles,
@@ -21,9 +21,10 @@ pub(super) fn files(
 ) -> Result<Found, ManifestFileError> {
     let is_folder = path.is_dir();
     let mut files = Vec::new();
-    match is_folder {
-        true => collect(path, inputs, skipped, &mut files)?,
-        false => files.push(path.to_owned()),
+    if is_folder {
+        collect(path, inputs, skipped, &mut files)?;
+    } else {
+        files.push(path.to_owned());
     }
     files.sort();
     Ok(Found { files, is_folder })
@@ -54,18 +55,18 @@ fn collect(
         let is_manifest = entry
             .extension()
             .is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
-        match entry.is_dir() {
-            true if !is_hidden && !leads_back(&entry, folder) => {
+        if entry.is_dir() {
+            if !is_hidden && !leads_back(&entry, folder) {
                 collect(&entry, inputs, skipped, files)?;
             }
-            false if is_manifest && !is_test_file(&entry) => files.push(entry),
-            _ => {}
+        } else if is_manifest && !is_test_file(&entry) {
+            files.push(entry);
         }
     }
     Ok(())
 }
 
-/// Returns whether a link leads to a folder that it is in.
+/// Returns whether a link in `folder` leads to a folder that contains the link.
 fn leads_back(link: &Path, folder: &Path) -> bool {
     link.is_symlink()
         && match (link.canonicalize(), folder.canonicalize()) {
@@ -74,8 +75,8 @@ fn leads_back(link: &Path, folder: &Path) -> bool {
         }
 }
 
-/// Why a file in a folder is no manifest, if so; a document with one of `apiVersion` and `kind` is
-/// meant to be one.
+/// Returns the reason why a file in a folder is no manifest, if so. A document with `apiVersion` or
+/// `kind` is meant to be a manifest.
 pub(super) fn foreign(documents: &[Document]) -> Option<&'static str> {
     let has = |document: &Document, field: &str| !document.value[field].is_null();
     let version = |d: &Document| {

@@ -43,11 +43,11 @@ const OWN: &[&str] = &[
     "tautline_types",
 ];
 
-/// The client library logs each failed request as an error. Who made the request says what it means,
-/// and whether it is one.
+/// The target of the client library's errors. It logs each failed request as an error, but only the
+/// caller knows whether the failure is one.
 const CLIENT_ERRORS: &str = "kube_client::client::builder";
 
-/// Fails on an unknown level or target `tautline...`, too.
+/// Parses a log filter. It also fails on an unknown level, or an unknown target `tautline...`.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     let mut directives: Vec<&str> = text.split(',').map(str::trim).collect();
     for directive in &directives {

@@ -1,5 +1,5 @@
-//! Lists and watches in protobuf, like kube's watcher in JSON: a paged list, then watches in a row,
-//! and a new list when changes are lost.
+//! Lists and watches a kind in protobuf, like kube's watcher in JSON: a paged list, then one watch
+//! after another, and a new list when changes are lost.
 
 mod requests;
 
@@ -28,24 +28,25 @@ use requests::{Gone, error_from, pages, send, within_deadline};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WatchSignal {
-    /// From now on it reports every change.
+    /// The watch reports every change from now on.
     WatchStarted,
     WatchEnded,
-    /// It pauses for so long, if the receiver blocks.
+    /// The watch pauses for this time if the receiver blocks.
     Pause(Duration),
 }
 
-/// The API server ends a watch after 290 s (kube's default); later the connection is dead.
-const SILENCE: Duration = Duration::from_secs(295);
-/// A watch that ends sooner than this has failed.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The time without data after which a watch's connection is dead. The API server ends a watch
+/// after 290 s (kube's default).
+const WATCH_TIMEOUT: Duration = Duration::from_secs(295);
+/// The minimum time of a watch; one that ends sooner has failed.
+const MIN_WATCH_TIME: Duration = Duration::from_secs(1);
 /// The pause of a watch after it has handled all events: in a busy cluster several events then
 /// cost one wake-up, here and in the API server. After a longer quiet time an event is handled at
 /// once. Allocators hold reservations for pods bound during the pause, and a reader can end it.
-const QUIET: Duration = Duration::from_millis(20);
+const QUIET_PAUSE: Duration = Duration::from_millis(20);
 
-/// Lists and watches a kind until `stop`, on its own thread: waking another one is most of an
-/// event's cost. `on_signal` may block it for a pause.
+/// Lists and watches a kind until `stop`, on a thread of its own, since waking another thread is
+/// most of an event's cost. `on_signal` may block the thread for a pause.
 pub(super) async fn run_on_own_thread<K: Watchable>(
     cluster: Cluster,
     stop: CancellationToken,
@@ -63,7 +64,7 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
             .enable_all()
             .on_thread_park(move || {
                 if pausing.load(Ordering::Relaxed) {
-                    signal(WatchSignal::Pause(QUIET));
+                    signal(WatchSignal::Pause(QUIET_PAUSE));
                 }
             })
             .build()?;
@@ -79,7 +80,7 @@ pub(super) async fn run_on_own_thread<K: Watchable>(
     tokio::task::spawn_blocking(run).await?
 }
 
-/// Never ends; `on_event` also gets the errors that restart the watch.
+/// Lists and watches a kind for ever; `on_event` also receives the errors that restart the watch.
 async fn list_and_watch<K: Watchable>(
     client: &Client,
     watching: &AtomicBool,
@@ -107,7 +108,7 @@ async fn list_and_watch<K: Watchable>(
                     version = None;
                 }
                 on_event(Err(error));
-                tokio::time::sleep(backoff.next().unwrap_or(SHORTEST)).await;
+                tokio::time::sleep(backoff.next().unwrap_or(MIN_WATCH_TIME)).await;
             }
         }
     }
@@ -136,7 +137,7 @@ async fn watch<K: Watchable>(
     let mut body = within_deadline(send(client, request, watched::PROTOBUF_WATCH)).await?;
     on_signal(WatchSignal::WatchStarted);
     let mut buffer = BytesMut::new();
-    while let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await {
+    while let Ok(Some(frame)) = tokio::time::timeout(WATCH_TIMEOUT, body.frame()).await {
         let Ok(data) = frame?.into_data() else {
             continue;
         };
@@ -161,7 +162,7 @@ async fn watch<K: Watchable>(
             }
         }
     }
-    if began.elapsed() < SHORTEST {
+    if began.elapsed() < MIN_WATCH_TIME {
         bail!("the watch ended at once");
     }
     Ok(())

@@ -1,6 +1,7 @@
-//! Coordinates for fast reads: an axis at a time, and with heights as they are.
+//! A copy of the coordinates for fast reads: one vector per axis, and heights instead of their
+//! logarithms.
 
-use crate::coords::{Coords, D};
+use crate::coords::{Coords, POINT_DIMENSIONS};
 
 /// The coordinates of all nodes.
 #[derive(Clone, Debug)]
@@ -13,12 +14,12 @@ impl Axes {
     pub fn new(coords: &Coords) -> Self {
         let axis = |d: usize| coords.points.iter().map(|point| point[d]).collect();
         Self {
-            axes: (0..D).map(axis).collect(),
+            axes: (0..POINT_DIMENSIONS).map(axis).collect(),
             heights: coords.log_heights.iter().map(|log| log.exp()).collect(),
         }
     }
 
-    /// Writes the distances of a node to all.
+    /// Writes the distance from `from` to every node, in units of the fit's scale.
     pub fn distances(&self, from: usize, out: &mut [f32]) {
         self.squares(from, out);
         let height = self.heights[from];
@@ -37,9 +38,9 @@ impl Axes {
         }
     }
 
-    /// Writes the most that a node's and each other node's times to a third one can differ: the
-    /// distance of their points and the difference of their heights. Two nodes behind one slow line
-    /// are alike, though far from each other.
+    /// Writes, for each node, an upper bound on the difference between its time and the time of
+    /// `from` to any third node: the distance of their points plus the difference of their heights.
+    /// Two nodes behind one slow line are alike, though far from each other.
     pub fn unlikeness(&self, from: usize, out: &mut [f32]) {
         self.squares(from, out);
         let height = self.heights[from];
@@ -48,7 +49,7 @@ impl Axes {
         }
     }
 
-    /// Returns the distance of two nodes.
+    /// Returns the distance between two nodes, in units of the fit's scale.
     pub fn distance(&self, a: usize, b: usize) -> f32 {
         let apart = self.axes.iter().map(|axis| (axis[a] - axis[b]).powi(2));
         (1e-8 + apart.sum::<f32>()).sqrt() + (self.heights[a] + self.heights[b])

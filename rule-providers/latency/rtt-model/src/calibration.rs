@@ -1,39 +1,44 @@
-//! How coordinates and labels are combined, and the widths of error bars: for each range of times
-//! what would have predicted the pairs best that were held out, and how far that was off.
+//! The calibration of predictions on held-out pairs. It chooses the mix of coordinates and labels
+//! that predicts these pairs best, and the error bars of each range of predicted times from the
+//! errors that remain.
 
 use crate::{labels::LabelEstimate, statistics::weighted_quantile, tuning::TUNING};
 
-/// The coordinates' shares in a prediction that are compared, the usual one first: with labels, and
-/// where all nodes are one class.
+/// The candidates for the coordinates' share in a prediction if nodes have labels, the default
+/// first.
 const SHARES: [f32; 3] = [0.0, 0.5, 1.0];
+/// The candidates if no node has labels, so that all nodes are one class.
 const SHARES_WITHOUT_LABELS: [f32; 3] = [1.0, 0.5, 0.0];
-/// The ratio of errors below which another share replaces the usual one.
+/// The ratio of losses below which another share replaces the default.
 const MIN_GAIN_RATIO: f32 = 0.95;
-/// The upper bound of an error in the choice: most errors matter, not the largest.
+/// The upper bound of an error in that choice, in logarithm: the largest errors do not decide it.
 const MAX_COMPARED_ERROR: f32 = 4.0;
-/// The part of pairs that bars hold.
-const GOAL: f32 = 0.8;
-/// The part of pairs that are near: their lower ends reach further where they would be missed.
-const NEAR: f32 = 0.1;
-/// The factors on lower and upper ends that are tried.
+/// The part of pairs whose measured time is to lie within the error bar.
+const TARGET_COVERAGE_RATIO: f32 = 0.8;
+/// The quantile of measured times up to which a pair is near: lower ends are widened until they
+/// cover enough near pairs.
+const NEAR_TIME_QUANTILE: f32 = 0.1;
+/// The candidate factors on the lower ends of error bars, in the order of trial.
 const LOWER_FACTORS: [f32; 8] = [1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0];
+/// The candidate factors on the upper ends of error bars, in the order of trial.
 const UPPER_FACTORS: [f32; 8] = [0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0];
-/// The relative error of the 80 % quantile of errors, times the root of their number.
-const UNSURE: f32 = 1.5;
-/// Half the error bar where too few pairs were held out to know it: a factor of 2.
+/// The relative error of the 80 % quantile of n errors, times the square root of n.
+const QUANTILE_ERROR_RATIO: f32 = 1.5;
+/// Half the error bar, in logarithm, if too few pairs were held out to know it: a factor of 2.
 const UNKNOWN_BAR: f32 = std::f32::consts::LN_2;
 
-/// A measured pair, as a fit without it predicts it; all times are logarithms of multiples of the
-/// fit's scale.
+/// A measured pair and its predictions by a fit that leaves it out; all times are logarithms of
+/// multiples of the fit's scale.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldOut {
     pub measured: f32,
-    /// The number of pairs for which it stands that are not measured.
+    /// The relative number of unmeasured pairs that this pair represents.
     pub weight: f32,
-    /// Half an 80 % bar of the measured time.
+    /// Half an 80 % error bar of the measured time; 0 if unknown.
     pub noise: f32,
+    /// The prediction by coordinates, with the corrections that suit the samples.
     pub coords: f32,
-    /// By coordinates with the corrections of noisy samples.
+    /// The prediction by coordinates with the corrections of noisy samples.
     pub coords_if_noisy: f32,
     pub labels: Option<LabelEstimate>,
 }
@@ -48,7 +53,8 @@ fn combined(coords: f32, labels: Option<LabelEstimate>, share: f32) -> f32 {
     labels.map_or(coords, |labels| share * coords + (1.0 - share) * labels.log)
 }
 
-/// Returns the unit of error bars: the error of the labels' class, where labels count.
+/// Returns the unit of error bars, in logarithm: the error of the labels' class if labels count,
+/// else 1.
 fn unit(labels: Option<LabelEstimate>, share: f32) -> f32 {
     labels
         .filter(|_| share < 1.0)
@@ -58,30 +64,32 @@ fn unit(labels: Option<LabelEstimate>, share: f32) -> f32 {
 /// A range of predicted times.
 #[derive(Clone, Copy, Debug)]
 struct Bin {
-    /// The upper end, a logarithm.
+    /// The upper end of the range, in logarithm.
     edge: f32,
-    /// The coordinates' share.
+    /// The coordinates' share in a prediction, from 0 to 1.
     share: f32,
-    /// From the prediction to both ends of an 80 % error bar, of the logarithm, in [`unit`]s.
+    /// The distances from the prediction to both ends of an 80 % error bar, in [`unit`]s.
     ends: Ends,
 }
 
-/// The lower end and the upper one.
+/// The figures for the lower and the upper end of an error bar.
 pub(crate) type Ends = [f32; 2];
 
-/// Ranges of times, rising: of pairs with labels by their prediction, of others by the
-/// coordinates'.
+/// The ranges of predicted times, in rising order. The range of a pair with labels depends on the
+/// prediction by labels, the range of any other pair on the prediction by coordinates.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calibration {
+    /// The ranges of pairs with a prediction by labels.
     labelled: Vec<Bin>,
+    /// The ranges of pairs without one, fitted to all held-out pairs.
     plain: Vec<Bin>,
-    /// Nodes have labels; else all are one class, whose predictions say little.
+    /// True if nodes have labels; else all nodes are one class, whose predictions say little.
     by_labels: bool,
 }
 
 impl Calibration {
-    /// Takes the pairs that were held out, and coordinates and labels of some pairs that are not
-    /// measured.
+    /// Calibrates on the pairs `held`; `others` are the predictions by coordinates and by labels of
+    /// some unmeasured pairs.
     pub fn new(held: &[HeldOut], by_labels: bool, others: &[(f32, Option<LabelEstimate>)]) -> Self {
         let mut calibration = Self {
             by_labels,
@@ -107,7 +115,7 @@ impl Calibration {
         calibration
     }
 
-    /// Returns the prediction and the ends of its error bar, both of the logarithm.
+    /// Returns the prediction and the distances to the ends of its error bar, both in logarithm.
     pub fn predict(&self, coords: f32, labels: Option<LabelEstimate>) -> (f32, Ends) {
         let bins = if labels.is_some() {
             &self.labelled
@@ -157,14 +165,14 @@ impl Calibration {
         represent(&bins, &mut held, size, others);
         let chunks = || held.chunks(size);
         let measured = held.iter().map(|held| (held.measured, held.weight));
-        let near = weighted_quantile(measured.collect(), NEAR).unwrap_or_default();
-        let lower = LOWER_FACTORS
-            .iter()
-            .find(|factor| part_held(&bins, chunks(), near, [**factor, 1.0]) >= GOAL);
+        let near = weighted_quantile(measured.collect(), NEAR_TIME_QUANTILE).unwrap_or_default();
+        let lower = LOWER_FACTORS.iter().find(|factor| {
+            part_held(&bins, chunks(), near, [**factor, 1.0]) >= TARGET_COVERAGE_RATIO
+        });
         let lower = *lower.unwrap_or(&LOWER_FACTORS[LOWER_FACTORS.len() - 1]);
-        let upper = UPPER_FACTORS
-            .iter()
-            .find(|factor| part_held(&bins, chunks(), f32::INFINITY, [lower, **factor]) >= GOAL);
+        let upper = UPPER_FACTORS.iter().find(|factor| {
+            part_held(&bins, chunks(), f32::INFINITY, [lower, **factor]) >= TARGET_COVERAGE_RATIO
+        });
         for bin in &mut bins {
             bin.ends[0] *= lower;
             bin.ends[1] *= upper.unwrap_or(&1.0);
@@ -173,8 +181,8 @@ impl Calibration {
     }
 }
 
-/// Weighs pairs such that each range of predicted times has as many as among the others: near pairs
-/// are measured more often.
+/// Scales the weights of held-out pairs so that each range's total is the number of `others` in it:
+/// near pairs are measured more often than others.
 fn represent(bins: &[Bin], held: &mut [HeldOut], size: usize, others: &[f32]) {
     let mut counts = vec![0.0f32; bins.len()];
     for key in others {
@@ -189,8 +197,8 @@ fn represent(bins: &[Bin], held: &mut [HeldOut], size: usize, others: &[f32]) {
     }
 }
 
-/// Returns the part of pairs up to a measured time that bars hold, if their ends are moved by these
-/// factors.
+/// Returns the weighted part of the pairs with a measured time of at most `most` that lie within
+/// their error bars, if the ends of the bars are multiplied by `factors`.
 fn part_held<'a>(
     bins: &[Bin],
     chunks: impl Iterator<Item = &'a [HeldOut]>,
@@ -203,15 +211,18 @@ fn part_held<'a>(
             let off = held.off(bin.share);
             let which = usize::from(off >= 0.0);
             let end = bin.ends[which] * factors[which] * unit(held.labels, bin.share);
-            let end = end.hypot(held.noise);
-            holds += if off.abs() <= end { held.weight } else { 0.0 };
+            holds += if off.abs() <= end.hypot(held.noise) {
+                held.weight
+            } else {
+                0.0
+            };
             all += held.weight;
         }
     }
     holds / f32::max(all, 1e-9)
 }
 
-/// Returns the first share, or one that errs clearly less.
+/// Returns the first of `shares`, or the best one if its loss is clearly smaller.
 fn best_share(held: &[HeldOut], shares: &[f32]) -> f32 {
     let usual = shares[0];
     let losses = shares.iter().map(|share| (loss(held, *share), *share));
@@ -220,7 +231,7 @@ fn best_share(held: &[HeldOut], shares: &[f32]) -> f32 {
     clearly.map_or(usual, |(_, share)| share)
 }
 
-/// Returns the mean of errors, each bounded.
+/// Returns the weighted mean of errors to the power of 0.75, each error bounded.
 fn loss(held: &[HeldOut], share: f32) -> f32 {
     let (mut sum, mut all) = (0.0, 0.0);
     for held in held {
@@ -231,9 +242,9 @@ fn loss(held: &[HeldOut], share: f32) -> f32 {
     sum / all.max(1e-9)
 }
 
-/// Returns the error below which four in five are, without the part that is the measured times'.
-/// That quantile is known up to [`UNSURE`] over the root of the pairs' number: noise is taken out
-/// only as far.
+/// Returns the 80 % quantile of errors, in [`unit`]s, without the noise of the measured times. The
+/// quantile is uncertain by [`QUANTILE_ERROR_RATIO`] over the square root of the number of pairs,
+/// so that part of its square remains however large the noise is.
 fn width(held: &[HeldOut], share: f32) -> f32 {
     let quantile = |noise: f32| {
         let errors = held.iter().map(|held| {
@@ -242,7 +253,9 @@ fn width(held: &[HeldOut], share: f32) -> f32 {
         });
         weighted_quantile(errors.collect(), 0.8).unwrap_or(1.0)
     };
-    let least = (UNSURE / (held.len() as f32).sqrt()).sqrt().min(1.0);
+    let least = (QUANTILE_ERROR_RATIO / (held.len() as f32).sqrt())
+        .sqrt()
+        .min(1.0);
     quantile(1.0).max(least * quantile(0.0)).max(1e-4)
 }
 

@@ -1,17 +1,17 @@
-//! Coordinates in twelve dimensions and a height: the fitted distance of two nodes is that of their
-//! points plus both heights (Dabek et al., "Vivaldi", SIGCOMM 2004). All pairs are fitted at once
-//! as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the Huber loss of log(fitted / measured), which
-//! bounds the pull of a bad sample.
+//! The coordinates of nodes: each has a point in twelve dimensions and a height. The fitted time of
+//! two nodes is the distance between their points plus both heights (Dabek et al., "Vivaldi",
+//! SIGCOMM 2004). All pairs are fitted at once as in GNP (Ng & Zhang, INFOCOM 2002), by Adam on the
+//! Huber loss of log(fitted / measured), which bounds the pull of a bad sample.
 
 use crate::{hash::Random, tuning::TUNING};
 
 /// The number of dimensions of a point.
-pub(crate) const D: usize = 12;
-/// The number of sums that a processor adds at once.
-const LANES: usize = 4;
-pub(crate) type Point = [f32; D];
+pub(crate) const POINT_DIMENSIONS: usize = 12;
+/// The number of partial sums that a processor adds at once.
+const SIMD_LANES: usize = 4;
+pub(crate) type Point = [f32; POINT_DIMENSIONS];
 
-/// A measured pair: both directions in one.
+/// A measured pair of nodes, with both directions combined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub a: u32,
@@ -20,32 +20,34 @@ pub(crate) struct Pair {
     pub log: f32,
     /// The number of directions that were measured.
     pub weight: f32,
-    /// Half an 80 % bar of the logarithm, by the samples' own spread; `None`: not known.
+    /// Half an 80 % error bar of the logarithm, by the samples' own spread; `None` if unknown.
     pub spread: Option<f32>,
 }
 
-/// The factor on a pair's own spread: few samples understate it.
+/// The factor on a pair's own spread, because few samples understate it.
 const SPREAD_FACTOR: f32 = 1.1;
 
 impl Pair {
-    /// Returns half an 80 % error bar of the logarithm; `None`: not known.
+    /// Returns half an 80 % error bar of the logarithm; `None` if unknown.
     pub fn noise(&self) -> Option<f32> {
         self.spread.map(|spread| SPREAD_FACTOR * spread)
     }
 }
 
-/// The steps of a descent.
+/// The number and sizes of the steps of a gradient descent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     rounds: usize,
+    /// The sizes of the first and the last step.
     steps: [f32; 2],
-    /// A pair counts as its time to this power.
+    /// The exponent of a pair's time in its weight.
     time_weight_power: f32,
+    /// The residual beyond which a pair pulls no harder, in logarithm.
     max_residual: f32,
 }
 
 impl Pace {
-    /// Returns the two halves of a fit from random places. At first far pairs count alone: near
+    /// Returns the two halves of a fit from random places. Far pairs dominate the first half: near
     /// ones would hold each other where they are.
     pub fn cold(rounds: usize) -> [Self; 2] {
         let powers = [1.0, TUNING.time_weight_power];
@@ -57,7 +59,7 @@ impl Pace {
         })
     }
 
-    /// Returns the steps from known places.
+    /// Returns the steps of a fit from known places.
     pub fn warm(rounds: usize, noisy: bool) -> Self {
         Self {
             rounds,
@@ -83,13 +85,12 @@ struct Link {
 
 impl Link {
     fn new(pair: &Pair, pace: Pace) -> Self {
-        let far = (pace.time_weight_power * pair.log).exp();
-        let far = far.min(TUNING.max_pair_weight);
+        let time_weight = (pace.time_weight_power * pair.log).exp();
         Self {
             a: pair.a,
             b: pair.b,
             inverse: (-pair.log).exp(),
-            weight: far * pair.weight,
+            weight: time_weight.min(TUNING.max_pair_weight) * pair.weight,
         }
     }
 }
@@ -100,7 +101,8 @@ pub(crate) struct Coords {
     pub log_heights: Vec<f32>,
 }
 
-/// Returns the logarithm, where its size is below a half: 2 artanh((x - 1) / (x + 1)), as a series.
+/// Returns the logarithm of `x` if its absolute value is at most 0.5: 2 artanh((x - 1) / (x + 1)),
+/// as a series.
 fn log_near_one(x: f32) -> f32 {
     let t = (x - 1.0) / (x + 1.0);
     let square = t * t;
@@ -115,7 +117,7 @@ struct Moments {
 }
 
 impl Coords {
-    /// Returns a random place for every node, by its key.
+    /// Returns a random place for every node, derived from its key and `seed`.
     pub fn scatter(keys: impl Iterator<Item = u64>, seed: u64) -> Self {
         let mut coords = Self::default();
         for key in keys {
@@ -124,7 +126,7 @@ impl Coords {
         coords
     }
 
-    /// Puts nodes without a place next to the nearest placed node that they measured.
+    /// Moves each node without a place to the point of the nearest placed node in its pairs.
     pub fn settle(&mut self, pairs: &[Pair], placed: &[bool]) {
         let mut nearest = vec![(f32::INFINITY, u32::MAX); placed.len()];
         for pair in pairs {
@@ -143,7 +145,7 @@ impl Coords {
     /// Adds a node at a random place.
     pub fn push(&mut self, key: u64, seed: u64) {
         let slot = self.points.len();
-        self.points.push([0.0; D]);
+        self.points.push([0.0; POINT_DIMENSIONS]);
         self.log_heights.push(0.0);
         self.place(slot, key, seed);
     }
@@ -159,15 +161,18 @@ impl Coords {
         }
     }
 
-    /// Moves all places towards the pairs' times.
+    /// Moves all nodes so that their distances approach the pairs' measured times.
     pub fn descend(&mut self, pairs: &[Pair], pace: Pace) {
         let n = self.points.len();
         let links: Vec<Link> = pairs.iter().map(|pair| Link::new(pair, pace)).collect();
-        let mut pull = vec![[0.0f32; D]; n];
+        let mut pull = vec![[0.0f32; POINT_DIMENSIONS]; n];
         let mut lift = vec![0.0f32; n];
         let mut heights = vec![0.0f32; n];
         let mut moments = Moments {
-            points: [vec![[0.0; D]; n], vec![[0.0; D]; n]],
+            points: [
+                vec![[0.0; POINT_DIMENSIONS]; n],
+                vec![[0.0; POINT_DIMENSIONS]; n],
+            ],
             heights: [vec![0.0; n], vec![0.0; n]],
             decay: [1.0; 2],
         };
@@ -201,18 +206,18 @@ impl Coords {
         for link in links {
             let (a, b) = (link.a as usize, link.b as usize);
             let (x, y) = (&self.points[a], &self.points[b]);
-            let mut apart = [0.0f32; D];
-            let mut squares = [1e-8 / LANES as f32; LANES];
-            for d in 0..D {
+            let mut apart = [0.0f32; POINT_DIMENSIONS];
+            let mut squares = [1e-8 / SIMD_LANES as f32; SIMD_LANES];
+            for d in 0..POINT_DIMENSIONS {
                 apart[d] = x[d] - y[d];
-                squares[d % LANES] += apart[d] * apart[d];
+                squares[d % SIMD_LANES] += apart[d] * apart[d];
             }
             let length = squares.iter().sum::<f32>().sqrt();
             let fitted = length + heights[a] + heights[b];
             let off = log_near_one((fitted * link.inverse).clamp(least, most));
             let along = link.weight * off / (fitted * length);
             let slope = along * length;
-            for d in 0..D {
+            for d in 0..POINT_DIMENSIONS {
                 pull[a][d] += along * apart[d];
                 pull[b][d] -= along * apart[d];
             }

@@ -8,21 +8,22 @@ use crate::{
     predictor::Predictor,
 };
 
-/// Half the error bar of a measured pair, in logarithm, where its samples tell no spread: a median
-/// of five errs by 15 % at the 99th percentile within a region.
+/// Half the error bar of a measured pair, in logarithm, if the spread of its samples is unknown: a
+/// median of five errs by 15 % at the 99th percentile within a region.
 const MEASURED_BAR: f32 = 0.1;
-/// The least such bar: times drift by so much until they are measured again.
+/// The least half of a measured pair's error bar, in logarithm: times drift that far before they
+/// are measured again.
 const MIN_BAR: f32 = 0.02;
 /// The largest half of an error bar, in logarithm.
 const MAX_BAR: f32 = 5.0;
 
-/// The number of nodes whose predictions represent all.
-const ROWS: usize = 64;
+/// The largest number of nodes whose predictions represent those of all nodes in the calibration.
+const MAX_CALIBRATION_NODES: usize = 64;
 
-/// Immutable; any number of readers use it without a lock.
+/// The immutable result of a fit, which any number of readers use without a lock.
 #[derive(Clone, Debug)]
 pub struct Fit {
-    /// Microseconds a unit.
+    /// The unit of all times in the fit, in microseconds.
     scale: f32,
     predictor: Predictor,
     calibration: Calibration,
@@ -38,7 +39,7 @@ impl Fit {
     ) -> Self {
         let mut predictor = Predictor::new(nodes, coords, pairs);
         predictor.noisy = noisy;
-        let some = predictor.some_unmeasured(ROWS);
+        let some = predictor.some_unmeasured(MAX_CALIBRATION_NODES);
         Self {
             scale,
             calibration: Calibration::new(held, predictor.labelled, &some),
@@ -51,46 +52,49 @@ impl Fit {
         self.predictor.knows(node.slot())
     }
 
-    /// Returns the mean of both directions, in microseconds; `None`: the pair is not measured.
+    /// Returns the measured time of a pair, in microseconds: the geometric mean of both directions.
+    /// `None` if the pair is not measured.
     pub fn measured(&self, a: NodeId, b: NodeId) -> Option<f32> {
         self.knows(a).then_some(())?;
         Some(self.predictor.samples.get(a.slot(), b.0)?.log.exp() * self.scale)
     }
 
-    /// Returns whether a node's measurements contradict its labels: it is treated as where its
-    /// measurements place it.
+    /// Returns whether a node's measurements contradict its labels. Such a node is treated as part
+    /// of the zone that its measurements fit.
     pub fn contradicts_labels(&self, node: NodeId) -> bool {
         self.predictor.contradicted.get(node.slot()) == Some(&true)
     }
 
-    /// Returns all nodes whose measurements contradict their labels, by number.
+    /// Returns all nodes whose measurements contradict their labels, in order of their numbers.
     pub fn with_contradicted_labels(&self) -> impl Iterator<Item = NodeId> {
         let all = (0..self.predictor.measured.len() as u32).map(NodeId);
         all.filter(|node| self.contradicts_labels(*node))
     }
 
-    /// Returns how unlike a node each other one is, by their times to common targets.
+    /// Returns, for each node, how much its times to common targets differ from those of `node`, in
+    /// logarithm.
     pub(crate) fn unlikeness(&self, node: NodeId) -> impl Iterator<Item = f32> {
         self.predictor.unlikeness(node.slot())
     }
 
-    /// Returns microseconds from a node to all by coordinates and corrections.
+    /// Returns the predicted times from a node to all nodes by coordinates and corrections, in
+    /// microseconds.
     pub(crate) fn predictions(&self, from: usize) -> impl Iterator<Item = f32> {
         let scale = self.scale;
         let logs = self.predictor.coords(from).into_iter();
         logs.map(move |log| log.exp() * scale)
     }
 
-    /// Returns all estimates from a peer: the measured time, else coordinates and labels combined;
-    /// `None` if the fit does not know the peer. Takes some 100 us at 5,000 nodes: cache it while
-    /// the fit is in use.
+    /// Returns the estimates from a peer to all nodes: the measured time, else coordinates and
+    /// labels combined. `None` if the fit has no estimate from the peer. A row takes about 100 us
+    /// at 5,000 nodes: cache it while the fit is in use.
     pub fn row(&self, peer: NodeId) -> Option<Row> {
         let from = peer.slot();
         self.predictor.measured.get(from)?;
         let estimates = self.predictor.all(from).map(|(coords, labels)| {
             let (log, bar) = match (coords, labels) {
                 (Some(coords), labels) => self.calibration.predict(coords, labels),
-                // Without samples of a node its labels alone are known.
+                // A node without samples has only a prediction by labels.
                 (None, Some(labels)) => {
                     let (_, bar) = self.calibration.predict(labels.log, Some(labels));
                     (labels.log, bar)
@@ -116,20 +120,21 @@ impl Fit {
     }
 }
 
-/// 0 microseconds: there is no estimate.
+/// A time with its error bar; 0 microseconds stand for no estimate.
 #[derive(Clone, Copy, Debug, Default)]
 struct Prediction {
     micros: f32,
-    /// The factors to both ends of the error bar.
+    /// The factors between the time and both ends of the error bar.
     factors: Ends,
 }
 
-/// A peer's estimates to all nodes.
+/// The estimates from a peer to all nodes.
 #[derive(Clone, Debug)]
 pub struct Row(Vec<Prediction>);
 
 impl Row {
-    /// `None` for the peer itself and for nodes that the fit does not know.
+    /// Returns the estimate to a node; `None` for the peer itself and for nodes that the fit does
+    /// not know.
     pub fn estimate(&self, node: NodeId) -> Option<Estimate> {
         let Prediction { micros, factors } = *self.0.get(node.slot())?;
         (micros > 0.0).then(|| Estimate {

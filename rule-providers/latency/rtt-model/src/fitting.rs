@@ -1,4 +1,4 @@
-//! A fit of all samples: from the last one, or from nothing.
+//! Fits all samples, starting from the last fit or from scratch.
 
 use crate::{
     Model,
@@ -10,21 +10,25 @@ use crate::{
     tuning::TUNING,
 };
 
-/// A fit from nothing replaces one that goes on if pairs that were held out err by this factor.
+/// The ratio of mean errors on held-out pairs below which a fit from scratch replaces one that
+/// continues.
 const MIN_GAIN_RATIO: f32 = 0.95;
 
 /// A fit, and the places from which the next one starts.
 struct Attempt {
     fit: Fit,
     places: Places,
+    /// The places of fits without the held-out pairs, one for each fold.
     unseen: Vec<Places>,
-    /// The mean error of coordinates for pairs that were held out; `None`: there are too few.
+    /// The mean error of coordinates on held-out pairs, in logarithm; `None` if there are too few
+    /// pairs.
     missed: Option<f32>,
 }
 
 impl Model {
-    /// Fits all samples: from the last fit, or from nothing if there is none, or too much is new,
-    /// or that predicts better after the network has changed. Numbers of removed nodes become free.
+    /// Fits all samples, starting from the last fit. The fit starts from scratch if there is no
+    /// last fit, if too much is new, or if that predicts better after the network has changed.
+    /// Numbers of removed nodes become free.
     pub fn fit(&mut self) -> Fit {
         self.free.append(&mut self.resting);
         let last = self.places.take().filter(|places| !self.is_new(places));
@@ -51,13 +55,14 @@ impl Model {
         best.fit
     }
 
-    /// Drops all coordinates, but no samples: the next fit starts from nothing.
+    /// Drops all coordinates, but no samples: the next fit starts from scratch.
     pub fn forget_places(&mut self) {
         self.places = None;
         self.unseen.clear();
     }
 
-    /// Returns that attempt, or a better one from nothing.
+    /// Returns `warm`, or an attempt from scratch if that is clearly better or either error is
+    /// unknown.
     fn better(&self, warm: Attempt) -> Attempt {
         let cold = self.attempt(None, Vec::new());
         let better = match (warm.missed, cold.missed) {
@@ -67,7 +72,7 @@ impl Model {
         if better { cold } else { warm }
     }
 
-    /// Returns whether too many nodes or times are new for a fit that goes on.
+    /// Returns whether too many nodes are new, or times changed too much, for a fit that continues.
     fn is_new(&self, last: &Places) -> bool {
         let measured = measured(self.nodes.len(), &self.pairs(1.0));
         let placed = |node: usize| last.placed.get(node).copied().unwrap_or(false);
@@ -86,7 +91,8 @@ impl Model {
         let (mut held_out, mut unseen) = (Vec::new(), Vec::new());
         for fold in 0..folds {
             let (held, kept) = held_out::split(&self.nodes, &pairs, fold);
-            // Where many pairs hold each node, coordinates soon forget the few that are left out.
+            // One fold means many pairs for each node: coordinates soon forget the few that are
+            // left out.
             let seen = || (folds == 1).then(|| places.clone());
             let start = known.next().or_else(seen);
             let places = self.placed(scale, start, &kept);
@@ -106,7 +112,7 @@ impl Model {
         }
     }
 
-    /// Returns the places of all nodes, from these ones or from nothing.
+    /// Returns the places of all nodes, fitted from `places` or from scratch.
     fn placed(&self, scale: f32, places: Option<Places>, pairs: &[Pair]) -> Places {
         let keys = self.nodes.iter().map(|node| node.key);
         let mut coords;

@@ -1,6 +1,6 @@
 //! Seeded hashes and random numbers that are the same in every process.
 
-/// SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014).
+/// Mixes the bits of `z` with SplitMix64's finaliser (Steele, Lea & Flood, OOPSLA 2014).
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -12,7 +12,7 @@ pub(crate) fn pair(a: u64, b: u64) -> u64 {
     mix(a ^ mix(b))
 }
 
-/// A text's hash within a scope; never 0, which stands for "unknown".
+/// Returns the hash of a text within a scope; never 0, which stands for "unknown".
 pub(crate) fn text(scope: u64, text: &str) -> u64 {
     // FNV-1a, then mixed.
     let fnv = text.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, byte| {
@@ -37,7 +37,7 @@ impl Random {
         (self.bits() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// Near enough to the normal distribution: twelve uniform ones (Irwin-Hall).
+    /// Returns a nearly normal number of mean 0 and deviation 1: twelve uniform ones (Irwin-Hall).
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.unit()).sum::<f32>() - 6.0
     }

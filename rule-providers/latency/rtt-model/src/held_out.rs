@@ -1,5 +1,6 @@
-//! Measured pairs that a second fit leaves out, and what it predicts for them. Its coordinates are
-//! kept from fit to fit, apart from the first one's, so they do not remember these pairs.
+//! Held-out pairs: measured pairs that a second fit leaves out, and its predictions for them. The
+//! coordinates of the second fit are stored from fit to fit, separate from those of the first fit,
+//! so they do not remember these pairs.
 
 use crate::{
     calibration::HeldOut,
@@ -10,20 +11,23 @@ use crate::{
     tuning::TUNING,
 };
 
-/// The number of pairs that were held out and are enough.
+/// The number of held-out pairs in a fold above which only some nodes' pairs are predicted.
 const MAX_PAIRS: usize = 8_000;
-/// A node with fewer other pairs is not predicted.
+/// The least number of other pairs of a node whose held-out pairs are predicted.
 const MIN_PAIRS_LEFT: u32 = 2;
-/// The number of pairs from which on their mean error is known, and of ranges of times in it.
+/// The least number of held-out pairs with a mean error.
 const MIN_PAIRS: usize = 25;
-const RANGES: usize = 4;
-/// The upper bound of an error in the comparison of corrections.
+/// The number of ranges of measured times in the mean error.
+const TIME_RANGES: usize = 4;
+/// The upper bound of an error, in logarithm, when the usual corrections and those of noisy samples
+/// are compared.
 const MAX_ERROR_OF_CORRECTIONS: f32 = 0.5;
-/// The bounds of an error in the mean, and of the mean.
+/// The upper bound of a pair's error in the mean error, in logarithm.
 const MAX_ERROR: f32 = 1.0;
+/// The lower bound of the mean error of a range, in logarithm.
 const MIN_MEAN_ERROR: f32 = 1e-3;
 
-/// Returns the number of parts that are held out in turn.
+/// Returns the number of parts of the pairs that are held out in turn.
 pub(crate) fn folds(pairs: usize) -> usize {
     if pairs < TUNING.held_out_few_pairs {
         TUNING.held_out_folds
@@ -32,12 +36,13 @@ pub(crate) fn folds(pairs: usize) -> usize {
     }
 }
 
-/// Returns whether a pair of nodes is held out in a fold; the same for all fits.
+/// Returns whether the pair of nodes with these keys is held out in a fold, which is the same for
+/// all fits.
 fn is_held(a: u64, b: u64, fold: usize) -> bool {
     hash::pair(a.min(b) ^ 0x0dd, a.max(b)) % TUNING.held_out_parts == fold as u64
 }
 
-/// Returns the pairs that are held out in a fold, and the others.
+/// Splits the pairs into those that a fold holds out and the rest.
 pub(crate) fn split(nodes: &[Node], pairs: &[Pair], fold: usize) -> (Vec<Pair>, Vec<Pair>) {
     let key = |node: u32| nodes[node as usize].key;
     pairs
@@ -45,7 +50,7 @@ pub(crate) fn split(nodes: &[Node], pairs: &[Pair], fold: usize) -> (Vec<Pair>, 
         .partition(|pair| is_held(key(pair.a), key(pair.b), fold))
 }
 
-/// Appends the predictions of held pairs by a fit of the kept ones.
+/// Appends to `out` the predictions for the pairs `held` by a fit of the pairs `kept`.
 pub(crate) fn predict(
     nodes: &[Node],
     coords: &Coords,
@@ -83,7 +88,8 @@ pub(crate) fn predict(
     }
 }
 
-/// Returns whether samples are noisy: then only many residuals together correct coordinates.
+/// Returns whether samples are noisy, and if so replaces the predictions by those with the
+/// corrections of noisy samples.
 pub(crate) fn is_noisy(held: &mut [HeldOut]) -> bool {
     let error = |of: fn(&HeldOut) -> f32| -> f32 {
         let off = held.iter().map(|held| (held.measured - of(held)).abs());
@@ -98,16 +104,19 @@ pub(crate) fn is_noisy(held: &mut [HeldOut]) -> bool {
     noisy
 }
 
-/// Returns the error of predictions by coordinates: the geometric mean of that of near pairs to
-/// that of far ones, because near ones are measured more often. `None`: of too few pairs.
+/// Returns the mean error of predictions by coordinates, in logarithm: the geometric mean over the
+/// ranges from near to far pairs, because near pairs are measured more often. `None` if there are
+/// too few pairs.
 pub(crate) fn mean_error(held: &[HeldOut]) -> Option<f32> {
     let mut held: Vec<&HeldOut> = held.iter().collect();
     held.sort_by(|a, b| a.measured.total_cmp(&b.measured));
-    let logs = held.chunks(held.len().div_ceil(RANGES).max(1)).map(|held| {
-        let off = |held: &HeldOut| (held.measured - held.coords).abs().min(MAX_ERROR);
-        let sum: f32 = held.iter().map(|held| held.weight * off(held)).sum();
-        let all: f32 = held.iter().map(|held| held.weight).sum();
-        (sum / all.max(1e-9)).max(MIN_MEAN_ERROR).ln()
-    });
-    (held.len() >= MIN_PAIRS).then(|| (logs.sum::<f32>() / RANGES as f32).exp())
+    let logs = held
+        .chunks(held.len().div_ceil(TIME_RANGES).max(1))
+        .map(|held| {
+            let off = |held: &HeldOut| (held.measured - held.coords).abs().min(MAX_ERROR);
+            let sum: f32 = held.iter().map(|held| held.weight * off(held)).sum();
+            let all: f32 = held.iter().map(|held| held.weight).sum();
+            (sum / all.max(1e-9)).max(MIN_MEAN_ERROR).ln()
+        });
+    (held.len() >= MIN_PAIRS).then(|| (logs.sum::<f32>() / TIME_RANGES as f32).exp())
 }

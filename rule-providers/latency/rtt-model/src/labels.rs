@@ -1,8 +1,8 @@
-//! Predictions from labels: the typical time of a pair's class (same rack, same zone, two zones,
-//! two regions) and an offset for each node, its access line. Both are fitted in turn, by medians,
-//! so that a few wrong labels or reports move them little.
+//! Predictions by labels: the typical time of a pair's class (same rack, same zone, two zones, two
+//! regions) plus an offset for each node, which stands for its access line. Both are fitted in turn
+//! by robust statistics, so that a few wrong labels or reports move them little.
 //!
-//! Without labels all nodes are one class: on a flat network that is as good as it gets.
+//! All nodes are one class if no node has labels; on a flat network, no prediction is better.
 
 mod classes;
 
@@ -16,15 +16,15 @@ use crate::{
 use classes::{Class, Classes};
 pub(crate) use classes::{Location, Locations};
 
-/// The number of pairs from which on a node's samples can contradict its labels.
+/// The least number of pairs with which a node's samples can contradict its labels.
 const MIN_COMPARED_PAIRS: usize = 6;
-/// The upper bound of an error in that comparison.
+/// The upper bound of a pair's error in that comparison, in logarithm.
 const MAX_COMPARED_ERROR: f32 = 1.0;
-/// The number of standard deviations from which on a residual counts less than half, and how often
-/// an offset is found by such weights.
+/// The residual, in standard deviations, that halves a pair's weight in a node's offset.
 const HALF_WEIGHT_DEVIATIONS: f32 = 2.0;
-const REWEIGHTINGS: usize = 2;
-/// The number of zones that are tried for a node whose labels are wrong.
+/// The number of times that an offset is computed with such weights.
+const OFFSET_REWEIGHTINGS: usize = 2;
+/// The largest number of zones that are tried for a node whose labels may be wrong.
 const MAX_CANDIDATE_ZONES: usize = 256;
 
 /// A prediction by labels.
@@ -32,11 +32,11 @@ const MAX_CANDIDATE_ZONES: usize = 256;
 pub(crate) struct LabelEstimate {
     /// The logarithm of the time.
     pub log: f32,
-    /// The standard deviation of that logarithm's error, in its class.
+    /// The standard deviation of that logarithm's error in the pair's class.
     pub error: f32,
 }
 
-/// The classes and offsets of a fit; times are multiples of its scale.
+/// The classes and offsets of a fit; times are multiples of the fit's scale.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelFit {
     pub locations: Locations,
@@ -45,7 +45,7 @@ pub(crate) struct LabelFit {
 }
 
 impl LabelFit {
-    /// Fits all pairs of nodes with labels.
+    /// Fits classes and offsets to all pairs whose nodes both have a location.
     pub fn new(locations: Locations, pairs: &[Pair]) -> Self {
         let nodes = locations.nodes.len();
         let at = |node: u32| locations.nodes[node as usize];
@@ -104,8 +104,8 @@ impl LabelFit {
         }
     }
 
-    /// Returns the location of a node whose samples contradict its labels: the zone that they fit
-    /// far better.
+    /// Returns the zone that a node's samples fit far better than its labels; `None` if they do not
+    /// contradict its labels.
     pub fn better_location(&self, node: usize, samples: &[(u32, Sample)]) -> Option<Location> {
         let (least, ratio) = TUNING.contradiction;
         let as_labelled = self.row(node).mean_error(samples)?;
@@ -128,13 +128,15 @@ pub(crate) struct LabelRow<'a> {
     from: usize,
     location: Option<Location>,
     offset: f32,
-    /// The class of pairs of the node's own rack.
+    /// The class of pairs in the node's own rack.
     rack: Option<Class>,
+    /// The class of the node's pairs with each zone, by the zone's index.
     by_zone: Vec<Option<Class>>,
 }
 
 impl LabelRow<'_> {
-    /// `None` for the node itself, without labels, and where no class of the pair has samples.
+    /// Returns the estimate to a node; `None` for the node itself, without labels, and if no class
+    /// of the pair has samples.
     pub fn estimate(&self, to: usize) -> Option<LabelEstimate> {
         let other = (*self.fit.locations.nodes.get(to)?)?;
         let one = self.location.filter(|_| to != self.from)?;
@@ -149,7 +151,8 @@ impl LabelRow<'_> {
         })
     }
 
-    /// Returns the mean error of the logarithms of measured pairs; `None`: too few have labels.
+    /// Returns the mean error of the estimates of measured pairs, in logarithm; `None` if too few
+    /// pairs have an estimate.
     pub fn mean_error(&self, samples: &[(u32, Sample)]) -> Option<f32> {
         let known = samples.iter().filter_map(|(to, sample)| {
             let off = sample.log - self.estimate(*to as usize)?.log;
@@ -160,9 +163,10 @@ impl LabelRow<'_> {
     }
 }
 
-/// Fits each node's offset to the classes and the others' offsets: at first the median of what its
-/// pairs have above them, so that a slow node is found however slow it is, then their mean by
-/// weights that fall with the residual (Cauchy's). An offset is drawn to 0 as far as it is unsure.
+/// Fits each node's offset to its excess times: a pair's time minus its class's time and the other
+/// node's offset. The median comes first, so that a slow node is found however slow it is; then the
+/// mean with Cauchy's weights, which fall with the residual. The more uncertain an offset is, the
+/// more it is drawn towards 0.
 fn fit_offsets(offsets: &mut [f32], classes: &Classes, of_nodes: &Sparse<u32>, times: &[f32]) {
     let above = |node: usize, offsets: &[f32], own: &mut Vec<(f32, f32)>| {
         own.clear();
@@ -187,9 +191,9 @@ fn fit_offsets(offsets: &mut [f32], classes: &Classes, of_nodes: &Sparse<u32>, t
     let usual = spread(&mut sizes).powi(2) + median(&mut variances);
     for node in 0..offsets.len() {
         above(node, offsets, &mut own);
-        for _ in 0..REWEIGHTINGS {
+        for _ in 0..OFFSET_REWEIGHTINGS {
             let offset = offsets[node];
-            // One that is far beyond the usual offsets is drawn back less.
+            // An offset far beyond the usual ones is drawn towards 0 less.
             let (mut sum, mut total) = (0.0, (usual + offset.powi(2)).recip());
             for (above, precision) in &own {
                 let off = (above - offset).powi(2) * precision / HALF_WEIGHT_DEVIATIONS.powi(2);

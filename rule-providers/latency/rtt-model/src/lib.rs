@@ -1,8 +1,7 @@
-//! Predicts round-trip times that were not measured from those that were.
+//! Predicts the round-trip times of node pairs that were not measured from those of measured pairs.
 //!
-//! Samples go in, estimates with an error bar come out. Pure: no input or
-//! output, no clock, no threads; the same seed and samples give the same
-//! estimates.
+//! The crate turns samples into estimates with an error bar. It has no input or output, no clock
+//! and no threads; the same seed and samples give the same estimates.
 //!
 //! A [`Model`] belongs to one background thread, which publishes each result as an immutable
 //! [`Fit`] for any number of readers. [`Model::targets`] chooses what nodes should measure.
@@ -15,28 +14,29 @@
 //!
 //! # Method
 //!
-//! - Every node has coordinates in twelve dimensions and a height; the time of a pair
-//!   is the distance of both coordinates and both heights, as in Vivaldi (Dabek et al.,
-//!   SIGCOMM 2004). But all places are fitted together from all samples, as GNP does
-//!   with its landmarks (Ng & Zhang, INFOCOM 2002), for the logarithm of fitted over measured by
-//!   Huber's loss (1964), so that neither far pairs nor false reports outweigh the rest. A fit
-//!   continues from the last one.
-//! - Networks have triangles that no such space has (Ledlie, Gardner & Seltzer,
+//! - Every node has coordinates in twelve dimensions and a height. The time of a pair is the
+//!   distance between both points plus both heights, as in Vivaldi (Dabek et al., SIGCOMM 2004).
+//!   All places are fitted together from all samples, as GNP does with its landmarks (Ng & Zhang,
+//!   INFOCOM 2002). The fit minimises Huber's loss (1964) of the logarithm of fitted over measured
+//!   time, so that neither far pairs nor false reports outweigh the rest. A fit continues from the
+//!   last one.
+//! - Networks violate the triangle inequality, as no such space can (Ledlie, Gardner & Seltzer,
 //!   NSDI 2007; DMFSGD, Liao et al., ToN 2013, and Phoenix, Chen et al., TNSM 2011, factor matrices
-//!   for that reason). So pairs are corrected by the residuals of measured pairs whose ends are near
-//!   both ends: the Nadaraya-Watson estimate (1964), twice. Where that does harm, samples are
-//!   noisy: corrections are left out, and each sample may pull harder.
+//!   for that reason). So pairs are corrected by the residuals of measured pairs whose ends are
+//!   near both ends: the Nadaraya-Watson estimate (1964), twice. If these corrections do harm,
+//!   samples are noisy: only many residuals together then correct a pair, and each sample may pull
+//!   harder.
 //! - Labels give classes of pairs (same rack, same zone, two zones, two regions) with typical times
 //!   and an offset for each node, fitted robustly. A node whose samples fit another zone far better
-//!   than its own is treated as there. Without labels, all nodes are one class.
-//! - A second fit leaves out a tenth of the pairs. Its errors for these choose between coordinates
-//!   and labels, and are the error bars. What the measured times themselves err is taken out.
-//!   Lower ends reach further where near pairs would be missed.
-//! - A fit from nothing is tried when the error of these pairs stays above the usual one, or when
-//!   two parts of the network join.
-//! - Pairs are kept sparsely, and so are each node's 32 nearest: never n x n.
+//!   than its own is treated as part of that zone. All nodes are one class if no node has labels.
+//! - A second fit leaves out a tenth of the pairs. Its errors on these pairs decide between
+//!   coordinates and labels, and give the error bars, after the noise of the measured times is
+//!   subtracted. Lower ends reach further where near pairs would be missed.
+//! - A fit from scratch is tried when the error on held-out pairs stays above the usual one, or
+//!   when two parts of the network join.
+//! - Pairs and each node's 32 nearest nodes are stored sparsely: no table has n x n entries.
 //!
-//! Its accuracy is in `docs/latency.md`, measured by `tests/bench/latency`.
+//! `tests/bench/latency` measures the model's accuracy, which `docs/latency.md` lists.
 //!
 //! ```
 //! use tautline_rtt_model::{Labels, Model, Options};
@@ -81,8 +81,8 @@ pub use fit::{Fit, Row};
 pub use model::{Model, Options};
 pub use snapshot::RestoreError;
 
-/// A node, as the model numbers it. Numbers of removed nodes are used again,
-/// but not before a fit without the node has been made.
+/// The number of a node in a model. Numbers of removed nodes are used again, but not before a fit
+/// without the node has been made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -95,22 +95,23 @@ impl NodeId {
 /// A node's labels; unknown parts are `None`. Labels may be wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels<'a> {
-    /// Region.
+    /// The name of the region.
     pub region: Option<&'a str>,
-    /// Zone; equal names in two regions are two zones.
+    /// The name of the zone; equal names in two regions are two zones.
     pub zone: Option<&'a str>,
-    /// Rack; equal names in two zones are two racks.
+    /// The name of the rack; equal names in two zones are two racks.
     pub rack: Option<&'a str>,
 }
 
-/// A round-trip time in microseconds with its error bar: in four of five cases
-/// the true median is within `low..=high`.
+/// A round-trip time with its error bar: in four of five cases the true median is within
+/// `low..=high`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The median: measured if the pair was, else predicted.
+    /// The median round-trip time in microseconds, measured if the pair was measured, else
+    /// predicted.
     pub micros: f32,
-    /// Lower end of the error bar.
+    /// The lower end of the error bar, in microseconds.
     pub low: f32,
-    /// Upper end of the error bar.
+    /// The upper end of the error bar, in microseconds.
     pub high: f32,
 }

@@ -2,22 +2,23 @@ use std::collections::HashMap;
 
 use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
 
-/// Round-trip times beyond ten seconds are garbage.
-const LONGEST_MICROS: f32 = 10e6;
-/// The bounds of a sample's own spread.
-const LEAST_SPREAD: f32 = 1e-4;
-const MOST_SPREAD: f32 = 1.0;
-/// The most samples stored of a node.
-const MOST_TARGETS: usize = 1_024;
+/// The longest accepted round-trip time: ten seconds, in microseconds.
+const MAX_MICROS: f32 = 10e6;
+/// The lower bound of a sample's own spread, in logarithm.
+const MIN_SPREAD: f32 = 1e-4;
+/// The upper bound of a sample's own spread, in logarithm.
+const MAX_SPREAD: f32 = 1.0;
+/// The largest number of samples stored for a node.
+const MAX_TARGETS_PER_NODE: usize = 1_024;
 
-/// How a model works; the defaults serve clusters from 3 to some 10,000 nodes.
+/// The options of a model; the defaults serve clusters from 3 to some 10,000 nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Replicas with the same seed choose the same targets.
+    /// The seed of all random choices: replicas with the same seed choose the same targets.
     pub seed: u64,
-    /// Gradient steps of a fit that starts from nothing.
+    /// The number of gradient steps of a fit that starts from scratch.
     pub cold_rounds: usize,
-    /// Gradient steps of a fit that continues from the last one.
+    /// The number of gradient steps of a fit that continues from the last one.
     pub warm_rounds: usize,
 }
 
@@ -31,10 +32,10 @@ impl Default for Options {
     }
 }
 
-/// Labels as hashes within their parents' scope; 0: unknown.
+/// The name and labels of a node. Labels are hashes within their parents' scope; 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// The name's hash; 0 where no node has this number.
+    /// The hash of the name; 0 if no node has this number.
     pub key: u64,
     pub region: u64,
     pub zone: u64,
@@ -64,46 +65,49 @@ impl Node {
     }
 }
 
-/// What a node measured of another one.
+/// A sample: the round-trip time that a node measured to another one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub to: u32,
     pub micros: f32,
-    /// Half an 80 % bar of the logarithm.
+    /// Half an 80 % error bar of the logarithm; `None` if unknown.
     pub spread: Option<f32>,
 }
 
-/// Nodes, their labels and samples, and the coordinates of the last fit.
+/// The nodes with their labels and samples, and the coordinates of the last fit.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub(crate) options: Options,
     pub(crate) nodes: Vec<Node>,
-    /// Per node, what it measured, by target.
+    /// The samples that each node measured, sorted by target.
     pub(crate) samples: Vec<Vec<Report>>,
     by_key: HashMap<u64, u32>,
+    /// The numbers that new nodes can take.
     pub(crate) free: Vec<u32>,
-    /// Removed since the last fit.
+    /// The numbers of nodes removed since the last fit.
     pub(crate) resting: Vec<u32>,
     pub(crate) places: Option<Places>,
-    /// Coordinates of fits without the pairs that are held out, a fold each.
+    /// The coordinates of fits without the held-out pairs, one for each fold.
     pub(crate) unseen: Vec<Places>,
     pub(crate) history: History,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Microseconds a unit.
+    /// The unit of the coordinates, in microseconds.
     pub scale: f32,
     pub coords: Coords,
+    /// True for each node whose coordinates come from samples.
     pub placed: Vec<bool>,
-    /// True if corrections of these places did harm: samples are noisy.
+    /// True if the usual corrections of these places did harm, because samples are noisy.
     pub noisy: bool,
-    /// Nodes that samples connect have the same number; empty: not known.
+    /// The component of each node: nodes that samples connect have the same number. Empty if
+    /// unknown.
     pub components: Vec<u32>,
 }
 
 impl Model {
-    /// A model without nodes.
+    /// Returns a model without nodes.
     pub fn new(options: Options) -> Self {
         Self {
             options,
@@ -111,7 +115,7 @@ impl Model {
         }
     }
 
-    /// A model without samples; `None` if two nodes have one name.
+    /// Returns a model of these nodes without samples; `None` if two nodes have the same name.
     pub(crate) fn rebuild(options: Options, nodes: Vec<Node>) -> Option<Self> {
         let mut model = Self::new(options);
         model.samples = vec![Vec::new(); nodes.len()];
@@ -126,7 +130,8 @@ impl Model {
         Some(model)
     }
 
-    /// Adds a node under a unique name (a UID); a known name keeps its number and takes the labels.
+    /// Adds a node under a unique name (a UID) and returns its number. If the name is known, its
+    /// number stays and its labels are replaced.
     pub fn insert(&mut self, name: &str, labels: Labels<'_>) -> NodeId {
         let key = hash::text(0, name);
         let node = Node::new(key, labels);
@@ -144,18 +149,18 @@ impl Model {
         NodeId(slot)
     }
 
-    /// The number of a node by name; `None`: it was never inserted, or was removed.
+    /// Returns the number of a node by name; `None` if it was never inserted or was removed.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         let slot = self.by_key.get(&hash::text(0, name))?;
         Some(NodeId(*slot))
     }
 
-    /// Number of nodes, without the removed ones.
+    /// Returns the number of nodes, without the removed ones.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether there are no nodes.
+    /// Returns whether the model has no nodes.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
@@ -188,14 +193,16 @@ impl Model {
         self.resting.push(node.0);
     }
 
-    /// Replaces the sample from `from` to `to` (a filtered figure); under a microsecond counts as
-    /// one. `spread` is half the range of the logarithm that holds four of five such figures (of a
-    /// median of five samples: that of the middle half of samples); `None`: not known.
-    /// False if `micros` is no number, not above 0, or over ten seconds; if a node is unknown or
-    /// both are the same; or if `from` has too many targets.
+    /// Replaces the sample from `from` to `to`, a filtered figure; less than a microsecond counts
+    /// as one. `spread` is half the range of the logarithm that holds four of five such figures,
+    /// `None` if unknown; for a median of five samples, it is half the range that holds the middle
+    /// half of the samples.
+    ///
+    /// Returns false and stores nothing if `micros` is not a number, not above 0, or over ten
+    /// seconds; if a node is unknown or both are the same; or if `from` has too many targets.
     pub fn observe(&mut self, from: NodeId, to: NodeId, micros: f32, spread: Option<f32>) -> bool {
         let known = |node: NodeId| self.nodes.get(node.slot()).is_some_and(Node::present);
-        let sane = micros > 0.0 && micros <= LONGEST_MICROS;
+        let sane = micros > 0.0 && micros <= MAX_MICROS;
         if !sane || from == to || !known(from) || !known(to) {
             return false;
         }
@@ -203,14 +210,14 @@ impl Model {
         let sample = Report {
             to: to.0,
             micros: micros.max(1.0),
-            spread: spread.map(|spread| spread.clamp(LEAST_SPREAD, MOST_SPREAD)),
+            spread: spread.map(|spread| spread.clamp(MIN_SPREAD, MAX_SPREAD)),
         };
         let samples = &mut self.samples[from.slot()];
         match samples.binary_search_by_key(&to.0, |s| s.to) {
             Ok(at) => samples[at] = sample,
-            Err(_) if samples.len() >= MOST_TARGETS => return false,
+            Err(_) if samples.len() >= MAX_TARGETS_PER_NODE => return false,
             Err(at) => {
-                // A doubled list of each node would be half empty.
+                // Capacity that doubles would leave each node's list up to half empty.
                 if samples.len() == samples.capacity() {
                     samples.reserve_exact(8);
                 }
@@ -229,7 +236,7 @@ impl Model {
         }
     }
 
-    /// In microseconds.
+    /// Returns the last sample from `from` to `to`, in microseconds; `None` without a sample.
     pub fn sample(&self, from: NodeId, to: NodeId) -> Option<f32> {
         let samples = self.samples.get(from.slot())?;
         let at = samples.binary_search_by_key(&to.0, |s| s.to).ok()?;

@@ -1,12 +1,14 @@
-//! Near nodes, sparsely: the kernels that weigh a measured pair's evidence for its neighbours.
+//! The kernels of near nodes, stored sparsely: the weights of a measured pair's residual in the
+//! corrections of pairs near it.
 
 use crate::{axes::Axes, smooth::Sample, sparse::Sparse, tuning::TUNING};
 
-/// The number of nodes that tell how far the nearest are.
+/// The least number of distances from which the distance of the nearest nodes is bounded, if there
+/// are as many.
 const SAMPLED_NODES: usize = 300;
 
-/// Returns two kernels of each two near nodes, the wider first: symmetric, 1 for a node itself, only
-/// for nodes that are among each other's nearest.
+/// Returns the wide and the narrow kernel of near nodes. Kernels are symmetric and 1 for a node
+/// itself; two nodes have kernels only if each is among the nearest of the other.
 pub(crate) fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
     let n = measured.len();
     let live: Vec<u32> = (0..n as u32).filter(|&i| measured[i as usize]).collect();
@@ -14,7 +16,7 @@ pub(crate) fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
         .neighbour_scale_rank
         .min((live.len() / 40).max(4))
         .min(live.len().saturating_sub(2));
-    // Nodes with their distances.
+    // The nearest nodes of each node, with their distances.
     let mut lists: Vec<Vec<(u32, f32)>> = vec![Vec::new(); n];
     let mut scales = vec![0.0f32; n];
     let mut row = vec![0.0f32; n];
@@ -51,7 +53,7 @@ pub(crate) fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
         cells.push((i, i, [1.0; 2]));
         for &(j, distance) in lists[i as usize].iter().filter(|e| e.0 > i) {
             let other = &lists[j as usize];
-            // Only where each lists the other.
+            // Two nodes have kernels only if each lists the other.
             if other.binary_search_by_key(&i, |e| e.0).is_ok() {
                 let scale = (scales[i as usize] * scales[j as usize]).sqrt() + 1e-9;
                 let weight = |width: f32| (-distance / (scale * width)).exp();
@@ -63,7 +65,8 @@ pub(crate) fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
     Sparse::new(n, cells.iter().copied())
 }
 
-/// Returns a distance within which more than `neighbours` are, by some of all.
+/// Returns a distance within which more than `TUNING.neighbours` nodes lie, found from a sample of
+/// the distances in `row`.
 fn far_enough(row: &[f32], some: &mut Vec<f32>) -> f32 {
     some.clear();
     some.extend(row.iter().step_by((row.len() / SAMPLED_NODES).max(1)));
@@ -75,8 +78,8 @@ fn far_enough(row: &[f32], some: &mut Vec<f32>) -> f32 {
         .1
 }
 
-/// Writes how unlike a node each other one is: over the nodes that both measured, the sum of the
-/// differences of their times' logarithms, and their number.
+/// Writes, for each node, how much its times differ from those of `node`: the sum of the absolute
+/// differences of logarithms over the nodes that both measured, and the number of these nodes.
 pub(crate) fn unlikeness(samples: &Sparse<Sample>, node: usize, out: &mut [[f32; 2]]) {
     out.fill([0.0; 2]);
     for &(l, first) in samples.row(node) {

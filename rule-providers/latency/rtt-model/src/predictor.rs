@@ -11,25 +11,27 @@ use crate::{
     tuning::TUNING,
 };
 
-/// A fit to measured pairs; times are logarithms of multiples of its scale.
+/// A fit to measured pairs; times are logarithms of multiples of the fit's scale.
 #[derive(Clone, Debug)]
 pub(crate) struct Predictor {
     axes: Axes,
+    /// True for each node with samples from it or to it.
     pub measured: Vec<bool>,
     pub samples: Sparse<Sample>,
     kernels: Sparse<[f32; 2]>,
     labels: LabelFit,
-    /// Any node has labels.
+    /// True if any node has labels.
     pub labelled: bool,
-    /// Coordinates are corrected as where samples are noisy.
+    /// True if samples are noisy, so that only many residuals together correct coordinates.
     pub noisy: bool,
-    /// The nodes whose samples contradict their labels: they are where their samples place them.
+    /// True for each node whose samples contradict its labels; its location is the zone that its
+    /// samples fit.
     pub contradicted: Vec<bool>,
 }
 
-/// The predictions of a pair.
+/// The predictions of a pair's time, in logarithm.
 pub(crate) struct Predicted {
-    /// By coordinates, with the usual corrections and with those of noisy samples.
+    /// The predictions by coordinates, with the usual corrections and with those of noisy samples.
     pub coords: [f32; 2],
     pub labels: Option<LabelEstimate>,
 }
@@ -53,7 +55,7 @@ impl Predictor {
         let mut labels = LabelFit::new(Locations::new(nodes), pairs);
         let labelled = nodes.iter().any(Node::is_labelled);
         let mut contradicted = vec![false; nodes.len()];
-        // Nodes of one rack may have one wrong label: each helps to find the others.
+        // Nodes of one rack may share a wrong label: each relocated node helps to find the rest.
         for _ in 0..TUNING.relocations {
             let better = |node| labels.better_location(node, samples.row(node));
             let all = (0..nodes.len()).filter(|_| labelled);
@@ -81,12 +83,12 @@ impl Predictor {
         }
     }
 
-    /// Returns whether the fit has a sample of the node.
+    /// Returns whether the fit has a sample from the node or to it.
     pub fn knows(&self, node: usize) -> bool {
         self.measured.get(node).copied().unwrap_or(false)
     }
 
-    /// Returns a node's predictions of some others.
+    /// Returns the predictions from a node to the nodes `to`.
     pub fn some<'a>(&'a self, from: usize, to: &'a [u32]) -> impl Iterator<Item = Predicted> + 'a {
         let nodes = self.measured.len();
         let row = self.labels.row(from);
@@ -101,7 +103,8 @@ impl Predictor {
         })
     }
 
-    /// Returns a node's predictions of all, by coordinates if both are measured, and by labels.
+    /// Returns the predictions from a node to all nodes: by coordinates if both nodes have samples,
+    /// and by labels.
     pub fn all(
         &self,
         from: usize,
@@ -115,7 +118,8 @@ impl Predictor {
         })
     }
 
-    /// Returns some nodes' predictions of all pairs of theirs that are not measured.
+    /// Returns the predictions by coordinates and labels of the unmeasured pairs of at most `rows`
+    /// nodes.
     pub fn some_unmeasured(&self, rows: usize) -> Vec<(f32, Option<LabelEstimate>)> {
         let live = (0..self.measured.len()).filter(|node| self.measured[*node]);
         let live: Vec<usize> = live.collect();
@@ -130,12 +134,12 @@ impl Predictor {
     }
 
     fn by_labels(&self, row: &LabelRow<'_>, from: usize, to: usize) -> Option<LabelEstimate> {
-        // Without labels, nodes without samples are not known.
+        // If no node has labels, a node without samples has no prediction.
         let counts = self.labelled || self.measured[from] && self.measured[to];
         counts.then(|| row.estimate(to)).flatten()
     }
 
-    /// Returns a node's distances to all with corrections.
+    /// Returns the distances from a node to all nodes, in logarithm, with corrections.
     pub fn coords(&self, from: usize) -> Vec<f32> {
         let mut row = vec![0.0f32; self.measured.len()];
         self.axes.distances(from, &mut row);
@@ -147,8 +151,8 @@ impl Predictor {
         row
     }
 
-    /// Returns how unlike a node each other one is: the mean difference of their times' logarithms
-    /// over the nodes that both measured; 1 without such a node.
+    /// Returns, for each node, how much its times differ from those of `node`: the mean absolute
+    /// difference of logarithms over the nodes that both measured; 1 if there is no such node.
     pub fn unlikeness(&self, node: usize) -> impl Iterator<Item = f32> {
         let mut sums = vec![[0.0f32; 2]; self.measured.len()];
         neighbours::unlikeness(&self.samples, node, &mut sums);

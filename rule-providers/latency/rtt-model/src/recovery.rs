@@ -1,52 +1,60 @@
-//! When a fit from nothing may be better than one that goes on: the network has changed, or two
-//! parts of it that did not reach each other do so now.
+//! Decides when a fit from scratch is tried, as it may be better than one that continues: the
+//! network has changed, or two parts of it that did not reach each other do so now.
 
 use crate::model::Report;
 
-/// Errors that exceed the usual one by this factor, in so many fits in a row, are worse.
-const WORSE: f32 = 1.3;
-const PATIENCE: u32 = 2;
-/// Smaller errors are never worse.
-const LEAST: f32 = 0.005;
-/// How fast the usual error follows larger ones.
-const FOLLOWS: f32 = 0.05;
-/// Fits between two tries: twice as many after each, as samples of the change come in.
-const LONGEST_PAUSE: u32 = 64;
-/// Tries after parts have joined, whatever the errors.
-const TRIES: u32 = 4;
-/// A part of a network has at least two nodes, and one in so many.
-const PARTS: usize = 50;
-const NONE: u32 = u32::MAX;
+/// The ratio to the usual error above which the error of a fit is worse.
+const WORSE_ERROR_RATIO: f32 = 1.3;
+/// The number of worse fits in a row after which a fit from scratch is tried.
+const MIN_WORSE_FITS: u32 = 2;
+/// The error up to which a fit is never worse, in logarithm.
+const MIN_WORSE_ERROR: f32 = 0.005;
+/// The part of the way by which the usual error follows a larger one in each fit.
+const USUAL_ERROR_STEP_RATIO: f32 = 0.05;
+/// The largest number of fits between two tries. The pause doubles after each try, as samples of
+/// the change come in; it starts again after as many fits in a row that are not worse.
+const MAX_PAUSE_FITS: u32 = 64;
+/// The number of tries after parts have joined, whatever the errors.
+const TRIES_AFTER_JOIN: u32 = 4;
+/// The largest number of parts of a network: each has at least one in 50 of its nodes, and at least
+/// two nodes.
+const MAX_NETWORK_PARTS: usize = 50;
+/// The component of a node without samples.
+const NO_COMPONENT: u32 = u32::MAX;
 
-/// The errors of pairs that were held out, and when a fit from nothing is tried.
+/// The errors of past fits on held-out pairs, and the schedule of tries from scratch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct History {
+    /// The usual error, in logarithm.
     usual: Option<f32>,
-    /// In a row.
+    /// The number of worse fits in a row.
     worse: u32,
+    /// The number of fits in a row that are not worse.
     good: u32,
-    /// After parts have joined.
+    /// The number of tries that are left after parts have joined.
     tries: u32,
+    /// The number of fits before the next try.
     wait: u32,
+    /// The number of fits between the last try and the next.
     pause: u32,
 }
 
 impl History {
-    /// Adds a fit's error; whether a fit from nothing is to be tried.
+    /// Adds a fit's error and returns whether a fit from scratch is to be tried.
     pub fn asks(&mut self, missed: Option<f32>, joined: bool) -> bool {
         if let Some(missed) = missed {
             self.compare(missed);
         }
         if joined {
-            (self.tries, self.wait, self.pause) = (TRIES, 0, 0);
-        } else if self.good >= LONGEST_PAUSE {
+            (self.tries, self.wait, self.pause) = (TRIES_AFTER_JOIN, 0, 0);
+        } else if self.good >= MAX_PAUSE_FITS {
             self.pause = 0;
         }
         self.wait = self.wait.saturating_sub(1);
-        let asks = self.wait == 0 && (self.worse >= PATIENCE || self.tries > 0);
+        let asks = self.wait == 0 && (self.worse >= MIN_WORSE_FITS || self.tries > 0);
         if asks {
             self.tries = self.tries.saturating_sub(1);
-            self.pause = (2 * self.pause).clamp(1, LONGEST_PAUSE);
+            self.pause = (2 * self.pause).clamp(1, MAX_PAUSE_FITS);
             self.wait = self.pause;
         }
         asks
@@ -54,18 +62,21 @@ impl History {
 
     fn compare(&mut self, missed: f32) {
         let usual = self.usual.get_or_insert(missed);
-        match missed > (WORSE * *usual).max(LEAST) {
-            true => (self.worse, self.good) = (self.worse + 1, 0),
-            false => (self.worse, self.good) = (0, self.good + 1),
+        if missed > (WORSE_ERROR_RATIO * *usual).max(MIN_WORSE_ERROR) {
+            (self.worse, self.good) = (self.worse + 1, 0);
+        } else {
+            (self.worse, self.good) = (0, self.good + 1);
         }
-        *usual += match missed < *usual {
-            true => missed - *usual,
-            false => FOLLOWS * (missed - *usual),
+        *usual += if missed < *usual {
+            missed - *usual
+        } else {
+            USUAL_ERROR_STEP_RATIO * (missed - *usual)
         };
     }
 }
 
-/// For each node the lowest one that samples connect with it; [`NONE`]: it has no samples.
+/// Returns, for each node, the lowest node that samples connect with it; [`NO_COMPONENT`] if it
+/// has no samples.
 pub(crate) fn components(samples: &[Vec<Report>]) -> Vec<u32> {
     let mut parents: Vec<u32> = (0..samples.len() as u32).collect();
     let mut connected = vec![false; samples.len()];
@@ -79,9 +90,12 @@ pub(crate) fn components(samples: &[Vec<Report>]) -> Vec<u32> {
     }
     (0u32..)
         .zip(connected)
-        .map(|(node, connected)| match connected {
-            true => root(&mut parents, node),
-            false => NONE,
+        .map(|(node, connected)| {
+            if connected {
+                root(&mut parents, node)
+            } else {
+                NO_COMPONENT
+            }
         })
         .collect()
 }
@@ -95,15 +109,15 @@ fn root(parents: &mut [u32], mut node: u32) -> u32 {
     node
 }
 
-/// Whether parts that were apart are one.
+/// Returns whether two parts that were apart are one now.
 pub(crate) fn have_joined(before: &[u32], now: &[u32]) -> bool {
     let both = before.iter().zip(now);
     let mut parts: Vec<(u32, u32)> = both
         .map(|(before, now)| (*now, *before))
-        .filter(|(now, before)| *now != NONE && *before != NONE)
+        .filter(|(now, before)| *now != NO_COMPONENT && *before != NO_COMPONENT)
         .collect();
     parts.sort_unstable();
-    let least = (parts.len() / PARTS).max(2);
+    let least = (parts.len() / MAX_NETWORK_PARTS).max(2);
     let mut large = parts
         .chunk_by(|a, b| a == b)
         .filter(|part| part.len() >= least);
@@ -133,7 +147,7 @@ mod tests {
     #[test]
     fn two_parts_that_join_are_noticed() {
         let apart = links(6, &[(0, 1), (2, 1), (4, 3)]);
-        assert_eq!(apart, [0, 0, 0, 3, 3, NONE]);
+        assert_eq!(apart, [0, 0, 0, 3, 3, NO_COMPONENT]);
         let joined = links(6, &[(0, 1), (2, 1), (4, 3), (4, 2)]);
         assert!(have_joined(&apart, &joined));
         assert!(!have_joined(&joined, &apart));

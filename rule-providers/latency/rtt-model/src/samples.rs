@@ -1,10 +1,11 @@
-//! The samples of a model, as a fit reads them.
+//! The measured pairs and their scale, which a fit reads from a model's samples.
 
 use crate::{Model, coords::Pair};
 
 impl Model {
-    /// Returns the unit of the coordinates in microseconds: the mean sample, each counted as at most
-    /// twice the 90th percentile. The median would be tiny where most samples are of near nodes.
+    /// Returns the unit of the coordinates, in microseconds: the mean of all samples, each counted
+    /// as at most twice the 90th percentile. The median would be tiny if most samples are of near
+    /// nodes.
     pub(crate) fn scale(&self) -> f32 {
         let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.micros).collect();
         if all.is_empty() {
@@ -16,7 +17,7 @@ impl Model {
         (sum / all.len() as f64) as f32
     }
 
-    /// Returns all measured pairs, the lower number first, in order.
+    /// Returns all measured pairs in order, each with the lower number first.
     pub(crate) fn pairs(&self, scale: f32) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
         for (from, samples) in (0u32..).zip(&self.samples) {
@@ -28,7 +29,7 @@ impl Model {
                 spread: sample.spread,
             }));
         }
-        // Stable, so that both directions are always summed in the same order.
+        // The sort is stable, so that both directions are always summed in the same order.
         pairs.sort_by_key(|pair| (pair.a, pair.b));
         pairs.dedup_by(|next, first| {
             let same = (next.a, next.b) == (first.a, first.b);

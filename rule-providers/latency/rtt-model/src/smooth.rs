@@ -1,25 +1,25 @@
 //! Corrections of coordinates by the mean residual of measured pairs with both ends near a pair's
-//! ends (the Nadaraya-Watson estimate on both ends at once), first with a wide kernel, then with a
-//! narrow one on the rest.
+//! ends (the Nadaraya-Watson estimate on both ends at once). A wide kernel comes first, then a
+//! narrow one on the residuals that the wide one leaves.
 
 use crate::{coords::Pair, sparse::Sparse, tuning::TUNING};
 
-/// Residuals of the logarithm count no more than this.
+/// The upper bound of a residual's absolute value, in logarithm.
 const MAX_RESIDUAL: f32 = 1.0;
 
 /// A measured pair in a fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
-    /// The logarithm of measured over the fit's scale.
+    /// The logarithm of the measured time over the fit's scale.
     pub log: f32,
-    /// The residuals after the coordinates, and after the first correction.
+    /// The residuals after the coordinates and after the first correction, in logarithm.
     left: [f32; 2],
-    /// Half an 80 % bar of the logarithm; `None`: not known.
+    /// Half an 80 % error bar of the logarithm; `None` if unknown.
     pub noise: Option<f32>,
 }
 
 impl Sample {
-    /// Takes the logarithm of the pair's distance.
+    /// Creates the sample of a pair whose distance has the logarithm `fitted`.
     pub fn new(pair: &Pair, fitted: f32) -> Self {
         Self {
             log: pair.log,
@@ -29,14 +29,15 @@ impl Sample {
     }
 }
 
-/// Sums of weighted residuals and of weights, of both kernels.
+/// The sums of weighted residuals and of weights, for the wide and the narrow kernel.
 type Sums = [[f32; 2]; 2];
 
 fn mean([sum, weight]: [f32; 2], prior: f32) -> f32 {
     sum / (weight + prior)
 }
 
-/// Returns the correction of a pair. Where samples are noisy only many residuals together count.
+/// Returns the correction of a pair, in logarithm. If samples are noisy, only many residuals
+/// together count, and only with the wide kernel.
 fn correction(sums: &Sums, noisy: bool) -> f32 {
     let priors = if noisy {
         [TUNING.noisy_correction_prior, f32::INFINITY]
@@ -47,7 +48,7 @@ fn correction(sums: &Sums, noisy: bool) -> f32 {
         .clamp(-2.0 * MAX_RESIDUAL, 2.0 * MAX_RESIDUAL)
 }
 
-/// Adds up the residuals of pairs (l, m) with l near `from`, by m.
+/// Writes, for each node m, the sums over all measured pairs (l, m) with l near `from`.
 fn evidence_from(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -66,7 +67,7 @@ fn evidence_from(
     }
 }
 
-/// Adds up that evidence over all m near `to`.
+/// Returns the total of the sums `heard` over all nodes m near `to`.
 fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     let mut sums = Sums::default();
     for &(m, weight) in kernels.row(to) {
@@ -78,7 +79,7 @@ fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: usize) -> Sums {
     sums
 }
 
-/// Sets what the wide kernel leaves of each residual, for the narrow one.
+/// Sets each sample's second residual, which the wide kernel leaves for the narrow one.
 pub(crate) fn second_step(samples: &mut Sparse<Sample>, kernels: &Sparse<[f32; 2]>, nodes: usize) {
     let mut sums = vec![Sums::default(); nodes];
     for from in 0..nodes {
@@ -90,7 +91,7 @@ pub(crate) fn second_step(samples: &mut Sparse<Sample>, kernels: &Sparse<[f32; 2
     }
 }
 
-/// Returns the logarithms by which a node's distances to all are corrected.
+/// Returns the corrections of the distances from a node to all nodes, in logarithm.
 pub(crate) fn corrections(
     samples: &Sparse<Sample>,
     kernels: &Sparse<[f32; 2]>,
@@ -113,7 +114,8 @@ pub(crate) fn corrections(
     all.into_iter().map(move |sums| correction(&sums, noisy))
 }
 
-/// Returns the [`corrections`] of some pairs of a node, the usual ones and those of noisy samples.
+/// Returns the [`corrections`] of the distances from a node to the nodes `to`: the usual ones and
+/// those of noisy samples.
 pub(crate) fn corrections_of<'a>(
     samples: &Sparse<Sample>,
     kernels: &'a Sparse<[f32; 2]>,

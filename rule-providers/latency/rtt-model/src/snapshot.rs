@@ -1,12 +1,12 @@
-//! The bytes of a model: a header, nodes, their samples by target (targets as differences, in
-//! LEB128), the coordinates (also those without
-//! pairs that are held out), and a checksum. Little-endian.
+//! The binary format of a model's snapshot: a header, the nodes, their samples by target (targets
+//! as differences, in LEB128), the coordinates (also those of fits without the held-out pairs), and
+//! a checksum. Numbers of fixed size are little-endian.
 
 use std::fmt;
 
 use crate::{
     Model, Options,
-    coords::{Coords, D},
+    coords::{Coords, POINT_DIMENSIONS},
     hash,
     model::{Node, Places},
     tuning::TUNING,
@@ -14,23 +14,25 @@ use crate::{
 
 const MAGIC: [u8; 4] = *b"trtt";
 const VERSION: u8 = 4;
-/// The byte before places, before those of noisy samples, and in place of any.
-const PLACED: u8 = 1;
-const PLACED_NOISY: u8 = 2;
-const UNPLACED: u8 = 0;
-/// A spread that is not known.
-const UNKNOWN: f32 = 0.0;
-/// Coordinates are a few units.
-const FARTHEST: f32 = 1e6;
+/// The byte before places.
+const PLACES_TAG: u8 = 1;
+/// The byte before places of noisy samples.
+const NOISY_PLACES_TAG: u8 = 2;
+/// The byte that stands for no places.
+const NO_PLACES_TAG: u8 = 0;
+/// The spread that stands for an unknown one.
+const UNKNOWN_SPREAD: f32 = 0.0;
+/// The upper bound of a coordinate's absolute value; true ones are a few units.
+const MAX_COORDINATE: f32 = 1e6;
 
-/// Why bytes are not a snapshot that can be restored.
+/// The reason why bytes are not a snapshot that can be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestoreError {
-    /// Not a snapshot of a model.
+    /// The bytes are not a snapshot of a model.
     Foreign,
-    /// Another version of the format, by number.
+    /// The snapshot has another version of the format, which is given.
     Version(u8),
-    /// Cut short, or changed since it was written.
+    /// The snapshot is cut short, or was changed since it was written.
     Damaged,
 }
 
@@ -52,7 +54,8 @@ impl fmt::Display for RestoreError {
 impl std::error::Error for RestoreError {}
 
 impl Model {
-    /// All state, for [`Model::restore`]; some 2.2 MB at 5,000 nodes of 32 targets.
+    /// Returns the nodes, samples and coordinates as bytes for [`Model::restore`]: about 2.2 MB at
+    /// 5,000 nodes with 32 targets each.
     pub fn snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
@@ -73,7 +76,7 @@ impl Model {
                 varint(&mut out, sample.to - last);
                 last = sample.to;
                 out.extend(sample.micros.to_le_bytes());
-                out.extend(sample.spread.unwrap_or(UNKNOWN).to_le_bytes());
+                out.extend(sample.spread.unwrap_or(UNKNOWN_SPREAD).to_le_bytes());
             }
         }
         write_places(&mut out, self.places.as_ref());
@@ -86,8 +89,8 @@ impl Model {
         out
     }
 
-    /// The model of a whole snapshot of this version. Nodes keep their numbers: see
-    /// [`Model::node`].
+    /// Returns the model of a whole snapshot of this version. Nodes have the same numbers as
+    /// before: see [`Model::node`].
     pub fn restore(options: Options, bytes: &[u8]) -> Result<Self, RestoreError> {
         let body = bytes.strip_prefix(&MAGIC).ok_or(RestoreError::Foreign)?;
         match body.first() {
@@ -102,9 +105,10 @@ impl Model {
         }
         let mut reader = Reader(content.get(MAGIC.len() + 1..).unwrap_or_default());
         let model = read(options, &mut reader).ok_or(RestoreError::Damaged)?;
-        match reader.0.is_empty() {
-            true => Ok(model),
-            false => Err(RestoreError::Damaged),
+        if reader.0.is_empty() {
+            Ok(model)
+        } else {
+            Err(RestoreError::Damaged)
         }
     }
 }
@@ -130,13 +134,13 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
         for _ in 0..reader.count(9)? {
             to = to.checked_add(reader.varint()?)?;
             let micros = reader.float()?;
-            let spread = Some(reader.float()?).filter(|spread| *spread != UNKNOWN);
+            let spread = Some(reader.float()?).filter(|spread| *spread != UNKNOWN_SPREAD);
             let (from, to) = (crate::NodeId(from as u32), crate::NodeId(to));
             model.observe(from, to, micros, spread).then_some(())?;
         }
     }
     let Some(places) = read_places(reader, n)? else {
-        return reader.byte()?.eq(&UNPLACED).then_some(model);
+        return reader.byte()?.eq(&NO_PLACES_TAG).then_some(model);
     };
     model.places = Some(places);
     while let Some(places) = read_places(reader, n)? {
@@ -148,10 +152,14 @@ fn read(options: Options, reader: &mut Reader<'_>) -> Option<Model> {
 
 fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
     let Some(places) = places else {
-        out.push(UNPLACED);
+        out.push(NO_PLACES_TAG);
         return;
     };
-    out.push(if places.noisy { PLACED_NOISY } else { PLACED });
+    out.push(if places.noisy {
+        NOISY_PLACES_TAG
+    } else {
+        PLACES_TAG
+    });
     out.extend(places.scale.to_le_bytes());
     varint(out, places.placed.len() as u32);
     for (i, placed) in places.placed.iter().enumerate() {
@@ -160,15 +168,15 @@ fn write_places(out: &mut Vec<u8>, places: Option<&Places>) {
     }
 }
 
-/// `None`: damaged; within, `None` where there are no places.
+/// Reads places: `None` if the bytes are damaged, `Some(None)` if they stand for no places.
 fn read_places(reader: &mut Reader<'_>, nodes: usize) -> Option<Option<Places>> {
     let noisy = match reader.byte()? {
-        UNPLACED => return Some(None),
-        kind @ (PLACED | PLACED_NOISY) => kind == PLACED_NOISY,
+        NO_PLACES_TAG => return Some(None),
+        kind @ (PLACES_TAG | NOISY_PLACES_TAG) => kind == NOISY_PLACES_TAG,
         _ => return None,
     };
     let scale = reader.float().filter(|s| *s > 0.0)?;
-    let count = reader.count(1 + 4 * (D + 1))?;
+    let count = reader.count(1 + 4 * (POINT_DIMENSIONS + 1))?;
     (count <= nodes).then_some(())?;
     let mut places = Places {
         scale,
@@ -192,9 +200,9 @@ fn write_place(out: &mut Vec<u8>, coords: &Coords, i: usize) {
 }
 
 fn read_place(reader: &mut Reader<'_>, coords: &mut Coords) -> Option<()> {
-    let mut point = [0.0; D];
+    let mut point = [0.0; POINT_DIMENSIONS];
     for x in &mut point {
-        *x = reader.float().filter(|x| x.abs() < FARTHEST)?;
+        *x = reader.float().filter(|x| x.abs() < MAX_COORDINATE)?;
     }
     coords.points.push(point);
     coords.log_heights.push(reader.float()?.clamp(-20.0, 5.0));

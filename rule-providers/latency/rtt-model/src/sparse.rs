@@ -1,4 +1,5 @@
-/// Rows of (column, value), by column; every value is in both its rows.
+/// A sparse symmetric matrix: rows of (column, value), sorted by column, with every value in both
+/// its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse<T> {
     start: Vec<u32>,
@@ -6,7 +7,8 @@ pub(crate) struct Sparse<T> {
 }
 
 impl<T: Copy + Default> Sparse<T> {
-    /// Cells are (row, column, value) by row, then column; the row is not above the column.
+    /// Builds a matrix from cells (row, column, value), sorted by row, then by column; a cell's row
+    /// is not above its column.
     pub fn new(rows: usize, cells: impl Iterator<Item = (u32, u32, T)> + Clone) -> Self {
         let mut start = vec![0u32; rows + 1];
         for (a, b, _) in cells.clone() {

@@ -1,12 +1,12 @@
-//! Statistics that a few wrong values do not move far.
+//! Robust statistics, which a few wrong values do not move far.
 
-/// The standard deviation over the median deviation, for normal errors.
+/// The ratio of the standard deviation to the median absolute deviation, for normal errors.
 const DEVIATIONS_PER_MEDIAN: f32 = 1.4826;
 
 /// The number of standard deviations within which four of five normal errors lie.
 const DEVIATIONS_OF_FOUR_IN_FIVE: f32 = 1.2816;
 
-/// Returns the median, the mean of the two in the middle of an even number; 0 of nothing.
+/// Returns the median, the mean of the middle two for an even number of values; 0 without values.
 pub(crate) fn median(values: &mut [f32]) -> f32 {
     let half = values.len() / 2;
     if values.is_empty() {
@@ -21,12 +21,13 @@ pub(crate) fn median(values: &mut [f32]) -> f32 {
     }
 }
 
-/// Returns the standard deviation of residuals with these sizes, by their median.
+/// Returns the standard deviation of residuals with these absolute values, by their median.
 pub(crate) fn spread(sizes: &mut [f32]) -> f32 {
     DEVIATIONS_PER_MEDIAN * median(sizes)
 }
 
-/// Returns the standard deviation of residuals with these sizes, by the range of four in five.
+/// Returns the standard deviation of residuals with these absolute values, by their 80 % quantile;
+/// 0 without values.
 pub(crate) fn four_of_five(sizes: &mut [f32]) -> f32 {
     let at = sizes.len() * 4 / 5;
     if sizes.is_empty() {
@@ -35,7 +36,8 @@ pub(crate) fn four_of_five(sizes: &mut [f32]) -> f32 {
     *sizes.select_nth_unstable_by(at, f32::total_cmp).1 / DEVIATIONS_OF_FOUR_IN_FIVE
 }
 
-/// Returns the median of values, weighed by the roots of their precisions; 0 of nothing.
+/// Returns the median of (value, precision) pairs, weighted by the square roots of the precisions;
+/// 0 without values.
 pub(crate) fn weighted_median(values: &mut [(f32, f32)]) -> f32 {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let half = values
@@ -51,7 +53,7 @@ pub(crate) fn weighted_median(values: &mut [(f32, f32)]) -> f32 {
     middle.map_or(0.0, |(value, _)| *value)
 }
 
-/// Returns a quantile of values with weights.
+/// Returns the quantile `part` of (value, weight) pairs; `None` without values.
 pub(crate) fn weighted_quantile(mut values: Vec<(f32, f32)>, part: f32) -> Option<f32> {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let all: f32 = values.iter().map(|v| v.1).sum();

@@ -1,17 +1,25 @@
-//! The choice of a node's targets. With labels, half are in the same rack or zone, the rest random.
-//! Without, or if one zone holds half of all nodes: an eighth (at least two) are landmarks, the
-//! same for all that reach them; half look near, by predicted time and by how alike both nodes'
-//! times are to the nodes that both measured; the rest are random. Near ones are picked a few at a
-//! time, each time from a newer fit. Random means ranked by a seeded hash of both names: replicas
-//! agree, and a new or removed node moves few targets.
+//! The choice of a node's targets, the nodes that it should measure. Half of a labelled node's
+//! targets are in its rack or zone, the rest are random.
+//!
+//! A node that is alone in its zone, has no zone, or whose zone holds half of all nodes, has other
+//! targets. An eighth (at least two) are landmarks, which are the same for all nodes that reach
+//! them. Half are near, by predicted time and by how alike both nodes' times are to the nodes that
+//! both measured. The rest are random. Near targets are picked a few at a time, each time from a
+//! newer fit.
+//!
+//! Random targets are ranked by a seeded hash of both names: replicas agree, and a new or removed
+//! node changes few targets.
 
 use crate::{Fit, Model, NodeId, hash, model::Node, tuning::TUNING};
 
-const FEWEST_LANDMARKS: usize = 2;
-const NEAR: f32 = 0.5;
-const STEPS: usize = 6;
-/// A near target is replaced by one that is predicted nearer by this factor.
-const NEARER: f32 = 0.5;
+const MIN_LANDMARKS: usize = 2;
+/// The part of a node's targets that are near ones.
+const NEAR_TARGETS_RATIO: f32 = 0.5;
+/// The number of calls in which all near targets are picked.
+const NEAR_TARGETS_STEPS: usize = 6;
+/// The ratio of a node's predicted time to the farthest near target's time below which the node
+/// replaces that target.
+const MAX_REPLACEMENT_RATIO: f32 = 0.5;
 
 struct NearCandidate {
     rank: f32,
@@ -20,13 +28,14 @@ struct NearCandidate {
 }
 
 impl Model {
-    /// The nodes that `node` should measure, at most `k`, into `out`, which holds its present
-    /// targets: near ones stay unless one much nearer is found. Call it again after each fit:
-    /// places are left for near targets until a fit knows the node. Deterministic.
+    /// Replaces `out`, which holds the present targets of `node`, by the at most `k` nodes that it
+    /// should measure. Near targets stay unless a much nearer node is found. Call this again after
+    /// each fit: places are left for near targets until a fit knows the node. The choice is
+    /// deterministic.
     ///
-    /// `unreachable`: the nodes that `node` lately could not reach. Others replace those among the
-    /// landmarks, and among near targets those that were never measured. Random ones stay: they
-    /// show when the network is whole again.
+    /// `unreachable` lists the nodes that `node` could not reach lately. Other nodes replace them
+    /// among the landmarks, and among near targets if they were never measured. Unreachable random
+    /// targets stay: they show when the network is whole again.
     pub fn targets(
         &self,
         fit: Option<&Fit>,
@@ -42,13 +51,13 @@ impl Model {
         let (mut near, mut skipped) = (0, Vec::new());
         let mates = self.mates(me, node);
         if mates.is_empty() || 2 * mates.len() >= self.len() {
-            let landmarks = rounded(k, TUNING.landmarks).max(FEWEST_LANDMARKS).min(k);
+            let landmarks = rounded(k, TUNING.landmarks).max(MIN_LANDMARKS).min(k);
             skipped = self.landmarks(node, landmarks, unreachable, out);
-            near = rounded(k, NEAR).min(k - out.len());
+            near = rounded(k, NEAR_TARGETS_RATIO).min(k - out.len());
         } else {
             let ranked = |i: &&usize| (self.rank(me.key, 0x5a, **i), **i);
-            let rack = mates.iter().filter(|i| self.nodes[**i].rack == me.rack);
-            let rack = rack.filter(|_| me.rack != 0);
+            let shares_rack = |i: &&usize| me.rack != 0 && self.nodes[**i].rack == me.rack;
+            let rack = mates.iter().filter(shares_rack);
             lowest(rack.map(|i| ranked(&i)), (k / 8).max(1).min(k), out);
             let rest = (k / 2).saturating_sub(out.len());
             lowest(mates.iter().map(|i| ranked(&i)), rest, out);
@@ -64,7 +73,8 @@ impl Model {
         }
     }
 
-    /// Returns the landmarks that are unreachable.
+    /// Appends landmarks to `out` until it has `count` nodes; returns the unreachable ones it
+    /// skipped.
     fn landmarks(
         &self,
         node: NodeId,
@@ -79,9 +89,10 @@ impl Model {
             if out.len() == count {
                 break;
             }
-            match unreachable.contains(&landmark) {
-                true => skipped.push(landmark),
-                false => out.push(landmark),
+            if unreachable.contains(&landmark) {
+                skipped.push(landmark);
+            } else {
+                out.push(landmark);
             }
         }
         skipped
@@ -94,17 +105,17 @@ impl Model {
     }
 
     fn ranked(&self, node: NodeId, key: u64, scope: u64) -> impl Iterator<Item = (u64, usize)> {
-        let all = (0..self.nodes.len()).filter(move |i| *i != node.slot());
-        let all = all.filter(|i| self.nodes[*i].present());
-        all.map(move |i| (self.rank(key, scope, i), i))
+        let others = (0..self.nodes.len()).filter(move |i| *i != node.slot());
+        let present = others.filter(|i| self.nodes[*i].present());
+        present.map(move |i| (self.rank(key, scope, i), i))
     }
 
     fn rank(&self, key: u64, scope: u64, i: usize) -> u64 {
         hash::pair(self.options.seed ^ scope ^ key, self.nodes[i].key)
     }
 
-    /// The near targets to keep, nearest first: of the present ones, or after a restart of those
-    /// measured.
+    /// Returns the near targets that stay, nearest first: from the present targets, or after a
+    /// restart from the measured nodes.
     fn retained(
         &self,
         node: NodeId,
@@ -114,9 +125,10 @@ impl Model {
         lost: impl Fn(&NodeId) -> bool,
     ) -> Vec<NodeId> {
         let own = self.samples[node.slot()].iter().map(|s| NodeId(s.to));
-        let mut retained: Vec<NodeId> = match present.is_empty() {
-            true => own.collect(),
-            false => present.to_vec(),
+        let mut retained: Vec<NodeId> = if present.is_empty() {
+            own.collect()
+        } else {
+            present.to_vec()
         };
         retained.retain(|target| {
             let known = self.nodes.get(target.slot()).is_some_and(Node::present);
@@ -151,19 +163,19 @@ impl Model {
             .iter()
             .filter(|candidate| !unreachable.contains(&candidate.node));
         if missing > 0 {
-            let step = near.div_ceil(STEPS).min(missing);
+            let step = near.div_ceil(NEAR_TARGETS_STEPS).min(missing);
             retained.extend(reached.take(step).map(|candidate| candidate.node));
         } else if let (Some(last), Some(candidate)) = (retained.last_mut(), reached.next())
             && let Some(farthest) = self.sample(node, *last)
-            && candidate.micros < NEARER * farthest
+            && candidate.micros < MAX_REPLACEMENT_RATIO * farthest
         {
             *last = candidate.node;
         }
         retained
     }
 
-    /// The nodes that could be near and that neither side has measured. One side alone of a pair
-    /// measures it.
+    /// Returns the candidates for near targets: nodes that the fit knows, in pairs that neither
+    /// side has measured. Only one node of a pair has the other as a candidate.
     fn near_candidates(
         &self,
         fit: &Fit,
@@ -204,7 +216,7 @@ fn rounded(k: usize, part: f32) -> usize {
     ((k as f32 * part).round() as usize).max(1).min(k)
 }
 
-/// The `count` of lowest rank that are not in `out` yet, in order of rank.
+/// Appends to `out` the `count` nodes of lowest rank that are not in it yet, in order of rank.
 fn lowest(ranked: impl Iterator<Item = (u64, usize)>, count: usize, out: &mut Vec<NodeId>) {
     if count == 0 {
         return;

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 
 use crate::{random::Random, replay, worlds::World};
 
-/// The last is the 16th fit, which tries the other ridge.
 const WARM_FITS: usize = 8;
 const QUESTIONS: usize = 50;
 const PEERS: usize = 3;
@@ -79,7 +78,7 @@ pub fn print(world: &World, k: usize) -> Result<()> {
         middle(&mut warm)
     );
     println!(
-        "| the same, if the other ridge is tried: worst of {WARM_FITS} | {:.2?} |",
+        "| the same: worst of {WARM_FITS} | {:.2?} |",
         warm.last().copied().unwrap_or_default()
     );
     println!(

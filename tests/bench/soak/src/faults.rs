@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
@@ -182,12 +182,13 @@ impl Faults {
             Fault::ThroughWrong => lie(cluster, Through::Wrong).await,
             Fault::ThroughNever => lie(cluster, Through::Never).await,
             Fault::KilledBeforeThrough => {
-                cluster.liar.tell(Through::Late);
-                tokio::time::sleep(AWAY).await;
-                let name = match early {
-                    true => cluster.granting().await.unwrap_or(GPUS[1]),
-                    false => GPUS[1],
+                let name = if early {
+                    cluster.granting().await.unwrap_or(GPUS[1])
+                } else {
+                    GPUS[1]
                 };
+                // A late message is still held back when the process ends.
+                start_lying(cluster, Through::Late).await?;
                 let killed = kill(cluster, name).await;
                 cluster.liar.tell(Through::True);
                 killed
@@ -214,20 +215,25 @@ async fn hang(cluster: &Cluster, name: &'static str, time: Duration) -> Result<&
 
 /// Ends with the connections: a stream that begins anew knows nothing.
 async fn lie(cluster: &Cluster, through: Through) -> Result<&'static str> {
-    let before = cluster.liar.told();
-    cluster.liar.tell(through);
-    let begun = Instant::now();
-    while cluster.liar.told() == before {
-        ensure!(
-            begun.elapsed() < LONGEST_BREAK,
-            "no stream of costs is open"
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    start_lying(cluster, through).await?;
     tokio::time::sleep(HANGS).await;
     cluster.liar.tell(Through::True);
     cluster.to_gpus.close_connections();
     Ok("")
+}
+
+/// Returns once the first message is changed or held back.
+async fn start_lying(cluster: &Cluster, through: Through) -> Result<()> {
+    let before = cluster.liar.told();
+    cluster.liar.tell(through);
+    let changed = async {
+        while cluster.liar.told() == before {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LONGEST_BREAK, changed)
+        .await
+        .context("no stream of costs is open")
 }
 
 /// Noise, and incomplete requests.

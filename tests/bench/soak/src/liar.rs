@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Result;
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::{
     Request,
@@ -171,10 +171,8 @@ fn changed(
 
 fn late<T>(frames: Vec<T>, is_late: bool) -> impl Stream<Item = T> {
     let wait = if is_late { LATE } else { Duration::ZERO };
-    stream::once(tokio::time::sleep(wait)).flat_map({
-        let mut frames = Some(frames);
-        move |()| stream::iter(frames.take().unwrap_or_default())
-    })
+    let frames = tokio::time::sleep(wait).map(|()| stream::iter(frames));
+    frames.flatten_stream()
 }
 
 /// A message of the provider, as it is told.

@@ -12,11 +12,11 @@ use tautline_api::watched::{self, Status, Watchable};
 
 use super::Decoded;
 
-const PAGE: u32 = 500;
-/// A page of more bytes is asked for again with fewer objects: 500 pods of the largest size have
-/// 750 MB, ordinary ones 2 MB.
+const PAGE_OBJECTS: u32 = 500;
+/// The maximum size of a page. A larger page is requested again with fewer objects: 500 pods of the
+/// largest size have 750 MB, ordinary ones 2 MB.
 const PAGE_BYTES: usize = 16 << 20;
-/// The API server's own limit for a page, or the start of a watch.
+/// The deadline of a page, or of the start of a watch: the API server's own.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The API server no longer has the changes since the requested version.
@@ -28,7 +28,7 @@ pub(super) async fn pages<K: Watchable>(
     client: &Client,
     mut each: impl FnMut(Decoded<K>),
 ) -> Result<String> {
-    let (mut params, mut size) = (ListParams::default(), PAGE);
+    let (mut params, mut size) = (ListParams::default(), PAGE_OBJECTS);
     loop {
         params.limit = Some(size);
         let request = Request::new(K::url_path(&(), None)).list(&params)?;
@@ -48,7 +48,7 @@ pub(super) async fn pages<K: Watchable>(
         for item in page.items {
             each(watched::object(item));
         }
-        size = (size * 2).min(PAGE);
+        size = (size * 2).min(PAGE_OBJECTS);
         if page.metadata.continue_.is_empty() {
             return Ok(page.metadata.resource_version);
         }

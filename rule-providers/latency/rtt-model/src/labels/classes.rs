@@ -1,6 +1,6 @@
 //! Classes of pairs, from specific to general, and their typical times.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{
     model::Node,
@@ -8,18 +8,18 @@ use crate::{
     tuning::TUNING,
 };
 
-/// A prediction is at least this part of its class's typical time, whatever the nodes' offsets.
+/// The least ratio of a prediction to its class's typical time, whatever the nodes' offsets.
 const MIN_PART_OF_CLASS: f32 = 0.2;
-/// The least spread of a class, as a part of its time: samples of few pairs agree by chance.
+/// The least ratio of a class's spread to its time: samples of few pairs agree by chance.
 const MIN_SPREAD: f32 = 0.005;
-/// The number of samples from which on a class has an error of its own.
+/// The least number of samples of a class with an error of its own.
 const MIN_SAMPLES_OF_ERROR: usize = 30;
-/// The least error of a class.
+/// The least error of a class, in logarithm.
 const MIN_ERROR: f32 = 1e-3;
-/// A class without parent.
-const NONE: u32 = u32::MAX;
+/// The index that stands for no class.
+const NO_CLASS: u32 = u32::MAX;
 
-/// A node's labels as hashes of names within their parents; 0: not known.
+/// A node's labels as hashes of their names within their parents; 0 if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
     region: u64,
@@ -39,9 +39,10 @@ impl Location {
 /// The locations of nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Locations {
-    /// `None`: the node has no label, but others have.
+    /// The location of each node; `None` if the node has no labels but others have, or if no node
+    /// has this number.
     pub nodes: Vec<Option<Location>>,
-    /// All zones of nodes, without racks; a location has its zone's index.
+    /// The zones of all nodes, as locations without a rack, by their index.
     pub(super) zones: Vec<Location>,
 }
 
@@ -80,17 +81,17 @@ impl Locations {
     }
 }
 
-/// The kinds of classes, each with what its pairs share; general ones first, so that parents are
-/// fitted before their children.
+/// The kind of a class with the labels that its pairs share. General kinds come first, so that
+/// parents are fitted before their children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
-    /// Two regions, or one across its zones.
+    /// Pairs between two regions, or within one region across its zones.
     Regions(u64, u64),
-    /// Any one zone, across its racks.
+    /// Pairs within any one zone, across its racks.
     AnyZone,
-    /// Two zones, or one across its racks.
+    /// Pairs between two zones, or within one zone across its racks.
     Zones(u64, u64),
-    /// Any one rack of this zone.
+    /// Pairs within any one rack of this zone.
     AnyRack(u64),
     Rack(u64),
 }
@@ -118,7 +119,7 @@ fn keys(a: Location, b: Location) -> impl Iterator<Item = Key> {
 pub(super) struct Class {
     /// The typical time without the nodes' offsets.
     pub time: f32,
-    /// The standard deviation of times around class and offsets.
+    /// The standard deviation of times around the class's time plus the nodes' offsets.
     pub spread: f32,
     /// The standard deviation of the logarithm of measured over predicted time.
     pub error: f32,
@@ -133,47 +134,47 @@ impl Class {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classes {
-    /// By key, so general ones come first.
+    /// The keys of all classes in rising order, so general classes come first.
     keys: Vec<Key>,
     classes: Vec<Class>,
-    /// The next more general class of each, by index.
+    /// The index of each class's next more general class.
     parents: Vec<u32>,
-    /// The pairs of each class: those whose most specific or second most specific class it is.
+    /// The pairs of each class: it is their most specific or second most specific class.
     members: Vec<Vec<u32>>,
-    /// The most specific class of each pair, by index.
+    /// The index of each pair's most specific class.
     of_pairs: Vec<u32>,
 }
 
 impl Classes {
-    /// Takes the locations of each measured pair's ends.
-    pub fn new(pairs: impl Iterator<Item = [Location; 2]>) -> Self {
-        let of_pairs: Vec<[Option<Key>; 3]> = pairs
-            .map(|[a, b]| {
-                let mut keys = keys(a, b);
-                let [own, parent] = [keys.next(), keys.next()];
-                // Times of a zone say nothing of those between zones.
-                let last = keys.next().filter(|_| parent != Some(Key::AnyZone));
-                [own, parent, last]
-            })
-            .collect();
-        let with_members = of_pairs.iter().flat_map(|chain| &chain[..2]);
-        let mut keys: Vec<Key> = with_members.flatten().copied().collect();
-        keys.sort_unstable();
-        keys.dedup();
+    /// Finds the classes of measured pairs from the locations of each pair's two nodes.
+    pub fn new(pairs: impl Iterator<Item = [Location; 2]> + Clone) -> Self {
+        let chain = |[a, b]: [Location; 2]| {
+            let mut keys = keys(a, b);
+            let [own, parent] = [keys.next(), keys.next()];
+            // Times within a zone say nothing about times between zones.
+            let last = keys.next().filter(|_| parent != Some(Key::AnyZone));
+            [own, parent, last]
+        };
+        // Each chain is computed twice rather than stored: there are many pairs.
+        let with_members = pairs
+            .clone()
+            .flat_map(|pair| chain(pair).into_iter().take(2));
+        let keys: BTreeSet<Key> = with_members.flatten().collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
         let index = |key: Option<Key>| {
             let at = key.and_then(|key| keys.binary_search(&key).ok());
-            at.map_or(NONE, |at| at as u32)
+            at.map_or(NO_CLASS, |at| at as u32)
         };
         let mut classes = Self {
             classes: vec![Class::default(); keys.len()],
-            parents: vec![NONE; keys.len()],
+            parents: vec![NO_CLASS; keys.len()],
             members: vec![Vec::new(); keys.len()],
             ..Self::default()
         };
-        for (pair, chain) in (0u32..).zip(&of_pairs) {
+        for (pair, chain) in (0u32..).zip(pairs.map(chain)) {
             let [own, parent, grandparent] = chain.map(index);
             classes.of_pairs.push(own);
-            for class in [own, parent].into_iter().filter(|class| *class != NONE) {
+            for class in [own, parent].into_iter().filter(|class| *class != NO_CLASS) {
                 classes.members[class as usize].push(pair);
             }
             for (class, parent) in [(own, parent), (parent, grandparent)] {
@@ -186,7 +187,7 @@ impl Classes {
         classes
     }
 
-    /// Returns the most specific class with samples of two nodes at these locations.
+    /// Returns the most specific class with samples for two nodes at these locations.
     pub fn find(&self, a: Location, b: Location) -> Option<Class> {
         let mut known = keys(a, b).filter_map(|key| self.keys.binary_search(&key).ok());
         known.next().map(|at| self.classes[at])
@@ -197,7 +198,7 @@ impl Classes {
         self.classes[self.of_pairs[pair as usize] as usize]
     }
 
-    /// Fits times and spreads to the pairs' times without the nodes' offsets.
+    /// Fits the classes' times and spreads to `rest`, the pairs' times without the nodes' offsets.
     pub fn fit(&mut self, rest: &[f32]) {
         let mut values: Vec<f32> = Vec::new();
         for at in 0..self.classes.len() {
@@ -207,7 +208,7 @@ impl Classes {
             values.clear();
             values.extend(members.iter().map(|pair| rest[*pair as usize]));
             if let Some(parent) = parent {
-                // Each sample counts twice, the parent three times.
+                // Each sample counts twice, the parent's time three times.
                 let own = values.len();
                 values.extend_from_within(..own);
                 values.extend([parent.time; 3]);
@@ -237,16 +238,17 @@ impl Classes {
         }
     }
 
-    /// Fits errors to the sizes of the pairs' residuals: a class with few samples has its parent's.
+    /// Fits the classes' errors to the absolute residuals of the pairs. A class with few samples
+    /// has its parent's error.
     pub fn fit_errors(&mut self, residuals: &[f32]) {
         let usual = four_of_five(&mut residuals.to_vec());
         for at in 0..self.classes.len() {
             let parent = self.classes.get(self.parents[at] as usize);
-            let parent = parent.map_or(usual, |class| class.error);
+            let parent_error = parent.map_or(usual, |class| class.error);
             let members = self.members[at].iter();
             let mut own: Vec<f32> = members.map(|pair| residuals[*pair as usize]).collect();
             let error = if own.len() < MIN_SAMPLES_OF_ERROR {
-                parent
+                parent_error
             } else {
                 four_of_five(&mut own)
             };
@@ -254,7 +256,7 @@ impl Classes {
         }
     }
 
-    /// Frees what only fitting needs.
+    /// Frees the lists that only fitting needs.
     pub fn forget_pairs(&mut self) {
         self.members = Vec::new();
         self.of_pairs = Vec::new();
