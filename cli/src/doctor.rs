@@ -1,11 +1,9 @@
-//! `tautline doctor`: what is wrong with an installation, and the fix.
+//! Implements `tautline doctor`, which finds what is wrong with an installation, and names the fix.
 
 mod certificate;
 mod checks;
 mod cluster;
 mod finding;
-#[cfg(test)]
-mod fixtures;
 mod gather;
 mod rights;
 pub(crate) mod workload;

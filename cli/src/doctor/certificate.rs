@@ -1,9 +1,9 @@
-//! Certificates in PEM.
+//! Reads certificates in PEM.
 
-use std::sync::Arc;
-
+use anyhow::{Result, anyhow, bail, ensure};
 use k8s_openapi::jiff::Timestamp;
 use rustls::{
+    Error, InconsistentKeys,
     crypto::ring::sign::any_supported_type,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
@@ -20,21 +20,20 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    fn parse(der: &[u8]) -> Result<Self, String> {
-        let (_, parsed) = X509Certificate::from_der(der).map_err(|e| e.to_string())?;
+    fn parse(der: &[u8]) -> Result<Self> {
+        let (_, parsed) = X509Certificate::from_der(der)?;
         let alternatives = parsed.subject_alternative_name().ok().flatten();
-        let names = alternatives.map(|san| san.value.general_names.as_slice());
+        let names = alternatives.iter().flat_map(|s| &s.value.general_names);
         let dns = |name: &GeneralName<'_>| match name {
             GeneralName::DNSName(name) => Some((*name).to_owned()),
             _ => None,
         };
-        let time = |seconds| Timestamp::from_second(seconds).map_err(|e| e.to_string());
         let validity = parsed.validity();
         Ok(Self {
             der: der.to_owned(),
-            dns_names: names.unwrap_or_default().iter().filter_map(dns).collect(),
-            not_before: time(validity.not_before.timestamp())?,
-            not_after: time(validity.not_after.timestamp())?,
+            dns_names: names.filter_map(dns).collect(),
+            not_before: Timestamp::from_second(validity.not_before.timestamp())?,
+            not_after: Timestamp::from_second(validity.not_after.timestamp())?,
         })
     }
 
@@ -42,7 +41,7 @@ impl Certificate {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Whether a client that connects to this name accepts the certificate.
+    /// Returns whether a client that connects to this name accepts the certificate.
     pub(crate) fn covers(&self, name: &str) -> bool {
         let matches = |pattern: &String| match pattern.strip_prefix("*.") {
             Some(domain) => name.split_once('.').is_some_and(|(_, rest)| rest == domain),
@@ -52,32 +51,21 @@ impl Certificate {
     }
 }
 
-/// All certificates of a PEM text; a chain has the server's first.
-pub(crate) fn all(pem: &[u8]) -> Result<Vec<Certificate>, String> {
-    let certificates = CertificateDer::pem_slice_iter(pem)
-        .map(|der| Certificate::parse(&der.map_err(|e| e.to_string())?))
-        .collect::<Result<Vec<_>, String>>()?;
-    if certificates.is_empty() {
-        return Err("no certificate in PEM".to_owned());
-    }
-    Ok(certificates)
+/// Reads all certificates of a PEM text. In a chain the server's certificate is the first.
+pub(crate) fn all(pem: &[u8]) -> Result<Vec<Certificate>> {
+    let all: Vec<Certificate> = CertificateDer::pem_slice_iter(pem)
+        .map(|der| Certificate::parse(&der?))
+        .collect::<Result<_>>()?;
+    ensure!(!all.is_empty(), "no certificate in PEM");
+    Ok(all)
 }
 
-/// Why `key` does not belong to the first certificate of `chain`; both are PEM.
-pub(crate) fn key_fault(chain: &[u8], key: &[u8]) -> Option<String> {
-    let check = || -> Result<(), String> {
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("no private key: {e}"))?;
-        let chain = CertificateDer::pem_slice_iter(chain)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| e.to_string())?;
-        let key = any_supported_type(&key).map_err(|e| e.to_string())?;
-        let pair = CertifiedKey::new(chain, Arc::clone(&key));
-        match pair.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
-                Ok(())
-            }
-            Err(_) => Err("the key is of another certificate".to_owned()),
-        }
-    };
-    check().err()
+/// Checks that `key` belongs to the first certificate of `chain`; both are PEM.
+pub(crate) fn check_key(chain: &[u8], key: &[u8]) -> Result<()> {
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| anyhow!("no private key: {e}"))?;
+    let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>()?;
+    match CertifiedKey::new(chain, any_supported_type(&key)?).keys_match() {
+        Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(()),
+        Err(_) => bail!("the key is of another certificate"),
+    }
 }

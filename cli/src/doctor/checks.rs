@@ -1,69 +1,69 @@
-//! Checks of the state that was read. Pure: the gatherer passes objects and the time.
+//! Checks the state that was read. The checks do no I/O: the gatherer passes objects and the time.
 
-mod agents;
-mod bindings;
 mod certificates;
-mod components;
 mod crds;
-mod leases;
-mod offers;
-mod providers;
-mod rights;
+mod installation;
+mod rules;
 mod scheduler;
-mod versions;
 mod webhooks;
 
+pub(crate) use installation::version_of;
 pub(super) use scheduler::filter_requests;
-pub(crate) use versions::tag as version_of;
 
 use super::{
     cluster::{Cluster, State},
-    finding::Finding,
+    finding::{Finding, problem, warning},
 };
 
-/// Days before its end at which a certificate must be renewed.
-const EXPIRY_DAYS: i64 = 14;
+/// A check adds the findings about its objects. It returns the finding that stands if it added
+/// none; `None` if there is nothing to report, or the objects were not read.
+type Check = fn(&State<'_>, &mut Vec<Finding>) -> Option<Finding>;
 
-/// All findings, unsorted.
+/// The checks of an installation whose namespace exists, in the order of their findings.
+const CHECKS: [Check; 12] = [
+    installation::components,
+    installation::rights,
+    certificates::check,
+    webhooks::check,
+    installation::leases,
+    rules::offers,
+    rules::bindings,
+    rules::providers,
+    installation::agents,
+    scheduler::calls,
+    scheduler::pending,
+    installation::versions,
+];
+
+/// Returns all findings, unsorted.
 pub(crate) fn run(cluster: &Cluster) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = cluster
-        .unread
-        .iter()
-        .map(|u| {
-            let text = format!("could not be checked: {}", u.why);
-            Finding::warning("NotChecked", &u.what, text, &u.fix)
-        })
-        .collect();
+    let unread = cluster.unread.iter().map(|u| {
+        let text = format!("could not be checked: {}", u.why);
+        warning("NotChecked", &u.what, text, &u.fix)
+    });
+    let mut findings = unread.collect();
     let state = State::new(cluster);
-    findings.extend(crds::check(&state));
+    add(&mut findings, |out| crds::check(&state, out));
     if cluster.namespace_exists == Some(false) {
-        findings.push(components::no_namespace(&state));
+        let object = format!("Namespace {}", cluster.namespace);
+        let text = "does not exist: Tautline is not installed there";
+        let reapply = state.reapply();
+        let fix = format!("{reapply}; or name Tautline's namespace with --namespace");
+        findings.push(problem("NamespaceMissing", object, text, fix));
         return findings;
     }
-    for check in [
-        components::check,
-        rights::check,
-        certificates::check,
-        webhooks::check,
-        leases::check,
-        offers::check,
-        bindings::check,
-        providers::check,
-        agents::check,
-        scheduler::check,
-        versions::check,
-    ] {
-        findings.extend(check(&state));
+    for check in CHECKS {
+        add(&mut findings, |out| check(&state, out));
     }
     findings
 }
 
-/// The findings, or that the check passed.
-fn or_ok(findings: Vec<Finding>, passed: Finding) -> Vec<Finding> {
-    if findings.is_empty() {
-        vec![passed]
-    } else {
-        findings
+/// Adds the findings of a check, or that it passed.
+fn add(out: &mut Vec<Finding>, check: impl FnOnce(&mut Vec<Finding>) -> Option<Finding>) {
+    let before = out.len();
+    let passed = check(out);
+    if out.len() == before {
+        out.extend(passed);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
+        admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration},
         apps::v1::{DaemonSet, Deployment},
         coordination::v1::Lease,
         core::v1::{Node, Pod, Secret, Service},
@@ -12,6 +13,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     jiff::Timestamp,
 };
+use kube::ResourceExt;
 use tautline_api::{ConstraintPolicy, ConstraintPolicyBinding, ConstraintPolicyOffer, convert};
 use tautline_core::{Index, Snapshot, TrustedNamespaces, index::Object, names::EXEMPT_NAMESPACES};
 
@@ -20,8 +22,8 @@ use super::{
     workload::{Role, Workload},
 };
 
-/// Objects read from the cluster. `None`: they could not be read, and [`unread`](Self::unread)
-/// says why.
+/// The objects that were read from the cluster. `None` means that they could not be read, for the
+/// reason in [`unread`](Self::unread).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
     /// Tautline's namespace.
@@ -31,22 +33,23 @@ pub(crate) struct Cluster {
     pub version: String,
     pub namespace_exists: Option<bool>,
     pub crds: Option<Vec<CustomResourceDefinition>>,
-    /// In Tautline's namespace, as all without another note.
+    /// The Deployments of Tautline's namespace, as are the DaemonSets, pods and Leases.
     pub deployments: Option<Vec<Deployment>>,
     pub daemon_sets: Option<Vec<DaemonSet>>,
     pub pods: Option<Vec<Pod>>,
     pub leases: Option<Vec<Lease>>,
-    /// Those that components name: absent if they could not be read.
+    /// The Secrets that components name, `None` if one does not exist. One that could not be read
+    /// has no entry.
     pub secrets: BTreeMap<String, Option<Secret>>,
     pub nodes: Option<Vec<Node>>,
-    /// In all namespaces.
+    /// The Services of all namespaces.
     pub services: Option<Vec<Service>>,
-    /// Of providers, webhooks and the extender.
+    /// The EndpointSlices of providers, underlay controllers and webhooks.
     pub slices: Option<Vec<EndpointSlice>>,
     pub policies: Option<Vec<ConstraintPolicy>>,
     pub offers: Option<Vec<ConstraintPolicyOffer>>,
     pub bindings: Option<Vec<ConstraintPolicyBinding>>,
-    /// In the namespaces of offers.
+    /// The pods of the namespaces with offers.
     pub workload_pods: Option<Vec<Pod>>,
     pub webhooks: Option<Vec<WebhookConfiguration>>,
     /// The rights of the components' accounts.
@@ -60,7 +63,8 @@ pub(crate) struct Cluster {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterRequests {
     pub count: u64,
-    /// `None` without one, and from an extender that does not say.
+    /// The time of the last request; `None` if there was no request, or the extender does not
+    /// report it.
     pub last: Option<Timestamp>,
 }
 
@@ -80,31 +84,54 @@ pub(crate) struct WebhookConfiguration {
     pub hooks: Vec<Webhook>,
 }
 
-/// A webhook.
+/// A webhook of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Webhook {
     pub name: String,
-    /// PEM; empty if there is none.
+    /// The CA bundle in PEM; empty if there is none.
     pub ca_bundle: Vec<u8>,
-    /// Namespace, name and port; `None` for a URL.
+    /// The namespace, name and port of the Service; `None` for a URL.
     pub service: Option<(String, String, i32)>,
-    /// Its `failurePolicy` is Fail, and it has rules.
+    /// True if the webhook's `failurePolicy` is Fail, and it has rules.
     pub fail: bool,
 }
 
 impl WebhookConfiguration {
+    /// Converts a configuration of either kind; a mutating one has these fields too.
+    pub(crate) fn new(kind: &'static str, configuration: &ValidatingWebhookConfiguration) -> Self {
+        let hooks = configuration.webhooks.iter().flatten();
+        let name = configuration.name_any();
+        let hooks = hooks.map(Webhook::new).collect();
+        Self { kind, name, hooks }
+    }
+
     pub(crate) fn object(&self) -> String {
         format!("{} {}", self.kind, self.name)
     }
 }
 
-/// The state, and what several checks derive from it.
+impl Webhook {
+    fn new(hook: &ValidatingWebhook) -> Self {
+        let client = &hook.client_config;
+        let service = client.service.as_ref();
+        // The API server's default is Fail.
+        let fail = hook.failure_policy.as_deref().unwrap_or("Fail") == "Fail";
+        Self {
+            name: hook.name.clone(),
+            ca_bundle: client.ca_bundle.iter().flat_map(|b| b.0.clone()).collect(),
+            service: service.map(|s| (s.namespace.clone(), s.name.clone(), s.port.unwrap_or(443))),
+            fail: fail && hook.rules.iter().flatten().next().is_some(),
+        }
+    }
+}
+
+/// The state, and the data that several checks derive from it.
 pub(crate) struct State<'a> {
     pub cluster: &'a Cluster,
     pub workloads: Vec<Workload<'a>>,
-    /// Services, EndpointSlices, policies and offers.
+    /// The Services, EndpointSlices, policies and offers.
     pub snapshot: Snapshot,
-    /// As configured for the extender.
+    /// The trusted namespaces, as configured for the extender.
     pub trusted: TrustedNamespaces,
 }
 
@@ -113,15 +140,12 @@ impl<'a> State<'a> {
         let workloads = cluster.workloads();
         let extender = workloads.iter().find(|w| w.role == Role::Extender);
         let named = extender.and_then(|w| w.flag("--provider-namespaces"));
-        let trusted = match named {
-            Some(list) => list.split(',').map(str::trim).collect(),
-            None => TrustedNamespaces::new([&cluster.namespace]),
-        };
+        let trusted = named.unwrap_or(&cluster.namespace);
         Self {
             cluster,
-            workloads,
+            trusted: trusted.split(',').map(str::trim).collect(),
             snapshot: cluster.snapshot(),
-            trusted,
+            workloads,
         }
     }
 
@@ -129,32 +153,40 @@ impl<'a> State<'a> {
         self.workloads.iter().filter(move |w| w.role == role)
     }
 
-    /// Whether the extender leaves the pods of a namespace alone.
+    /// Returns whether the extender leaves the pods of a namespace alone.
     pub(crate) fn is_exempt(&self, namespace: &str) -> bool {
-        let flag = self
-            .of(Role::Extender)
-            .find_map(|w| w.flag("--exempt-namespaces"));
-        match flag {
+        let mut extenders = self.of(Role::Extender);
+        match extenders.find_map(|w| w.flag("--exempt-namespaces")) {
             Some(list) => list.split(',').any(|n| n.trim() == namespace),
             None => EXEMPT_NAMESPACES.contains(&namespace) || namespace == self.cluster.namespace,
         }
     }
 
-    /// A command that applies the installation again.
+    /// Returns the command that applies the installation again.
     pub(crate) fn reapply(&self) -> String {
-        let helm = self.workloads.iter().find_map(|w| w.helm_release);
-        match helm {
-            Some(release) => format!(
-                "helm upgrade {release} deploy/chart -n {} --reuse-values",
-                self.cluster.namespace
-            ),
+        let namespace = &self.cluster.namespace;
+        match self.workloads.iter().find_map(|w| w.helm_release) {
+            Some(release) => {
+                format!("helm upgrade {release} deploy/chart -n {namespace} --reuse-values")
+            }
             None => "kubectl apply --server-side -k deploy".to_owned(),
         }
+    }
+
+    /// Returns the command that shows a workload's log.
+    pub(crate) fn logs(&self, workload: &Workload<'_>) -> String {
+        let namespace = &self.cluster.namespace;
+        format!("kubectl -n {namespace} logs {}", workload.kubectl())
+    }
+
+    /// Returns a Secret of Tautline's namespace as the object of a finding.
+    pub(crate) fn secret(&self, name: &str) -> String {
+        format!("Secret {}/{name}", self.cluster.namespace)
     }
 }
 
 impl Cluster {
-    /// Tautline's own processes.
+    /// Returns the workloads that run Tautline's own processes.
     pub(crate) fn workloads(&self) -> Vec<Workload<'_>> {
         let deployments = self.deployments.iter().flatten();
         let daemon_sets = self.daemon_sets.iter().flatten();
@@ -164,24 +196,18 @@ impl Cluster {
             .collect()
     }
 
-    /// Malformed policies and offers are left out.
+    /// Makes a snapshot of the objects, without malformed policies and offers.
     fn snapshot(&self) -> Snapshot {
+        let services = self.services.iter().flatten().map(convert::service);
+        let slices = self.slices.iter().flatten().map(convert::endpoint_slice);
+        let policies = self.policies.iter().flatten().flat_map(convert::policy);
+        let offers = self.offers.iter().flatten().flat_map(convert::offer);
+        let objects = services.map(Object::Service);
+        let objects = objects.chain(slices.map(Object::EndpointSlice));
+        let objects = objects.chain(policies.map(Object::Policy));
         let mut index = Index::default();
-        for service in self.services.iter().flatten() {
-            index.apply(Object::Service(convert::service(service)));
-        }
-        for slice in self.slices.iter().flatten() {
-            index.apply(Object::EndpointSlice(convert::endpoint_slice(slice)));
-        }
-        for policy in self.policies.iter().flatten() {
-            if let Ok(policy) = convert::policy(policy) {
-                index.apply(Object::Policy(policy));
-            }
-        }
-        for offer in self.offers.iter().flatten() {
-            if let Ok(offer) = convert::offer(offer) {
-                index.apply(Object::Offer(offer));
-            }
+        for object in objects.chain(offers.map(Object::Offer)) {
+            index.apply(object);
         }
         index.snapshot()
     }

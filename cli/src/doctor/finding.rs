@@ -1,4 +1,4 @@
-//! Findings, and the report of all of them.
+//! The findings of checks, and the report that lists them.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::table::plain;
 
-/// The worst first.
+/// The level of a finding, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
@@ -22,52 +22,61 @@ pub(crate) enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub level: Level,
-    /// A stable code.
+    /// The stable code of the finding.
     pub check: &'static str,
     pub object: String,
     pub text: String,
-    /// A command or a field; empty if there is nothing to do.
+    /// The fix, a command or a field; empty if there is nothing to do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub fix: String,
 }
 
+/// A fault of an object: the code and the text of its finding.
+pub(crate) type Fault = (&'static str, String);
+
+pub(crate) fn problem(
+    check: &'static str,
+    object: impl Into<String>,
+    text: impl Into<String>,
+    fix: impl Into<String>,
+) -> Finding {
+    Finding {
+        level: Level::Problem,
+        check,
+        object: object.into(),
+        text: text.into(),
+        fix: fix.into(),
+    }
+}
+
+pub(crate) fn warning(
+    check: &'static str,
+    object: impl Into<String>,
+    text: impl Into<String>,
+    fix: impl Into<String>,
+) -> Finding {
+    problem(check, object, text, fix).warning_if(true)
+}
+
+/// Returns the finding of a check without faults.
+pub(crate) fn passed(
+    check: &'static str,
+    object: impl Into<String>,
+    text: impl Into<String>,
+) -> Finding {
+    Finding {
+        level: Level::Ok,
+        ..problem(check, object, text, "")
+    }
+}
+
 impl Finding {
-    pub(crate) fn problem(
-        check: &'static str,
-        object: impl Into<String>,
-        text: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Problem,
-            check,
-            object: object.into(),
-            text: text.into(),
-            fix: fix.into(),
+    /// Makes the problem a warning if the condition holds.
+    pub(crate) fn warning_if(mut self, condition: bool) -> Self {
+        if condition {
+            self.level = Level::Warning;
         }
-    }
-
-    pub(crate) fn warning(
-        check: &'static str,
-        object: impl Into<String>,
-        text: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Warning,
-            ..Self::problem(check, object, text, fix)
-        }
-    }
-
-    pub(crate) fn ok(
-        check: &'static str,
-        object: impl Into<String>,
-        text: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Ok,
-            ..Self::problem(check, object, text, "")
-        }
+        self
     }
 }
 
@@ -92,7 +101,7 @@ impl Report {
         version: &str,
         mut findings: Vec<Finding>,
     ) -> Self {
-        // Within a level the order of the checks: the first faults cause later ones.
+        // Within a level the order of the checks stays, since the first faults cause later ones.
         findings.sort_by_key(|f| f.level);
         let count = |level| findings.iter().filter(|f| f.level == level).count();
         Self {
@@ -106,45 +115,41 @@ impl Report {
         }
     }
 
-    /// The report for people; the passed checks only with `all`.
+    /// Returns the report for people; it has the passed checks only with `all`.
     pub(crate) fn text(&self, all: bool) -> String {
         let mut out = String::new();
-        for finding in &self.findings {
-            let (word, check, object) = match finding.level {
-                Level::Problem => ("PROBLEM", finding.check, &finding.object),
-                Level::Warning => ("WARNING", finding.check, &finding.object),
-                Level::Ok if all => ("OK", finding.check, &finding.object),
-                Level::Ok => continue,
+        let shown = |f: &&Finding| all || f.level != Level::Ok;
+        for finding in self.findings.iter().filter(shown) {
+            let word = match finding.level {
+                Level::Problem => "PROBLEM",
+                Level::Warning => "WARNING",
+                Level::Ok => "OK",
             };
-            _ = writeln!(out, "{word:<8} {check}  {}", plain(object));
+            let object = plain(&finding.object);
+            _ = writeln!(out, "{word:<8} {}  {object}", finding.check);
             _ = writeln!(out, "  {}", plain(&finding.text));
             if !finding.fix.is_empty() {
                 _ = writeln!(out, "  fix: {}", plain(&finding.fix));
             }
             out.push('\n');
         }
-        let hint = match (all, self.passed) {
-            (true, _) | (_, 0) => "",
-            (false, _) => " (--all shows them)",
-        };
-        _ = writeln!(
-            out,
-            "{}, {}, {} passed{hint}",
-            counted(self.problems, "problem"),
-            counted(self.warnings, "warning"),
-            counted(self.passed, "check"),
-        );
+        let hidden = self.passed > 0 && !all;
+        let hint = if hidden { " (--all shows them)" } else { "" };
+        let problems = counted(self.problems, "problem");
+        let warnings = counted(self.warnings, "warning");
+        let passed = counted(self.passed, "check");
+        _ = writeln!(out, "{problems}, {warnings}, {passed} passed{hint}");
         out
     }
 }
 
-/// `1 pod`, `2 pods`.
+/// Returns a count with its noun: `1 pod`, `2 pods`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{s}")
 }
 
-/// The first items and the number of the others: `a, b and 3 more`.
+/// Returns the first items, and the number of further items: `a, b and 3 more`.
 pub(crate) fn first_of<S: AsRef<str>>(items: &[S], most: usize) -> String {
     let shown: Vec<&str> = items.iter().take(most).map(AsRef::as_ref).collect();
     let text = shown.join(", ");
@@ -165,9 +170,9 @@ mod tests {
             "v1.36.0",
             "0.1.0",
             vec![
-                Finding::ok("CrdsInstalled", "7 kinds", "installed"),
-                Finding::warning("LeaseExpired", "Lease b", "old", "a command"),
-                Finding::problem("CrdMissing", "CRD \u{1b}[2Jx", "missing", "another"),
+                passed("CrdsInstalled", "7 kinds", "installed"),
+                warning("LeaseExpired", "Lease b", "old", "a command"),
+                problem("CrdMissing", "CRD \u{1b}[2Jx", "missing", "another"),
             ],
         );
         assert_eq!(

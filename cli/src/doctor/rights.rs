@@ -9,9 +9,17 @@ use tautline_core::names::{CONTROLLER, GROUP};
 
 use super::workload::{Role, Workload};
 
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const DRA: &str = "resource.k8s.io";
 const EVENTS: &str = "events.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
-const DRA: &str = "resource.k8s.io";
+const POLICIES: [&str; 2] = ["constraintpolicies", "constraintpolicyoffers"];
+const STATUS: [&str; 2] = [
+    "constraintpolicybindings/status",
+    "constraintpolicyoffers/status",
+];
+const WEBHOOKS: [&str; 1] = ["validatingwebhookconfigurations"];
 
 /// A right of an account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,9 +27,9 @@ pub(crate) struct Right {
     pub account: String,
     pub verb: &'static str,
     pub group: &'static str,
-    /// With its subresource: `pods/eviction`.
+    /// The resource with its subresource, such as `pods/eviction`.
     pub resource: &'static str,
-    /// All namespaces if empty.
+    /// The namespace; empty for all namespaces.
     pub namespace: String,
     pub name: String,
 }
@@ -44,25 +52,24 @@ impl fmt::Display for Right {
 impl Right {
     pub(crate) fn review(&self, own_namespace: &str) -> SubjectAccessReview {
         let (resource, subresource) = match self.resource.split_once('/') {
-            Some((resource, sub)) => (resource, Some(sub.to_owned())),
-            None => (self.resource, None),
+            Some((resource, sub)) => (resource, sub),
+            None => (self.resource, ""),
         };
         let some = |text: &str| Some(text.to_owned()).filter(|t| !t.is_empty());
+        let groups = [
+            "system:serviceaccounts",
+            &format!("system:serviceaccounts:{own_namespace}"),
+            "system:authenticated",
+        ];
+        let user = format!("system:serviceaccount:{own_namespace}:{}", self.account);
         SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
-                user: Some(format!(
-                    "system:serviceaccount:{own_namespace}:{}",
-                    self.account
-                )),
-                groups: Some(vec![
-                    "system:serviceaccounts".to_owned(),
-                    format!("system:serviceaccounts:{own_namespace}"),
-                    "system:authenticated".to_owned(),
-                ]),
+                user: Some(user),
+                groups: Some(groups.map(str::to_owned).into()),
                 resource_attributes: Some(ResourceAttributes {
                     group: some(self.group),
                     resource: some(resource),
-                    subresource,
+                    subresource: some(subresource),
                     verb: some(self.verb),
                     namespace: some(&self.namespace),
                     name: some(&self.name),
@@ -75,132 +82,79 @@ impl Right {
     }
 }
 
-/// The rights that a workload needs; agents need none.
-pub(crate) fn needed(workload: &Workload<'_>, namespace: &str) -> Vec<Right> {
-    let everywhere = |verb, group, resource| Right {
-        account: workload.account().to_owned(),
-        verb,
-        group,
-        resource,
-        namespace: String::new(),
-        name: String::new(),
+/// Returns the rights that a workload needs; agents need no rights.
+pub(crate) fn needed(workload: &Workload<'_>, own: &str) -> Vec<Right> {
+    let mut rights = Vec::new();
+    let mut add = |verb, group, resources: &[&'static str], object: (&str, &str)| {
+        rights.extend(resources.iter().map(|resource| Right {
+            account: workload.account().to_owned(),
+            verb,
+            group,
+            resource,
+            namespace: object.0.to_owned(),
+            name: object.1.to_owned(),
+        }));
     };
-    let own = |verb, group, resource, name: &str| Right {
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        ..everywhere(verb, group, resource)
-    };
-    let lists = |group, resources: &[&'static str]| -> Vec<Right> {
-        let list = |r: &&'static str| everywhere("list", group, *r);
-        resources.iter().map(list).collect()
-    };
-    let constraints = || lists(GROUP, &["constraintpolicies", "constraintpolicyoffers"]);
-    let slices = || everywhere("list", "discovery.k8s.io", "endpointslices");
-    let mut all = Vec::new();
-    match workload.role {
+    let all = ("", "");
+    let role = workload.role;
+    if matches!(role, Role::Extender | Role::Controller | Role::Admission) {
+        add("list", "", &["namespaces", "pods", "services"], all);
+        add("list", GROUP, &POLICIES, all);
+    }
+    if matches!(role, Role::Extender | Role::Controller) {
+        add("list", "", &["nodes"], all);
+        add("list", "discovery.k8s.io", &["endpointslices"], all);
+        add("create", EVENTS, &["events"], all);
+    }
+    if let Some(secret) = workload.generated_secret() {
+        add("create", "", &["secrets"], (own, ""));
+        add("update", "", &["secrets"], (own, secret));
+        if role == Role::Admission {
+            let name = "tautline-own-resources";
+            add("patch", ADMISSION, &WEBHOOKS, ("", name));
+        }
+    }
+    match role {
         Role::Extender => {
-            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
-            all.extend(constraints());
-            all.extend([
-                slices(),
-                everywhere("patch", "", "pods"),
-                everywhere("create", EVENTS, "events"),
-                own("get", LEASES, "leases", CONTROLLER),
-            ]);
+            add("patch", "", &["pods"], all);
+            add("get", LEASES, &["leases"], (own, CONTROLLER));
             if workload.has_flag("--bind") {
-                all.push(everywhere("create", "", "pods/binding"));
-            }
-            if let Some(secret) = generated_secret(workload) {
-                all.push(own("create", "", "secrets", ""));
-                all.push(own("update", "", "secrets", secret));
+                add("create", "", &["pods/binding"], all);
             }
         }
         Role::Controller => {
-            all.extend(lists("", &["namespaces", "nodes", "pods", "services"]));
-            all.extend(constraints());
-            all.extend([
-                slices(),
-                everywhere("create", "", "pods/eviction"),
-                everywhere("list", "policy", "poddisruptionbudgets"),
-                everywhere("create", GROUP, "constraintpolicybindings"),
-                everywhere("patch", GROUP, "constraintpolicybindings/status"),
-                everywhere("patch", GROUP, "constraintpolicyoffers/status"),
-                everywhere("create", EVENTS, "events"),
-                own("create", LEASES, "leases", ""),
-                own("update", LEASES, "leases", CONTROLLER),
-            ]);
+            add("create", "", &["pods/eviction"], all);
+            add("list", "policy", &["poddisruptionbudgets"], all);
+            add("create", GROUP, &["constraintpolicybindings"], all);
+            add("patch", GROUP, &STATUS, all);
+            add("create", LEASES, &["leases"], (own, ""));
+            add("update", LEASES, &["leases"], (own, CONTROLLER));
             if workload.has_flag("--advertise-gate") {
-                all.push(everywhere("patch", "", "nodes/status"));
+                add("patch", "", &["nodes/status"], all);
             }
         }
         Role::Admission => {
-            all.extend(lists("", &["namespaces", "pods", "services"]));
-            all.extend(constraints());
-            all.extend(lists(
-                "tautline.io",
-                &["mutationpolicies", "mutationpolicybindings"],
-            ));
-            all.push(everywhere(
-                "create",
-                "authorization.k8s.io",
-                "subjectaccessreviews",
-            ));
-            if let Some(secret) = generated_secret(workload) {
-                all.push(own("create", "", "secrets", ""));
-                all.push(own("update", "", "secrets", secret));
-                all.push(Right {
-                    name: "tautline-own-resources".to_owned(),
-                    ..everywhere(
-                        "patch",
-                        "admissionregistration.k8s.io",
-                        "validatingwebhookconfigurations",
-                    )
-                });
-            }
+            let mutation = ["mutationpolicies", "mutationpolicybindings"];
+            add("list", "tautline.io", &mutation, all);
+            add("create", AUTHORIZATION, &["subjectaccessreviews"], all);
         }
         Role::GpuSlice => {
-            all.extend(lists("", &["nodes", "pods"]));
-            all.extend(lists(DRA, &["resourceslices", "resourceclaims"]));
-            if let Some((namespace, name)) =
-                workload.flag("--lease").and_then(|l| l.split_once('/'))
-            {
-                let lease = |verb, name: &str| Right {
-                    namespace: namespace.to_owned(),
-                    ..own(verb, LEASES, "leases", name)
-                };
-                all.extend([lease("create", ""), lease("update", name)]);
+            add("list", "", &["nodes", "pods"], all);
+            add("list", DRA, &["resourceslices", "resourceclaims"], all);
+            if let Some((namespace, name)) = workload.object_flag("--lease") {
+                add("create", LEASES, &["leases"], (namespace, ""));
+                add("update", LEASES, &["leases"], (namespace, name));
             }
         }
         Role::Latency => {
-            all.extend(lists("", &["nodes", "pods", "configmaps"]));
-            all.push(everywhere(
-                "create",
-                "authentication.k8s.io",
-                "tokenreviews",
-            ));
-            let key = workload.flag("--echo-key-secret");
-            if let Some((namespace, name)) = key.and_then(|k| k.split_once('/')) {
-                all.push(Right {
-                    namespace: namespace.to_owned(),
-                    ..own("get", "", "secrets", name)
-                });
+            add("list", "", &["nodes", "pods", "configmaps"], all);
+            add("create", "authentication.k8s.io", &["tokenreviews"], all);
+            if let Some(secret) = workload.object_flag("--echo-key-secret") {
+                add("get", "", &["secrets"], secret);
             }
         }
-        Role::Scripted => all.extend(lists(GROUP, &["costproviders", "ruleproviders"])),
+        Role::Scripted => add("list", GROUP, &["costproviders", "ruleproviders"], all),
         Role::LatencyAgent => {}
     }
-    all
-}
-
-/// The Secret of the server's generated certificates.
-pub(crate) fn generated_secret<'a>(workload: &Workload<'a>) -> Option<&'a str> {
-    match (workload.role, workload.flag("--tls-cert")) {
-        (Role::Extender, None) => workload.flag("--tls-secret"),
-        (Role::Admission, None) => Some(
-            workload
-                .flag("--secret")
-                .unwrap_or("tautline-admission-tls"),
-        ),
-        _ => None,
-    }
+    rights
 }

@@ -1,16 +1,17 @@
-//! Deployments and DaemonSets that run a process of Tautline, by their arguments: their names
-//! may differ.
+//! Finds the Deployments and DaemonSets that run a process of Tautline, by their arguments, since
+//! their names may differ.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Container, Pod, PodSpec, PodTemplateSpec},
+        core::v1::{Container, Pod, PodCondition, PodSpec, PodTemplateSpec},
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
 use kube::core::{Selector, SelectorExt};
 
-const PART_OF: &str = "app.kubernetes.io/part-of";
 const ADMIN_PORT: i32 = 9090;
 
 /// The process of a workload.
@@ -27,28 +28,20 @@ pub(crate) enum Role {
 
 impl Role {
     fn of(words: &[&str]) -> Option<Self> {
-        let at = |word: &str| words.iter().position(|w| *w == word);
-        let after = |i: usize| words.get(i + 1).copied().unwrap_or_default();
-        if let Some(i) = at("provider") {
-            return match after(i) {
-                "gpu-slice" => Some(Self::GpuSlice),
-                "latency" => Some(Self::Latency),
-                "scripted" => Some(Self::Scripted),
-                _ => None,
-            };
+        let after = |word: &str| {
+            let at = words.iter().position(|w| *w == word)?;
+            Some(words.get(at + 1).copied().unwrap_or_default())
+        };
+        match (after("provider"), after("agent")) {
+            (Some("gpu-slice"), _) => Some(Self::GpuSlice),
+            (Some("latency"), _) => Some(Self::Latency),
+            (Some("scripted"), _) => Some(Self::Scripted),
+            (None, Some("latency")) => Some(Self::LatencyAgent),
+            (None, None) if after("extender").is_some() => Some(Self::Extender),
+            (None, None) if after("controller").is_some() => Some(Self::Controller),
+            (None, None) if after("admission").is_some() => Some(Self::Admission),
+            _ => None,
         }
-        if let Some(i) = at("agent") {
-            return (after(i) == "latency").then_some(Self::LatencyAgent);
-        }
-        let roles = [
-            ("extender", Self::Extender),
-            ("controller", Self::Controller),
-            ("admission", Self::Admission),
-        ];
-        roles
-            .into_iter()
-            .find(|(word, _)| at(word).is_some())
-            .map(|(_, role)| role)
     }
 
     pub(crate) fn title(self) -> &'static str {
@@ -70,7 +63,7 @@ pub(crate) struct Workload<'a> {
     pub kind: &'static str,
     pub name: &'a str,
     pub role: Role,
-    /// The pods that there should be, as far as the object says.
+    /// The number of pods that there should be, if the object has it.
     pub desired: Option<usize>,
     /// The message of the condition ReplicaFailure.
     pub failure: Option<&'a str>,
@@ -83,56 +76,45 @@ pub(crate) struct Workload<'a> {
 
 impl<'a> Workload<'a> {
     pub(crate) fn of_deployment(deployment: &'a Deployment) -> Option<Self> {
-        let spec = deployment.spec.as_ref()?;
-        let conditions = deployment
-            .status
-            .as_ref()
-            .and_then(|s| s.conditions.as_ref());
-        let failure = conditions
-            .into_iter()
-            .flatten()
-            .find(|c| c.type_ == "ReplicaFailure" && c.status == "True");
+        let (meta, spec) = (&deployment.metadata, deployment.spec.as_ref()?);
+        let status = deployment.status.iter();
+        let mut conditions = status.flat_map(|s| s.conditions.iter().flatten());
+        let failure = conditions.find(|c| c.type_ == "ReplicaFailure" && c.status == "True");
         Some(Self {
-            kind: "Deployment",
             desired: Some(usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0)),
             failure: failure.and_then(|c| c.message.as_deref()),
-            ..Self::new(&deployment.metadata, &spec.selector, &spec.template)?
+            ..Self::new("Deployment", meta, &spec.selector, &spec.template)?
         })
     }
 
     pub(crate) fn of_daemon_set(daemon_set: &'a DaemonSet) -> Option<Self> {
-        let spec = daemon_set.spec.as_ref()?;
-        Some(Self {
-            kind: "DaemonSet",
-            ..Self::new(&daemon_set.metadata, &spec.selector, &spec.template)?
-        })
+        let (meta, spec) = (&daemon_set.metadata, daemon_set.spec.as_ref()?);
+        Self::new("DaemonSet", meta, &spec.selector, &spec.template)
     }
 
     fn new(
+        kind: &'static str,
         meta: &'a ObjectMeta,
         selector: &LabelSelector,
         template: &'a PodTemplateSpec,
     ) -> Option<Self> {
         let spec = template.spec.as_ref()?;
-        let is_part = meta.labels.as_ref().and_then(|l| l.get(PART_OF)) == Some(&"tautline".into());
+        type Map = Option<BTreeMap<String, String>>;
+        let value = |map: &'a Map, key: &str| map.as_ref()?.get(key).map(String::as_str);
+        let is_part = value(&meta.labels, "app.kubernetes.io/part-of") == Some("tautline");
         let process = |c: &'a Container| {
-            let image = c.image.as_deref().unwrap_or_default();
-            let is_ours = is_part || image.contains("tautline");
-            let words: Vec<&str> = words(c).collect();
-            let role = Role::of(&words).filter(|_| is_ours)?;
-            Some((c, role))
+            let is_ours = is_part || c.image.as_ref()?.contains("tautline");
+            let role = Role::of(&words(c).collect::<Vec<_>>())?;
+            is_ours.then_some((c, role))
         };
         let (container, role) = spec.containers.iter().find_map(process)?;
-        let annotations = meta.annotations.as_ref();
         Some(Self {
-            kind: "",
+            kind,
             name: meta.name.as_deref()?,
             role,
             desired: None,
             failure: None,
-            helm_release: annotations
-                .and_then(|a| a.get("meta.helm.sh/release-name"))
-                .map(String::as_str),
+            helm_release: value(&meta.annotations, "meta.helm.sh/release-name"),
             template,
             spec,
             container,
@@ -144,13 +126,10 @@ impl<'a> Workload<'a> {
         format!("{} {}", self.kind, self.name)
     }
 
-    /// The workload as an argument of kubectl: `deploy/NAME`.
+    /// Returns the workload as an argument of kubectl: `deploy/NAME`.
     pub(crate) fn kubectl(&self) -> String {
-        let kind = if self.kind == "DaemonSet" {
-            "ds"
-        } else {
-            "deploy"
-        };
+        let is_deployment = self.kind == "Deployment";
+        let kind = if is_deployment { "deploy" } else { "ds" };
         format!("{kind}/{}", self.name)
     }
 
@@ -159,7 +138,7 @@ impl<'a> Workload<'a> {
         name.filter(|n| !n.is_empty()).unwrap_or("default")
     }
 
-    /// The value of `--flag VALUE` or `--flag=VALUE`.
+    /// Returns the value of `--flag VALUE` or `--flag=VALUE`.
     pub(crate) fn flag(&self, flag: &str) -> Option<&'a str> {
         let mut words = words(self.container);
         while let Some(word) = words.next() {
@@ -172,30 +151,45 @@ impl<'a> Workload<'a> {
         None
     }
 
+    /// Returns the namespace and the name of `--flag NAMESPACE/NAME`.
+    pub(crate) fn object_flag(&self, flag: &str) -> Option<(&'a str, &'a str)> {
+        self.flag(flag)?.split_once('/')
+    }
+
     pub(crate) fn has_flag(&self, flag: &str) -> bool {
         words(self.container).any(|w| w == flag)
     }
 
-    /// The Secret and its key that a file of the container comes from.
+    /// Returns the Secret, and its key, that a file of the container comes from.
     pub(crate) fn secret_of(&self, path: &str) -> Option<(&'a str, String)> {
         let mounts = self.container.volume_mounts.iter().flatten();
-        let mount = mounts
-            .filter(|m| {
-                path.strip_prefix(&*m.mount_path)
-                    .is_some_and(|p| p.starts_with('/'))
-            })
-            .max_by_key(|m| m.mount_path.len())?;
-        let file = path
-            .strip_prefix(&*mount.mount_path)?
-            .trim_start_matches('/');
+        let files = mounts.filter_map(|m| {
+            let file = path.strip_prefix(&*m.mount_path)?.strip_prefix('/')?;
+            Some((m, file.trim_start_matches('/')))
+        });
+        let (mount, file) = files.max_by_key(|(m, _)| m.mount_path.len())?;
         let mut volumes = self.spec.volumes.iter().flatten();
         let secret = volumes.find(|v| v.name == mount.name)?.secret.as_ref()?;
         let mut items = secret.items.iter().flatten();
-        let key = items.find(|i| i.path == file).map(|i| i.key.clone());
-        Some((
-            secret.secret_name.as_deref()?,
-            key.unwrap_or_else(|| file.to_owned()),
-        ))
+        let key = items.find(|i| i.path == file).map_or(file, |i| &i.key);
+        Some((secret.secret_name.as_deref()?, key.to_owned()))
+    }
+
+    /// Returns the Secret of a server's certificate.
+    pub(crate) fn tls_secret(&self) -> Option<&'a str> {
+        match (self.role, self.flag("--tls-cert")) {
+            (Role::Extender | Role::Admission, Some(path)) => Some(self.secret_of(path)?.0),
+            _ => self.generated_secret(),
+        }
+    }
+
+    /// Returns the Secret of the certificates that a server generates.
+    pub(crate) fn generated_secret(&self) -> Option<&'a str> {
+        match (self.role, self.flag("--tls-cert")) {
+            (Role::Extender, None) => self.flag("--tls-secret"),
+            (Role::Admission, None) => self.flag("--secret").or(Some("tautline-admission-tls")),
+            _ => None,
+        }
     }
 
     pub(crate) fn admin_port(&self) -> i32 {
@@ -218,6 +212,12 @@ impl<'a> Workload<'a> {
 fn words(container: &Container) -> impl Iterator<Item = &str> {
     let all = container.command.iter().chain(&container.args).flatten();
     all.map(String::as_str)
+}
+
+/// Returns a pod's condition.
+pub(crate) fn condition<'p>(pod: &'p Pod, type_: &str) -> Option<&'p PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|c| c.type_ == type_)
 }
 
 #[cfg(test)]

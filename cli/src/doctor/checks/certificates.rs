@@ -1,147 +1,111 @@
-//! The extender's certificate.
+//! Checks the extender's certificate, and the CAs of certificates that servers generate.
 
-use k8s_openapi::{api::core::v1::Secret, jiff::SignedDuration};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::{
+    ResourceExt,
+    core::{Selector, SelectorExt},
+};
 
-use super::{EXPIRY_DAYS, or_ok};
+use super::add;
 use crate::{
     age,
     doctor::{
         certificate::{self, Certificate},
         cluster::State,
-        finding::{Finding, first_of},
-        rights::generated_secret,
+        finding::{Fault, Finding, first_of, passed, problem},
         workload::{Role, Workload},
     },
 };
 
+const CA: &str = "ca.crt";
+/// The days before its end in which a certificate must be renewed.
+const EXPIRY_DAYS: i64 = 14;
+/// The maximum number of names that one finding lists.
+const MAX_NAMES: usize = 3;
 const RENEW: &str = "make a certificate and write it into the Secret: docs/extender.md, \
                      \"A certificate\"";
 
-pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub(super) fn check(state: &State<'_>, out: &mut Vec<Finding>) -> Option<Finding> {
     for workload in state.of(Role::Extender) {
-        if let Some(secret) = generated_secret(workload) {
-            findings.extend(generated(state, workload, secret));
-            continue;
-        }
-        // Without TLS, as beside a kube-scheduler in the same pod, there is nothing to check.
-        let files = ["--tls-cert", "--tls-key", "--tls-client-ca"].map(|flag| {
-            workload
-                .flag(flag)
-                .and_then(|path| workload.secret_of(path))
+        add(out, |out| match workload.generated_secret() {
+            Some(secret) => {
+                cas(state, workload, out)?;
+                let text = "made and renewed by the extender; its CA is valid";
+                Some(passed("CertificateValid", state.secret(secret), text))
+            }
+            None => files(state, workload, out),
         });
-        let [Some((secret, cert)), key, client_ca] = files else {
-            continue;
-        };
-        let Some(read) = state.cluster.secrets.get(secret) else {
-            continue;
-        };
-        let object = format!("Secret {}/{secret}", state.cluster.namespace);
-        let Some(read) = read else {
-            let text = "does not exist: the pods of the extender cannot start";
-            findings.push(Finding::problem("CertificateMissing", object, text, RENEW));
-            continue;
-        };
-        let keys = [
-            Some(&cert),
-            key.as_ref().map(|k| &k.1),
-            client_ca.as_ref().map(|k| &k.1),
-        ];
-        let absent: Vec<&str> = keys
-            .into_iter()
-            .flatten()
-            .filter(|key| value(read, key).is_none())
-            .map(String::as_str)
-            .collect();
-        if !absent.is_empty() {
-            let text = format!(
-                "has no {}: the extender does not start",
-                absent.join(" and no ")
-            );
-            findings.push(Finding::problem(
-                "CertificateIncomplete",
-                object,
-                text,
-                RENEW,
-            ));
-            continue;
-        }
-        let key = key.map(|(_, key)| key).unwrap_or_default();
-        let found = examine(state, workload, &object, read, (&cert, &key));
-        findings.extend(or_ok(
-            found,
-            Finding::ok(
-                "CertificateValid",
-                object,
-                "valid, and for the name of the Service",
-            ),
-        ));
     }
-    findings
+    None
 }
 
-/// A certificate that the extender generates: it renews it, but not the CA, which kube-scheduler has
-/// a copy of.
-fn generated(state: &State<'_>, workload: &Workload<'_>, secret: &str) -> Vec<Finding> {
-    let namespace = &state.cluster.namespace;
-    let object = format!("Secret {namespace}/{secret}");
-    let Some(read) = state.cluster.secrets.get(secret) else {
-        return Vec::new();
-    };
-    let Some(read) = read else {
-        let text = "does not exist: the extender has no certificate";
-        let fix = format!(
-            "the extender makes it, if it runs and its Role allows it: kubectl -n {namespace} \
-             logs {}",
-            workload.kubectl()
-        );
-        return vec![Finding::problem("CertificateMissing", object, text, fix)];
-    };
-    let renew = format!(
-        "kubectl -n {namespace} delete secret {secret}; the extender makes it again, with a new \
-         ca.crt for kube-scheduler: docs/extender.md, \"A certificate\""
-    );
-    let cas = match certificate::all(value(read, "ca.crt").unwrap_or_default()) {
-        Ok(cas) => cas,
-        Err(error) => {
-            let text = format!("ca.crt cannot be read: {error}");
-            return vec![Finding::problem("CertificateInvalid", object, text, renew)];
-        }
-    };
-    let newest = cas.iter().max_by_key(|c| c.not_after);
-    let found = newest.and_then(|ca| validity(state, &object, ca, &renew));
-    let passed = "made and renewed by the extender; its CA is valid";
-    or_ok(
-        found.into_iter().collect(),
-        Finding::ok("CertificateValid", object, passed),
-    )
-}
-
-fn examine(
+/// Returns the CAs in the Secret of a server's certificate; `None` if it has no valid one or was
+/// not read. The extender renews its certificate but not the CA, of which kube-scheduler has a
+/// copy.
+pub(super) fn cas(
     state: &State<'_>,
-    workload: &Workload<'_>,
-    object: &str,
-    secret: &Secret,
-    (cert, key): (&str, &str),
-) -> Vec<Finding> {
-    let chain = value(secret, cert).unwrap_or_default();
-    let invalid = |text| vec![Finding::problem("CertificateInvalid", object, text, RENEW)];
-    let all = match certificate::all(chain) {
-        Ok(all) => all,
-        Err(error) => return invalid(format!("{cert} cannot be read: {error}")),
+    server: &Workload<'_>,
+    out: &mut Vec<Finding>,
+) -> Option<Vec<Certificate>> {
+    let name = server.tls_secret()?;
+    let secret = state.cluster.secrets.get(name)?.as_ref();
+    let (object, title) = (state.secret(name), server.role.title());
+    let is_extender = server.role == Role::Extender;
+    let is_generated = server.generated_secret().is_some();
+    let logs = state.logs(server);
+    let make = if is_generated {
+        format!("the {title} makes it, if it runs and its Role allows it: {logs}")
+    } else {
+        format!("write the certificate into the Secret; {logs}")
     };
-    let Some(first) = all.first() else {
-        return Vec::new();
+    let delete = format!(
+        "kubectl -n {} delete secret {name}",
+        state.cluster.namespace
+    );
+    let again = match (is_extender, is_generated) {
+        (true, _) => format!(
+            "{delete}; the extender makes it again, with a new ca.crt for kube-scheduler: \
+             docs/extender.md, \"A certificate\""
+        ),
+        (false, true) => format!("{delete}; the server makes it again"),
+        (false, false) => make.clone(),
     };
-    if let Some(fault) = value(secret, key).and_then(|key| certificate::key_fault(chain, key)) {
-        return invalid(format!("{key} does not fit {cert}: {fault}"));
+    let Some(secret) = secret else {
+        let text = format!("does not exist: the {title} has no certificate");
+        out.push(problem("CertificateMissing", object, text, make));
+        return None;
+    };
+    let pem = value(secret, CA).or(is_extender.then_some(&[]))?;
+    let all = certificate::all(pem).map_err(|error| {
+        let text = format!("{CA} cannot be read: {error}");
+        out.push(problem("CertificateInvalid", &object, text, &again));
+    });
+    let all = all.ok()?;
+    let newest = all.iter().max_by_key(|c| c.not_after)?;
+    let is_valid = newest.is_valid_at(state.cluster.now);
+    // The server renews a certificate of the default lifetime 30 days before its end.
+    let is_renewed = is_generated && server.flag("--certificate-lifetime").is_none();
+    if is_extender || is_renewed || !is_valid {
+        let fix = if is_extender { again } else { make };
+        out.extend(validity(state, newest, (&object, &fix)));
     }
-    let mut findings = Vec::new();
-    findings.extend(validity(state, object, first, RENEW));
-    let namespace = &state.cluster.namespace;
+    is_valid.then_some(all)
+}
+
+/// Checks the certificate of an extender that serves with the files of a Secret.
+fn files(state: &State<'_>, workload: &Workload<'_>, out: &mut Vec<Finding>) -> Option<Finding> {
+    let file = |flag| workload.secret_of(workload.flag(flag)?);
+    // An extender without TLS, such as one in kube-scheduler's pod, has nothing to check.
+    let (name, cert) = file("--tls-cert")?;
+    let others = ["--tls-key", "--tls-client-ca"].map(|flag| file(flag).map(|(_, key)| key));
+    let (object, secret) = (state.secret(name), state.cluster.secrets.get(name)?);
+    let chain = match load(secret.as_ref(), &cert, &others) {
+        Ok(chain) => chain,
+        Err((check, text)) => return Some(problem(check, object, text, RENEW)),
+    };
+    let first = chain.first()?;
+    out.extend(validity(state, first, (&object, RENEW)));
     let names = services(state, workload);
-    let names: Vec<String> = names.map(|s| format!("{s}.{namespace}.svc")).collect();
     let covers = |name: &String| {
         let full = format!("{name}.cluster.local");
         first.covers(name) || first.covers(&full)
@@ -149,89 +113,94 @@ fn examine(
     if let Some(name) = names.first()
         && !names.iter().any(covers)
     {
-        let text = format!(
-            "the certificate is for {}, not for {name}: kube-scheduler refuses it",
-            match first_of(&first.dns_names, 3) {
-                none if none.is_empty() => "no name".to_owned(),
-                names => names,
-            }
-        );
-        let fix = format!("subjectAltName=DNS:{name} in the certificate; {RENEW}");
-        findings.push(Finding::problem("CertificateName", object, text, fix));
-    }
-    findings
-}
-
-/// The finding about a certificate that has ended, ends soon, or has not begun.
-pub(super) fn validity(
-    state: &State<'_>,
-    object: &str,
-    certificate: &Certificate,
-    fix: &str,
-) -> Option<Finding> {
-    let now = state.cluster.now;
-    let Certificate {
-        not_before,
-        not_after,
-        ..
-    } = certificate;
-    if *not_after <= now {
-        let text = format!("the certificate expired {}", age::ago(*not_after, now));
-        return Some(Finding::problem("CertificateExpired", object, text, fix));
-    }
-    if *not_before > now {
-        let text = format!(
-            "the certificate is not valid before {}",
-            age::second(*not_before)
-        );
-        return Some(Finding::problem(
-            "CertificateNotYetValid",
-            object,
-            text,
-            fix,
-        ));
-    }
-    let left = not_after.duration_since(now);
-    (left < SignedDuration::from_hours(24 * EXPIRY_DAYS)).then(|| {
-        let hours = left.as_hours();
-        let left = if hours < 48 {
-            format!("{hours} h")
-        } else {
-            format!("{} days", hours / 24)
+        let given = match first_of(&first.dns_names, MAX_NAMES) {
+            none if none.is_empty() => "no name".to_owned(),
+            names => names,
         };
-        let text = format!(
-            "the certificate expires in {left} ({})",
-            age::second(*not_after)
-        );
-        Finding::warning("CertificateExpiring", object, text, fix)
-    })
+        let effect = "kube-scheduler refuses it";
+        let text = format!("the certificate is for {given}, not for {name}: {effect}");
+        let fix = format!("subjectAltName=DNS:{name} in the certificate; {RENEW}");
+        out.push(problem("CertificateName", &object, text, fix));
+    }
+    let text = "valid, and for the name of the Service";
+    Some(passed("CertificateValid", object, text))
 }
 
-/// The Services that select the workload's pods.
-fn services<'s>(
-    state: &'s State<'_>,
-    workload: &Workload<'_>,
-) -> impl Iterator<Item = String> + 's {
-    let labels = workload
-        .template
-        .metadata
-        .as_ref()
-        .and_then(|m| m.labels.clone());
-    let labels = labels.unwrap_or_default();
+/// Reads the chain `cert` of a Secret, which must have the other files too: the key and the client
+/// CA, where the extender names them.
+fn load(
+    secret: Option<&Secret>,
+    cert: &String,
+    others: &[Option<String>; 2],
+) -> Result<Vec<Certificate>, Fault> {
+    let missing = "does not exist: the pods of the extender cannot start";
+    let secret = secret.ok_or(("CertificateMissing", missing.to_owned()))?;
+    let keys = [cert].into_iter().chain(others.iter().flatten());
+    let absent = keys.filter(|key| value(secret, key).is_none());
+    let absent: Vec<&str> = absent.map(String::as_str).collect();
+    if !absent.is_empty() {
+        let absent = absent.join(" and no ");
+        let text = format!("has no {absent}: the extender does not start");
+        return Err(("CertificateIncomplete", text));
+    }
+    let invalid = |text| ("CertificateInvalid", text);
+    let chain = value(secret, cert).unwrap_or_default();
+    let unreadable = |e| invalid(format!("{cert} cannot be read: {e}"));
+    let all = certificate::all(chain).map_err(unreadable)?;
+    if let [Some(key), _] = others {
+        let misfit = |e| invalid(format!("{key} does not fit {cert}: {e}"));
+        let pem = value(secret, key).unwrap_or_default();
+        certificate::check_key(chain, pem).map_err(misfit)?;
+    }
+    Ok(all)
+}
+
+/// Returns the finding, about an object and with a fix, of a certificate that has ended, ends soon,
+/// or has not begun.
+fn validity(
+    state: &State<'_>,
+    certificate: &Certificate,
+    (object, fix): (&str, &str),
+) -> Option<Finding> {
+    let (now, end) = (state.cluster.now, certificate.not_after);
+    let (check, text) = if end <= now {
+        let ago = age::ago(end, now);
+        (
+            "CertificateExpired",
+            format!("the certificate expired {ago}"),
+        )
+    } else if certificate.not_before > now {
+        let begin = age::second(certificate.not_before);
+        let text = format!("the certificate is not valid before {begin}");
+        ("CertificateNotYetValid", text)
+    } else {
+        let left = match end.duration_since(now).as_hours() {
+            hours @ ..48 => format!("{hours} h"),
+            hours if hours < 24 * EXPIRY_DAYS => format!("{} days", hours / 24),
+            _ => return None,
+        };
+        let text = format!("the certificate expires in {left} ({})", age::second(end));
+        ("CertificateExpiring", text)
+    };
+    let is_valid = certificate.is_valid_at(now);
+    Some(problem(check, object, text, fix).warning_if(is_valid))
+}
+
+/// Returns the DNS names of the Services that select the workload's pods.
+fn services(state: &State<'_>, workload: &Workload<'_>) -> Vec<String> {
     let own = &state.cluster.namespace;
-    let services = state.cluster.services.iter().flatten();
-    services
-        .filter(move |s| {
-            let selector = s.spec.as_ref().and_then(|s| s.selector.as_ref());
-            let selects = selector.is_some_and(|selector| {
-                !selector.is_empty() && selector.iter().all(|(k, v)| labels.get(k) == Some(v))
-            });
-            s.namespace().as_deref() == Some(own) && selects
-        })
-        .map(ResourceExt::name_any)
+    let template = workload.template.metadata.iter();
+    let labels = template.flat_map(|m| m.labels.clone()).flatten().collect();
+    let services = state.cluster.services.iter().flatten().filter(|service| {
+        let selector = service.spec.iter().flat_map(|s| s.selector.clone());
+        let selects = |selector| Selector::from_iter(selector).matches(&labels);
+        service.namespace().as_ref() == Some(own) && selector.filter(|s| !s.is_empty()).any(selects)
+    });
+    let name = |s: &Service| format!("{}.{own}.svc", s.name_any());
+    services.map(name).collect()
 }
 
-pub(super) fn value<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
+fn value<'s>(secret: &'s Secret, key: &str) -> Option<&'s [u8]> {
     let data = secret.data.as_ref()?.get(key)?;
     Some(&*data.0).filter(|d| !d.is_empty())
 }

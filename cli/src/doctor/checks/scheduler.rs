@@ -1,6 +1,6 @@
-//! kube-scheduler calls the extender, and governed pods get nodes.
+//! Checks that kube-scheduler calls the extender, and that governed pods get nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::ResourceExt;
@@ -11,123 +11,109 @@ use crate::{
     age,
     doctor::{
         cluster::{FilterRequests, State},
-        finding::{Finding, counted, first_of},
-        workload::Role,
+        finding::{Finding, counted, first_of, passed, problem, warning},
+        workload::{Role, condition},
     },
 };
 
-/// Time for kube-scheduler to look at a new pod.
+/// The time for kube-scheduler to look at a new pod.
 const GRACE_SECONDS: i64 = 30;
+/// The maximum number of pods that one finding names.
 const MAX_PODS: usize = 3;
+/// The maximum number of reason codes that one finding names.
+const MAX_CODES: usize = 5;
 
-pub(super) fn check(state: &State<'_>) -> Vec<Finding> {
-    let governed = governed_pods(state);
-    let pending = governed.as_deref().and_then(pending);
-    calls(state, governed.as_deref())
-        .into_iter()
-        .chain(pending)
-        .collect()
-}
-
-/// `None` if pods or offers were not read.
+/// Returns the governed pods; `None` if pods or offers were not read.
 fn governed_pods<'s>(state: &'s State<'_>) -> Option<Vec<&'s Pod>> {
     state.cluster.offers.as_ref()?;
     let pods = state.cluster.workload_pods.as_ref()?;
     let is_governed = |pod: &&Pod| {
-        let converted = convert::pod(pod);
+        let pod = convert::pod(pod);
         let identity = PodIdentity {
-            namespace: converted.namespace.to_string(),
-            name: converted.name.to_string(),
-            uid: converted.uid.to_string(),
-            labels: converted.labels,
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+            uid: pod.uid.to_string(),
+            labels: pod.labels,
         };
-        !converted.finished
-            && !converted.terminating
+        !pod.finished
+            && !pod.terminating
             && !state.is_exempt(&identity.namespace)
             && is_governed(&state.snapshot, &identity)
     };
     Some(pods.iter().filter(is_governed).collect())
 }
 
-fn calls(state: &State<'_>, governed: Option<&[&Pod]>) -> Option<Finding> {
+fn title(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
+}
+
+/// Checks that kube-scheduler calls the extender.
+pub(super) fn calls(state: &State<'_>, _: &mut Vec<Finding>) -> Option<Finding> {
     let extender = state.of(Role::Extender).next()?;
-    let answers = &state.cluster.filter_requests;
-    let read = || answers.values().filter_map(|a| a.as_ref().ok());
+    let (cluster, object) = (state.cluster, extender.object());
+    let (namespace, answers) = (&cluster.namespace, &cluster.filter_requests);
+    let read = || answers.values().flatten();
     let total: u64 = read().map(|r| r.count).sum();
-    let object = extender.object();
     if total > 0 {
         let last = read().filter_map(|r| r.last).max();
-        let last = last.map(|at| format!(", the last {}", age::ago(at, state.cluster.now)));
-        let text = format!(
-            "kube-scheduler calls it: {} so far{}",
-            counted_u64(total),
-            last.unwrap_or_default()
-        );
-        return Some(Finding::ok("SchedulerCalls", object, text));
+        let last = last.map(|at| format!(", the last {}", age::ago(at, cluster.now)));
+        let total = usize::try_from(total).unwrap_or(usize::MAX);
+        let (requests, last) = (counted(total, "filter request"), last.unwrap_or_default());
+        let text = format!("kube-scheduler calls it: {requests} so far{last}");
+        return Some(passed("SchedulerCalls", object, text));
     }
-    if let Some((pod, error)) = answers
-        .iter()
-        .find_map(|(p, a)| Some((p, a.as_ref().err()?)))
-    {
-        let text = format!(
-            "could not be checked: the metrics of pod {pod} cannot be read through the API \
-             server: {error}"
-        );
+    let not_checked = |why: &str, fix| {
+        let object = format!("calls of kube-scheduler to {}", extender.object());
+        let text = format!("could not be checked: {why}");
+        Some(warning("NotChecked", object, text, fix))
+    };
+    if let Some((pod, Err(error))) = answers.iter().find(|(_, answer)| answer.is_err()) {
+        let why =
+            format!("the metrics of pod {pod} cannot be read through the API server: {error}");
         let fix = format!(
-            "allow get pods/proxy in {0}, or read tautline_extender_requests_total: kubectl -n {0} \
-             port-forward {1} 9090",
-            state.cluster.namespace,
+            "allow get pods/proxy in {namespace}, or read tautline_extender_requests_total: \
+             kubectl -n {namespace} port-forward {} 9090",
             extender.kubectl()
         );
-        let object = format!("calls of kube-scheduler to {object}");
-        return Some(Finding::warning("NotChecked", object, text, fix));
+        return not_checked(&why, fix);
     }
+    let pods = cluster.pods.as_deref();
     if answers.is_empty() {
-        state.cluster.pods.as_ref()?;
-        let text = "could not be checked: no pod of it runs";
-        let fix = format!("kubectl -n {} get pods", state.cluster.namespace);
-        let object = format!("calls of kube-scheduler to {object}");
-        return Some(Finding::warning("NotChecked", object, text, fix));
+        pods?;
+        let fix = format!("kubectl -n {namespace} get pods");
+        return not_checked("no pod of it runs", fix);
     }
-    let started = extender
-        .pods(state.cluster.pods.as_deref().unwrap_or_default())
-        .filter_map(|p| p.status.as_ref()?.start_time.as_ref().map(|t| t.0))
+    let pods = extender.pods(pods.unwrap_or_default());
+    let statuses = pods.filter_map(|p| p.status.as_ref());
+    let started = statuses
+        .filter_map(|s| Some(s.start_time.as_ref()?.0))
         .min();
-    let waiting: Vec<String> = governed?
-        .iter()
-        .filter(|pod| should_have_been_filtered(pod, started, state.cluster.now))
-        .map(|pod| format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()))
-        .collect();
+    let governed = governed_pods(state)?.into_iter();
+    let waiting = governed.filter(|pod| should_have_been_filtered(pod, started, cluster.now));
+    let waiting: Vec<String> = waiting.map(title).collect();
     if waiting.is_empty() {
         let text = "not called yet: no governed pod was created since it started";
-        return Some(Finding::ok("SchedulerCalls", object, text));
+        return Some(passed("SchedulerCalls", object, text));
     }
     let text = format!(
         "kube-scheduler has never called it, though offers govern pods that were created since: {}",
         first_of(&waiting, MAX_PODS)
     );
-    let mut beside = extender
-        .spec
-        .containers
-        .iter()
-        .filter_map(|c| c.image.as_deref());
-    let fix = match beside.any(|image| image.contains("kube-scheduler")) {
-        // The extender's own kube-scheduler asks for the pods that name it.
-        true => {
-            "spec.schedulerName of governed pods: the webhook configuration tautline-governed sets \
-             it at creation, unless the label tautline.io/second-scheduler: disabled of the \
-             namespace opts out; create the pods again"
-        }
-        false => {
-            "the extenders of kube-scheduler's configuration (deploy/scheduler), started with \
-             --config: docs/extender.md, \"kube-scheduler's part\"; with a gated configuration \
-             the pods must request constraint.ciena.com/governed"
-        }
+    let mut images = extender.spec.containers.iter().flat_map(|c| &c.image);
+    let fix = if images.any(|image| image.contains("kube-scheduler")) {
+        // The extender's own kube-scheduler asks about the pods that name it.
+        "spec.schedulerName of governed pods: the webhook configuration tautline-governed sets \
+         it at creation, unless the label tautline.io/second-scheduler: disabled of the \
+         namespace opts out; create the pods again"
+    } else {
+        "the extenders of kube-scheduler's configuration (deploy/scheduler), started with \
+         --config: docs/extender.md, \"kube-scheduler's part\"; with a gated configuration \
+         the pods must request constraint.ciena.com/governed"
     };
-    Some(Finding::problem("SchedulerNeverCalls", object, text, fix))
+    Some(problem("SchedulerNeverCalls", object, text, fix))
 }
 
-/// Pods that kube-scheduler must have asked for since the extender started.
+/// Returns whether kube-scheduler must have asked about a pod since the extender started.
 fn should_have_been_filtered(pod: &Pod, started: Option<Timestamp>, now: Timestamp) -> bool {
     let created = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
     let spec = pod.spec.clone().unwrap_or_default();
@@ -138,54 +124,34 @@ fn should_have_been_filtered(pod: &Pod, started: Option<Timestamp>, now: Timesta
     !gated && is_old && (since || pending)
 }
 
-fn counted_u64(count: u64) -> String {
-    counted(
-        usize::try_from(count).unwrap_or(usize::MAX),
-        "filter request",
-    )
-}
-
-/// Governed pods without a node, by the extender's reasons.
-fn pending(governed: &[&Pod]) -> Option<Finding> {
-    let mut reasons = BTreeMap::<String, usize>::new();
+/// Finds governed pods without a node, by the extender's reasons.
+pub(super) fn pending(state: &State<'_>, _: &mut Vec<Finding>) -> Option<Finding> {
+    let mut reasons = BTreeMap::<&str, usize>::new();
     let mut pods = Vec::new();
-    for pod in governed {
-        let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-        let scheduled = conditions
-            .into_iter()
-            .flatten()
-            .find(|c| c.type_ == "PodScheduled");
-        let message = scheduled
-            .filter(|c| c.status == "False")
-            .and_then(|c| c.message.as_deref());
+    for pod in governed_pods(state)? {
+        let scheduled = condition(pod, "PodScheduled").filter(|c| c.status == "False");
+        let message = scheduled.and_then(|c| c.message.as_deref());
         let codes = message.map(codes).unwrap_or_default();
         if !codes.is_empty() {
-            pods.push(format!(
-                "{}/{}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            ));
+            pods.push(title(pod));
         }
         for code in codes {
             *reasons.entry(code).or_default() += 1;
         }
     }
     let first = pods.first()?;
-    let mut counts: Vec<(String, usize)> = reasons.into_iter().collect();
-    counts.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    let mut counts: Vec<(&str, usize)> = reasons.into_iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let counts: Vec<String> = counts.iter().map(|(r, n)| format!("{r} ({n})")).collect();
-    let text = format!(
-        "no node is usable for {}: {}",
-        first_of(&pods, MAX_PODS),
-        first_of(&counts, 5)
-    );
+    let (named, counts) = (first_of(&pods, MAX_PODS), first_of(&counts, MAX_CODES));
+    let text = format!("no node is usable for {named}: {counts}");
     let fix = format!("tautline explain {first}; docs/troubleshooting.md, \"Reason codes\"");
     let object = counted(pods.len(), "pending governed pod");
-    Some(Finding::warning("PodsPending", object, text, fix))
+    Some(warning("PodsPending", object, text, fix))
 }
 
-/// The `rule/Code` parts of kube-scheduler's message, each once.
-fn codes(message: &str) -> Vec<String> {
+/// Returns the `rule/Code` parts of kube-scheduler's message, each once.
+fn codes(message: &str) -> Vec<&str> {
     let is_code = |word: &&str| {
         word.rsplit_once('/').is_some_and(|(rule, code)| {
             !rule.is_empty()
@@ -193,16 +159,13 @@ fn codes(message: &str) -> Vec<String> {
                 && code.chars().all(|c| c.is_ascii_alphabetic())
         })
     };
-    let words = message
-        .split([' ', ',', ';'])
-        .map(|w| w.trim_end_matches(['.', ':']));
-    let mut codes: Vec<String> = words.filter(is_code).map(str::to_owned).collect();
-    codes.sort();
-    codes.dedup();
-    codes
+    let words = message.split([' ', ',', ';']);
+    let words = words.map(|w| w.trim_end_matches(['.', ':']));
+    let codes: BTreeSet<&str> = words.filter(is_code).collect();
+    codes.into_iter().collect()
 }
 
-/// The filter requests in the extender's metrics.
+/// Reads the filter requests from the extender's metrics.
 pub(in crate::doctor) fn filter_requests(metrics: &str) -> FilterRequests {
     let values = |name: &'static str| {
         let lines = metrics.lines().filter(move |line| {

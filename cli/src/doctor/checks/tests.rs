@@ -1,3 +1,4 @@
+mod fixtures;
 mod installation;
 mod rules;
 mod tls;
@@ -7,11 +8,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use self::fixtures::{EXTENDER, certificate, healthy, of, pod, secret};
 use super::*;
 use crate::doctor::{
     cluster::{FilterRequests, Unread},
     finding::Level,
-    fixtures::{EXTENDER, certificate, healthy, of, pod, secret},
 };
 
 /// Level, check, and parts of the object, the text and the fix.
@@ -144,7 +145,7 @@ fn nothing_was_read_and_nothing_is_claimed() {
         ..Cluster::default()
     };
     let findings = run(&cluster);
-    let expected = Finding::warning(
+    let expected = warning(
         "NotChecked",
         "nodes",
         "could not be checked: forbidden",

@@ -14,9 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tautline_api::{crds, manifest};
 
-use super::{
+use crate::doctor::{
     cluster::{Cluster, FilterRequests, WebhookConfiguration},
-    gather::webhooks,
     rights,
 };
 
@@ -104,12 +103,21 @@ fn webhook_configurations(bundle: &str) -> Vec<WebhookConfiguration> {
         let bytes = k8s_openapi::ByteString(bundle.as_bytes().to_vec());
         hook["clientConfig"]["caBundle"] = json!(bytes);
     }
-    let mutating = take(&mut objects, "MutatingWebhookConfiguration");
-    let validating = take(&mut objects, "ValidatingWebhookConfiguration");
-    let mutating = mutating.iter().map(webhooks::mutating);
-    mutating
-        .chain(validating.iter().map(webhooks::validating))
-        .collect()
+    let kinds = [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ];
+    let mut of_kind = |kind| {
+        let mut list = objects.remove(kind).unwrap_or_default();
+        for object in &mut list {
+            // As in a list of the API server, which both kinds are parsed from.
+            object.as_object_mut().unwrap().remove("kind");
+        }
+        let list = list.into_iter().map(of);
+        list.map(|c| WebhookConfiguration::new(kind, &c))
+            .collect::<Vec<_>>()
+    };
+    kinds.map(&mut of_kind).concat()
 }
 
 /// `deploy` and `deploy/webhooks` on two nodes, and in the namespace `shop` a policy of the rule
