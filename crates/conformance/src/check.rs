@@ -1,58 +1,86 @@
 //! A check and its verdict.
 
+use std::{borrow::Borrow, fmt::Display};
+
 use futures::future::BoxFuture;
 
 use crate::{
-    failure::{CallFailure, GONE},
+    failure::{Answer, CallFailure, GONE},
     session::Session,
 };
 
-/// One requirement of the contract.
+/// A check of one requirement of the contract.
 pub struct Check {
-    /// Its subject.
+    /// The name of the check's group.
     pub group: &'static str,
-    /// Its name, unique in the group.
+    /// The check's name, unique in the group.
     pub name: &'static str,
-    /// The requirement.
+    /// The requirement of the contract.
     pub requires: &'static str,
     /// The remedy, for the provider's author.
     pub fix: &'static str,
-    /// Makes no sense while EndpointCost is not answered.
-    pub(crate) needs_answers: bool,
     pub(crate) run: for<'a> fn(&'a Session) -> BoxFuture<'a, Verdict>,
 }
 
-impl Check {
-    pub(crate) fn is(&self, other: &Self) -> bool {
-        (self.group, self.name) == (other.group, other.name)
-    }
+/// Defines the checks of a group. A row has the check's name, in brackets a function that skips the
+/// check, its function with the arguments after the session, the requirement and the fix.
+macro_rules! checks {
+    ($group:literal: $($name:literal $([$needs:ident])? $run:ident $(($($arg:expr),+))?
+        $requires:literal, $fix:literal;)+) => {
+        pub(crate) const CHECKS: &[$crate::check::Check] = &[$($crate::check::Check {
+            group: $group,
+            name: $name,
+            requires: $requires,
+            fix: $fix,
+            run: |session| Box::pin(async move {
+                $($needs(session).await?;)?
+                $run(session $($(, $arg)+)?).await
+            }),
+        }),+];
+    };
 }
+pub(crate) use checks;
 
-/// A check that has not passed.
+/// The reason for which a check has not passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The contract is broken: seen and expected.
+    /// The provider breaks the contract. The text says what was seen and what was expected.
     Failed(String),
-    /// Optional and not there, or the configuration lacks something.
+    /// The check does not apply: the provider or the configuration lacks something optional.
     Skipped(String),
 }
 
-pub(crate) type Verdict = Result<(), Finding>;
+pub(crate) type Verdict<T = ()> = Result<T, Finding>;
 
-impl Finding {
-    /// A call that had to be answered was not.
-    pub(crate) fn unanswered(what: &str, failure: &CallFailure) -> Self {
-        match failure {
-            CallFailure::NotAsked => Self::Skipped(GONE.into()),
-            failure => Self::Failed(format!("{what}: seen {failure}; expected an answer")),
-        }
+/// An answer that the provider must give.
+pub(crate) trait Answered<T> {
+    /// Returns the answer, or the finding that the provider did not give it.
+    fn answered(self, what: &str) -> Verdict<T>;
+}
+
+impl<T, F: Borrow<CallFailure>> Answered<T> for Result<T, F> {
+    fn answered(self, what: &str) -> Verdict<T> {
+        self.or_else(|failure| match failure.borrow() {
+            CallFailure::NotAsked => skip(GONE),
+            failure => wrong(what, failure, "an answer"),
+        })
     }
 }
 
-pub(crate) fn fail<T>(message: impl Into<String>) -> Result<T, Finding> {
+/// Fails with the texts of what was seen of a subject and what was expected.
+pub(crate) fn wrong<T>(subject: &str, seen: impl Display, expected: impl Display) -> Verdict<T> {
+    fail(format!("{subject}: seen {seen}; expected {expected}"))
+}
+
+/// Describes an answer that should have been another failure.
+pub(crate) fn seen<T>(answer: Answer<T>) -> String {
+    answer.map_or_else(|failure| failure.to_string(), |_| "OK".into())
+}
+
+pub(crate) fn fail<T>(message: impl Into<String>) -> Verdict<T> {
     Err(Finding::Failed(message.into()))
 }
 
-pub(crate) fn skip<T>(reason: impl Into<String>) -> Result<T, Finding> {
+pub(crate) fn skip<T>(reason: impl Into<String>) -> Verdict<T> {
     Err(Finding::Skipped(reason.into()))
 }

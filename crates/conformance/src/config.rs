@@ -7,39 +7,39 @@ use crate::{
     objects::{Expectation, Peer, PlacedPod},
 };
 
-/// PEM files for TLS.
+/// The contents of the PEM files for TLS.
 #[derive(Clone)]
 pub struct Tls {
     /// The CA of the provider's certificate.
     pub ca: Vec<u8>,
     /// The client's certificate and key, if the provider requires one.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name in the provider's certificate; `None`: the host of the address.
+    /// The name in the provider's certificate; `None` for the host of the address.
     pub name: Option<String>,
 }
 
-/// What the suite must know of a provider, and its deadlines.
+/// The settings of a run: the provider, its test data and the deadlines.
 #[derive(Clone)]
 pub struct Config {
-    /// HOST:PORT.
+    /// The provider's address, HOST:PORT.
     pub address: String,
-    /// `None`: clear text.
+    /// The files for TLS; `None` for clear text.
     pub tls: Option<Tls>,
-    /// Name of the rule.
+    /// The name of the rule.
     pub rule: String,
     /// A request that the rule accepts.
     pub request: String,
-    /// A limit that the rule accepts; empty: none.
+    /// A limit that the rule accepts; empty for no limit.
     pub limit: String,
-    /// A request that the rule must refuse; `None`: a text that is probably one.
+    /// A request that the rule must refuse; `None` for a text that it probably cannot read.
     pub bad_request: Option<String>,
-    /// A limit that the rule must refuse; `None`: not tried.
+    /// A limit that the rule must refuse; `None` if there is no limit to try.
     pub bad_limit: Option<String>,
-    /// Nodes that the provider knows; empty: made-up names.
+    /// The nodes that the provider knows; empty for made-up names.
     pub nodes: Vec<String>,
-    /// The pod that is placed.
+    /// The pod to place.
     pub pod: PlacedPod,
-    /// Its peers; empty: a made-up pod on the first node.
+    /// The pod's peers; empty for a made-up pod on the first node.
     pub peers: Vec<Peer>,
     /// The pod's labels.
     pub labels: BTreeMap<String, String>,
@@ -47,27 +47,27 @@ pub struct Config {
     pub annotations: BTreeMap<String, String>,
     /// The pod's resource requests, such as `nvidia.com/gpu`: `1`.
     pub resources: BTreeMap<String, String>,
-    /// Placed pods with the state that Evaluate must return.
+    /// Placed pods, with the state that Evaluate must return for them.
     pub expectations: Vec<Expectation>,
-    /// Reserves on the nodes, confirms and releases. A confirmed reservation lasts until the
-    /// provider sees that its pod does not exist.
+    /// True if the run may reserve on the nodes, confirm and release. A confirmed reservation lasts
+    /// until the provider sees that its pod does not exist.
     pub reserve: bool,
-    /// Deadline of EndpointCost that is judged; the extender's is 500 ms.
+    /// The deadline within which EndpointCost must answer; the extender's is 500 ms.
     pub deadline: Duration,
-    /// Deadline of Evaluate that is judged; the controller's is 2 s.
+    /// The deadline within which Evaluate must answer; the controller's is 2 s.
     pub evaluate_deadline: Duration,
-    /// Deadline of calls whose duration is not judged.
+    /// The deadline of calls whose duration is not judged.
     pub patience: Duration,
-    /// Longest time until a provider that has just started answers.
+    /// The longest time until a provider that has just started answers.
     pub start_within: Duration,
-    /// Deadline of the run.
+    /// The deadline of the run.
     pub timeout: Duration,
-    /// Runs only the checks with this text in `GROUP/NAME`.
+    /// A text in `GROUP/NAME` of the checks to run; `None` for all checks.
     pub filter: Option<String>,
 }
 
 impl Config {
-    /// The defaults for a rule of a provider.
+    /// Returns the default settings for a rule of a provider.
     pub fn new(address: impl Into<String>, rule: impl Into<String>) -> Self {
         Self {
             address: address.into(),
@@ -78,11 +78,7 @@ impl Config {
             bad_request: None,
             bad_limit: None,
             nodes: Vec::new(),
-            pod: PlacedPod {
-                namespace: "conformance".into(),
-                name: "pod-0".into(),
-                node: None,
-            },
+            pod: PlacedPod::new("conformance", "pod-0", None),
             peers: Vec::new(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
@@ -98,10 +94,9 @@ impl Config {
         }
     }
 
-    /// Longest time until the address has answered anything.
+    /// Returns the longest time until the address gives any answer.
     pub(crate) fn connect_within(&self) -> Duration {
-        let least = Duration::from_secs(1);
-        self.patience.min(self.timeout.max(least))
+        self.patience.min(self.timeout.max(Duration::from_secs(1)))
     }
 
     pub(crate) fn selects(&self, check: &Check) -> bool {

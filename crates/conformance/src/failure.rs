@@ -1,68 +1,69 @@
-//! A call without an answer.
+//! The failures of calls to the provider.
 
-use std::{fmt, time::Duration};
+use std::{error::Error, time::Duration};
 
 use tonic::{Code, Status};
 
-/// Longest part of a provider's message in a report.
-const LONGEST_CHARS: usize = 300;
+/// The maximum number of characters of a provider's message in a report.
+const MAX_MESSAGE_CHARS: usize = 300;
+/// The reason for which checks after the end of a provider are skipped.
+pub(crate) const GONE: &str = "not asked: the provider accepts no connections any more";
 
-#[derive(Clone, Debug)]
+pub(crate) type Answer<T> = Result<T, CallFailure>;
+
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CallFailure {
+    #[error("no answer within {0:?}")]
     NoAnswer(Duration),
-    /// The connection or the call ended first, with the causes.
+    /// The connection or the call ended before an answer; the text has the causes.
+    #[error("a call broken off ({0})")]
     Broken(String),
-    /// The provider had gone before.
+    /// The call was not made, because the provider had ended before.
+    #[error("{GONE}")]
     NotAsked,
+    #[error("{}", describe(.0))]
     Status(Status),
 }
-
-/// Why checks after the end of a provider are skipped.
-pub(crate) const GONE: &str = "not asked: the provider accepts no connections any more";
 
 impl CallFailure {
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
-            Self::NoAnswer(_) | Self::Broken(_) | Self::NotAsked => None,
             Self::Status(status) => Some(status.code()),
+            _ => None,
         }
     }
 
-    /// The deadline passed, by the clock of either side.
+    pub(crate) fn is(&self, codes: &[Code]) -> bool {
+        self.code().is_some_and(|code| codes.contains(&code))
+    }
+
+    /// Returns whether the deadline has passed, by the clock of either side.
     pub(crate) fn is_late(&self) -> bool {
-        match self {
-            Self::NoAnswer(_) => true,
-            Self::Broken(_) | Self::NotAsked => false,
-            Self::Status(status) => {
-                matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled)
-            }
+        matches!(self, Self::NoAnswer(_)) || self.is(&[Code::DeadlineExceeded, Code::Cancelled])
+    }
+}
+
+impl From<Status> for CallFailure {
+    /// Returns the provider's own status, or the broken connection that caused it.
+    fn from(status: Status) -> Self {
+        match status.source() {
+            None => Self::Status(status),
+            Some(cause) => Self::Broken(chain(cause)),
         }
     }
 }
 
-impl fmt::Display for CallFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAnswer(after) => write!(f, "no answer within {after:?}"),
-            Self::Broken(why) => write!(f, "a call broken off ({why})"),
-            Self::NotAsked => f.write_str(GONE),
-            Self::Status(status) => {
-                f.write_str(&code_name(status.code()))?;
-                let message: String = status.message().chars().take(LONGEST_CHARS).collect();
-                match message.trim() {
-                    "" => Ok(()),
-                    message => write!(f, " ({message})"),
-                }
-            }
-        }
+fn describe(status: &Status) -> String {
+    let code = code_name(status.code());
+    let message: String = status.message().chars().take(MAX_MESSAGE_CHARS).collect();
+    match message.trim() {
+        "" => code,
+        message => format!("{code} ({message})"),
     }
 }
 
-/// As in gRPC's documents: `INVALID_ARGUMENT`.
+/// Returns the name of a code as in gRPC's documents: `INVALID_ARGUMENT`.
 pub(crate) fn code_name(code: Code) -> String {
-    if code == Code::Ok {
-        return "OK".into();
-    }
     let mut name = String::new();
     for c in format!("{code:?}").chars() {
         if c.is_ascii_uppercase() && !name.is_empty() {
@@ -73,10 +74,9 @@ pub(crate) fn code_name(code: Code) -> String {
     name
 }
 
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
+/// Returns the text of an error with its causes.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
         let inner = error.to_string();
         if !text.contains(&inner) {

@@ -1,5 +1,5 @@
-//! Judges a rule provider by the contract, over gRPC: `tautline conformance`, and tests of
-//! providers.
+//! Checks over gRPC whether a rule provider fulfils Tautline's contract. The command `tautline
+//! conformance` and the tests of providers use it.
 //!
 //! ```no_run
 //! # async fn test() -> Result<(), tautline_conformance::Error> {
@@ -39,31 +39,26 @@ pub use crate::{
     objects::{Expectation, Peer, PlacedPod},
 };
 
-use crate::{
-    check::{Finding, Verdict},
-    checks::connection,
-    failure::GONE,
-    session::Session,
-};
+use crate::{check::Finding, checks::connection::READY, failure::GONE, session::Session};
 
-/// A run without a report.
+/// The error of a run that has no report.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The filter selects no check.
+    /// The filter selects no check; the fields are the filter and the names of the groups.
     #[error("no check has {0:?} in its name; the groups are {1}")]
     NoSuchCheck(String, String),
-    /// The address is not one.
+    /// The address is not HOST:PORT.
     #[error("address {0:?}: write HOST:PORT, as in 127.0.0.1:5309 or [::1]:5309")]
     Address(String),
-    /// A certificate or key that TLS cannot use.
+    /// TLS cannot use a certificate or key.
     #[error("TLS: {0}")]
     Tls(tonic::transport::Error),
-    /// Nothing accepts connections.
+    /// The address accepts no connections.
     #[error("no connection to {address}: {why}; start the provider, or check the address and TLS")]
     Connect {
-        /// HOST:PORT.
+        /// The provider's address, HOST:PORT.
         address: String,
-        /// The causes.
+        /// The causes of the failure.
         why: String,
     },
     /// The server is no gRPC server, or expects TLS.
@@ -72,14 +67,14 @@ pub enum Error {
          TLS"
     )]
     NoGrpc {
-        /// HOST:PORT.
+        /// The provider's address, HOST:PORT.
         address: String,
-        /// What came instead.
+        /// The failure of the first call.
         why: String,
     },
 }
 
-/// All checks, in the order of a run.
+/// Returns all checks, in the order of a run.
 pub fn all_checks() -> impl Iterator<Item = &'static Check> {
     checks::GROUPS.into_iter().flatten()
 }
@@ -98,27 +93,23 @@ pub async fn run(config: Config) -> Result<Report, Error> {
     }
     let end = Instant::now() + config.timeout;
     let session = Session::connect(config).await?;
+    let Config { address, rule, .. } = &session.config;
     let mut report = Report {
-        suite: format!(
-            "provider {}, rule {}",
-            session.config.address, session.config.rule
-        ),
+        suite: format!("provider {address}, rule {rule}"),
         cases: Vec::new(),
     };
-    // Without it, every other check would fail for the same reason.
-    let ready = case(&session, &connection::READY, end).await;
+    // If this check fails, every other check would fail for the same reason.
+    let ready = case(&session, READY, end).await;
     let is_ready = ready.result == CaseResult::Passed;
-    let mut ended_in = None;
-    if !is_ready || selected.iter().any(|c| c.is(&connection::READY)) {
+    // READY is the first of all checks.
+    if !is_ready || selected[0].name == READY.name {
         report.cases.push(ready);
     }
-    for check in selected {
-        if check.is(&connection::READY) {
-            continue;
-        }
+    let mut ended_in = None;
+    for check in selected.into_iter().filter(|c| c.name != READY.name) {
         let missing = if Instant::now() >= end {
             Some("not run: the time of the run was over")
-        } else if !is_ready && check.needs_answers {
+        } else if !is_ready && check.group != READY.group {
             Some("no answer to judge: see connection/ready")
         } else if session.has_gone() && !judges_samples(&session, check) {
             Some(GONE)
@@ -126,28 +117,27 @@ pub async fn run(config: Config) -> Result<Report, Error> {
             None
         };
         report.cases.push(match missing {
-            Some(reason) => skipped(check, reason),
+            Some(reason) => record(check, Duration::ZERO, skipped(reason)),
             None => case(&session, check, end).await,
         });
         if session.has_gone() {
             ended_in.get_or_insert(report.cases.len() - 1);
         }
     }
-    // A provider that has gone never passes.
+    // A provider that has ended never passes.
     if report.failed() == 0
         && let Some(case) = ended_in.and_then(|at| report.cases.get_mut(at))
     {
-        case.result = CaseResult::Failed {
-            message: "the connection broke, and the provider accepts no more".into(),
-            fix: Some("see in the provider's log why it ended".into()),
-        };
+        let message = "the connection broke, and the provider accepts no more";
+        case.result = failed(message, "see in the provider's log why it ended");
     }
     Ok(report)
 }
 
-/// The answers from before the end of the provider say which question ended it.
+/// Returns whether a check judges only answers from before the provider's end. They show which
+/// question ended the provider.
 fn judges_samples(session: &Session, check: &Check) -> bool {
-    session.has_samples() && ["nodes", "questions"].contains(&check.group)
+    session.samples.initialized() && ["nodes", "questions"].contains(&check.group)
 }
 
 async fn case(session: &Session, check: &Check, end: Instant) -> Case {
@@ -155,42 +145,37 @@ async fn case(session: &Session, check: &Check, end: Instant) -> Case {
     let verdict = tokio::time::timeout_at(end, (check.run)(session)).await;
     session.release_all().await;
     let result = match verdict {
-        Ok(verdict) => result(check, verdict),
-        Err(_) => CaseResult::Failed {
-            message: format!(
-                "not done when the time of the run, {:?}, was over",
-                session.config.timeout
-            ),
-            fix: Some("answer faster, or raise --timeout".into()),
-        },
+        Ok(Ok(())) => CaseResult::Passed,
+        Ok(Err(Finding::Skipped(reason))) => skipped(reason),
+        Ok(Err(Finding::Failed(message))) => failed(message, check.fix),
+        Err(_) => {
+            let limit = session.config.timeout;
+            let message = format!("not done when the time of the run, {limit:?}, was over");
+            failed(message, "answer faster, or raise --timeout")
+        }
     };
+    record(check, start.elapsed(), result)
+}
+
+fn record(check: &Check, took: Duration, result: CaseResult) -> Case {
     Case {
         group: check.group.into(),
         name: check.name.into(),
         result,
-        took: start.elapsed(),
+        took,
     }
 }
 
-fn result(check: &Check, verdict: Verdict) -> CaseResult {
-    match verdict {
-        Ok(()) => CaseResult::Passed,
-        Err(Finding::Skipped(reason)) => CaseResult::Skipped { reason },
-        Err(Finding::Failed(message)) => CaseResult::Failed {
-            message,
-            fix: Some(check.fix.into()),
-        },
+fn failed(message: impl Into<String>, fix: &str) -> CaseResult {
+    CaseResult::Failed {
+        message: message.into(),
+        fix: Some(fix.into()),
     }
 }
 
-fn skipped(check: &Check, reason: &str) -> Case {
-    Case {
-        group: check.group.into(),
-        name: check.name.into(),
-        result: CaseResult::Skipped {
-            reason: reason.into(),
-        },
-        took: Duration::ZERO,
+fn skipped(reason: impl Into<String>) -> CaseResult {
+    CaseResult::Skipped {
+        reason: reason.into(),
     }
 }
 

@@ -1,109 +1,94 @@
-//! The lines of an answer against the nodes of its question. Pure.
+//! Compares the lines of an answer with the nodes of its question. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tautline_proto::ruleprovider::NodeCost;
 
-/// Names in one message.
-const SHOWN: usize = 5;
-const LONGEST_CODE: usize = 40;
+/// The maximum number of names in one message.
+const MAX_SHOWN_NAMES: usize = 5;
+const MAX_CODE_BYTES: usize = 40;
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Completeness {
-    pub missing: Vec<String>,
-    pub repeated: Vec<String>,
-    pub others: Vec<String>,
+/// The nodes whose lines do not fit the question, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Completeness<'a> {
+    pub missing: Vec<&'a str>,
+    pub repeated: Vec<&'a str>,
+    pub others: Vec<&'a str>,
 }
 
-impl Completeness {
-    pub(crate) fn of(asked: &[String], lines: &[NodeCost]) -> Self {
-        let mut counts = BTreeMap::<&str, usize>::new();
-        for line in lines {
-            *counts.entry(&line.node).or_default() += 1;
-        }
-        let known: BTreeSet<&str> = asked.iter().map(String::as_str).collect();
-        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
-        let lacks = |node: &&str| !counts.contains_key(node);
-        let twice = counts
-            .iter()
-            .filter(|(_, n)| **n > 1)
-            .map(|(node, _)| *node);
-        let others = counts.keys().copied().filter(|node| !known.contains(node));
+impl<'a> Completeness<'a> {
+    pub(crate) fn of(asked: &'a [String], lines: &'a [NodeCost]) -> Self {
+        let asked: BTreeSet<&str> = asked.iter().map(String::as_str).collect();
+        let mut answered = BTreeSet::new();
+        let nodes = lines.iter().map(|line| line.node.as_str());
+        let repeated: BTreeSet<&str> = nodes.filter(|node| !answered.insert(*node)).collect();
         Self {
-            missing: owned(known.iter().copied().filter(lacks).collect()),
-            repeated: owned(twice.collect()),
-            others: owned(others.collect()),
+            missing: asked.difference(&answered).copied().collect(),
+            repeated: repeated.into_iter().collect(),
+            others: answered.difference(&asked).copied().collect(),
         }
     }
 
-    /// Everything that is wrong, in words.
     pub(crate) fn faults(&self) -> Option<String> {
         let faults = [
             ("no line for", &self.missing),
             ("several lines for", &self.repeated),
             ("a line for a node that is not eligible:", &self.others),
         ];
-        let faults = faults.into_iter().filter(|(_, nodes)| !nodes.is_empty());
-        let faults: Vec<String> = faults
-            .map(|(what, nodes)| format!("{what} {}", names(nodes)))
-            .collect();
-        (!faults.is_empty()).then(|| faults.join("; "))
+        let faults = faults.iter().filter(|(_, nodes)| !nodes.is_empty());
+        let faults = faults.map(|(what, nodes)| format!("{what} {}", names(nodes)));
+        faults.reduce(|all, fault| format!("{all}; {fault}"))
     }
 }
 
-/// `a, b and 3 more`.
+/// Joins names to a text such as `a, b and 3 more`.
 pub(crate) fn names<S: AsRef<str>>(all: &[S]) -> String {
-    let shown: Vec<&str> = all.iter().take(SHOWN).map(AsRef::as_ref).collect();
-    let shown = shown.join(", ");
-    match all.len().saturating_sub(SHOWN) {
+    let shown = all.iter().take(MAX_SHOWN_NAMES).map(AsRef::as_ref);
+    let shown = shown.collect::<Vec<&str>>().join(", ");
+    match all.len().saturating_sub(MAX_SHOWN_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
 }
 
-/// A capital letter, then letters; 40 at most.
+/// Returns whether a text is a reason code: a capital letter, then letters, 40 at most in all.
 pub(crate) fn is_code(code: &str) -> bool {
-    code.len() <= LONGEST_CODE
+    code.len() <= MAX_CODE_BYTES
         && code.starts_with(|c: char| c.is_ascii_uppercase())
         && code.bytes().all(|b| b.is_ascii_alphabetic())
 }
 
-/// The fault of a line's numbers.
+/// Returns the fault in a line's numbers; `None` if they are valid.
 pub(crate) fn number_fault(line: &NodeCost) -> Option<String> {
-    let NodeCost {
-        node,
-        cost,
-        tie_break,
-        ..
-    } = line;
-    // A refusal without a code is -1 in all providers known; other numbers are costs.
-    if *cost < -1 && line.reason.is_empty() {
+    let (node, cost, tie_break) = (&line.node, line.cost, line.tie_break);
+    // All known providers refuse a node without a code by -1; a lower number is a wrong cost.
+    if cost < -1 && line.reason.is_empty() {
         return Some(format!(
             "{node}: cost {cost} without a reason; a usable node has a cost of 0 or more, a \
              refused one a reason"
         ));
     }
-    (*cost >= 0 && !(0..=*cost).contains(tie_break)).then(|| {
+    (cost >= 0 && !(0..=cost).contains(&tie_break)).then(|| {
         format!("{node}: tieBreak {tie_break} of cost {cost}; it is a part of the cost, 0 to all")
     })
 }
 
-/// The first node of `earlier` with another line in `later`.
+/// Describes the first node of `earlier` whose line differs in `later`.
 pub(crate) fn difference(earlier: &[NodeCost], later: &[NodeCost]) -> Option<String> {
-    let by_node = |lines: &[NodeCost]| -> BTreeMap<String, String> {
-        let line = |line: &NodeCost| (line.node.clone(), describe(line));
-        lines.iter().map(line).collect()
-    };
-    let (earlier, later) = (by_node(earlier), by_node(later));
-    let differs = |(node, line): (&String, &String)| match later.get(node) {
-        Some(other) if other == line => None,
-        Some(other) => Some(format!("{node}: {line}, then {other}")),
-        None => Some(format!("{node}: {line}, then no line")),
-    };
-    earlier.iter().find_map(differs)
+    fn by_node(lines: &[NodeCost]) -> BTreeMap<&str, String> {
+        lines
+            .iter()
+            .map(|line| (line.node.as_str(), describe(line)))
+            .collect()
+    }
+    let later = by_node(later);
+    by_node(earlier).into_iter().find_map(|(node, before)| {
+        let after = later.get(node).map_or("no line", String::as_str);
+        (before != after).then(|| format!("{node}: {before}, then {after}"))
+    })
 }
 
-/// Without the detail: its figures may be newer.
+/// Describes a line without its detail, which may have newer figures.
 pub(crate) fn describe(line: &NodeCost) -> String {
     let mut text = format!("cost {}", line.cost);
     if !line.reason.is_empty() {

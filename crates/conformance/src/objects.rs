@@ -1,29 +1,31 @@
-//! Pods, peers and expected evaluations, as people write them.
+//! Reads pods, peers and expected evaluations from texts that people write.
 
 use std::{fmt, str::FromStr};
 
 use tautline_proto::ruleprovider::{Target, evaluate_response::ComplianceState};
 
-/// `NAMESPACE/POD@NODE`, or `NAMESPACE/POD` without a node.
+/// A pod and its node, written as `NAMESPACE/POD@NODE`, or `NAMESPACE/POD` without a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedPod {
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
-    /// Its node; `None`: not placed.
+    /// The pod's node; `None` if the pod is not placed.
     pub node: Option<String>,
 }
 
-/// `TARGET=NAMESPACE/POD@NODE`; the target's name is `peer` by default.
+/// A pod of a target, written as `TARGET=NAMESPACE/POD@NODE`. The target's name is `peer` by
+/// default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Target name in the offer.
+    /// The target's name in the offer.
     pub target: String,
     /// The pod.
     pub pod: PlacedPod,
 }
 
+/// An expected evaluation, written as
 /// `STATE TARGET=NAMESPACE/POD@NODE ... [request=TEXT] [limit=TEXT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
@@ -31,13 +33,21 @@ pub struct Expectation {
     pub state: ComplianceState,
     /// The pods of the binding.
     pub targets: Vec<Peer>,
-    /// Replaces the rule's request.
+    /// The text in place of the rule's request.
     pub request: Option<String>,
-    /// Replaces the rule's limit.
+    /// The text in place of the rule's limit.
     pub limit: Option<String>,
 }
 
 impl PlacedPod {
+    pub(crate) fn new(namespace: &str, name: &str, node: Option<&str>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            node: node.map(Into::into),
+        }
+    }
+
     pub(crate) fn target(&self) -> Target {
         Target {
             namespace: self.namespace.clone(),
@@ -57,19 +67,20 @@ impl FromStr for PlacedPod {
             Some((pod, node)) => (pod, Some(node)),
             None => (text, None),
         };
-        let parts = pod.split_once('/').filter(|(namespace, name)| {
-            !namespace.is_empty() && !name.is_empty() && !name.contains('/') && node != Some("")
-        });
-        let Some((namespace, name)) = parts else {
+        let (namespace, name) = pod.split_once('/').unwrap_or_default();
+        if namespace.is_empty() || name.is_empty() || name.contains('/') || node == Some("") {
             return Err(format!(
                 "{text:?}: write NAMESPACE/POD@NODE, as in shop/db-0@node-1"
             ));
-        };
-        Ok(Self {
-            namespace: namespace.into(),
-            name: name.into(),
-            node: node.map(Into::into),
-        })
+        }
+        Ok(Self::new(namespace, name, node))
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(target: &str, pod: PlacedPod) -> Self {
+        let target = target.into();
+        Self { target, pod }
     }
 }
 
@@ -83,10 +94,7 @@ impl FromStr for Peer {
                 "{text:?}: the target's name is empty; write it before ="
             ));
         }
-        Ok(Self {
-            target: target.into(),
-            pod: pod.parse()?,
-        })
+        Ok(Self::new(target, pod.parse()?))
     }
 }
 
@@ -133,13 +141,13 @@ impl FromStr for Expectation {
                 }
             }
         }
-        match expectation.targets.is_empty() {
-            true => Err(format!(
+        if expectation.targets.is_empty() {
+            return Err(format!(
                 "no pod after {}; write one, as in source=shop/web-0@far",
                 state.as_str_name()
-            )),
-            false => Ok(expectation),
+            ));
         }
+        Ok(expectation)
     }
 }
 

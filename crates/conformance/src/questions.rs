@@ -15,34 +15,63 @@ use tautline_proto::{
 
 use crate::{
     config::Config,
-    objects::{Expectation, Peer, PlacedPod},
+    objects::{Peer, PlacedPod},
 };
 
-/// Nodes of the large question.
-pub(crate) const MANY: usize = 10_000;
+pub(crate) type Question = EndpointCostRequest;
+/// A form of request, after its description in findings.
+pub(crate) type Form<R = Question> = (&'static str, fn(&Questions) -> R);
+
+pub(crate) const PLAIN: Form = ("a plain question", Questions::plain);
+pub(crate) const NO_PEERS: Form = ("a question without peers", Questions::without_peers);
+pub(crate) const ODD_PEERS: Form = (
+    "a question with a Service and a pod on an unknown node as peers",
+    Questions::with_odd_peers,
+);
+pub(crate) const TURNBUCKLE: Form = (
+    "a question with Turnbuckle's fields alone",
+    Questions::turnbuckle,
+);
+pub(crate) const UNKNOWN_NODES: Form = (
+    "a question with three unknown nodes",
+    Questions::with_unknown_nodes,
+);
+pub(crate) const LARGE: Form = ("a question with 10000 nodes", Questions::large);
+pub(crate) const IN_FLIGHT: Form = ("a question with a pod in flight", Questions::in_flight);
+
+const LARGE_QUESTION_NODES: usize = 10_000;
 /// A text that few rules can read.
 pub(crate) const UNREADABLE: &str = "conformance: not a value";
 
-/// Makes requests for one run.
+/// Makes the requests of one run.
+#[derive(Clone)]
 pub(crate) struct Questions {
     config: Config,
-    /// Unique to the run.
+    /// A text that is unique to the run.
     id: String,
     pub nodes: Vec<String>,
 }
 
 impl Questions {
     pub(crate) fn new(config: Config, id: String) -> Self {
-        let made_up = || ["a", "b", "c"].map(|n| format!("conformance-{n}")).to_vec();
-        let given: BTreeSet<&String> = config.nodes.iter().collect();
-        let nodes = match given.is_empty() {
-            true => made_up(),
-            false => given.into_iter().cloned().collect(),
-        };
+        let mut nodes = config.nodes.clone();
+        if nodes.is_empty() {
+            nodes = ["a", "b", "c"].map(|n| format!("conformance-{n}")).into();
+        }
+        nodes.sort();
+        nodes.dedup();
         Self { config, id, nodes }
     }
 
-    pub(crate) fn rule(&self) -> PolicyRule {
+    /// Returns the requests with another request or limit of the rule.
+    pub(crate) fn with_rule(&self, request: Option<&str>, limit: Option<&str>) -> Self {
+        let mut changed = self.clone();
+        changed.config.request = request.unwrap_or(&self.config.request).into();
+        changed.config.limit = limit.unwrap_or(&self.config.limit).into();
+        changed
+    }
+
+    fn rule(&self) -> PolicyRule {
         PolicyRule {
             name: self.config.rule.clone(),
             request: self.config.request.clone(),
@@ -50,88 +79,95 @@ impl Questions {
         }
     }
 
-    /// As Tautline asks.
-    pub(crate) fn plain(&self) -> EndpointCostRequest {
-        let question = EndpointCostRequest {
+    /// Returns a question as Tautline asks it.
+    pub(crate) fn plain(&self) -> Question {
+        let peers = self.peers().into_iter().filter_map(|peer| {
+            Some(PeerMessage {
+                target: Some(peer.pod.target()),
+                role: peer.target,
+                // A pod is a peer only once it is placed.
+                node: peer.pod.node?,
+            })
+        });
+        let peers: Vec<_> = peers.collect();
+        let peer_nodes: BTreeSet<String> = peers.iter().map(|peer| peer.node.clone()).collect();
+        EndpointCostRequest {
             source: Some(self.config.pod.target()),
             rule: Some(self.rule()),
             eligible_nodes: self.nodes.clone(),
+            peer_nodes: peer_nodes.into_iter().collect(),
+            peers,
             workload: Some(self.workload("pod-0")),
             ..EndpointCostRequest::default()
-        };
-        with_peers(question, &self.peers())
+        }
     }
 
-    pub(crate) fn without_peers(&self) -> EndpointCostRequest {
-        with_peers(self.plain(), &[])
+    pub(crate) fn without_peers(&self) -> Question {
+        let mut question = self.plain();
+        question.peers.clear();
+        question.peer_nodes.clear();
+        question
     }
 
-    /// Fields below 16, as Turnbuckle sets them.
-    pub(crate) fn turnbuckle(&self) -> EndpointCostRequest {
-        let source = Target {
-            kind: "Pod".into(),
-            name: self.config.pod.name.clone(),
-            ..Target::default()
-        };
+    /// Returns a question with only the fields of numbers below 16, as Turnbuckle sets them.
+    fn turnbuckle(&self) -> Question {
         EndpointCostRequest {
-            source: Some(source),
+            source: Some(Target {
+                kind: "Pod".into(),
+                name: self.config.pod.name.clone(),
+                ..Target::default()
+            }),
             workload: None,
             peers: Vec::new(),
             ..self.plain()
         }
     }
 
-    pub(crate) fn with_unknown_nodes(&self) -> EndpointCostRequest {
+    fn with_unknown_nodes(&self) -> Question {
         let mut question = self.plain();
-        let unknown = (0..3).map(|i| self.unique(format_args!("unknown-{i}")));
+        let unknown = (0..3).map(|i| self.unique(format!("unknown-{i}")));
         question.eligible_nodes.extend(unknown);
         question
     }
 
-    /// Peers that are not pods of known nodes.
-    pub(crate) fn with_odd_peers(&self) -> EndpointCostRequest {
-        let mut question = self.plain();
-        let unknown = self.unique("unknown-peer");
+    /// Returns a question that also has peers that are not pods, or not on known nodes.
+    fn with_odd_peers(&self) -> Question {
+        let (mut question, unknown) = (self.plain(), self.unique("unknown-peer"));
+        let pod = self.config.pod.target();
         let service = Target {
             kind: "Service".into(),
             name: "conformance".into(),
-            ..self.config.pod.target()
+            ..pod.clone()
         };
-        let peer = |target, node| PeerMessage {
-            role: "odd".into(),
-            target: Some(target),
-            node,
-        };
-        question.peers.extend([
-            peer(service, String::new()),
-            peer(self.config.pod.target(), unknown.clone()),
-        ]);
+        for (target, node) in [(service, ""), (pod, &unknown)] {
+            question.peers.push(PeerMessage {
+                role: "odd".into(),
+                target: Some(target),
+                node: node.into(),
+            });
+        }
         question.peer_nodes.push(unknown);
         question.peer_nodes.sort();
         question
     }
 
-    /// Names of the usual length in a cloud.
-    pub(crate) fn many(&self) -> EndpointCostRequest {
+    /// Returns the large question. Its node names have the usual length in a cloud.
+    fn large(&self) -> Question {
         let name = |i: usize| {
             let (high, low) = (i / 256, i % 256);
             format!("ip-10-0-{high}-{low}.conformance-1.compute.internal")
         };
-        EndpointCostRequest {
-            eligible_nodes: (0..MANY).map(name).collect(),
-            ..self.plain()
-        }
+        let mut question = self.plain();
+        question.eligible_nodes = (0..LARGE_QUESTION_NODES).map(name).collect();
+        question
     }
 
-    /// Asks with a pod in flight to the first node.
-    pub(crate) fn in_flight(&self) -> EndpointCostRequest {
-        EndpointCostRequest {
-            in_flight: vec![self.promised("in-flight", &self.nodes[0])],
-            ..self.plain()
-        }
+    fn in_flight(&self) -> Question {
+        let mut question = self.plain();
+        question.in_flight = vec![self.promised("in-flight", &self.nodes[0])];
+        question
     }
 
-    /// Makes a pod that was promised a node.
     pub(crate) fn promised(&self, who: &str, node: &str) -> InFlightPod {
         InFlightPod {
             pod: Some(self.pod(who)),
@@ -141,83 +177,73 @@ impl Questions {
     }
 
     pub(crate) fn reserve(&self, who: &str, node: &str, hold_millis: i64) -> ReserveRequest {
-        let details = self.workload(who);
         ReserveRequest {
             workload: Some(self.pod(who)),
-            uid: details.uid.clone(),
+            uid: self.unique(who),
             node: node.into(),
             rule: Some(self.rule()),
-            details: Some(details),
+            details: Some(self.workload(who)),
             hold_millis,
         }
     }
 
-    /// The pod and its peers, on the first node unless they say where.
+    /// Returns the request to evaluate the pod and its peers. Pods without a node are on the first
+    /// node.
     pub(crate) fn placed(&self) -> EvaluateRequest {
-        let mut pods = vec![Peer {
-            target: "source".into(),
-            pod: self.config.pod.clone(),
-        }];
-        pods.extend(self.peers());
+        let mut pods = self.peers();
+        pods.insert(0, Peer::new("source", self.config.pod.clone()));
         for peer in &mut pods {
-            let node = peer.pod.node.get_or_insert_with(|| self.nodes[0].clone());
-            debug_assert!(!node.is_empty());
+            peer.pod.node.get_or_insert_with(|| self.nodes[0].clone());
         }
-        evaluate(self.rule(), &pods)
+        self.evaluate(&pods)
     }
 
-    /// Of pods that no cluster has, on nodes that none has.
+    /// Returns the request to evaluate pods and nodes that exist in no cluster.
     pub(crate) fn of_unknown_pods(&self) -> EvaluateRequest {
-        let pod = |target: &str| Peer {
-            target: target.into(),
-            pod: PlacedPod {
-                namespace: "conformance".into(),
-                name: self.unique(target),
-                node: Some(self.unique(format_args!("unknown-{target}"))),
-            },
-        };
-        evaluate(self.rule(), &[pod("source"), pod("peer")])
+        let pods = ["source", "peer"].map(|target| {
+            let node = self.unique(format!("unknown-{target}"));
+            let pod = PlacedPod::new("conformance", &self.unique(target), Some(&node));
+            Peer::new(target, pod)
+        });
+        self.evaluate(&pods)
     }
 
-    pub(crate) fn expected(&self, expectation: &Expectation) -> EvaluateRequest {
-        let mut rule = self.rule();
-        let Expectation { request, limit, .. } = expectation;
-        if let Some(request) = request {
-            rule.request.clone_from(request);
-        }
-        if let Some(limit) = limit {
-            rule.limit.clone_from(limit);
-        }
-        evaluate(rule, &expectation.targets)
+    /// Returns the request to evaluate pods without a node. The pods are unknown, because a
+    /// provider may have seen known pods on a node.
+    pub(crate) fn of_unplaced_pods(&self) -> EvaluateRequest {
+        let mut request = self.of_unknown_pods();
+        request.target_nodes.values_mut().for_each(String::clear);
+        request
     }
 
-    /// A name that nothing else has.
+    pub(crate) fn evaluate(&self, pods: &[Peer]) -> EvaluateRequest {
+        let (mut targets, mut target_nodes) = (BTreeMap::new(), BTreeMap::new());
+        for Peer { target, pod } in pods {
+            targets.insert(target.clone(), pod.target());
+            target_nodes.insert(target.clone(), pod.node.clone().unwrap_or_default());
+        }
+        EvaluateRequest {
+            targets,
+            rule: Some(self.rule()),
+            target_nodes,
+        }
+    }
+
+    /// Returns a name that no other object has.
     pub(crate) fn unique(&self, what: impl Display) -> String {
         format!("conformance-{what}-{}", self.id)
     }
 
     fn pod(&self, who: &str) -> Target {
-        let pod = PlacedPod {
-            namespace: self.config.pod.namespace.clone(),
-            name: self.unique(who),
-            node: None,
-        };
-        pod.target()
+        PlacedPod::new(&self.config.pod.namespace, &self.unique(who), None).target()
     }
 
     fn peers(&self) -> Vec<Peer> {
         if !self.config.peers.is_empty() {
             return self.config.peers.clone();
         }
-        let pod = PlacedPod {
-            namespace: "conformance".into(),
-            name: "peer-0".into(),
-            node: Some(self.nodes[0].clone()),
-        };
-        vec![Peer {
-            target: "peer".into(),
-            pod,
-        }]
+        let pod = PlacedPod::new("conformance", "peer-0", Some(&self.nodes[0]));
+        vec![Peer::new("peer", pod)]
     }
 
     fn workload(&self, who: &str) -> Workload {
@@ -226,54 +252,17 @@ impl Questions {
             annotations: self.config.annotations.clone(),
             requests: self.config.resources.clone(),
             uid: self.unique(who),
-            resource_claims: Vec::new(),
-            containers: Vec::new(),
+            ..Workload::default()
         }
     }
 }
 
-/// Makes a question one for all pods of a kind, as streams ask it.
-pub(crate) fn for_all_pods(mut question: EndpointCostRequest) -> EndpointCostRequest {
-    if let Some(source) = &mut question.source {
-        source.name.clear();
-    }
-    if let Some(workload) = &mut question.workload {
-        workload.uid.clear();
-    }
+/// Turns a question of one pod into a question for all equal pods, as streams ask it.
+pub(crate) fn for_all_pods(mut question: Question) -> Question {
+    let (source, workload) = (&mut question.source, &mut question.workload);
+    source.iter_mut().for_each(|source| source.name.clear());
+    workload.iter_mut().for_each(|pod| pod.uid.clear());
     question
-}
-
-fn with_peers(question: EndpointCostRequest, peers: &[Peer]) -> EndpointCostRequest {
-    // A pod is a peer only once it is placed.
-    let placed = peers
-        .iter()
-        .filter_map(|peer| Some((peer, peer.pod.node.as_ref()?)));
-    let nodes: BTreeSet<&String> = placed.clone().map(|(_, node)| node).collect();
-    EndpointCostRequest {
-        peer_nodes: nodes.into_iter().cloned().collect(),
-        peers: placed
-            .map(|(peer, node)| PeerMessage {
-                role: peer.target.clone(),
-                target: Some(peer.pod.target()),
-                node: node.clone(),
-            })
-            .collect(),
-        ..question
-    }
-}
-
-fn evaluate(rule: PolicyRule, pods: &[Peer]) -> EvaluateRequest {
-    let target = |peer: &Peer| (peer.target.clone(), peer.pod.target());
-    let node = |peer: &Peer| {
-        let node = peer.pod.node.clone().unwrap_or_default();
-        (peer.target.clone(), node)
-    };
-    let targets: BTreeMap<_, _> = pods.iter().map(target).collect();
-    EvaluateRequest {
-        targets,
-        rule: Some(rule),
-        target_nodes: pods.iter().map(node).collect(),
-    }
 }
 
 #[cfg(test)]
@@ -296,9 +285,10 @@ mod tests {
     fn nodes_are_unique_and_never_empty() {
         assert_eq!(questions(&["b", "a", "b"]).nodes, ["a", "b"]);
         assert_eq!(questions(&[]).nodes.len(), 3);
-        let many = questions(&[]).many().eligible_nodes;
-        let unique: BTreeSet<_> = many.iter().collect();
-        assert_eq!(unique.len(), MANY);
+        let large = questions(&[]).large().eligible_nodes;
+        let unique: BTreeSet<_> = large.iter().collect();
+        let description = format!("a question with {} nodes", unique.len());
+        assert_eq!(description, LARGE.0);
     }
 
     #[test]

@@ -5,82 +5,109 @@ mod heard;
 use std::time::Duration;
 
 use futures::channel::mpsc::{UnboundedSender, unbounded};
-use tautline_proto::ruleprovider::{
-    CostUpdate, CostWatch, EndpointCostRequest, IndexedNode, OpenedQuestion,
-};
-use tokio::time::{Instant, timeout_at};
+use tautline_proto::ruleprovider::{CostUpdate, CostWatch, IndexedNode, OpenedQuestion};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Streaming};
 
-pub(crate) use self::heard::{Heard, Subject};
+use self::heard::Heard;
+pub(crate) use self::heard::Subject;
 use crate::{
-    check::{Finding, Verdict, fail},
+    check::{Verdict, skip, wrong},
     failure::{CallFailure, GONE},
+    questions::{Question, for_all_pods},
     session::Session,
-    wire::failure,
 };
 
-const NO_STREAM: &str = "no WatchCosts: callers ask with EndpointCost";
+/// The id of the question with which a stream opens.
+pub(crate) const FIRST_ID: u64 = 7;
+const STAYS_OPEN: &str = "it to stay open";
 
 pub(crate) struct CostStream<'a> {
-    session: &'a Session,
+    pub session: &'a Session,
+    pub heard: Heard,
     out: UnboundedSender<CostWatch>,
     updates: Streaming<CostUpdate>,
-    pub heard: Heard,
 }
 
 impl<'a> CostStream<'a> {
-    /// Opens a stream, and waits until `through` passes its first message.
-    pub(crate) async fn open(session: &'a Session, first: CostWatch) -> Result<Self, Finding> {
+    /// Opens a stream about the nodes with the plain question, and waits for its costs.
+    pub(crate) async fn open(session: &'a Session, nodes: Vec<IndexedNode>) -> Verdict<Self> {
         let ((out, messages), mut heard) = (unbounded(), Heard::default());
-        // Before the call: some servers open a stream with their first update.
+        let first = CostWatch {
+            added_nodes: nodes,
+            opened_questions: vec![opened(FIRST_ID, for_all_pods(session.questions.plain()))],
+            ..CostWatch::default()
+        };
+        // The message precedes the call, because some servers open a stream with their first
+        // update.
         _ = out.unbounded_send(heard.tell(first));
-        let updates = session.watch_costs(messages).await;
-        let updates = updates.map_err(|failure| ended(failure, &heard))?;
+        let (mut client, patience) = (session.provider(), session.config.patience);
+        // The call carries no deadline, because that would end the stream.
+        let call = async {
+            let opened = timeout(patience, client.watch_costs(messages)).await;
+            let opened = opened.map_err(|_| CallFailure::NoAnswer(patience))?;
+            Ok(opened?.into_inner())
+        };
+        let updates = match session.unless_gone(call).await {
+            Ok(updates) => updates,
+            Err(failure) => return ended(failure, &heard),
+        };
         let mut stream = Self {
             session,
+            heard,
             out,
             updates,
-            heard,
         };
         stream.settle().await?;
         Ok(stream)
     }
 
-    pub(crate) fn send(&mut self, message: CostWatch) {
-        // Without a receiver the stream has ended, which the next update tells.
+    pub(crate) fn send(&mut self, fill: impl FnOnce(&mut CostWatch)) {
+        let mut message = CostWatch::default();
+        fill(&mut message);
+        // The send fails only if the stream has ended, which the next read reports.
         _ = self.out.unbounded_send(self.heard.tell(message));
     }
 
-    /// Waits until `through` passes the last message.
+    pub(crate) fn send_question(&mut self, id: u64, question: &Question) {
+        self.send(|m| m.opened_questions.push(opened(id, question.clone())));
+    }
+
+    /// Waits until `through` reaches the last message.
     pub(crate) async fn settle(&mut self) -> Verdict {
         let patience = self.session.config.patience;
         let end = Instant::now() + patience;
         while self.heard.through < self.heard.sequence {
             if !self.next(end).await? {
-                return fail(format!(
-                    "message {}: seen no through of it within {patience:?}; expected one",
-                    self.heard.sequence
-                ));
+                let subject = format!("message {}", self.heard.sequence);
+                let seen = format!("no through of it within {patience:?}");
+                return wrong(&subject, seen, "one");
             }
         }
         Ok(())
     }
 
-    /// Sends a message, and waits until `through` passes it.
-    pub(crate) async fn tell(&mut self, message: CostWatch) -> Verdict {
-        self.send(message);
+    /// Sends a message, and waits until `through` reaches it.
+    pub(crate) async fn tell(&mut self, fill: impl FnOnce(&mut CostWatch)) -> Verdict {
+        self.send(fill);
         self.settle().await
     }
 
-    /// Reads what comes in a time.
+    /// Opens a question, and waits for its costs.
+    pub(crate) async fn ask(&mut self, id: u64, question: &Question) -> Verdict {
+        self.send_question(id, question);
+        self.settle().await
+    }
+
+    /// Applies the updates that come within a time.
     pub(crate) async fn listen(&mut self, time: Duration) -> Verdict {
         let end = Instant::now() + time;
         while self.next(end).await? {}
         Ok(())
     }
 
-    /// Returns whether a `through` comes in time.
-    pub(crate) async fn beats_within(&mut self, time: Duration) -> Result<bool, Finding> {
+    /// Returns whether a `through` comes within a time.
+    pub(crate) async fn beats_within(&mut self, time: Duration) -> Verdict<bool> {
         let (end, before) = (Instant::now() + time, self.heard.beats);
         while self.heard.beats == before {
             if !self.next(end).await? {
@@ -90,81 +117,46 @@ impl<'a> CostStream<'a> {
         Ok(true)
     }
 
-    /// Applies the next update; false: none came in time.
-    async fn next(&mut self, end: Instant) -> Result<bool, Finding> {
+    /// Applies the next update. Returns false if no update comes until `end`.
+    async fn next(&mut self, end: Instant) -> Verdict<bool> {
         let updates = &mut self.updates;
         let next = async {
             match timeout_at(end, updates.message()).await {
-                Ok(update) => update.map(Some).map_err(failure),
+                Ok(update) => Ok(Some(update?)),
                 Err(_) => Ok(None),
             }
         };
         match self.session.unless_gone(next).await {
             Ok(Some(Some(update))) => self.heard.apply(update),
-            Ok(Some(None)) => return fail("the stream: seen its end; expected it to stay open"),
+            Ok(Some(None)) => return wrong("the stream", "its end", STAYS_OPEN),
             Ok(None) => return Ok(false),
-            Err(failure) => return Err(ended(failure, &self.heard)),
+            Err(failure) => return ended(failure, &self.heard),
         }
         Ok(true)
     }
 }
 
-fn ended(failure: CallFailure, heard: &Heard) -> Finding {
-    match failure {
-        CallFailure::NotAsked => Finding::Skipped(GONE.into()),
-        failure if failure.code() == Some(Code::Unimplemented) && heard.beats == 0 => {
-            Finding::Skipped(NO_STREAM.into())
-        }
-        failure => Finding::Failed(format!(
-            "the stream: seen {failure}; expected it to stay open"
-        )),
+fn ended<T>(failure: CallFailure, heard: &Heard) -> Verdict<T> {
+    if matches!(failure, CallFailure::NotAsked) {
+        return skip(GONE);
     }
+    if failure.is(&[Code::Unimplemented]) && heard.beats == 0 {
+        return skip("no WatchCosts: callers ask with EndpointCost");
+    }
+    wrong("the stream", failure, STAYS_OPEN)
+}
+
+fn opened(id: u64, mut question: Question) -> OpenedQuestion {
+    // A question of a stream is about all its nodes.
+    question.eligible_nodes.clear();
+    let question = Some(question);
+    OpenedQuestion { id, question }
 }
 
 /// Gives nodes indexes that neither start at 0 nor follow each other.
 pub(crate) fn indexed(nodes: &[String]) -> Vec<IndexedNode> {
-    let names = nodes.iter().cloned();
-    let indexed = (3..).step_by(2).zip(names);
+    let indexed = (3..).step_by(2).zip(nodes.iter().cloned());
     indexed
         .map(|(index, name)| IndexedNode { index, name })
         .collect()
-}
-
-/// Opens a question.
-pub(crate) fn opening(id: u64, question: &EndpointCostRequest) -> CostWatch {
-    let question = EndpointCostRequest {
-        eligible_nodes: Vec::new(),
-        ..question.clone()
-    };
-    CostWatch {
-        opened_questions: vec![OpenedQuestion {
-            id,
-            question: Some(question),
-        }],
-        ..CostWatch::default()
-    }
-}
-
-/// Closes a question.
-pub(crate) fn closing(id: u64) -> CostWatch {
-    CostWatch {
-        closed_questions: vec![id],
-        ..CostWatch::default()
-    }
-}
-
-/// Adds a node.
-pub(crate) fn adding(node: &IndexedNode) -> CostWatch {
-    CostWatch {
-        added_nodes: vec![node.clone()],
-        ..CostWatch::default()
-    }
-}
-
-/// Removes a node.
-pub(crate) fn removing(index: u32) -> CostWatch {
-    CostWatch {
-        removed_nodes: vec![index],
-        ..CostWatch::default()
-    }
 }

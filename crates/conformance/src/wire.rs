@@ -11,73 +11,62 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::{
     Config, Error,
-    failure::{CallFailure, chain},
+    failure::{Answer, CallFailure, chain},
 };
+
+pub(crate) type Reply<A> = Result<Response<A>, Status>;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Any answer will do, also that there is no such service.
+/// Checks that the server speaks gRPC. Any answer passes, even that there is no health service.
 pub(crate) async fn must_speak_grpc(channel: &Channel, config: &Config) -> Result<(), Error> {
+    let limit = config.connect_within();
     let mut client = HealthClient::new(channel.clone());
-    let call = |request| async move { client.check(request).await };
-    let request = HealthCheckRequest::default();
-    match within(config.connect_within(), request, call).await {
+    let call = client.check(timed(limit, HealthCheckRequest::default()));
+    match within(limit, call).await {
         Err(failure @ (CallFailure::Broken(_) | CallFailure::NoAnswer(_))) => Err(Error::NoGrpc {
             address: config.address.clone(),
             why: failure.to_string(),
         }),
-        Ok(_) | Err(CallFailure::NotAsked | CallFailure::Status(_)) => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// Sends the deadline too.
-pub(crate) async fn within<Q, A, F>(
-    deadline: Duration,
-    message: Q,
-    call: impl FnOnce(Request<Q>) -> F,
-) -> Result<A, CallFailure>
-where
-    F: Future<Output = Result<Response<A>, Status>>,
-{
+/// Returns a request that carries its deadline.
+pub(crate) fn timed<Q>(deadline: Duration, message: Q) -> Request<Q> {
     let mut request = Request::new(message);
     request.set_timeout(deadline);
-    let start = Instant::now();
-    match tokio::time::timeout(deadline, call(request)).await {
-        Err(_) => Err(CallFailure::NoAnswer(deadline)),
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(match failure(status) {
-            // Channel and provider give up at the deadline as well, by their clocks.
-            CallFailure::Broken(_) if start.elapsed() >= deadline.mul_f32(0.9) => {
-                CallFailure::NoAnswer(deadline)
-            }
-            failure => failure,
-        }),
-    }
+    request
 }
 
-/// Tells the provider's own status from a broken connection.
-pub(crate) fn failure(status: Status) -> CallFailure {
-    match std::error::Error::source(&status) {
-        None => CallFailure::Status(status),
-        Some(cause) => CallFailure::Broken(chain(cause)),
+/// Ends a call at its deadline.
+pub(crate) async fn within<A>(limit: Duration, call: impl Future<Output = Reply<A>>) -> Answer<A> {
+    let start = Instant::now();
+    match tokio::time::timeout(limit, call).await {
+        Err(_) => Err(CallFailure::NoAnswer(limit)),
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => match status.into() {
+            // The channel and the provider end the call at the deadline as well, by their own
+            // clocks.
+            CallFailure::Broken(_) if start.elapsed() >= limit.mul_f32(0.9) => {
+                Err(CallFailure::NoAnswer(limit))
+            }
+            failure => Err(failure),
+        },
     }
 }
 
 pub(crate) async fn connect(config: &Config) -> Result<Channel, Error> {
     let address = &config.address;
     let bad = || Error::Address(address.clone());
-    let Some((host, port)) = address.rsplit_once(':') else {
-        return Err(bad());
-    };
+    let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
     if host.is_empty() || host.contains('/') || port.parse::<u16>().is_err() {
         return Err(bad());
     }
-    let scheme = match config.tls {
-        Some(_) => "https",
-        None => "http",
-    };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{address}")).map_err(|_| bad())?;
-    let mut endpoint = endpoint
+    let has_tls = config.tls.is_some();
+    let scheme = if has_tls { "https" } else { "http" };
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+        .map_err(|_| bad())?
         .connect_timeout(CONNECT_TIMEOUT)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);
@@ -95,7 +84,7 @@ pub(crate) async fn connect(config: &Config) -> Result<Channel, Error> {
     let why = match tokio::time::timeout(limit, endpoint.connect()).await {
         Ok(Ok(channel)) => return Ok(channel),
         Ok(Err(error)) => chain(&error),
-        // The timeout of the endpoint does not count for TLS.
+        // The endpoint's own timeout does not cover the TLS handshake.
         Err(_) => format!("no TLS handshake within {limit:?}"),
     };
     Err(Error::Connect {

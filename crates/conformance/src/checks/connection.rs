@@ -1,4 +1,4 @@
-//! Readiness, health and reflection.
+//! Checks of readiness, health and reflection.
 
 use tautline_proto::ruleprovider::rule_provider_server::SERVICE_NAME;
 use tokio::time::Instant;
@@ -12,83 +12,55 @@ use tonic_reflection::pb::v1::{
 };
 
 use crate::{
-    check::{Check, Finding, Verdict, fail, skip},
+    check::{Answered, Check, Verdict, checks, fail, skip},
     failure::{CallFailure, code_name},
+    questions::PLAIN,
     session::{NOT_READY_PAUSE, Session},
 };
 
-pub(crate) const READY: Check = Check {
-    group: "connection",
-    name: "ready",
-    requires: "EndpointCost is answered; until the data is loaded, with UNAVAILABLE or \
-               FAILED_PRECONDITION",
-    fix: "answer the question; if the rule needs a request or a limit, give a good one with \
-          --request and --limit",
-    needs_answers: false,
-    run: |session| Box::pin(ready(session)),
-};
+checks! { "connection":
+    "ready" ready
+        "EndpointCost is answered; until the data is loaded, with UNAVAILABLE or \
+         FAILED_PRECONDITION",
+        "answer the question; if the rule needs a request or a limit, give a good one with \
+         --request and --limit";
+    "health" health
+        "if grpc.health.v1 is served, Check of \"\" becomes SERVING",
+        "set the status of \"\" to SERVING once the data is loaded: the kubelet's probe asks for \
+         it";
+    "reflection" reflection
+        "if grpc.reflection.v1 is served, it lists ruleprovider.RuleProvider",
+        "register the descriptors of ruleprovider.proto with the reflection service";
+}
 
-pub(crate) const CHECKS: &[Check] = &[
-    READY,
-    Check {
-        group: "connection",
-        name: "health",
-        requires: "if grpc.health.v1 is served, Check of \"\" becomes SERVING",
-        fix: "set the status of \"\" to SERVING once the data is loaded: the kubelet's probe asks \
-              for it",
-        needs_answers: false,
-        run: |session| Box::pin(health(session)),
-    },
-    Check {
-        group: "connection",
-        name: "reflection",
-        requires: "if grpc.reflection.v1 is served, it lists ruleprovider.RuleProvider",
-        fix: "register the descriptors of ruleprovider.proto with the reflection service",
-        needs_answers: false,
-        run: |session| Box::pin(reflection(session)),
-    },
-];
+pub(crate) const READY: &Check = &CHECKS[0];
 
 async fn ready(session: &Session) -> Verdict {
-    let end = Instant::now() + session.config.start_within;
-    loop {
-        let answer = session.endpoint_cost(session.questions.plain()).await;
-        let Err(failure) = answer else {
-            return Ok(());
-        };
-        let may_start = matches!(
-            failure.code(),
-            Some(Code::Unavailable | Code::FailedPrecondition)
-        );
-        if !may_start || Instant::now() >= end {
-            return Err(Finding::unanswered("a plain question", &failure));
-        }
-        tokio::time::sleep(NOT_READY_PAUSE).await;
-    }
+    let ask = || session.ask(session.questions.plain());
+    let starts = &[Code::Unavailable, Code::FailedPrecondition];
+    let answer = session.retry(ask, starts).await;
+    answer.answered(PLAIN.0).map(drop)
 }
 
 async fn health(session: &Session) -> Verdict {
-    let end = Instant::now() + session.config.start_within;
+    let limit = session.config.start_within;
+    let end = Instant::now() + limit;
     loop {
         let mut client = HealthClient::new(session.channel.clone());
-        let request = HealthCheckRequest::default();
-        let call = |request| async move { client.check(request).await };
-        let seen = match session.call(session.config.patience, request, call).await {
-            Err(failure) if failure.code() == Some(Code::Unimplemented) => {
+        let request = session.timed(HealthCheckRequest::default());
+        let seen = match session.call(client.check(request)).await {
+            Ok(answer) if answer.status() == ServingStatus::Serving => return Ok(()),
+            Ok(answer) => answer.status().as_str_name().to_owned(),
+            Err(failure) if failure.is(&[Code::Unimplemented]) => {
                 return skip("not served; the readiness probe must be of another type than grpc");
             }
             Err(failure @ (CallFailure::Broken(_) | CallFailure::NotAsked)) => {
-                return Err(Finding::unanswered("Check of \"\"", &failure));
+                return Err(failure).answered("Check of \"\"");
             }
             Err(failure) => failure.to_string(),
-            Ok(answer) if answer.status() == ServingStatus::Serving => return Ok(()),
-            Ok(answer) => answer.status().as_str_name().to_owned(),
         };
         if Instant::now() >= end {
-            return fail(format!(
-                "seen {seen} for {:?}; expected SERVING",
-                session.config.start_within
-            ));
+            return fail(format!("seen {seen} for {limit:?}; expected SERVING"));
         }
         tokio::time::sleep(NOT_READY_PAUSE).await;
     }
@@ -118,11 +90,9 @@ async fn reflection(session: &Session) -> Verdict {
         return fail("seen no list of services");
     };
     let names: Vec<&str> = list.service.iter().map(|s| s.name.as_str()).collect();
-    match names.contains(&SERVICE_NAME) {
-        true => Ok(()),
-        false => fail(format!(
-            "seen {}; expected {SERVICE_NAME}",
-            names.join(", ")
-        )),
+    if names.contains(&SERVICE_NAME) {
+        return Ok(());
     }
+    let seen = names.join(", ");
+    fail(format!("seen {seen}; expected {SERVICE_NAME}"))
 }

@@ -1,106 +1,61 @@
-//! The compliance of placed pods.
+//! Checks of the compliance of placed pods.
 
 use tautline_proto::ruleprovider::{
     EvaluateRequest, EvaluateResponse, evaluate_response::ComplianceState,
 };
 use tonic::Code;
 
+use super::questions::{MAX_EQUAL_REQUESTS, must_repeat, refuses_bad_rules};
 use crate::{
-    check::{Check, Finding, Verdict, fail, skip},
-    checks::questions::refuses_bad_rules,
+    check::{Answered, Finding, Verdict, checks, skip, wrong},
+    questions::{Form, Questions},
     session::Session,
 };
 
-/// Equal requests until two answers in a row agree.
-const REPEATS: usize = 8;
-
-pub(crate) const CHECKS: &[Check] = &[
-    Check {
-        group: "evaluate",
-        name: "placed",
-        requires: "placed pods have one of the five states; Limit, Violation and Error a reason",
-        fix: "return Pending, Compliant, Limit, Violation or Error, and say why: people see the \
-              reason; Compliant if the rule counts only when a pod is placed",
-        needs_answers: true,
-        run: |session| Box::pin(placed(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "unplaced",
-        requires: "a pod with an empty node is no Violation",
-        fix: "return Pending while a pod has no node: a Violation may evict pods",
-        needs_answers: true,
-        run: |session| Box::pin(unplaced(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "unknown",
-        requires: "unknown pods on unknown nodes have a state, and no Violation",
-        fix: "return Error or Pending for what you do not know, instead of an error status",
-        needs_answers: true,
-        run: |session| Box::pin(unknown(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "no-targets",
-        requires: "a binding without targets has a state, or is refused with INVALID_ARGUMENT",
-        fix: "check that the targets that you read are there",
-        needs_answers: true,
-        run: |session| Box::pin(no_targets(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "turnbuckle",
-        requires: "a request without targetNodes has a state",
-        fix: "look the pods' nodes up, or return Pending if you cannot",
-        needs_answers: true,
-        run: |session| Box::pin(turnbuckle(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "repeats",
-        requires: "equal requests in a row have the same state, unless figures have changed",
-        fix: "make the state a function of the request and your data",
-        needs_answers: true,
-        run: |session| Box::pin(repeats(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "bad-rule",
-        requires: "Evaluate refuses an unreadable request or limit with INVALID_ARGUMENT and a \
-                   message",
-        fix: "read the rule as EndpointCost does, before anything else",
-        needs_answers: true,
-        run: |session| Box::pin(bad_rule(session)),
-    },
-    Check {
-        group: "evaluate",
-        name: "expected",
-        requires: "the pods of --expect have the states that it names",
-        fix: "compare with the rule's request and limit, and use targetNodes for the nodes",
-        needs_answers: true,
-        run: |session| Box::pin(expected(session)),
-    },
-];
-
-fn state(what: &str, answer: &EvaluateResponse) -> Result<ComplianceState, Finding> {
-    ComplianceState::try_from(answer.compliance).map_err(|_| {
-        let seen = answer.compliance;
-        Finding::Failed(format!("{what}: seen state {seen}; expected 0 to 4"))
-    })
+checks! { "evaluate":
+    "placed" placed
+        "placed pods have one of the five states; Limit, Violation and Error a reason",
+        "return Pending, Compliant, Limit, Violation or Error, and say why: people see the reason; \
+         Compliant if the rule counts only when a pod is placed";
+    "unplaced" [must_answer] no_violation(("pods without a node", Questions::of_unplaced_pods))
+        "a pod with an empty node is no Violation",
+        "return Pending while a pod has no node: a Violation may evict pods";
+    "unknown" [must_answer] no_violation((
+        "unknown pods on unknown nodes", Questions::of_unknown_pods))
+        "unknown pods on unknown nodes have a state, and no Violation",
+        "return Error or Pending for what you do not know, instead of an error status";
+    "no-targets" [must_answer] no_targets
+        "a binding without targets has a state, or is refused with INVALID_ARGUMENT",
+        "check that the targets that you read are there";
+    "turnbuckle" [must_answer] turnbuckle
+        "a request without targetNodes has a state",
+        "look the pods' nodes up, or return Pending if you cannot";
+    "repeats" [must_answer] repeats
+        "equal requests in a row have the same state, unless figures have changed",
+        "make the state a function of the request and your data";
+    "bad-rule" [must_answer] bad_rule
+        "Evaluate refuses an unreadable request or limit with INVALID_ARGUMENT and a message",
+        "read the rule as EndpointCost does, before anything else";
+    "expected" expected
+        "the pods of --expect have the states that it names",
+        "compare with the rule's request and limit, and use targetNodes for the nodes";
 }
 
-async fn evaluated(
-    session: &Session,
-    what: &str,
-    request: EvaluateRequest,
-) -> Result<(ComplianceState, String), Finding> {
-    let answer = session.evaluate(request).await;
-    let answer = answer.map_err(|failure| Finding::unanswered(what, &failure))?;
+fn state(what: &str, answer: &EvaluateResponse) -> Verdict<ComplianceState> {
+    let seen = answer.compliance;
+    let state = ComplianceState::try_from(seen);
+    state.or_else(|_| wrong(what, format!("state {seen}"), "0 to 4"))
+}
+
+/// A state and its reason.
+type Evaluated = (ComplianceState, String);
+
+async fn evaluated(session: &Session, what: &str, request: EvaluateRequest) -> Verdict<Evaluated> {
+    let answer = session.evaluate(request).await.answered(what)?;
     Ok((state(what, &answer)?, answer.reason))
 }
 
-/// Otherwise one fault would fail every check.
+/// Skips a check while Evaluate is not answered, so that one fault does not fail every check.
 async fn must_answer(session: &Session) -> Verdict {
     match session.placed().await {
         Ok(_) => Ok(()),
@@ -108,73 +63,47 @@ async fn must_answer(session: &Session) -> Verdict {
     }
 }
 
-/// Whether Evaluate says the same of pods that nobody knows, as the SDKs do for rules that count
-/// only when a pod is placed.
+/// Returns whether Evaluate answers Compliant, even for pods that do not exist. The SDKs do so for
+/// rules that count only when a pod is placed.
 async fn complies_always(session: &Session) -> bool {
-    let unknown = session.evaluate(session.questions.of_unknown_pods()).await;
-    match (session.placed().await, unknown) {
-        (Ok(placed), Ok(unknown)) => {
-            *placed == unknown && placed.compliance == ComplianceState::Compliant as i32
-        }
-        _ => false,
-    }
+    let request = session.questions.of_unknown_pods();
+    let unknown = session.evaluate(request).await;
+    matches!((session.placed().await, unknown), (Ok(placed), Ok(unknown))
+        if *placed == unknown && unknown.compliance() == ComplianceState::Compliant)
 }
 
-async fn no_violation(session: &Session, what: &str, request: EvaluateRequest) -> Verdict {
-    match evaluated(session, what, request).await? {
-        (ComplianceState::Violation, reason) => fail(format!(
-            "{what}: seen Violation ({reason}); expected another state, because nothing is known \
-             of them"
-        )),
+async fn no_violation(session: &Session, (what, request): Form<EvaluateRequest>) -> Verdict {
+    match evaluated(session, what, request(&session.questions)).await? {
+        (ComplianceState::Violation, reason) => {
+            let expected = "another state, because nothing is known of them";
+            wrong(what, format!("Violation ({reason})"), expected)
+        }
         _ => Ok(()),
     }
 }
 
 async fn placed(session: &Session) -> Verdict {
     let what = "placed pods";
-    let answer = session.placed().await.as_ref();
-    let answer = answer.map_err(|failure| Finding::unanswered(what, failure))?;
+    let answer = session.placed().await.as_ref().answered(what)?;
     let state = state(what, answer)?;
-    let bad = !matches!(state, ComplianceState::Pending | ComplianceState::Compliant);
-    match bad && answer.reason.trim().is_empty() {
-        true => fail(format!(
-            "{what}: seen {} without a reason; expected one",
-            state.as_str_name()
-        )),
-        false => Ok(()),
+    let good = matches!(state, ComplianceState::Pending | ComplianceState::Compliant);
+    if !good && answer.reason.trim().is_empty() {
+        let state = state.as_str_name();
+        return wrong(what, format!("{state} without a reason"), "one");
     }
-}
-
-async fn unplaced(session: &Session) -> Verdict {
-    must_answer(session).await?;
-    // Pods that a provider may have seen elsewhere would be another matter.
-    let mut request = session.questions.of_unknown_pods();
-    request.target_nodes.values_mut().for_each(String::clear);
-    no_violation(session, "pods without a node", request).await
-}
-
-async fn unknown(session: &Session) -> Verdict {
-    must_answer(session).await?;
-    let request = session.questions.of_unknown_pods();
-    no_violation(session, "unknown pods on unknown nodes", request).await
+    Ok(())
 }
 
 async fn no_targets(session: &Session) -> Verdict {
-    must_answer(session).await?;
-    let request = EvaluateRequest {
-        rule: Some(session.questions.rule()),
-        ..EvaluateRequest::default()
-    };
     let what = "a binding without targets";
+    let request = session.questions.evaluate(&[]);
     match session.evaluate(request).await {
-        Ok(answer) => state(what, &answer).map(drop),
-        Err(failure) if failure.code() == Some(Code::InvalidArgument) => Ok(()),
-        Err(failure) => Err(Finding::unanswered(what, &failure)),
+        Err(failure) if failure.is(&[Code::InvalidArgument]) => Ok(()),
+        answer => state(what, &answer.answered(what)?).map(drop),
     }
 }
 
 async fn turnbuckle(session: &Session) -> Verdict {
-    must_answer(session).await?;
     let mut request = session.questions.placed();
     request.target_nodes.clear();
     let what = "a request without targetNodes";
@@ -182,36 +111,16 @@ async fn turnbuckle(session: &Session) -> Verdict {
 }
 
 async fn repeats(session: &Session) -> Verdict {
-    must_answer(session).await?;
-    let ask = async || {
-        let request = session.questions.placed();
-        let answer = evaluated(session, "placed pods", request).await;
-        answer.map(|(state, _)| state)
+    let ask = || evaluated(session, "placed pods", session.questions.placed());
+    let seen = |last: &Evaluated, (next, _): &Evaluated| {
+        let seen = format!("another state in each of {MAX_EQUAL_REQUESTS} answers, at last");
+        (last.0 != *next).then(|| format!("{seen} {}", next.as_str_name()))
     };
-    let mut last = ask().await?;
-    for _ in 1..REPEATS {
-        let next = ask().await?;
-        if next == last {
-            return Ok(());
-        }
-        last = next;
-    }
-    fail(format!(
-        "seen another state in each of {REPEATS} answers, at last {}; expected equal ones",
-        last.as_str_name()
-    ))
+    must_repeat(ask, seen).await
 }
 
 async fn bad_rule(session: &Session) -> Verdict {
-    must_answer(session).await?;
-    let ask = async |rule| {
-        let request = EvaluateRequest {
-            rule: Some(rule),
-            ..session.questions.placed()
-        };
-        session.evaluate(request).await.map(drop)
-    };
-    match refuses_bad_rules(session, ask).await {
+    match refuses_bad_rules(session, |bad| session.evaluate(bad.placed())).await {
         Err(Finding::Failed(_)) if complies_always(session).await => skip(
             "Evaluate is Compliant for all pods alike: the rule seems to count only at placement",
         ),
@@ -220,33 +129,25 @@ async fn bad_rule(session: &Session) -> Verdict {
 }
 
 async fn expected(session: &Session) -> Verdict {
-    let expectations = &session.config.expectations;
+    let (expectations, questions) = (&session.config.expectations, &session.questions);
     if expectations.is_empty() {
         must_answer(session).await?;
-        let request = session.questions.placed();
-        let (seen, _) = evaluated(session, "placed pods", request).await?;
-        let seen = seen.as_str_name();
+        let (seen, _) = evaluated(session, "placed pods", questions.placed()).await?;
         return skip(format!(
-            "only {seen} was seen; give placed pods for each state that the rule has, as in \
-             --expect 'Violation source=shop/web-0@far destination=shop/db-0@near'"
+            "only {} was seen; give placed pods for each state that the rule has, as in \
+             --expect 'Violation source=shop/web-0@far destination=shop/db-0@near'",
+            seen.as_str_name()
         ));
     }
-    for expectation in expectations {
-        let expected = expectation.state;
-        let pods: Vec<String> = expectation
-            .targets
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+    for expected in expectations {
+        let pods: Vec<String> = expected.targets.iter().map(ToString::to_string).collect();
         let what = pods.join(" ");
-        let request = session.questions.expected(expectation);
+        let ruled = questions.with_rule(expected.request.as_deref(), expected.limit.as_deref());
+        let request = ruled.evaluate(&expected.targets);
         let (seen, reason) = evaluated(session, &what, request).await?;
-        if seen != expected {
-            return fail(format!(
-                "{what}: seen {} ({reason}); expected {}",
-                seen.as_str_name(),
-                expected.as_str_name()
-            ));
+        if seen != expected.state {
+            let seen = format!("{} ({reason})", seen.as_str_name());
+            return wrong(&what, seen, expected.state.as_str_name());
         }
     }
     Ok(())

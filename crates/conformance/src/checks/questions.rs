@@ -1,212 +1,150 @@
-//! Questions of all forms.
+//! Checks of questions in all forms.
 
 use futures::future::join_all;
-use tautline_proto::ruleprovider::{EndpointCostRequest, PolicyRule};
+use tautline_proto::ruleprovider::NodeCost;
 use tonic::Code;
 
+use super::nodes::is_answered;
 use crate::{
-    check::{Check, Finding, Verdict, fail, skip},
-    failure::CallFailure,
+    check::{Answered, Finding, Verdict, checks, fail, seen, skip, wrong},
+    failure::{Answer, CallFailure},
     lines::difference,
-    questions::UNREADABLE,
-    session::{Sample, Session},
+    questions::{NO_PEERS, ODD_PEERS, PLAIN, Questions, TURNBUCKLE, UNREADABLE},
+    session::Session,
 };
 
-const CONCURRENT: usize = 32;
-/// Equal questions until two answers in a row agree: figures may change meanwhile.
-const REPEATS: usize = 8;
+/// The number of questions that are asked at the same time.
+const CONCURRENT_QUESTIONS: usize = 32;
+/// The maximum number of equal requests until two answers in a row agree: figures may change
+/// meanwhile.
+pub(super) const MAX_EQUAL_REQUESTS: usize = 8;
 
-pub(crate) const CHECKS: &[Check] = &[
-    Check {
-        group: "questions",
-        name: "no-peers",
-        requires: "a pod without peers is answered",
-        fix: "return a cost for every node if peers and peerNodes are empty, for instance 0: the \
-              first pod of an offer has no peers",
-        needs_answers: true,
-        run: |session| Box::pin(no_peers(session)),
-    },
-    Check {
-        group: "questions",
-        name: "peers",
-        requires: "peers that are not pods, or on unknown nodes, do not fail the question",
-        fix: "ignore peers with an empty node, and refuse nodes by a line with a reason instead of \
-              an error status",
-        needs_answers: true,
-        run: |session| Box::pin(peers(session)),
-    },
-    Check {
-        group: "questions",
-        name: "turnbuckle",
-        requires: "a question with the fields below 16 alone is answered, with kind and name of \
-                   the source",
-        fix: "use peerNodes if peers is empty, and do without workload, namespace and UID",
-        needs_answers: true,
-        run: |session| Box::pin(turnbuckle(session)),
-    },
-    Check {
-        group: "questions",
-        name: "repeats",
-        requires: "equal questions in a row have equal lines, unless figures have changed",
-        fix: "make the cost a function of the question and your data, without chance or counters",
-        needs_answers: true,
-        run: |session| Box::pin(repeats(session)),
-    },
-    Check {
-        group: "questions",
-        name: "concurrent",
-        requires: "32 concurrent questions are answered, each for its own nodes",
-        fix: "keep nothing of a request in variables that calls share",
-        needs_answers: true,
-        run: |session| Box::pin(concurrent(session)),
-    },
-    Check {
-        group: "questions",
-        name: "bad-rule",
-        requires: "EndpointCost refuses an unreadable request or limit with INVALID_ARGUMENT and a \
-                   message",
-        fix: "return INVALID_ARGUMENT with the field and the fix; other codes count as failures of \
-              the provider and are retried",
-        needs_answers: true,
-        run: |session| Box::pin(bad_rule(session)),
-    },
-];
-
-fn answered(sample: &Sample) -> Verdict {
-    match &sample.answer {
-        Err(failure) => Err(Finding::unanswered(sample.label, failure)),
-        Ok(_) => Ok(()),
-    }
-}
-
-async fn no_peers(session: &Session) -> Verdict {
-    answered(&session.samples().await.no_peers)
-}
-
-async fn peers(session: &Session) -> Verdict {
-    answered(&session.samples().await.odd_peers)
-}
-
-async fn turnbuckle(session: &Session) -> Verdict {
-    answered(&session.samples().await.turnbuckle)
+checks! { "questions":
+    "no-peers" is_answered(NO_PEERS)
+        "a pod without peers is answered",
+        "return a cost for every node if peers and peerNodes are empty, for instance 0: the first \
+         pod of an offer has no peers";
+    "peers" is_answered(ODD_PEERS)
+        "peers that are not pods, or on unknown nodes, do not fail the question",
+        "ignore peers with an empty node, and refuse nodes by a line with a reason instead of an \
+         error status";
+    "turnbuckle" is_answered(TURNBUCKLE)
+        "a question with the fields below 16 alone is answered, with kind and name of the source",
+        "use peerNodes if peers is empty, and do without workload, namespace and UID";
+    "repeats" repeats
+        "equal questions in a row have equal lines, unless figures have changed",
+        "make the cost a function of the question and your data, without chance or counters";
+    "concurrent" concurrent
+        "32 concurrent questions are answered, each for its own nodes",
+        "keep nothing of a request in variables that calls share";
+    "bad-rule" bad_rule
+        "EndpointCost refuses an unreadable request or limit with INVALID_ARGUMENT and a message",
+        "return INVALID_ARGUMENT with the field and the fix; other codes count as failures of the \
+         provider and are retried";
 }
 
 async fn repeats(session: &Session) -> Verdict {
-    let what = "a plain question";
-    let ask = async || session.ask(what, session.questions.plain()).await;
+    let ask = || async {
+        let answer = session.ask(session.questions.plain()).await;
+        Ok(answer.answered(PLAIN.0)?.node_and_cost)
+    };
+    let seen = |last: &Vec<NodeCost>, next: &Vec<NodeCost>| {
+        let seen = difference(last, next)?;
+        Some(format!(
+            "{seen}, and a difference between all {MAX_EQUAL_REQUESTS} answers"
+        ))
+    };
+    must_repeat(ask, seen).await
+}
+
+/// Asks until two answers in a row agree. The last difference counts if none do.
+pub(super) async fn must_repeat<T, F: Future<Output = Verdict<T>>>(
+    ask: impl Fn() -> F,
+    difference: impl Fn(&T, &T) -> Option<String>,
+) -> Verdict {
     let (mut last, mut seen) = (ask().await?, String::new());
-    for _ in 1..REPEATS {
+    for _ in 1..MAX_EQUAL_REQUESTS {
         let next = ask().await?;
-        match difference(&last.node_and_cost, &next.node_and_cost) {
+        match difference(&last, &next) {
             None => return Ok(()),
             Some(difference) => seen = difference,
         }
         last = next;
     }
-    fail(format!(
-        "seen {seen}, and a difference between all {REPEATS} answers; expected equal ones"
-    ))
+    fail(format!("seen {seen}; expected equal ones"))
 }
 
 async fn concurrent(session: &Session) -> Verdict {
-    let own = |i: usize| session.questions.unique(format_args!("own-{i}"));
-    let what = format!("one of {CONCURRENT} concurrent questions");
-    let calls = (0..CONCURRENT).map(|i| {
+    let what = format!("one of {CONCURRENT_QUESTIONS} concurrent questions");
+    let own = |i: usize| session.questions.unique(format!("own-{i}"));
+    let all: Vec<String> = (0..CONCURRENT_QUESTIONS).map(own).collect();
+    let calls = all.iter().map(|node| {
         let mut question = session.questions.plain();
-        question.eligible_nodes = vec![own(i)];
-        session.ask(&what, question)
+        question.eligible_nodes = vec![node.clone()];
+        session.ask(question)
     });
-    let all: Vec<String> = (0..CONCURRENT).map(own).collect();
-    for (i, answer) in join_all(calls).await.into_iter().enumerate() {
-        let mut lines = answer?.node_and_cost.into_iter();
-        let of_another = |node: &String| *node != all[i] && all.contains(node);
-        if let Some(line) = lines.find(|line| of_another(&line.node)) {
-            return fail(format!(
-                "{what}: seen a line for {}, which another one asks for; expected one for {}",
-                line.node, all[i]
-            ));
+    for (own, answer) in all.iter().zip(join_all(calls).await) {
+        let mut lines = answer.answered(&what)?.node_and_cost.into_iter();
+        if let Some(line) = lines.find(|line| line.node != *own && all.contains(&line.node)) {
+            let seen = format!("a line for {}, which another one asks for", line.node);
+            return wrong(&what, seen, format!("one for {own}"));
         }
     }
     Ok(())
 }
 
-/// The rules to refuse; `true`: the configuration names it.
-pub(crate) fn bad_rules(session: &Session) -> Vec<(String, PolicyRule, bool)> {
-    let (config, rule) = (&session.config, session.questions.rule());
-    let text = config.bad_request.as_deref();
-    let request = text.unwrap_or(UNREADABLE);
-    let mut rules = vec![(
-        format!("request {request:?}"),
-        PolicyRule {
-            request: request.into(),
-            ..rule.clone()
-        },
-        text.is_some(),
-    )];
-    rules.extend(config.bad_limit.as_ref().map(|limit| {
-        let limit = limit.clone();
-        (
-            format!("limit {limit:?}"),
-            PolicyRule { limit, ..rule },
-            true,
-        )
-    }));
+async fn bad_rule(session: &Session) -> Verdict {
+    refuses_bad_rules(session, |bad| session.ask(bad.plain())).await
+}
+
+/// Returns requests with rules that the provider should refuse, each with a description. The bool
+/// is true if the configuration names the bad value, and the provider must refuse it.
+pub(super) fn bad_rules(session: &Session) -> Vec<(String, Questions, bool)> {
+    let (config, questions) = (&session.config, &session.questions);
+    let request = config.bad_request.as_deref().unwrap_or(UNREADABLE);
+    let bad = questions.with_rule(Some(request), None);
+    let (what, must_refuse) = (format!("request {request:?}"), config.bad_request.is_some());
+    let mut rules = vec![(what, bad, must_refuse)];
+    if let Some(limit) = &config.bad_limit {
+        let bad = questions.with_rule(None, Some(limit));
+        rules.push((format!("limit {limit:?}"), bad, true));
+    }
     rules
 }
 
 /// Asks with each bad rule. Passes if one is refused and none is wrongly accepted.
-pub(crate) async fn refuses_bad_rules<F>(
+pub(super) async fn refuses_bad_rules<T, F: Future<Output = Answer<T>>>(
     session: &Session,
-    ask: impl Fn(PolicyRule) -> F,
-) -> Verdict
-where
-    F: Future<Output = Result<(), CallFailure>>,
-{
+    ask: impl Fn(Questions) -> F,
+) -> Verdict {
     let (mut skipped, mut refused) = (None, false);
-    for (what, rule, must_refuse) in bad_rules(session) {
-        match refusal(&what, ask(rule).await, must_refuse) {
+    for (what, bad, must_refuse) in bad_rules(session) {
+        match refusal(&what, ask(bad).await, must_refuse) {
             Ok(()) => refused = true,
             Err(Finding::Skipped(reason)) => skipped = skipped.or(Some(reason)),
-            Err(failed) => return Err(failed),
+            failed => return failed,
         }
     }
-    match skipped {
-        Some(reason) if !refused => skip(reason),
-        _ => Ok(()),
-    }
+    skipped.filter(|_| !refused).map_or(Ok(()), skip)
 }
 
 /// Judges the answer to a bad rule.
-fn refusal(what: &str, answer: Result<(), CallFailure>, must_refuse: bool) -> Verdict {
+fn refusal<T>(what: &str, answer: Answer<T>, must_refuse: bool) -> Verdict {
     match answer {
-        Err(failure @ CallFailure::NotAsked) => Err(Finding::unanswered(what, &failure)),
-        Ok(()) if must_refuse => fail(format!("{what}: seen OK; expected INVALID_ARGUMENT")),
-        Ok(()) => skip(format!(
+        Err(failure @ CallFailure::NotAsked) => Err(failure).answered(what),
+        Ok(_) if !must_refuse => skip(format!(
             "{what} is accepted; if the rule reads its request, name one that it must refuse with \
              --bad-request"
         )),
         Err(CallFailure::Status(status)) if status.code() == Code::InvalidArgument => {
-            match status.message().is_empty() {
-                true => fail(format!(
-                    "{what}: seen INVALID_ARGUMENT without a message; expected the field and the \
-                     fix"
-                )),
-                false => Ok(()),
+            if status.message().is_empty() {
+                let seen = "INVALID_ARGUMENT without a message";
+                return wrong(what, seen, "the field and the fix");
             }
+            Ok(())
         }
-        Err(failure) => fail(format!("{what}: seen {failure}; expected INVALID_ARGUMENT")),
+        answer => wrong(what, seen(answer), "INVALID_ARGUMENT"),
     }
-}
-
-async fn bad_rule(session: &Session) -> Verdict {
-    let ask = async |rule| {
-        let question = EndpointCostRequest {
-            rule: Some(rule),
-            ..session.questions.plain()
-        };
-        session.endpoint_cost(question).await.map(drop)
-    };
-    refuses_bad_rules(session, ask).await
 }
 
 #[cfg(test)]

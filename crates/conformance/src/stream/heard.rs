@@ -1,10 +1,8 @@
-//! Judges what a provider says on a stream by what it was told; pure.
+//! Judges the updates of a stream by the messages that the provider was sent. Does no I/O.
 
 use std::collections::BTreeMap;
 
-use tautline_proto::ruleprovider::{
-    CostUpdate, CostWatch, IndexedCost, NodeCost, QuestionCosts, QuestionFailure,
-};
+use tautline_proto::ruleprovider::{CostUpdate, CostWatch, IndexedCost, NodeCost, QuestionCosts};
 use tonic::{Code, Status};
 
 use crate::check::{Verdict, fail};
@@ -13,65 +11,60 @@ use crate::check::{Verdict, fail};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     /// A line for an index without a node.
-    Indexes,
+    UnknownIndex,
     /// A line that is neither new nor changed.
-    Repeats,
+    SameLine,
     /// Costs of a question that is not open.
-    Questions,
+    ClosedQuestion,
+    /// The number in `through`.
     Through,
 }
 
-/// The provider's answers to a question.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub failure: Option<Status>,
-    pub per_pod: bool,
-    pub resolution: i64,
-    pub request_cost: Option<i64>,
-    lines: BTreeMap<u32, IndexedCost>,
-}
-
+/// The state of a stream by its messages and updates, and the faults of the updates.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// The number of the last message.
+    /// The number of the last message to the provider.
     pub sequence: u64,
-    /// The last message that all costs contain.
+    /// The number of the last message that all sent costs take into account.
     pub through: u64,
-    /// The number of updates with such a message.
+    /// The number of updates that had a `through`.
     pub beats: u64,
     nodes: BTreeMap<u32, String>,
-    questions: BTreeMap<u64, Said>,
-    /// The number of the message that has removed an index.
+    /// The last costs of each open question, without their lines, or its failure.
+    questions: BTreeMap<u64, Result<QuestionCosts, Status>>,
+    /// The lines, by question and index.
+    lines: BTreeMap<(u64, u32), IndexedCost>,
+    /// The number of the message that removed each index.
     removed: BTreeMap<u32, u64>,
-    /// The number of the message that has closed a question.
+    /// The number of the message that closed each question.
     closed: BTreeMap<u64, u64>,
     /// The first fault of each subject.
     faults: BTreeMap<Subject, String>,
 }
 
 impl Heard {
-    /// Numbers a message and notes its content.
-    pub(crate) fn tell(&mut self, message: CostWatch) -> CostWatch {
+    /// Numbers a message to the provider, and notes its content.
+    pub(crate) fn tell(&mut self, mut message: CostWatch) -> CostWatch {
         self.sequence += 1;
+        message.sequence = self.sequence;
         for index in &message.removed_nodes {
             self.nodes.remove(index);
             self.removed.insert(*index, self.sequence);
-            let questions = self.questions.values_mut();
-            questions.for_each(|said| _ = said.lines.remove(index));
+            self.lines.retain(|(_, of), _| of != index);
         }
-        let added = message.added_nodes.iter();
-        self.nodes.extend(added.map(|n| (n.index, n.name.clone())));
+        for node in &message.added_nodes {
+            self.nodes.insert(node.index, node.name.clone());
+        }
         for id in &message.closed_questions {
             self.questions.remove(id);
             self.closed.insert(*id, self.sequence);
         }
-        let opened = message.opened_questions.iter();
-        self.questions
-            .extend(opened.map(|opened| (opened.id, Said::default())));
-        CostWatch {
-            sequence: self.sequence,
-            ..message
+        for opened in &message.opened_questions {
+            self.lines.retain(|(of, _), _| *of != opened.id);
+            self.questions
+                .insert(opened.id, Ok(QuestionCosts::default()));
         }
+        message
     }
 
     /// Applies an update as the extender does, and notes its faults.
@@ -80,16 +73,9 @@ impl Heard {
             self.apply_costs(costs);
         }
         for failure in update.failures {
-            let QuestionFailure {
-                question,
-                code,
-                message,
-            } = failure;
-            if let Some(said) = self.open(question) {
-                *said = Said {
-                    failure: Some(Status::new(Code::from(code), message)),
-                    ..Said::default()
-                };
+            if let Some(said) = self.open(failure.question) {
+                *said = Err(Status::new(Code::from(failure.code), failure.message));
+                self.lines.retain(|(of, _), _| *of != failure.question);
             }
         }
         let (through, last, before) = (update.through, self.sequence, self.through);
@@ -106,41 +92,38 @@ impl Heard {
         }
     }
 
-    fn apply_costs(&mut self, costs: QuestionCosts) {
+    fn apply_costs(&mut self, mut costs: QuestionCosts) {
+        let (id, lines) = (costs.question, std::mem::take(&mut costs.lines));
         let is_gone = |index: &u32| {
             let removed = self.removed.get(index);
             !self.nodes.contains_key(index) && removed.is_none_or(|at| *at <= self.through)
         };
-        let mut indexes = costs.lines.iter().map(|line| line.index);
-        if let Some(index) = indexes.find(is_gone) {
+        if let Some(index) = lines.iter().map(|line| line.index).find(is_gone) {
             let fault = format!("a line for index {index}, which stands for no node");
-            self.note(Subject::Indexes, fault);
+            self.note(Subject::UnknownIndex, fault);
         }
-        let Some(said) = self.open(costs.question) else {
+        let Some(said) = self.open(id) else {
             return;
         };
-        said.failure = None;
-        said.per_pod = costs.per_pod;
-        (said.resolution, said.request_cost) = (costs.resolution, costs.request_cost);
+        *said = Ok(costs);
         let mut repeated = None;
-        for line in costs.lines {
-            if said.lines.get(&line.index) == Some(&line) {
-                repeated = Some(line.index);
-            }
-            said.lines.insert(line.index, line);
+        for line in lines {
+            let before = self.lines.insert((id, line.index), line.clone());
+            repeated = before.filter(|before| *before == line).or(repeated);
         }
-        if let Some(index) = repeated {
+        if let Some(IndexedCost { index, .. }) = repeated {
             let fault = format!("a line for index {index} again that has not changed");
-            self.note(Subject::Repeats, fault);
+            self.note(Subject::SameLine, fault);
         }
     }
 
-    /// Returns the question if it is open, and notes a fault unless it was until `through`.
-    fn open(&mut self, id: u64) -> Option<&mut Said> {
+    /// Returns the question if it is open. Otherwise notes a fault, unless `through` has not
+    /// reached the message that closed the question.
+    fn open(&mut self, id: u64) -> Option<&mut Result<QuestionCosts, Status>> {
         let closed = self.closed.get(&id);
         if !self.questions.contains_key(&id) && closed.is_none_or(|at| *at <= self.through) {
             let fault = format!("costs of question {id}, which is not open");
-            self.note(Subject::Questions, fault);
+            self.note(Subject::ClosedQuestion, fault);
         }
         self.questions.get_mut(&id)
     }
@@ -151,31 +134,27 @@ impl Heard {
 
     /// Fails if there was a fault of the subject.
     pub(crate) fn must_lack(&self, subject: Subject) -> Verdict {
-        match self.faults.get(&subject) {
-            Some(fault) => fail(format!("seen {fault}")),
-            None => Ok(()),
-        }
+        let fault = self.faults.get(&subject);
+        fault.map_or(Ok(()), |fault| fail(format!("seen {fault}")))
     }
 
-    pub(crate) fn said(&self, id: u64) -> Option<&Said> {
+    pub(crate) fn said(&self, id: u64) -> Option<&Result<QuestionCosts, Status>> {
         self.questions.get(&id)
     }
 
-    /// Returns the names of all nodes.
     pub(crate) fn nodes(&self) -> Vec<String> {
         self.nodes.values().cloned().collect()
     }
 
-    /// Returns the lines of a question, as in EndpointCost.
+    /// Returns the lines of an open question, as in EndpointCost.
     pub(crate) fn lines(&self, id: u64) -> Vec<NodeCost> {
-        let lines = self.questions.get(&id).map(|said| &said.lines);
-        let lines = lines.into_iter().flat_map(BTreeMap::values).cloned();
-        let named = lines.filter_map(|line| {
+        let lines = self.lines.range((id, 0)..=(id, u32::MAX));
+        let named = lines.filter_map(|((_, index), line)| {
             Some(NodeCost {
-                node: self.nodes.get(&line.index)?.clone(),
+                node: self.nodes.get(index)?.clone(),
                 cost: line.cost,
-                reason: line.reason,
-                detail: line.detail,
+                reason: line.reason.clone(),
+                detail: line.detail.clone(),
                 freeable: line.freeable,
                 tie_break: line.tie_break,
             })
@@ -186,14 +165,14 @@ impl Heard {
 
 #[cfg(test)]
 mod tests {
-    use tautline_proto::ruleprovider::{IndexedNode, OpenedQuestion};
+    use tautline_proto::ruleprovider::{IndexedNode, OpenedQuestion, QuestionFailure};
 
     use super::*;
 
     const ALL: [Subject; 4] = [
-        Subject::Indexes,
-        Subject::Repeats,
-        Subject::Questions,
+        Subject::UnknownIndex,
+        Subject::SameLine,
+        Subject::ClosedQuestion,
         Subject::Through,
     ];
 
@@ -246,7 +225,7 @@ mod tests {
     fn what_is_on_its_way_is_no_fault() {
         assert_eq!(faults(&[update(7, 3, 2, 1), update(7, 3, 3, 2)]), []);
         let late = faults(&[update(7, 3, 2, 2), update(7, 3, 3, 0)]);
-        assert_eq!(late, [Subject::Indexes, Subject::Questions]);
+        assert_eq!(late, [Subject::UnknownIndex, Subject::ClosedQuestion]);
         assert_eq!(faults(&[update(7, 3, 2, 3)]), [Subject::Through]);
         let back = [
             update(7, 3, 2, 2),
@@ -274,9 +253,9 @@ mod tests {
         });
         assert_eq!(heard.lines(7), []);
         heard.apply(update(7, 3, 1, 0));
-        assert_eq!(heard.must_lack(Subject::Repeats), Ok(()));
+        assert_eq!(heard.must_lack(Subject::SameLine), Ok(()));
         heard.apply(update(7, 3, 1, 0));
-        assert!(heard.must_lack(Subject::Repeats).is_err());
+        assert!(heard.must_lack(Subject::SameLine).is_err());
         assert_eq!((heard.through, heard.beats), (0, 0));
     }
 }
