@@ -25,7 +25,6 @@ const OWN: &[&str] = &[
     "tautline_model_registry",
     "tautline_mutating_policy",
     "tautline_node_proto",
-    "tautline_nri",
     "tautline_nvml",
     "tautline_pod_requeue",
     "tautline_proto",
