@@ -19,7 +19,8 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// False for `latency`, which keeps time while it reports.
+    /// Returns whether one thread is enough. `latency` needs several, since it measures time while
+    /// it reports.
     pub(crate) fn answers_alone(&self) -> bool {
         !matches!(self, Command::Latency(_))
     }

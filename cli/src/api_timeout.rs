@@ -1,4 +1,4 @@
-//! Requests to an API server that does not answer: the user gets a notice, and later the
+//! Limits the wait for an API server that does not answer: the user gets a notice, and later the
 //! request fails.
 
 use std::{
@@ -16,13 +16,13 @@ use hyper::{Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Layer, Service};
 
-const NOTICE: Duration = Duration::from_secs(3);
+const NOTICE_AFTER: Duration = Duration::from_secs(3);
 const DEADLINE: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(crate) struct TimeoutLayer {
     url: Arc<str>,
-    /// One notice for all requests.
+    /// True once the user has got the notice, which is one for all requests.
     noticed: Arc<AtomicBool>,
     mention: fn(&str),
 }
@@ -38,7 +38,7 @@ impl TimeoutLayer {
 
     fn notice(&self) {
         if !self.noticed.swap(true, Ordering::Relaxed) {
-            let (url, seconds) = (&self.url, NOTICE.as_secs());
+            let (url, seconds) = (&self.url, NOTICE_AFTER.as_secs());
             (self.mention)(&format!(
                 "the API server at {url} has not answered for {seconds} s; still waiting"
             ));
@@ -78,8 +78,8 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture<B> {
-        // A watch is silent while nothing changes, and some proxies hold back even its
-        // headers. A list precedes it.
+        // A watch is silent while nothing changes, and some proxies hold back even its headers. The
+        // list before it has the deadline.
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query.split('&').any(|part| part == "watch=true");
         let (call, patience) = (self.inner.call(request), self.patience.clone());
@@ -88,11 +88,11 @@ where
                 return call.await;
             }
             let mut call = std::pin::pin!(call);
-            if let Ok(answer) = tokio::time::timeout(NOTICE, call.as_mut()).await {
+            if let Ok(answer) = tokio::time::timeout(NOTICE_AFTER, call.as_mut()).await {
                 return answer;
             }
             patience.notice();
-            let answer = tokio::time::timeout(DEADLINE - NOTICE, call).await;
+            let answer = tokio::time::timeout(DEADLINE - NOTICE_AFTER, call).await;
             answer.unwrap_or_else(|_| {
                 let seconds = DEADLINE.as_secs();
                 Err(format!("no answer from {} within {seconds} s", patience.url).into())
@@ -136,13 +136,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn silent_request_gives_one_notice_and_fails() {
         let list = "http://here/api/v1/pods?limit=500";
-        let soon = NOTICE - Duration::from_millis(1);
+        let soon = NOTICE_AFTER - Duration::from_millis(1);
         call_twice(list, soon).await.unwrap();
         call_twice("http://here/api/v1/pods?watch=true&a=b", DEADLINE * 2)
             .await
             .unwrap();
         assert!(!MENTIONED.load(Ordering::SeqCst), "that is not silence");
-        call_twice(list, NOTICE * 2).await.unwrap();
+        call_twice(list, NOTICE_AFTER * 2).await.unwrap();
         assert!(MENTIONED.swap(false, Ordering::SeqCst));
         let start = Instant::now();
         let error = call_twice(list, DEADLINE * 100)

@@ -33,7 +33,7 @@ impl FilterArgs {
         self.compliance.is_empty() || self.compliance.contains(&compliance)
     }
 
-    /// " of offer a", if only those fit.
+    /// Returns " of offer a", or an empty text if the bindings of all offers fit.
     pub(crate) fn offer_suffix(&self) -> String {
         match &self.offer {
             Some(offer) => format!(" of offer {offer}"),
@@ -41,7 +41,7 @@ impl FilterArgs {
         }
     }
 
-    /// "Error or Violation", unless all fit.
+    /// Returns "Error or Violation", or `None` if all compliances fit.
     pub(crate) fn compliances(&self) -> Option<String> {
         let wanted = Compliance::WORST_FIRST
             .iter()
@@ -55,7 +55,7 @@ impl FilterArgs {
     }
 }
 
-/// " of offer a with compliance Error or Violation"; nothing if all fit.
+/// Shows " of offer a with compliance Error or Violation", or nothing if all bindings fit.
 impl fmt::Display for FilterArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.offer_suffix())?;
@@ -83,7 +83,7 @@ impl Counts {
     }
 }
 
-/// "3 (1 Error, 2 Compliant)", the worst first.
+/// Shows "3 (1 Error, 2 Compliant)", the worst first.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0.iter().sum::<usize>())?;
@@ -96,7 +96,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Severity, namespace, name.
+/// The key that sorts bindings: severity, namespace, name.
 pub(crate) type SortKey = (usize, Option<String>, String);
 
 pub(crate) fn sort_key(binding: &ConstraintPolicyBinding) -> SortKey {

@@ -20,8 +20,8 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// For tools: requests that a busy API server refuses are retried, with a notice when it
-    /// does not answer.
+    /// Makes a client for tools. It retries requests that a busy API server refuses, and gives a
+    /// notice when the API server does not answer.
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = self.config()?;
         let patience = TimeoutLayer::new(&config.cluster_url.to_string());
@@ -30,8 +30,8 @@ impl ClusterArgs {
             .build())
     }
 
-    /// For servers with deadlines and retries of their own: 429 is also the answer of a
-    /// disruption budget, and must arrive at once.
+    /// Makes the connection of a server with deadlines and retries of its own: 429 is also the
+    /// answer of a disruption budget, and must arrive at once.
     pub(crate) async fn without_retries(&self) -> Result<Cluster> {
         let mut config = self.config()?;
         config.default_retry = false;

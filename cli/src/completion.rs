@@ -1,4 +1,5 @@
-//! `tautline completion` and `tautline man`: made from the commands themselves.
+//! Implements `tautline completion` and `tautline man`, whose output is made from the commands
+//! themselves.
 
 use std::path::PathBuf;
 

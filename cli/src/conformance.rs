@@ -125,12 +125,13 @@ fn node(text: &str) -> Result<String, String> {
     }
 }
 
-/// With the default port if it has none.
+/// Adds the default port to an address without a port.
 fn with_port(address: &str) -> String {
     let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
-    match after_host.contains(':') {
-        true => address.to_owned(),
-        false => format!("{address}:{RULE_PROVIDER_PORT}"),
+    if after_host.contains(':') {
+        address.to_owned()
+    } else {
+        format!("{address}:{RULE_PROVIDER_PORT}")
     }
 }
 
@@ -204,7 +205,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     output::write(&text)?;
     if let (Output::Junit, 1..) = (format, report.failed()) {
-        // The log of a CI job shows no file.
+        // The log of a CI job does not show the file with the report.
         note!("{}", render(&report).trim_end());
     }
     Ok(match report.failed() {
@@ -231,7 +232,7 @@ fn list(output: Output) -> Result<String> {
     }
 }
 
-/// The failures with their fixes come last: they are what a terminal shows.
+/// Renders the report. The failures with their fixes come last, where a terminal shows them.
 fn render(report: &Report) -> String {
     let same = |a: &Case, b: &Case| {
         let skipped = matches!(a.result, CaseResult::Skipped { .. });

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 const TITLE: &str = "examples/edge-inference";
 
-/// The example, as in `examples/edge-inference/`.
+/// The files of the example `examples/edge-inference/`.
 const FILES: [&str; 4] = [
     include_str!("../../examples/edge-inference/1-cluster.yaml"),
     include_str!("../../examples/edge-inference/2-providers.yaml"),
@@ -40,9 +40,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let items = ui::with_uids(items);
     // The console's page of latencies shows tables that count for all namespaces.
-    let trusted = match args.ui {
-        true => TrustedNamespaces::all(),
-        false => TrustedNamespaces::default(),
+    let trusted = if args.ui {
+        TrustedNamespaces::all()
+    } else {
+        TrustedNamespaces::default()
     };
     let local = LocalScheduler::start_on(&items, trusted).await?;
     let result = if args.ui {
@@ -77,7 +78,7 @@ async fn run_console(local: &LocalScheduler, ui: &LocalConsole) -> Result<()> {
     served.and(steps)
 }
 
-/// The steps one by one, each as the user wants it.
+/// The walk through the steps, one for each Enter of the user.
 struct Walk<'a> {
     ui: &'a LocalConsole,
     enter: mpsc::Receiver<()>,
@@ -85,7 +86,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Waits for Enter, but for the first step; no longer once the standard input is closed.
+    /// Waits for Enter, except before the first step and once the standard input is closed.
     async fn next(&mut self) -> Result<()> {
         if std::mem::take(&mut self.is_first) || self.enter.is_closed() && self.enter.is_empty() {
             return Ok(());
@@ -96,7 +97,7 @@ impl Walk<'_> {
     }
 }
 
-/// A message for each line of the standard input. Its thread ends with the process.
+/// Sends a message for each line of the standard input. Its thread ends with the process.
 fn enter_pressed() -> mpsc::Receiver<()> {
     let (pressed, enter) = mpsc::channel(1);
     std::thread::spawn(move || {

@@ -76,7 +76,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     })
 }
 
-/// The inner error: the object does not exist.
+/// Describes a binding. The inner error is that the object does not exist.
 async fn binding(client: &Client, namespace: &str, args: &Args) -> Result<Result<(), String>> {
     type Binding = ConstraintPolicyBinding;
     let Some(raw) = fetch::get::<Binding>(client, namespace, &args.name).await? else {

@@ -26,8 +26,9 @@ pub(crate) async fn list(
             let params = ListParams::default().fields(&format!(
                 "involvedObject.name={name},involvedObject.kind={kind}"
             ));
-            let list = fetch::pages(&api, params).await;
-            let list = list.map_err(|e| fetch::cause(&e))?;
+            let list = fetch::pages(&api, params)
+                .await
+                .map_err(|e| fetch::cause(&e))?;
             list.into_iter().map(EventSummary::from).collect()
         }
         Err(error) => return Err(fetch::cause(&error)),

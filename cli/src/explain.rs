@@ -19,7 +19,8 @@ use crate::{
     table::plain,
 };
 
-/// The extender's own pods, or those of the chart's second scheduler.
+/// The components whose pods run the extender: its own pods, or those of the chart's second
+/// scheduler.
 const EXTENDERS: [&str; 2] = ["tautline-extender", "tautline-scheduler"];
 
 #[derive(clap::Args)]
@@ -49,8 +50,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let name = &args.pod.name;
-    let namespace = args.pod.namespace(args.namespace.as_deref())?;
-    let namespace = namespace.unwrap_or("default");
+    let named = args.pod.namespace(args.namespace.as_deref())?;
+    let namespace = named.unwrap_or("default");
     let path = format!("/explain/{namespace}/{name}");
     let url = args.url.as_deref();
     let answers = args.replicas.get(url, &EXTENDERS, &path).await?;
@@ -126,8 +127,9 @@ fn lines(
     });
     let line = |binding: ConstraintPolicyBinding| {
         let offer = offers.iter().find(|o| o.name_any() == binding.spec.offer);
-        let wait = offer.and_then(|offer| eviction_wait(&binding, offer, now));
-        let wait = wait.map_or_else(String::new, |wait| format!("; next eviction {wait}"));
+        let wait = offer
+            .and_then(|offer| eviction_wait(&binding, offer, now))
+            .map_or_else(String::new, |wait| format!("; next eviction {wait}"));
         let reason = binding.status.as_ref().map(|s| s.first_reason.as_str());
         let text = plain(&format!(
             "in violation: binding {} of offer {}: {}{wait}",

@@ -12,9 +12,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{program_name, scope::Scope};
 
-/// Time for one page.
+/// The deadline of one page.
 const DEADLINE: Duration = Duration::from_secs(30);
-const PAGE: u32 = 500;
+const PAGE_OBJECTS: u32 = 500;
 
 pub(crate) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned
@@ -26,14 +26,15 @@ impl<K> Kind for K where
 {
 }
 
-/// Every object of a kind in the scope, unparsed.
+/// Lists every object of a kind in the scope, unparsed.
 pub(crate) async fn list<K: Kind>(client: &Client, scope: &Scope) -> Result<Vec<DynamicObject>> {
     list_raw::<K>(client, scope)
         .await
         .map_err(|e| explain_error::<K>(e, scope))
 }
 
-/// The same in all namespaces; empty if the cluster does not serve the kind.
+/// Lists every object of a kind in all namespaces; the list is empty if the cluster does not serve
+/// the kind.
 pub(crate) async fn list_if_known<K: Kind>(client: &Client) -> Result<Vec<DynamicObject>> {
     match list_raw::<K>(client, &Scope::All).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
@@ -61,7 +62,7 @@ async fn list_raw<K: Kind>(client: &Client, scope: &Scope) -> kube::Result<Vec<D
     Ok(all)
 }
 
-/// One object; `None` if it does not exist.
+/// Reads one object; returns `None` if it does not exist.
 pub(crate) async fn get<K: Kind>(
     client: &Client,
     namespace: &str,
@@ -74,7 +75,7 @@ pub(crate) async fn get<K: Kind>(
             drop_managed_fields(&mut object);
             Ok(Some(object))
         }
-        // An unknown kind is a 404 too, but one that names no object.
+        // An unknown kind is a 404 too, but its status names no object.
         Err(kube::Error::Api(status)) if status.code == 404 && status.details.is_some() => Ok(None),
         Err(error) => Err(explain_error::<K>(
             error,
@@ -85,7 +86,7 @@ pub(crate) async fn get<K: Kind>(
 
 /// Fails if the kind cannot be listed, before a watch begins.
 pub(crate) async fn check<K: Kind + Clone + Debug>(api: &Api<K>, scope: &Scope) -> Result<()> {
-    // Metadata only: a malformed object must not fail this.
+    // Only metadata is read, since a malformed object must not fail the check.
     let params = ListParams::default().limit(1);
     match with_deadline(api.list_metadata(&params)).await {
         Ok(_) => Ok(()),
@@ -110,12 +111,12 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     api: &Api<K>,
     params: ListParams,
 ) -> kube::Result<Vec<K>> {
-    let mut paged = params.clone().limit(PAGE);
+    let mut paged = params.clone().limit(PAGE_OBJECTS);
     let mut all = Vec::new();
     loop {
         let page = match with_deadline(api.list(&paged)).await {
             Ok(page) => page,
-            // The pages' snapshot has expired; one long list needs none.
+            // The pages' snapshot has expired; one long list needs no snapshot.
             Err(kube::Error::Api(s)) if s.code == 410 && paged.continue_token.is_some() => {
                 return Ok(with_deadline(api.list(&params)).await?.items);
             }
@@ -129,7 +130,7 @@ pub(crate) async fn pages<K: Clone + DeserializeOwned + Debug>(
     }
 }
 
-/// Managed fields are noise here; kubectl leaves them out too.
+/// Removes the managed fields, which are noise here; kubectl leaves them out too.
 fn drop_managed_fields(object: &mut DynamicObject) {
     object.metadata.managed_fields = None;
 }
@@ -183,7 +184,7 @@ fn explain_error<K: Resource<DynamicType = ()>>(
     }
 }
 
-/// The innermost cause.
+/// Returns the text of the innermost cause.
 pub(crate) fn cause(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return match status.message.as_str() {

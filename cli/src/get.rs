@@ -82,7 +82,7 @@ pub(crate) async fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// For kinds without a severity.
+/// The sort key for kinds without a severity.
 fn by_name<K: Kind>(object: &K) -> Option<SortKey> {
     Some((0, object.namespace(), object.name_any()))
 }
@@ -133,7 +133,7 @@ async fn show<K: Kind>(
     })
 }
 
-/// The objects of these names, and the names without an object.
+/// Reads the objects of these names; also returns the names without an object.
 async fn named<K: Kind>(
     client: &Client,
     namespace: &str,

@@ -28,7 +28,7 @@ impl Http {
         self.send(Method::GET, url, Bytes::new()).await
     }
 
-    /// Posts JSON and gives the answer's body; anything but 200 is an error.
+    /// Posts JSON and returns the answer's body; any status but 200 is an error.
     pub(crate) async fn post(&self, url: &str, body: Vec<u8>) -> Result<Bytes> {
         let (status, body) = self.send(Method::POST, url, body.into()).await?;
         if status != StatusCode::OK {

@@ -1,7 +1,7 @@
-//! A replica's name in a Lease.
+//! The name of a replica in a Lease.
 
-/// `name`, or the host's and the process's, and when this process started: the
-/// name alone may come again after a restart, while its old term runs on.
+/// Returns `name`, or the host's name and the process's number, with the time when this process
+/// started: the name alone may come again after a restart, while its old term still runs.
 pub(crate) fn identity(name: Option<String>) -> String {
     let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let millis = started.unwrap_or_default().as_millis();

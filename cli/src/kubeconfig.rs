@@ -1,4 +1,4 @@
-//! Kubeconfigs, read as kubectl reads them, with errors that name the file, the field and the fix.
+//! Reads kubeconfigs as kubectl does, with errors that name the file, the field and the fix.
 
 mod data;
 mod proxy;
@@ -17,12 +17,13 @@ use tautline_api::manifest;
 use tautline_core::text::shorten;
 use tautline_runtime::input_files::InputFiles;
 
-/// The files, of which the first one with a name counts.
+/// The kubeconfig files. If several have an entry of the same name, the first one counts.
 #[derive(Debug, Default)]
 pub(crate) struct Kubeconfigs(Vec<(PathBuf, Value)>);
 
 impl Kubeconfigs {
-    /// This file, which must exist; else those of `KUBECONFIG` that exist, else `~/.kube/config`.
+    /// Reads this file, which must exist; else the files of `KUBECONFIG` that exist, else
+    /// `~/.kube/config`.
     pub(crate) fn read(file: Option<&Path>) -> Result<Self> {
         if let Some(file) = file {
             return Self::of(&[file.to_owned()]);
@@ -42,9 +43,10 @@ impl Kubeconfigs {
         let mut read = |path: &PathBuf| -> Result<Value> {
             let text = inputs.named(path).map_err(Error::msg)?;
             let mut documents = manifest::documents(&text)?;
-            Ok(match documents.is_empty() {
-                true => Value::Null,
-                false => documents.swap_remove(0).value,
+            Ok(if documents.is_empty() {
+                Value::Null
+            } else {
+                documents.swap_remove(0).value
             })
         };
         let file = |path: &PathBuf| {
@@ -63,11 +65,11 @@ impl Kubeconfigs {
         set.map(str::trim).find(|name| !name.is_empty())
     }
 
-    /// The connection of a context.
+    /// Makes the connection of a context.
     pub(crate) fn config(&self, context: &str) -> Result<Config> {
         let context: Context = self.entry("context", context)?.decode()?;
         let of_cluster = self.entry("cluster", &context.cluster)?;
-        // Without a user of the name, kubectl goes on as nobody.
+        // Without a user of this name kubectl goes on without credentials.
         let of_user = context
             .user
             .as_deref()
@@ -83,8 +85,8 @@ impl Kubeconfigs {
             user.client_certificate.is_some() || user.client_certificate_data.is_some();
         let accepts_any = cluster.insecure_skip_tls_verify == Some(true);
         let is_secure = authority.is_some() || has_certificate || accepts_any;
-        let server = cluster.server.take().unwrap_or_default();
-        let server = server_url(&server, is_secure).with_context(|| of_cluster.at("server"))?;
+        let named = cluster.server.take().unwrap_or_default();
+        let server = server_url(&named, is_secure).with_context(|| of_cluster.at("server"))?;
         cluster.server = Some(server.to_string());
         if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
             exec.cluster = Some(ExecAuthCluster::try_from(&cluster)?);
@@ -98,7 +100,8 @@ impl Kubeconfigs {
         if let Some(namespace) = context.namespace {
             config.default_namespace = namespace;
         }
-        // One that the kubeconfig names holds for every server; NO_PROXY is of the environment's.
+        // A proxy of the kubeconfig holds for every server; NO_PROXY applies to the environment's
+        // proxy only.
         config.proxy_url = match &cluster.proxy_url {
             Some(url) => Some(proxy::parse(url, &of_cluster.at("proxy-url"))?),
             None => environment_proxy(&config.cluster_url)?,
@@ -106,7 +109,7 @@ impl Kubeconfigs {
         Ok(config)
     }
 
-    /// The first one of this kind and name: a `context` of `contexts`.
+    /// Returns the first entry of this kind and name, such as a `context` of `contexts`.
     fn entry(&self, kind: &'static str, name: &str) -> Result<Entry> {
         let list = format!("{kind}s");
         let of = |file: &Value| {
@@ -142,7 +145,7 @@ impl Kubeconfigs {
         })
     }
 
-    /// The files, for errors.
+    /// The paths of the files, for errors.
     pub(crate) fn paths(&self) -> String {
         let paths = self.0.iter().map(|(path, _)| path.display().to_string());
         paths.collect::<Vec<_>>().join(", ")
@@ -163,7 +166,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// A field of it, for errors.
+    /// The place of a field of the entry, for errors.
     fn at(&self, field: &str) -> String {
         format!("{}.{field}", self.at)
     }
@@ -191,9 +194,10 @@ fn server_url(server: &str, is_secure: bool) -> Result<Uri> {
         bail!("is empty; {fix}");
     }
     let scheme = if is_secure { "https" } else { "http" };
-    let url = match server.contains("://") {
-        true => server.to_owned(),
-        false => format!("{scheme}://{server}"),
+    let url = if server.contains("://") {
+        server.to_owned()
+    } else {
+        format!("{scheme}://{server}")
     };
     let Ok(uri) = url.parse::<Uri>() else {
         bail!("{:?} is not a URL; {fix}", shorten(server));

@@ -1,4 +1,4 @@
-//! `tautline latency`: the network as the rule provider of latency sees it.
+//! Implements `tautline latency`, which shows the network as the rule provider of latency sees it.
 
 mod heat;
 mod matrix;

@@ -65,9 +65,9 @@ use tautline_runtime::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// A negative result: a pod has no node, or an object does not exist.
+/// The exit code of a negative result: a pod has no node, or an object does not exist.
 const EXIT_NO: u8 = 1;
-/// An error in the input, the environment or the command line.
+/// The exit code of an error in the input, the environment or the command line.
 const EXIT_ERROR: u8 = 2;
 
 #[derive(Parser)]
@@ -163,8 +163,8 @@ impl Cli {
     fn log_filter(&self) -> &str {
         match (&self.log, &self.command) {
             (Some(filter), _) => filter,
-            // They print every error themselves, and a log line would break the table
-            // of `watch`.
+            // These commands print every error themselves, and a log line would break the table of
+            // `watch`.
             (
                 None,
                 Command::Get(_)
@@ -186,9 +186,9 @@ impl Cli {
 }
 
 impl Command {
-    /// One thread for servers with cheap answers: kube-scheduler sends one request at a time,
-    /// and threads that wake each other cost a third of an answer's CPU time. The other
-    /// servers use several.
+    /// Makes the runtime, with one thread for servers with cheap answers: kube-scheduler sends one
+    /// request at a time, and threads that wake each other cost a third of an answer's CPU time.
+    /// The other commands use several threads.
     fn runtime(&self) -> std::io::Result<Runtime> {
         let mut builder = match self {
             Command::Extender(_) => Builder::new_current_thread(),
@@ -203,8 +203,8 @@ impl Command {
 }
 
 fn parse() -> Cli {
-    let command = program_name::without_empty_env(Cli::command());
-    let mut command = program_name::apply_to(command, program_name::current());
+    let unnamed = program_name::without_empty_env(Cli::command());
+    let mut command = program_name::apply_to(unnamed, program_name::current());
     let matches = command.get_matches_mut();
     Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.format(&mut command).exit())
 }

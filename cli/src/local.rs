@@ -37,7 +37,7 @@ pub(crate) use self::table_check::table_faults;
 /// The deadline of a provider's answer: longer than kube-scheduler's, as only a person waits.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Names the built-in provider that replaces a Service of the manifests.
+/// The annotation that names the built-in provider which replaces a Service of the manifests.
 pub const BUILTIN_ANNOTATION: &str = "tautline.io/builtin";
 
 /// Places the pods of manifests with the real extender and providers on loopback.
@@ -46,7 +46,7 @@ pub struct LocalScheduler {
     http: Http,
     extender: String,
     admin: String,
-    /// Pods without a node, in the order of the manifests.
+    /// The pods without a node, in the order of the manifests.
     pub pending: Vec<Pod>,
     trusted: TrustedNamespaces,
     builtins: Builtins,
@@ -64,13 +64,13 @@ pub struct Placement {
     pub namespace: String,
     /// The pod's name.
     pub pod: String,
-    /// Its node; absent: it stays pending.
+    /// The pod's node; absent if the pod stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// kube-scheduler's message, if it stays pending.
+    /// kube-scheduler's message, if the pod stays pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Nodes that Kubernetes' own rules exclude, before any provider is called.
+    /// The nodes that Kubernetes' own rules exclude, before any provider is called.
     pub misfits: Vec<UnschedulableNode>,
     /// The nodes that filter returned.
     #[serde(skip)]
@@ -94,12 +94,12 @@ impl LocalScheduler {
     /// `trusted` namespaces count for all others.
     ///
     /// # Errors
-    /// An object that cannot be used, by its name.
+    /// An object cannot be used; the error names it.
     pub async fn start(items: Vec<Item>, trusted: TrustedNamespaces) -> Result<Self> {
         Self::start_on(&items, trusted).await
     }
 
-    /// [`Self::start`] for callers that use the objects afterwards.
+    /// Does the same as [`Self::start`], for callers that use the objects afterwards.
     pub(crate) async fn start_on(items: &[Item], trusted: TrustedNamespaces) -> Result<Self> {
         let (store, mut tasks) = (ClusterStore::default(), Tasks::default());
         let builtins = Builtins::start(items, &store, &trusted, &mut tasks).await?;
@@ -190,7 +190,7 @@ impl LocalScheduler {
         self.store.snapshot().node_count()
     }
 
-    /// One scheduling cycle over HTTP, as kube-scheduler runs it: its own hard rules, filter,
+    /// Runs one scheduling cycle over HTTP, as kube-scheduler does: its own hard rules, filter,
     /// prioritize. The pod gets the best node.
     ///
     /// # Errors
@@ -243,7 +243,7 @@ impl LocalScheduler {
                         .find_map(|s| s["score"].as_i64())
                         .unwrap_or(0)
                 };
-                // Ties go by name: kube-scheduler's own scores are missing here.
+                // Names decide ties, since kube-scheduler's own scores are missing here.
                 several
                     .iter()
                     .min_by_key(|n| (-score(n), (*n).clone()))
@@ -259,9 +259,9 @@ impl LocalScheduler {
             bound.node = Some(node.as_str().into());
             self.store.apply(Object::Pod(bound));
         }
-        let round = self.explain(&namespace, &name).await?;
-        // Not that of an earlier pod of this name.
-        let round = round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
+        let last_round = self.explain(&namespace, &name).await?;
+        // The round may be of an earlier pod of this name.
+        let round = last_round.filter(|round| Some(&round.uid) == pod.metadata.uid.as_ref());
         Ok(Placement {
             namespace,
             pod: name,
@@ -324,7 +324,7 @@ impl LocalScheduler {
         }
     }
 
-    /// Gives the rules of `costs` these costs from now on, and all others their providers.
+    /// Gives the rules of `costs` these costs from now on, and all other rules their providers.
     pub(crate) fn set_costs(&self, costs: &BTreeMap<String, NodeCosts>) {
         self.builtins.fixed_costs().set(costs.clone());
         for service in &self.services {
@@ -338,9 +338,10 @@ impl LocalScheduler {
         for namespace in namespaces {
             let rules = costs.keys().map(|rule| rule.as_str().into()).collect();
             let service = Object::Service(self.builtins.fixed_service(namespace, rules));
-            match costs.is_empty() {
-                true => self.store.delete(Kind::Service, &service.key()),
-                false => self.store.apply(service),
+            if costs.is_empty() {
+                self.store.delete(Kind::Service, &service.key());
+            } else {
+                self.store.apply(service);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `tautline`: every server and tool of Tautline in one binary.
+//! The binary `tautline`, which has every server and tool of Tautline.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Objects from files in place of a cluster: `-f` and `--strict`.
+//! Reads objects from files in place of a cluster, for `-f` and `--strict`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use tautline_runtime::{
 
 use crate::{local::table_faults, table::plain};
 
-/// Maximum number of warnings shown: a file of a whole cluster may have one per pod.
+/// The maximum number of warnings that are shown: a file of a whole cluster may have one per pod.
 const MAX_WARNINGS: usize = 50;
 
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -29,12 +29,12 @@ impl ManifestArgs {
         !self.file.is_empty()
     }
 
-    /// The paths as given.
+    /// The paths that the user gave.
     pub(crate) fn files(&self) -> &[PathBuf] {
         &self.file
     }
 
-    /// The objects of the files; `None` without `-f`.
+    /// Reads the objects of the files; returns `None` without `-f`.
     pub(crate) fn read(&self) -> Result<Option<Vec<Item>>> {
         let Some(manifests) = self.load()? else {
             return Ok(None);
@@ -43,7 +43,8 @@ impl ManifestArgs {
         Ok(Some(manifests.items))
     }
 
-    /// The contents of the files, whose warnings the caller passes on to [`Self::judge`].
+    /// Reads the contents of the files; the caller passes them on to [`Self::judge`], which shows
+    /// their warnings.
     pub(crate) fn load(&self) -> Result<Option<Manifests>> {
         if !self.is_given() {
             return Ok(None);
@@ -74,7 +75,7 @@ impl ManifestArgs {
     }
 }
 
-/// [`manifest_files::read`], and the faults of tables.
+/// Calls [`manifest_files::read`], and adds the faults of tables.
 pub(crate) fn read(
     paths: &[PathBuf],
     inputs: &mut InputFiles,

@@ -1,5 +1,5 @@
-//! The process's standard output and standard error. Every command prints through
-//! this module: `print!` and `eprintln!` panic when the other end of a pipe is closed.
+//! Writes to the process's standard output and standard error. Every command prints through this
+//! module, since `print!` and `eprintln!` panic when the other end of a pipe is closed.
 
 use std::{
     fmt,
@@ -55,7 +55,7 @@ pub(crate) fn write_note(line: fmt::Arguments<'_>) {
         .write_all(format!("{line}\n").as_bytes());
 }
 
-/// `eprintln!` without its panic.
+/// Prints a line on standard error, as `eprintln!` does, but without its panic.
 macro_rules! note {
     ($($line:tt)*) => { $crate::output::write_note(format_args!($($line)*)) };
 }

@@ -127,7 +127,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// The pod as if it were not bound, or an error text.
+/// Finds the pod, as if it were not bound; the error is a text for people.
 fn find(items: &[Item], namespace: &str, name: &str) -> Result<Pod, String> {
     let pods = items.iter().filter_map(|item| match item {
         Item::Pod(pod) => Some(&**pod),

@@ -20,10 +20,10 @@ impl PodName {
         Ok(Self { namespace, name })
     }
 
-    /// The namespace of this name, else that of the flag `-n`.
+    /// The namespace of this name, else the namespace of the flag `-n`.
     ///
     /// # Errors
-    /// They differ.
+    /// The two namespaces differ.
     pub(crate) fn namespace<'a>(&'a self, flag: Option<&'a str>) -> Result<Option<&'a str>> {
         let own = self.namespace.as_deref();
         if let (Some(a), Some(b)) = (own, flag)

@@ -1,5 +1,5 @@
-//! `tautline test`: cases with the expected place of a pod, run by the real extender and the
-//! real providers on loopback.
+//! Implements `tautline test`, which runs cases with the expected place of a pod by the real
+//! extender and the real providers on loopback.
 
 mod cluster;
 mod expect;
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     output::write(&text)?;
     if let (Format::Junit, 1..) = (args.output, report.failed()) {
-        // The log of a CI job shows no file.
+        // The log of a CI job does not show the file with the report.
         note!("{}", table::failures(&runs).trim_end());
     }
     Ok(match report.failed() {
@@ -117,7 +117,8 @@ fn report(runs: &[CaseRun]) -> Report {
     }
 }
 
-/// Runs the cases of these paths; the faults of all files if one of them cannot be used.
+/// Runs the cases of these paths. The inner error has the faults of all files, if a file cannot be
+/// used.
 async fn run_all(
     paths: &[PathBuf],
     filter: Option<&str>,
@@ -128,8 +129,10 @@ async fn run_all(
     for TestPath { path, root } in test_files(paths)? {
         let named = || path.display().to_string();
         let mut inputs = InputFiles::below(&root).with_context(named)?;
-        let text = inputs.named(&path).map_err(Error::msg);
-        let text = text.with_context(named)?;
+        let text = inputs
+            .named(&path)
+            .map_err(Error::msg)
+            .with_context(named)?;
         let read = file::read(&path, &text).and_then(|file: TestFile| {
             let manifests = manifests::read(&file.manifests(&path), &mut inputs)
                 .map_err(|e| vec![format!("{}: {e}", path.display())])?;
@@ -160,21 +163,22 @@ async fn run_all(
     Ok(Ok(runs))
 }
 
-/// A test file, and the folder that its manifests must be in: whoever wrote it may be a stranger.
+/// A test file, and the folder that its manifests must be in, since a stranger may have written it.
 struct TestPath {
     path: PathBuf,
     root: PathBuf,
 }
 
-/// The files of these paths, each once; those below a folder by name.
+/// Returns the files of these paths, each once; the files below a folder are sorted by name.
 fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
     let mut files = Vec::<TestPath>::new();
     for path in paths {
         let root = root(path);
         let mut below = Vec::new();
-        match path.is_dir() {
-            true => collect(path, &mut below)?,
-            false => below.push(path.clone()),
+        if path.is_dir() {
+            collect(path, &mut below)?;
+        } else {
+            below.push(path.clone());
         }
         if below.is_empty() {
             bail!(
@@ -193,8 +197,8 @@ fn test_files(paths: &[PathBuf]) -> Result<Vec<TestPath>> {
     Ok(files)
 }
 
-/// The working folder, unless it is `/`, if the path is in it; else the path, if it is a folder, or the
-/// folder of the file.
+/// Returns the working folder if the path is in it, unless it is `/`; else the path itself if it is
+/// a folder, or the folder of the file.
 fn root(path: &Path) -> PathBuf {
     let here = Path::new(".");
     let both = path
@@ -209,7 +213,8 @@ fn root(path: &Path) -> PathBuf {
     }
 }
 
-/// Links to folders and hidden folders are left out.
+/// Collects the test files below a folder, but not those in hidden folders or behind links to
+/// folders.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let named = || folder.display().to_string();
     for entry in fs::read_dir(folder).with_context(named)? {

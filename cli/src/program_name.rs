@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-/// kubectl runs `kubectl-NAME` for `kubectl NAME`.
+/// The name of the plugin: kubectl runs `kubectl-NAME` for `kubectl NAME`.
 const PLUGIN: &str = "kubectl-tautline";
 
 pub(crate) fn current() -> &'static str {
@@ -18,7 +18,7 @@ fn from_path(program: Option<&Path>) -> &'static str {
     }
 }
 
-/// The command line under that name, examples included.
+/// Puts the command line under this name, examples included.
 pub(crate) fn apply_to(command: Command, name: &'static str) -> Command {
     let command = command.bin_name(name);
     if name == "tautline" {
@@ -43,7 +43,7 @@ fn rename_examples(mut command: Command, name: &str) -> Command {
     command
 }
 
-/// The command line without environment variables that are set and empty: they count as
+/// Removes environment variables that are set and empty from the command line, since they count as
 /// unset.
 pub(crate) fn without_empty_env(command: Command) -> Command {
     let is_empty = |arg: &Arg| {
@@ -51,10 +51,7 @@ pub(crate) fn without_empty_env(command: Command) -> Command {
         value.is_some_and(|value| value.is_empty())
     };
     command
-        .mut_args(|arg| match is_empty(&arg) {
-            true => arg.env(None),
-            false => arg,
-        })
+        .mut_args(|arg| if is_empty(&arg) { arg.env(None) } else { arg })
         .mut_subcommands(without_empty_env)
 }
 

@@ -14,8 +14,8 @@ use crate::{
     cluster::ClusterArgs, extender::ServerTlsArgs, replica_args::ReplicaArgs, trace_args::TraceArgs,
 };
 
-/// Connections of up to 5,000 agents, and of callers.
-const CONNECTIONS: usize = 8192;
+/// The maximum number of connections: of up to 5,000 agents, and of callers.
+const MAX_CONNECTIONS: usize = 8192;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -86,7 +86,8 @@ fn object(text: &str) -> Result<(String, String), String> {
 }
 
 impl Command {
-    /// False for `latency`, which also serves thousands of agents.
+    /// Returns whether one thread is enough. `latency` needs several, since it also serves
+    /// thousands of agents.
     pub(crate) fn answers_alone(&self) -> bool {
         !matches!(self, Command::Latency(_))
     }
@@ -111,7 +112,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
             let (listen, tls) = (args.common.listen, args.common.tls.is_set());
             let config = tautline_gpu_slice::ProcessConfig {
                 server: Config {
-                    connections: CONNECTIONS,
+                    connections: MAX_CONNECTIONS,
                     ..args.common.server(&traces)
                 },
                 provider: tautline_gpu_slice::Config {

@@ -46,7 +46,7 @@ pub(crate) struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// The namespaces of the flag, else Tautline's `own`.
+    /// Returns the namespaces of the flag, else Tautline's own namespace `own`.
     pub(crate) fn trusted_namespaces(&self, own: &str) -> TrustedNamespaces {
         match self.provider_namespaces.as_slice() {
             [] => TrustedNamespaces::new([own]),
@@ -88,7 +88,7 @@ pub(crate) fn client_files(args: ClientTlsArgs) -> ClientFiles {
 }
 
 impl ProviderArgs {
-    /// `defaults` with the flags applied; `own` is Tautline's namespace.
+    /// Applies the flags to `defaults`; `own` is Tautline's namespace.
     pub(crate) fn config(self, defaults: ClientConfig, own: &str) -> ClientConfig {
         ClientConfig {
             deadline: self.provider_deadline.unwrap_or(defaults.deadline),

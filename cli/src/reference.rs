@@ -1,4 +1,5 @@
-//! `tautline reference`: the commands, the kinds and the metrics as Markdown, for docs/reference.
+//! Implements `tautline reference`, which writes the commands, the kinds and the metrics as
+//! Markdown, for docs/reference.
 
 mod kinds;
 mod metrics;
@@ -27,8 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .title("Commands".to_owned())
         .show_footer(false)
         .show_table_of_contents(false);
-    let commands = fence_examples(Cli::command());
-    let commands = clap_markdown::help_markdown_command_custom(&commands, &options);
+    let fenced = fence_examples(Cli::command());
+    let commands = clap_markdown::help_markdown_command_custom(&fenced, &options);
     let pages = [
         ("commands.md", lines_end(&commands)),
         ("kinds.md", kinds::page(&crds::all())?),
@@ -59,7 +60,7 @@ fn fence_examples(mut command: Command) -> Command {
     command
 }
 
-/// Without spaces at the ends of lines and blank lines at the end of the text.
+/// Removes spaces at the ends of lines, and blank lines at the end of the text.
 fn lines_end(text: &str) -> String {
     let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
     lines.join("\n") + "\n"

@@ -24,7 +24,7 @@ pub(crate) fn placement(p: &Placement, most_nodes: usize) -> String {
     out
 }
 
-/// A record: its rules, then a line for each node, the best first.
+/// Renders a record: its rules, then a line for each node, the best first.
 pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) -> String {
     let mut out = String::new();
     if placed.is_none() {
@@ -119,7 +119,7 @@ pub(crate) fn record(r: &Record, placed: Option<&Placement>, most_nodes: usize) 
     out
 }
 
-/// Filter's answer in words; `None` if there is none, or no node is usable.
+/// Returns filter's answer in words; `None` if there is no answer, or no node is usable.
 fn answer(answer: &AnswerRecord, usable: usize) -> Option<String> {
     let AnswerRecord { mode, nodes, tied } = answer;
     let text = match (nodes.as_slice(), mode.as_str()) {
@@ -177,9 +177,10 @@ fn cost(line: &CostRecord, rule: Option<&RuleRecord>) -> String {
         (Some(cost), "") => cost.to_string(),
         (Some(_), detail) => plain(detail),
     };
-    match rule.is_some_and(|rule| rule.is_within_request(line)) {
-        true => text + ", within the request",
-        false => text,
+    if rule.is_some_and(|rule| rule.is_within_request(line)) {
+        text + ", within the request"
+    } else {
+        text
     }
 }
 

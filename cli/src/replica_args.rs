@@ -37,7 +37,8 @@ pub(crate) struct ReplicaArgs {
 }
 
 impl ReplicaArgs {
-    /// `None`: a single replica. `listen` is its port's address; `tls`: it serves with TLS.
+    /// Makes the configuration; `None` for a single replica. `listen` is the address of its port;
+    /// `tls` is true if it serves with TLS.
     pub(crate) fn config(self, listen: SocketAddr, tls: bool) -> Result<Option<Config>> {
         let Some(lease) = &self.lease else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! The admin ports of a component: one by its URL, or those of all replicas, forwarded through the
-//! API server.
+//! Calls the admin ports of a component: one port by its URL, or the ports of all replicas,
+//! forwarded through the API server.
 
 use std::time::Duration;
 
@@ -34,16 +34,16 @@ pub(crate) struct ReplicaArgs {
 
 /// The answer of one replica.
 pub(crate) struct Answer {
-    /// Its URL, or its pod and path.
+    /// The replica's URL, or its pod and path.
     pub from: String,
     pub status: StatusCode,
     pub body: Bytes,
 }
 
 impl ReplicaArgs {
-    /// The answers to a GET of `path`: of `url`, or of every replica, which are the pods whose label
-    /// `app.kubernetes.io/name` is one of `components`. Replicas without an answer are named on
-    /// standard error; an error if no replica answers.
+    /// Returns the answers to a GET of `path` by `url`, or by every replica: the pods whose label
+    /// `app.kubernetes.io/name` is one of `components`. It names replicas without an answer on
+    /// standard error, and fails if no replica answers.
     pub(crate) async fn get(
         &self,
         url: Option<&str>,
@@ -58,7 +58,7 @@ impl ReplicaArgs {
     }
 }
 
-/// The answer to a GET of `path` of one admin port.
+/// Returns the answer of one admin port to a GET of `path`.
 pub(crate) async fn of_url(url: &str, path: &str) -> Result<Answer> {
     let from = format!("{}{path}", url.trim_end_matches('/'));
     let got = Http::default().get(&from).await;
@@ -67,7 +67,7 @@ pub(crate) async fn of_url(url: &str, path: &str) -> Result<Answer> {
     Ok(Answer { from, status, body })
 }
 
-/// The answers of every replica in the namespace, as [`ReplicaArgs::get`] gives them.
+/// Returns the answers of every replica in the namespace, as [`ReplicaArgs::get`] does.
 pub(crate) async fn of_pods(
     client: Client,
     namespace: &str,
@@ -81,7 +81,8 @@ pub(crate) async fn of_pods(
     Ok(answers)
 }
 
-/// The answers of the replicas within the deadline, at least one, and the errors of the others.
+/// Returns the answers of the replicas within the deadline, at least one, and the errors of the
+/// remaining replicas.
 pub(crate) async fn each_pod(
     client: Client,
     namespace: &str,
@@ -90,8 +91,10 @@ pub(crate) async fn each_pod(
 ) -> Result<(Vec<Answer>, Vec<String>)> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     let selector = format!("app.kubernetes.io/name in ({})", components.join(","));
-    let listed = pods.list(&ListParams::default().labels(&selector)).await;
-    let listed = listed.with_context(|| format!("pods of namespace {namespace}"))?;
+    let listed = pods
+        .list(&ListParams::default().labels(&selector))
+        .await
+        .with_context(|| format!("pods of namespace {namespace}"))?;
     let running: Vec<Pod> = listed.items.into_iter().filter(is_running).collect();
     if running.is_empty() {
         bail!(
@@ -122,12 +125,12 @@ pub(crate) async fn each_pod(
     Ok((answers, failed))
 }
 
-fn is_running(pod: &Pod) -> bool {
+pub(crate) fn is_running(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// The container port `admin`.
+/// Returns the container port `admin`, or the default port.
 fn admin_port(pod: &Pod) -> u16 {
     let containers = pod.spec.iter().flat_map(|s| &s.containers);
     let mut ports = containers.flat_map(|c| c.ports.iter().flatten());
@@ -137,8 +140,8 @@ fn admin_port(pod: &Pod) -> u16 {
         .unwrap_or(DEFAULT_PORT)
 }
 
-/// The answer to a GET of a pod's port. The kubelet opens the connection inside the pod, so no
-/// NetworkPolicy is in its way.
+/// Returns the answer of a pod's port to a GET. The kubelet opens the connection inside the pod, so
+/// no NetworkPolicy blocks it.
 pub(crate) async fn forward(
     pods: &Api<Pod>,
     (name, port): (&str, u16),
@@ -154,8 +157,8 @@ pub(crate) async fn forward(
         let request = Request::get(path).header(HOST, "localhost");
         let answer = sender.send_request(request.body(Empty::<Bytes>::new())?);
         let (head, body) = answer.await?.into_parts();
-        let body = Limited::new(body, MAX_BODY_BYTES).collect().await;
-        let body = body.map_err(anyhow::Error::from_boxed)?.to_bytes();
+        let read = Limited::new(body, MAX_BODY_BYTES).collect().await;
+        let body = read.map_err(anyhow::Error::from_boxed)?.to_bytes();
         connection.abort();
         anyhow::Ok((head.status, body))
     };

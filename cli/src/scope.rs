@@ -80,7 +80,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// A Kubernetes name. It becomes part of a URL, so anything else is refused.
+/// Parses a Kubernetes name. It becomes part of a URL, so any other text is refused.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -1,11 +1,11 @@
-//! Plain text for people: aligned columns and fields.
+//! Renders plain text for people: aligned columns and fields.
 
 use std::fmt::Write;
 
 use comfy_table::{Table, presets};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A table in kubectl's manner. An empty cell shows as `-`.
+/// Renders a table in kubectl's manner; an empty cell shows as `-`.
 pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -26,7 +26,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     out
 }
 
-/// A titled table, indented by two; `none` without rows.
+/// Renders a titled table, indented by two spaces, or `none` without rows.
 pub(crate) fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return field(title, "none");
@@ -38,22 +38,22 @@ pub(crate) fn section(title: &str, header: &[&str], rows: Vec<Vec<String>>) -> S
     out
 }
 
-/// One `Name:  value` line.
+/// Renders one `Name:  value` line.
 pub(crate) fn field(name: &str, value: &str) -> String {
-    let value = plain(value);
-    let value = if value.is_empty() { "-" } else { &value };
-    format!("{:<18} {value}\n", format!("{name}:"))
+    let cleaned = plain(value);
+    let shown = if cleaned.is_empty() { "-" } else { &cleaned };
+    format!("{:<18} {shown}\n", format!("{name}:"))
 }
 
-/// Text on one line. Reasons come from providers: their line breaks and escape sequences
-/// must not reach a terminal.
+/// Returns text on one line. Reasons come from providers, and their line breaks and escape
+/// sequences must not reach a terminal.
 pub(crate) fn plain(text: &str) -> String {
     tautline_core::text::sanitize(text, usize::MAX)
         .trim()
         .to_owned()
 }
 
-/// The text cut to a number of columns, with an ellipsis.
+/// Cuts the text to a number of columns, with an ellipsis.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();

@@ -14,9 +14,10 @@ use crate::{
     table::{cut, plain, table},
 };
 
-/// Longer reasons are cut in a table; `describe` shows all.
+/// The maximum width of a reason in a table, in columns; longer reasons are cut, and `describe`
+/// shows them whole.
 const MAX_REASON_WIDTH: usize = 80;
-/// A shorter reason is useless.
+/// The minimum width of a reason, in columns; a shorter one is useless.
 const MIN_REASON_WIDTH: usize = 12;
 
 pub(crate) fn policies(list: &[ConstraintPolicy], all: bool, now: Timestamp) -> String {
@@ -73,7 +74,8 @@ pub(crate) fn bindings(
     bindings_with(list, all, now, true, MAX_REASON_WIDTH)
 }
 
-/// The same for a terminal's width: it leaves out the targets first, then cuts the reasons.
+/// Renders the table of bindings for a terminal's width: it leaves out the targets first, then cuts
+/// the reasons.
 pub(crate) fn bindings_within(
     list: &[impl Borrow<ConstraintPolicyBinding>],
     all: bool,
@@ -137,7 +139,7 @@ fn reason(binding: &ConstraintPolicyBinding, width: usize) -> String {
     cut(&reason, width)
 }
 
-/// "source=Pod/client destination=Pod/server".
+/// Returns the targets, such as "source=Pod/client destination=Pod/server".
 fn targets(binding: &ConstraintPolicyBinding) -> String {
     let own = binding.namespace().unwrap_or_default();
     let each = binding.spec.targets.iter();
@@ -147,7 +149,7 @@ fn targets(binding: &ConstraintPolicyBinding) -> String {
     texts.join(" ")
 }
 
-/// "latency 5ms/20ms": the request, then the limit.
+/// Returns a rule, such as "latency 5ms/20ms": the request, then the limit.
 fn rule(rule: &PolicyRule) -> String {
     let values: Vec<&str> = [&rule.request, &rule.limit]
         .into_iter()
@@ -160,7 +162,7 @@ fn rule(rule: &PolicyRule) -> String {
     }
 }
 
-/// The condition Ready, with the reason unless it is True.
+/// Returns the condition Ready, with the reason unless it is True.
 fn ready(offer: &ConstraintPolicyOffer) -> String {
     let conditions = offer.status.iter().flat_map(|s| &s.conditions);
     let ready = conditions.into_iter().find(|c| c.type_ == "Ready");
@@ -171,7 +173,7 @@ fn ready(offer: &ConstraintPolicyOffer) -> String {
     }
 }
 
-/// A table whose first column is the namespace when there are several.
+/// Renders a table whose first column is the namespace if there are several.
 fn with_namespace<K: ResourceExt>(
     all: bool,
     list: &[impl Borrow<K>],

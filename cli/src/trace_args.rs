@@ -10,7 +10,7 @@ pub(crate) struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// Off without a collector.
+    /// Starts tracing, which is off without a collector.
     pub(crate) fn start(&self, service: &'static str) -> Result<Traces> {
         Ok(Traces::start(service, self.traces_endpoint.as_deref())?)
     }

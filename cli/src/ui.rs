@@ -1,4 +1,4 @@
-//! `tautline ui`: the web console.
+//! Implements `tautline ui`, the web console.
 
 mod listen;
 mod live;
@@ -99,7 +99,7 @@ pub(crate) fn serve(listener: TcpListener, console: Arc<Console>, tasks: &mut Ta
     output::write(&format!("http://{address}\n"))
 }
 
-/// [`bind`] without an address.
+/// Calls [`bind`] without an address.
 pub(crate) async fn bind_default() -> Result<TcpListener> {
     bind(&ListenArgs::default()).await
 }

@@ -1,4 +1,5 @@
-//! `tautline version`: of this program, the API server and Tautline's servers.
+//! Implements `tautline version`, which shows the versions of this program, the API server and
+//! Tautline's servers.
 
 use anyhow::Result;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
@@ -46,7 +47,7 @@ struct ClusterVersions {
     servers: Vec<Server>,
 }
 
-/// A Deployment or DaemonSet.
+/// A Deployment or DaemonSet of a server.
 #[derive(Debug, Serialize)]
 struct Server {
     component: &'static str,
@@ -101,9 +102,10 @@ impl Versions {
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let client = env!("CARGO_PKG_VERSION");
-    let cluster = match args.client {
-        true => None,
-        false => Some(read(&args).await?),
+    let cluster = if args.client {
+        None
+    } else {
+        Some(read(&args).await?)
     };
     let versions = Versions { client, cluster };
     output::print(args.output, &versions, Versions::text)

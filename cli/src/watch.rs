@@ -28,10 +28,10 @@ use screen::Screen;
 use updates::Update;
 use view::BindingsView;
 
-const REDRAW: Duration = Duration::from_millis(200);
-/// Redraws for the ages, without updates.
-const IDLE_REDRAW: Duration = Duration::from_secs(1);
-const QUEUE: usize = 1024;
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+/// The time between two redraws for the ages, without updates.
+const IDLE_REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_QUEUED_UPDATES: usize = 1024;
 
 #[derive(clap::Args)]
 #[command(
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
         checked = fetch::check(&api, &scope) => checked?,
         () = &mut signal => return Ok(ExitCode::SUCCESS),
     }
-    let (sender, news) = mpsc::channel(QUEUE);
+    let (sender, news) = mpsc::channel(MAX_QUEUED_UPDATES);
     let view = BindingsView::new(scope.clone(), args.filter);
     let shown = async {
         if io::stdout().is_terminal() {
@@ -84,13 +84,13 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 
 async fn draw_table(mut view: BindingsView, mut news: Receiver<Update>) -> io::Result<()> {
     let mut screen = Screen::open(io::stdout())?;
-    let mut ticks = tokio::time::interval(REDRAW);
+    let mut ticks = tokio::time::interval(REDRAW_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut drawn: Option<Instant> = None;
     let mut batch = Vec::new();
     loop {
         tokio::select! {
-            taken = news.recv_many(&mut batch, QUEUE) => {
+            taken = news.recv_many(&mut batch, MAX_QUEUED_UPDATES) => {
                 if taken == 0 {
                     return Ok(());
                 }
@@ -100,7 +100,7 @@ async fn draw_table(mut view: BindingsView, mut news: Receiver<Update>) -> io::R
                 drawn = None;
             }
             _ = ticks.tick() => {
-                if drawn.is_none_or(|at| at.elapsed() >= IDLE_REDRAW) {
+                if drawn.is_none_or(|at| at.elapsed() >= IDLE_REDRAW_INTERVAL) {
                     let size = screen::size();
                     screen.draw(&view.frame(size, Timestamp::now()), size)?;
                     drawn = Some(Instant::now());

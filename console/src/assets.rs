@@ -1,4 +1,4 @@
-//! Files that the binary holds.
+//! Serves the style sheet and the scripts, which are part of the binary.
 
 use axum::{
     extract::Path,
@@ -32,7 +32,7 @@ const ASSETS: [Asset; 3] = [
 
 pub(crate) async fn serve(Path(name): Path<String>) -> Response {
     match ASSETS.iter().find(|asset| asset.name == name) {
-        // Another version of the binary may answer at the same port later.
+        // Browsers must revalidate: another version of the binary may use the same port later.
         Some(Asset { kind, body, .. }) => (
             [
                 (header::CONTENT_TYPE, *kind),

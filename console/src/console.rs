@@ -8,37 +8,38 @@ use tokio::sync::watch;
 
 use crate::{inspections::Inspections, pages::latency::Answers, source::Source};
 
-/// The data behind the pages. Clones of its parts share them.
+/// The data behind the pages. Clones of its fields share their data.
 pub struct Console {
-    /// For the title: the kubeconfig's context, or the manifests.
+    /// The title of the pages: the kubeconfig's context, or the manifests.
     pub title: String,
-    /// How a command names the same data, as ` --context prod` or ` -f DIR`; empty for the default.
+    /// The arguments by which a command selects the same data, such as ` --context prod` or
+    /// ` -f DIR`; empty for the default.
     pub command_args: String,
-    /// The data is of manifests, which few commands read.
+    /// True if the data comes from manifests, which only few commands read.
     pub of_manifests: bool,
-    /// Nodes, pods, policies, offers and Services as Tautline's servers keep them.
+    /// The nodes, pods, policies, offers and Services in the form that Tautline's servers use.
     pub store: ClusterStore,
-    /// Bindings as the API has them, sorted by namespace and name.
+    /// The bindings as the API has them, sorted by namespace and name.
     pub bindings: Objects<ConstraintPolicyBinding>,
-    /// Offers, likewise.
+    /// The offers as the API has them, sorted by namespace and name.
     pub offers: Objects<ConstraintPolicyOffer>,
-    /// Policies, likewise.
+    /// The policies as the API has them, sorted by namespace and name.
     pub policies: Objects<ConstraintPolicy>,
     /// The lists that are not complete yet.
     pub readiness: Readiness,
-    /// The lists that cannot be read, and why. Every page shows them.
+    /// The lists that cannot be read, with the errors. Every page shows them.
     pub problems: ArcSwap<Vec<String>>,
-    /// Namespaces whose providers count for all others.
+    /// The namespaces whose providers serve all namespaces.
     pub trusted: TrustedNamespaces,
-    /// What is read on demand.
+    /// The source of the data that is read on demand.
     pub source: Arc<dyn Source>,
     pub(crate) inspections: Inspections,
-    /// Reports of the latency provider.
+    /// The last reports of the latency provider.
     pub(crate) latency: Answers,
 }
 
 impl Console {
-    /// A console without objects yet.
+    /// Creates a console without objects.
     pub fn new(title: String, command_args: String, source: Arc<dyn Source>) -> Self {
         Self {
             title,
@@ -58,7 +59,7 @@ impl Console {
     }
 }
 
-/// Names of [`Console::readiness`].
+/// The names of the lists in [`Console::readiness`].
 pub(crate) mod lists {
     pub(crate) const NODES: &str = "nodes";
     pub(crate) const PODS: &str = "pods";
@@ -67,17 +68,17 @@ pub(crate) mod lists {
     pub(crate) const BINDINGS: &str = "constraintpolicybindings";
 }
 
-/// Commands with the option `-f`.
+/// The commands with the option `-f`.
 const OF_MANIFESTS: [&str; 3] = ["plan", "gpu", "simulate"];
 
 impl Console {
-    /// Whether some of these lists are not complete, so that what they lack may exist.
+    /// Returns whether one of `lists` is not complete, so that objects it lacks may exist.
     pub(crate) fn lacks(&self, lists: &[&str]) -> bool {
         let missing = self.readiness.missing();
         missing.iter().any(|list| lists.contains(&&**list))
     }
 
-    /// The command line of a page's command, and what it is.
+    /// Returns the command line of a page's command, after the text that introduces it.
     pub(crate) fn command(&self, command: &str) -> (&'static str, String) {
         let first = command.split(' ').next().unwrap_or_default();
         if self.of_manifests && !OF_MANIFESTS.contains(&first) {
@@ -94,7 +95,7 @@ impl Console {
     }
 }
 
-/// All objects of a kind: one writer, many readers.
+/// All objects of a kind, for one writer and many readers.
 #[derive(Debug)]
 pub struct Objects<K> {
     now: ArcSwap<Vec<Arc<K>>>,
@@ -111,18 +112,18 @@ impl<K> Default for Objects<K> {
 }
 
 impl<K> Objects<K> {
-    /// The objects now.
+    /// Returns the current objects.
     pub fn list(&self) -> Arc<Vec<Arc<K>>> {
         self.now.load_full()
     }
 
-    /// Replaces all.
+    /// Replaces all objects.
     pub fn reset(&self, all: Vec<Arc<K>>) {
         self.now.store(Arc::new(all));
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// Notifies of every change.
+    /// Returns a receiver that is notified of every change.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.version.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Answers of the controller's admin port, merged over its replicas.
+//! Reads the controller's admin port, and merges the answers of its replicas.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -8,19 +8,20 @@ use crate::{
     source::{Component, Source},
 };
 
-/// A decision on a violation, as `/decisions` has it.
+/// A decision on a violation, as the page `/decisions` of the controller has it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Decision {
     pub time: String,
-    /// `namespace/name`.
+    /// The `namespace/name` of the binding.
     pub binding: String,
     pub action: String,
     pub outcome: String,
     pub text: String,
 }
 
-/// The decisions of all replicas; only the leader has some. The newest of each first.
+/// Returns the decisions of all replicas, the newest of each replica first. Only a leader makes
+/// decisions.
 pub(crate) async fn decisions(source: &dyn Source) -> Result<Vec<Decision>> {
     let answers = admin(source, Component::Controller, "/decisions").await?;
     let mut all: Vec<Decision> = Vec::new();

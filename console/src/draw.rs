@@ -1,9 +1,9 @@
-//! Small drawn things, and texts of others.
+//! Draws small graphics, and shows untrusted texts.
 
 use maud::{Markup, html};
 use tautline_core::text::sanitize;
 
-/// Untrusted text in one line, cut with an ellipsis.
+/// Returns untrusted text in one line, cut after `max` characters with an ellipsis.
 pub(crate) fn clean(text: &str, max: usize) -> String {
     let mut shown = sanitize(text, max).into_owned();
     if text.chars().nth(max).is_some() {
@@ -12,12 +12,12 @@ pub(crate) fn clean(text: &str, max: usize) -> String {
     shown
 }
 
-/// In place of what a list that is not complete does not have.
+/// Renders a note in place of objects that an incomplete list lacks.
 pub(crate) fn not_known() -> Markup {
     html! { p .note { "Not known: see above what is missing." } }
 }
 
-/// One bar of parts: class, label and amount of each.
+/// Renders a bar of parts. Each part has a CSS class, a label and an amount.
 pub(crate) fn share<'a>(
     what: &str,
     parts: impl Iterator<Item = (&'a str, &'a str, u64)> + Clone,
@@ -45,19 +45,19 @@ pub(crate) fn share<'a>(
 
 fn segment(class: &str, before: u64, amount: u64, total: u64) -> Markup {
     let x = before * 1000 / total;
-    // A small part is still seen.
+    // A small part stays visible.
     let width = (amount * 1000 / total).max(4);
     html! { rect class=(class) x=(x) y="0" width=(width) height="30" {} }
 }
 
-/// Thousandths of cards as cards: `0.25`, `491.4`.
+/// Formats thousandths of cards as cards, such as `0.25` or `491.4`.
 pub(crate) fn cards_of(milli: i64) -> String {
     let decimals = usize::from(milli < 10_000) + 1;
     let text = format!("{:.decimals$}", milli as f64 / 1000.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The sign of a class in a legend.
+/// Renders the sign of a CSS class in a legend.
 pub(crate) fn key(class: &str) -> Markup {
     html! {
         svg .key viewBox="0 0 14 14" aria-hidden="true" {

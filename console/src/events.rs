@@ -1,4 +1,4 @@
-//! `/events`: tells the browser which kinds of objects have changed, at most once a second each.
+//! `/events` sends the browser the kinds of objects that have changed, each at most once a second.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -16,11 +16,12 @@ use tokio::{
 
 use crate::Console;
 
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Pages of what servers know, and not the API, are shown again so often.
-const TICK: Duration = Duration::from_secs(5);
+/// The shortest time between two collections of changes.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval of the event `tick`, which refreshes pages with data of servers instead of the API.
+const TICK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Names of the events: `hx-trigger="sse:pods"`.
+/// The names of the events, as in `hx-trigger="sse:pods"`.
 pub(crate) const NODES: &str = "nodes";
 pub(crate) const PODS: &str = "pods";
 pub(crate) const POLICIES: &str = "policies";
@@ -49,7 +50,8 @@ impl<T: Copy + PartialEq> Watched<T> {
         Self { channel, seen }
     }
 
-    /// The values before and now.
+    /// Returns the last value that the browser knows and the current one, which it knows from now
+    /// on.
     fn take(&mut self) -> (T, T) {
         let now = *self.channel.borrow_and_update();
         (std::mem::replace(&mut self.seen, now), now)
@@ -69,8 +71,8 @@ impl Changes {
             offers: Watched::new(console.offers.changes()),
             policies: Watched::new(console.policies.changes()),
             next: Instant::now(),
-            tick: Instant::now() + TICK,
-            // Changes between the page and this connection, or while it was broken, are not known.
+            tick: Instant::now() + TICK_INTERVAL,
+            // Changes before this connection are not known, so every kind is sent at first.
             queue: vec![NODES, PODS, POLICIES, BINDINGS],
         }
     }
@@ -90,9 +92,9 @@ impl Changes {
                 }
             };
             _ = timeout_at(self.tick, change).await;
-            // A change is sent at once; those that follow are sent together.
+            // A change is sent at once; changes that follow within the interval are sent together.
             sleep_until(self.next).await;
-            self.next = Instant::now() + INTERVAL;
+            self.next = Instant::now() + CHANGE_INTERVAL;
             self.collect();
         }
     }
@@ -109,7 +111,7 @@ impl Changes {
         let of_lists = self.offers.take_changed() | self.policies.take_changed();
         let tick = Instant::now() >= self.tick;
         if tick {
-            self.tick = Instant::now() + TICK;
+            self.tick = Instant::now() + TICK_INTERVAL;
         }
         let names = [
             (NODES, changed(&[Kind::Node])),

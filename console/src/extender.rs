@@ -1,4 +1,4 @@
-//! Answers of the extender's admin port, merged over its replicas.
+//! Reads the extender's admin port, and merges the answers of its replicas.
 
 use std::{cmp::Reverse, collections::HashSet, time::Duration};
 
@@ -16,12 +16,13 @@ use crate::{
     source::{AdminAnswer, Component, Source},
 };
 
-/// Pages show what has answered until then.
+/// The maximum time for which a page waits for the answers of a component.
 const DEADLINE: Duration = Duration::from_secs(3);
-const MAX_TEXT: usize = 2000;
+const MAX_TEXT_CHARS: usize = 2000;
 const MAX_ROUNDS: usize = 10;
 
-/// The answers of a component's replicas, within the deadline of a page.
+/// Returns the answers of a component's replicas to a GET of `path`, or an error after the deadline
+/// of a page.
 pub(crate) async fn admin(
     source: &dyn Source,
     component: Component,
@@ -31,16 +32,17 @@ pub(crate) async fn admin(
     answers.with_context(|| format!("no replica answered within {DEADLINE:?}"))?
 }
 
-/// The rounds of one pod.
+/// The planning rounds of one pod.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
-    /// The newest first.
+    /// The records of the rounds, the newest first.
     pub records: Vec<Record>,
-    /// Why a replica knows none.
+    /// The reason why a replica knows no round of the pod.
     pub unknown: Option<String>,
 }
 
-/// Only the round that began at `at`, or the newest, needs to have its nodes.
+/// Returns the rounds of a pod. Only the round that began at `at`, in milliseconds since 1970, or
+/// else the newest, needs to include its nodes.
 pub(crate) async fn rounds(
     source: &dyn Source,
     namespace: &str,
@@ -65,7 +67,7 @@ fn merge_rounds(answers: Vec<AdminAnswer>) -> Result<Rounds> {
     Ok(rounds)
 }
 
-/// The last round of each pod, the newest first.
+/// Returns the last round of each pod, the newest first.
 pub(crate) async fn summaries(source: &dyn Source) -> Result<Vec<Summary>> {
     merge_summaries(&admin(source, Component::Extender, "/explain").await?)
 }
@@ -79,12 +81,13 @@ fn merge_summaries(answers: &[AdminAnswer]) -> Result<Vec<Summary>> {
     Ok(all)
 }
 
-/// The status of each replica, with its name.
+/// Returns the status of each replica, with the replica's name.
 pub(crate) async fn statuses(source: &dyn Source) -> Result<Vec<(String, Status)>> {
     parse_all(&admin(source, Component::Extender, "/status").await?)
 }
 
-/// The answers that can be read, with the replica's name: during an upgrade some may lack the page.
+/// Returns the answers that can be parsed, with the replica's name: during an upgrade some replicas
+/// may lack the page. Fails if no answer can be parsed.
 fn parse_all<T: DeserializeOwned>(answers: &[AdminAnswer]) -> Result<Vec<(String, T)>> {
     let (mut all, mut failed) = (Vec::new(), None);
     for answer in answers {
@@ -113,7 +116,7 @@ fn parse<T: DeserializeOwned>(answer: &AdminAnswer) -> Result<T> {
 }
 
 fn text(body: &[u8]) -> String {
-    sanitize(String::from_utf8_lossy(body).trim(), MAX_TEXT).into_owned()
+    sanitize(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS).into_owned()
 }
 
 #[cfg(test)]

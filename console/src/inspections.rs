@@ -1,4 +1,4 @@
-//! The GPU provider's view of the cluster, made at most each few seconds.
+//! Keeps the GPU provider's view of the cluster, which is computed at most once a second.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -20,19 +20,20 @@ use tokio::{
 
 use crate::pages::gpu::Summary;
 
-/// A view of an earlier snapshot is shown for at least so long, and so many times as long as it
-/// took to make, so that at most a tenth of a core counts cards.
-const FRESH: Duration = Duration::from_secs(1);
+/// The time for which a view of an earlier snapshot is shown at least.
+const MIN_FRESH_TIME: Duration = Duration::from_secs(1);
+/// The time for which an earlier view is shown at least, as a multiple of the time to compute it.
+/// Counting cards thus takes at most a tenth of a core.
 const FRESH_FACTOR: u32 = 10;
-/// An older view is shown if the new one takes longer.
-const PATIENCE: Duration = Duration::from_millis(150);
-/// The first view.
+/// The maximum wait for a new view before the earlier one is shown.
+const MAX_NEW_VIEW_WAIT: Duration = Duration::from_millis(150);
+/// The maximum wait for the first view.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// An [`Inspection`], with the sums over all nodes.
 pub(crate) struct Inspected {
     pub inspection: Inspection,
-    /// As `tautline gpu top` prints them, without what agents measure.
+    /// The totals that `tautline gpu top` prints, without the agents' measurements.
     pub totals: Vec<Total>,
     pub summary: Summary,
 }
@@ -48,12 +49,13 @@ impl Inspected {
     }
 }
 
-/// The last view, and at most one in the making.
+/// The last view, and the permit to compute a new one.
 pub(crate) struct Inspections {
     last: Arc<Mutex<Option<Made>>>,
     turn: Arc<Semaphore>,
 }
 
+/// A computed view.
 struct Made {
     at: Instant,
     took: Duration,
@@ -70,17 +72,18 @@ impl Default for Inspections {
 }
 
 impl Inspections {
-    /// The view of the store's snapshot, or an earlier one while the new one is made.
+    /// Returns the view of the store's current snapshot, or an earlier one while the new one is
+    /// computed.
     pub(crate) async fn get(&self, store: &ClusterStore) -> Result<Arc<Inspected>> {
         let snapshot = store.snapshot();
         let earlier = match &*lock(&self.last) {
             Some(made) if made.is_fresh(&snapshot) => return Ok(Arc::clone(&made.inspected)),
             made => made.as_ref().map(|made| Arc::clone(&made.inspected)),
         };
-        // It goes on if this request does not wait for it.
+        // The computation continues even if this request stops waiting for it.
         let making = self.make(store.clone());
         match earlier {
-            Some(earlier) => match timeout(PATIENCE, making).await {
+            Some(earlier) => match timeout(MAX_NEW_VIEW_WAIT, making).await {
                 Ok(made) => made.context("the cards cannot be counted")?,
                 Err(_) => Ok(earlier),
             },
@@ -116,7 +119,7 @@ impl Inspections {
 
 impl Made {
     fn is_fresh(&self, now: &Arc<Snapshot>) -> bool {
-        let fresh = FRESH.max(self.took * FRESH_FACTOR);
+        let fresh = MIN_FRESH_TIME.max(self.took * FRESH_FACTOR);
         Arc::ptr_eq(self.inspected.inspection.snapshot(), now) || self.at.elapsed() < fresh
     }
 }
@@ -150,7 +153,7 @@ mod tests {
         {
             let mut last = lock(&inspections.last);
             let made = last.as_mut().unwrap();
-            made.at -= FRESH.max(made.took * FRESH_FACTOR);
+            made.at -= MIN_FRESH_TIME.max(made.took * FRESH_FACTOR);
         }
         // The request gets an earlier view if the machine is busy.
         let until = Instant::now() + DEADLINE;

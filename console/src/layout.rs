@@ -1,4 +1,4 @@
-//! What surrounds every page: head, navigation, and the command that prints the same.
+//! The frame of every page: head, navigation, and the command that prints the same data.
 
 use axum::http::StatusCode;
 use maud::{DOCTYPE, Markup, html};
@@ -9,7 +9,7 @@ use crate::{
     request::{PageInfo, PageRequest},
 };
 
-/// Paths and names of the sections, in order.
+/// The paths and names of the sections, in the order of the navigation.
 pub(crate) const SECTIONS: [(&str, &str); 6] = [
     ("/", "Overview"),
     ("/decisions", "Decisions"),
@@ -21,7 +21,8 @@ pub(crate) const SECTIONS: [(&str, &str); 6] = [
 
 const MAX_PROBLEM_CHARS: usize = 1000;
 
-/// htmx must not write styles or evaluate text: the content security policy forbids both.
+/// The configuration of htmx, which must not write styles or evaluate text: the content security
+/// policy forbids both.
 const HTMX: &str = r#"{"includeIndicatorStyles":false,"allowEval":false,"historyCacheSize":0,"selfRequestsOnly":true}"#;
 
 pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup) -> Markup {
@@ -63,7 +64,7 @@ pub(crate) fn page(request: &PageRequest, info: &PageInfo<'_>, content: &Markup)
     )
 }
 
-/// The events of `console.js` that make the live part show itself again.
+/// Returns the events of `console.js` that refresh the live part of the page.
 fn triggers(live: &[&str]) -> String {
     let names: Vec<String> = live.iter().map(|name| format!("console:{name}")).collect();
     match names.as_slice() {
@@ -72,7 +73,7 @@ fn triggers(live: &[&str]) -> String {
     }
 }
 
-/// `here`: the page that cannot be shown.
+/// Renders an error. `here` is the address of the page that cannot be shown.
 pub(crate) fn error_page(status: StatusCode, text: &str, here: &str) -> Markup {
     let title = status.canonical_reason().unwrap_or("Error");
     document(
@@ -88,7 +89,7 @@ pub(crate) fn error_page(status: StatusCode, text: &str, here: &str) -> Markup {
             }
             main #main {
                 h1 { (title) }
-                // In place of a live part it goes away by itself once the page can be shown again.
+                // As a live part, it is replaced by the page once that can be shown again.
                 div #live hx-get=(here) hx-select="#live" hx-swap="outerHTML" hx-trigger=(triggers(&[events::TICKS])) {
                     p .error role="alert" { (text) }
                 }

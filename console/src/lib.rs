@@ -1,8 +1,10 @@
-//! `tautline ui`: a read-only web console of a cluster, or of manifests, served on loopback.
+//! Serves `tautline ui`, a read-only web console of a cluster or of manifests, on loopback. Each
+//! page consists of a view, which is data alone, and its rendering as HTML.
 //!
-//! The pages are made on the server. Each is a view, which `?format=json` shows as JSON, and its
-//! rendering. Server-sent events tell the browser which kinds have changed; htmx then replaces
-//! the page's live part.
+//! ```text
+//! source: a cluster or manifests ──▶ page: view ──▶ HTML, or JSON with ?format=json
+//! watches ──▶ server-sent events: the kinds that have changed ──▶ htmx replaces the live part
+//! ```
 
 #![warn(missing_docs)]
 
@@ -22,6 +24,7 @@ mod request;
 mod server;
 pub mod shell;
 pub mod source;
+mod table;
 #[cfg(test)]
 mod testing;
 mod when;

@@ -1,36 +1,40 @@
-//! A window of a long list.
+//! Splits long lists into pages.
 
 use maud::{Markup, html};
 use serde::Serialize;
 
 use crate::request::{PageError, PageRequest};
 
-/// Rows on a page.
-pub(crate) const ROWS: usize = 100;
+/// The number of rows on a page.
+pub(crate) const ROWS_PER_PAGE: usize = 100;
 
 /// One page of a list.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Window<T> {
     pub rows: Vec<T>,
-    /// Of the whole list.
+    /// The number of elements in the whole list.
     pub total: usize,
-    /// From 1 on.
+    /// The number of this page, from 1.
     pub page: usize,
+    /// The number of pages, at least 1.
     pub pages: usize,
 }
 
 impl<T> Window<T> {
-    /// The page that the query's `page` names, or the last if it is beyond; `row` is made of the
-    /// shown elements only.
+    /// Returns the page that the query's field `page` names, or the last one if there are fewer.
+    /// `row` is called only for the shown elements.
     pub(crate) fn new<E>(
         request: &PageRequest,
         all: &[E],
         row: impl FnMut(&E) -> T,
     ) -> Result<Self, PageError> {
-        let pages = all.len().div_ceil(ROWS).max(1);
+        let pages = all.len().div_ceil(ROWS_PER_PAGE).max(1);
         let page = request.number("page")?.unwrap_or(1).clamp(1, pages);
-        let shown = all.iter().skip((page - 1) * ROWS).take(ROWS);
+        let shown = all
+            .iter()
+            .skip((page - 1) * ROWS_PER_PAGE)
+            .take(ROWS_PER_PAGE);
         Ok(Self {
             rows: shown.map(row).collect(),
             total: all.len(),
@@ -39,7 +43,7 @@ impl<T> Window<T> {
         })
     }
 
-    /// Links to the pages before and after; nothing for a list of one page.
+    /// Renders links to the pages before and after this one, or nothing for a list of one page.
     pub(crate) fn pager(&self, request: &PageRequest) -> Markup {
         let link = |page: usize| request.link("page", Some(&page.to_string()));
         html! {

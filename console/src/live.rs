@@ -9,7 +9,7 @@ use tautline_runtime::{
 
 use crate::Console;
 
-/// Keeps the console's objects in step with a cluster.
+/// Starts the watches that keep the console's objects in step with a cluster.
 pub fn watch(console: &Arc<Console>, cluster: &Cluster, tasks: &mut Tasks) {
     let metrics = WatchMetrics::default();
     let watch = Watch {

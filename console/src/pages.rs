@@ -27,10 +27,11 @@ pub(crate) fn routes() -> Router<Arc<Console>> {
         .merge(policies::routes())
 }
 
-/// A page has no slash at its end; one that is written with it is found all the same.
+/// Redirects an address with a slash at its end to the page without it. Other addresses have no
+/// page.
 pub(crate) async fn not_found(request: PageRequest) -> Result<Redirect, PageError> {
     let path = request.path.trim_end_matches('/');
-    // Of the sections only: `//host/` would lead to another server.
+    // Only addresses of sections are redirected: `//host/` would lead to another server.
     let is_known = SECTIONS.iter().any(|(section, _)| {
         let rest = path.strip_prefix(section);
         *section != "/" && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

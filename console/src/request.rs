@@ -1,4 +1,4 @@
-//! A request of a page, and its responses.
+//! The request for a page, and the responses to it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use tautline_runtime::error_text::error_text;
 
 use crate::{Console, draw::clean, layout};
 
-/// A page's request.
+/// A request for a page.
 pub(crate) struct PageRequest {
     pub console: Arc<Console>,
     pub path: String,
@@ -25,28 +25,28 @@ pub(crate) struct PageRequest {
     json: bool,
 }
 
-/// What surrounds a page's content.
+/// The data for the frame around a page's content.
 pub(crate) struct PageInfo<'a> {
     pub title: &'a str,
-    /// The entry of the navigation that is current, as its path.
+    /// The path of the current section in the navigation.
     pub section: &'static str,
-    /// The command that prints the same, without `tautline` and the arguments that name the
-    /// cluster, as `get bindings -A`.
+    /// The command that prints the same data, without `tautline` and the arguments that select the
+    /// cluster, such as `get bindings -A`.
     pub command: &'a str,
-    /// Names of the events that make the page show itself again, of [`crate::events`].
+    /// The names of the events in [`crate::events`] that refresh the page.
     pub live: &'a [&'static str],
 }
 
-/// An error, as a page or as JSON.
+/// An error, which is shown as a page or as JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct PageError {
     status: StatusCode,
     text: String,
 }
 
-/// Longer queries would be in each link of a page.
-const MAX_QUERY: usize = 16 << 10;
-const MAX_ERROR: usize = 2000;
+/// The maximum length of a query. A longer one would be repeated in each link of the page.
+const MAX_QUERY_BYTES: usize = 16 << 10;
+const MAX_ERROR_CHARS: usize = 2000;
 
 impl FromRequestParts<Arc<Console>> for PageRequest {
     type Rejection = PageError;
@@ -56,9 +56,9 @@ impl FromRequestParts<Arc<Console>> for PageRequest {
         console: &Arc<Console>,
     ) -> Result<Self, PageError> {
         let length = parts.uri.query().map_or(0, str::len);
-        if length > MAX_QUERY {
+        if length > MAX_QUERY_BYTES {
             return Err(PageError::bad(format!(
-                "the query has {length} bytes, at most {MAX_QUERY} are read"
+                "the query has {length} bytes, at most {MAX_QUERY_BYTES} are read"
             )));
         }
         let query = Query::<BTreeMap<String, String>>::try_from_uri(&parts.uri);
@@ -82,7 +82,7 @@ impl FromRequestParts<Arc<Console>> for PageRequest {
 }
 
 impl PageRequest {
-    /// A field of the query; `None` if it is absent or empty.
+    /// Returns a field of the query; `None` if it is absent or empty.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.query
             .get(name)
@@ -90,7 +90,7 @@ impl PageRequest {
             .filter(|v| !v.is_empty())
     }
 
-    /// A number of the query.
+    /// Returns a field of the query as a number.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, PageError> {
         let parse = |value: &str| {
             let parsed = value.parse();
@@ -99,7 +99,8 @@ impl PageRequest {
         self.field(name).map(parse).transpose()
     }
 
-    /// A fault of a form is shown beside the form; in JSON it is the answer.
+    /// Separates the error of an invalid form, which a page shows next to the form. In JSON, this
+    /// error is the response, as other errors are.
     pub(crate) fn shown_beside<T>(
         &self,
         result: Result<T, PageError>,
@@ -107,13 +108,13 @@ impl PageRequest {
         match result {
             Ok(value) => Ok((Some(value), None)),
             Err(error) if !self.json && error.status == StatusCode::BAD_REQUEST => {
-                Ok((None, Some(clean(&error.text, MAX_ERROR))))
+                Ok((None, Some(clean(&error.text, MAX_ERROR_CHARS))))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// This page with one field of the query changed, or removed; escaped for a link.
+    /// Returns the link to this page with one field of the query changed or removed.
     pub(crate) fn link(&self, name: &str, value: Option<&str>) -> String {
         let mut query = self.query.clone();
         match value {
@@ -123,7 +124,7 @@ impl PageRequest {
         link(&self.path, &query)
     }
 
-    /// The view as a page, or as JSON.
+    /// Returns the view as a page or as JSON.
     pub(crate) fn respond<V: Serialize>(
         &self,
         info: &PageInfo<'_>,
@@ -137,7 +138,7 @@ impl PageRequest {
     }
 }
 
-/// A path with a query, escaped for a link.
+/// Returns a path with a query, escaped for a link.
 pub(crate) fn link(path: &str, query: &BTreeMap<String, String>) -> String {
     let mut all = path.to_owned();
     for (name, value) in query {
@@ -147,7 +148,7 @@ pub(crate) fn link(path: &str, query: &BTreeMap<String, String>) -> String {
     all
 }
 
-/// A path of escaped segments, as `/bindings/shop/web-1`.
+/// Returns a path of escaped segments, such as `/bindings/shop/web-1`.
 pub(crate) fn path(segments: &[&str]) -> String {
     segments
         .iter()
@@ -155,7 +156,7 @@ pub(crate) fn path(segments: &[&str]) -> String {
         .collect()
 }
 
-/// For a segment of a path, or a field of a query.
+/// Escapes text for a segment of a path or a field of a query.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -170,7 +171,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 impl PageError {
-    /// The request cannot be understood.
+    /// Returns the error for a request that cannot be understood.
     pub(crate) fn bad(text: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -178,7 +179,7 @@ impl PageError {
         }
     }
 
-    /// The object does not exist.
+    /// Returns the error for an object that does not exist.
     pub(crate) fn absent(text: impl Into<String>) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
@@ -187,7 +188,7 @@ impl PageError {
     }
 }
 
-/// The cluster, or a server of Tautline, did not answer.
+/// Converts an error of the cluster or of a Tautline server, which did not answer.
 impl From<anyhow::Error> for PageError {
     fn from(error: anyhow::Error) -> Self {
         Self {
@@ -197,28 +198,32 @@ impl From<anyhow::Error> for PageError {
     }
 }
 
-/// [`show_errors`] gives it a body.
+/// The response has no body; [`show_errors`] adds it.
 impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         (self.status, Extension(self)).into_response()
     }
 }
 
-/// Shows a [`PageError`] as the request wants pages.
+/// Adds the body of a [`PageError`]: a page, or JSON if the request wants it.
 pub(crate) async fn show_errors(request: Request, next: Next) -> Response {
     let uri = request.uri().clone();
     let mut response = next.run(request).await;
     let Some(error) = response.extensions_mut().remove::<PageError>() else {
         return response;
     };
-    let text = clean(&error.text, MAX_ERROR);
+    let text = clean(&error.text, MAX_ERROR_CHARS);
     let fields = uri.query().unwrap_or_default().split('&');
     if fields.into_iter().any(|field| field == "format=json") {
         return (error.status, Json(json!({"error": text}))).into_response();
     }
-    // A query too long to be read is too long to be shown.
+    // A query that is too long to be read must not be repeated in the page.
     let here = uri.path_and_query().map_or("/", |all| all.as_str());
-    let here = if here.len() > MAX_QUERY { "/" } else { here };
+    let here = if here.len() > MAX_QUERY_BYTES {
+        "/"
+    } else {
+        here
+    };
     html(error.status, &layout::error_page(error.status, &text, here))
 }
 
@@ -260,11 +265,15 @@ mod tests {
     #[tokio::test]
     async fn long_queries_are_refused() {
         let console = console();
-        for length in [MAX_QUERY - 10, MAX_QUERY + 10] {
+        for length in [MAX_QUERY_BYTES - 10, MAX_QUERY_BYTES + 10] {
             let uri = format!("/bindings?q={}", "a".repeat(length));
             let (status, page) = get(&console, &uri).await;
-            assert_eq!(status == 200, length < MAX_QUERY, "{status}");
-            assert!(length < MAX_QUERY || page.len() < 5_000, "{}", page.len());
+            assert_eq!(status == 200, length < MAX_QUERY_BYTES, "{status}");
+            assert!(
+                length < MAX_QUERY_BYTES || page.len() < 5_000,
+                "{}",
+                page.len()
+            );
         }
     }
 

@@ -9,13 +9,13 @@ use tower::ServiceExt;
 
 use crate::{Console, assets, events, guard, pages, request};
 
-/// Browsers send no larger request.
+/// The maximum size of a request. Browsers do not send larger ones.
 const LARGEST_REQUEST_BYTES: usize = 64 << 10;
 
 /// Serves the console until `stop`. The listener must be bound to loopback.
 ///
 /// # Errors
-/// None so far.
+/// It never fails so far.
 pub async fn serve(
     listener: TcpListener,
     console: Arc<Console>,
@@ -36,7 +36,7 @@ async fn serve_within(
         async move { answer.await.unwrap_or_else(|never| match never {}) }
     };
     let port = Port::new(limits, LARGEST_REQUEST_BYTES, PortMetrics::default());
-    // Streams of events have no end of their own: the stop does not wait for them.
+    // The stop does not wait for streams of events, which never end by themselves.
     let never = CancellationToken::new();
     tokio::select! {
         result = http::serve(listener, None, handle, port, never) => result,

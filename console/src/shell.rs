@@ -1,6 +1,6 @@
-//! Command lines to copy: names in them may be of others.
+//! Quotes the arguments of command lines that users copy, as other people choose the names in them.
 
-/// An argument as a shell reads it.
+/// Quotes an argument for a shell, if necessary.
 pub fn quote(argument: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+".contains(c);
     if !argument.is_empty() && argument.chars().all(plain) {

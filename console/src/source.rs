@@ -1,4 +1,4 @@
-//! What the console reads on demand, besides the objects that it watches.
+//! The source of data that the console reads on demand, in addition to the objects that it watches.
 
 use anyhow::Result;
 use axum::body::Bytes;
@@ -6,20 +6,20 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use tautline_core::names;
 
-/// Reads of a cluster, or of processes on loopback. None of them changes anything.
+/// Reads data from a cluster or from processes on loopback, and never changes it.
 pub trait Source: Send + Sync + 'static {
-    /// The answers of all replicas of a component to a GET of their admin port; `path` may have a
-    /// query. An error if none answers.
+    /// Returns the answers of all replicas of a component to a GET of their admin port, or an error
+    /// if no replica answers. `path` may have a query.
     fn admin<'a>(
         &'a self,
         component: Component,
         path: &'a str,
     ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>>;
 
-    /// A pod as the API has it; `None` if it does not exist.
+    /// Returns a pod as the API has it; `None` if it does not exist.
     fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>>;
 
-    /// The events of an object, in any order.
+    /// Returns the Kubernetes events of an object, in any order.
     fn events<'a>(
         &'a self,
         namespace: &'a str,
@@ -31,7 +31,7 @@ pub trait Source: Send + Sync + 'static {
 /// A part of Tautline with an admin port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
-    /// The scheduler extender, alone or beside the second scheduler.
+    /// The scheduler extender, alone or together with the second scheduler.
     Extender,
     /// The controller.
     Controller,
@@ -42,7 +42,7 @@ pub enum Component {
 }
 
 impl Component {
-    /// Values of the label `app.kubernetes.io/name` of its pods.
+    /// Returns the values of the label `app.kubernetes.io/name` of the component's pods.
     pub fn app_names(self) -> &'static [&'static str] {
         match self {
             Self::Extender => &["tautline-extender", "tautline-scheduler"],
@@ -56,10 +56,10 @@ impl Component {
 /// The answer of one replica.
 #[derive(Clone, Debug)]
 pub struct AdminAnswer {
-    /// The replica, for people.
+    /// The name of the replica, for the user.
     pub from: String,
-    /// HTTP status.
+    /// The HTTP status code.
     pub status: u16,
-    /// The body, whole.
+    /// The whole body.
     pub body: Bytes,
 }

@@ -1,4 +1,4 @@
-//! What the tests of pages share: a console of manifests, and its answers.
+//! Helpers for the tests of pages: a console with the objects of manifests, and its answers.
 
 // The lint does not see helpers as tests.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! Times and durations for people.
+//! Formats times and durations for people.
 
 use std::time::Duration;
 
@@ -6,19 +6,20 @@ use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use tautline_api::display::age;
 
-/// A time in milliseconds since 1970; a time out of range is 1970.
+/// Converts milliseconds since 1970 to a time; a time out of range becomes 1970.
 pub(crate) fn of_millis(millis: u64) -> Timestamp {
     let millis = i64::try_from(millis).unwrap_or_default();
     Timestamp::from_millisecond(millis).unwrap_or_default()
 }
 
-/// The age, with the time in UTC as a title.
+/// Renders the age of a time, with the time in UTC as a title.
 pub(crate) fn ago(then: Timestamp, now: Timestamp) -> Markup {
     let time = age::second(then);
     html! { time datetime=(time) title=(time) { (age::since(then, now)) " ago" } }
 }
 
-/// `350us`, `1.2ms`, `3.51s`: three figures are enough for people.
+/// Formats a duration in microseconds, such as `350us`, `1.2ms` or `3.51s`: with three digits below
+/// one second, otherwise rounded to 10 ms.
 pub(crate) fn micros(micros: u64) -> String {
     let unit = match micros {
         0..1_000 => 1,

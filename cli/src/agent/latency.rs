@@ -69,8 +69,10 @@ fn config(args: LatencyArgs) -> Result<Config> {
     if args.node.is_empty() {
         bail!("--node is empty; write the node's name, or set NODE_NAME");
     }
-    let by_pod = args.pod_ip.filter(|_| args.listen.port() != 0);
-    let by_pod = by_pod.map(|ip| SocketAddr::new(ip, args.listen.port()));
+    let by_pod = args
+        .pod_ip
+        .filter(|_| args.listen.port() != 0)
+        .map(|ip| SocketAddr::new(ip, args.listen.port()));
     let boot_id = match args.boot_id {
         Some(id) => id,
         None => identity::boot_id()?,

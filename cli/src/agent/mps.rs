@@ -54,7 +54,7 @@ pub(super) async fn run(args: MpsArgs) -> Result<()> {
     mps::run(config(args)?).await
 }
 
-/// Returns only on failure.
+/// Replaces this process by the program; returns only on failure.
 pub(super) fn exec(args: &MpsExecArgs) -> anyhow::Error {
     let Some((program, arguments)) = args.program.split_first() else {
         return anyhow::anyhow!("no program");

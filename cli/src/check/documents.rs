@@ -12,12 +12,12 @@ use crate::manifests;
 
 pub(super) struct Document {
     pub(super) file: PathBuf,
-    /// The document of the file, from 1 on.
+    /// The number of the document in the file, from 1 on.
     pub(super) number: usize,
     pub(super) value: Value,
 }
 
-/// The objects of these files; fails at the first that cannot be read or is not YAML.
+/// Reads the objects of these files; fails at the first file that cannot be read or is not YAML.
 pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     let mut all = Vec::new();
     let mut inputs = InputFiles::default();
@@ -41,7 +41,7 @@ pub(super) fn read(files: &[PathBuf]) -> Result<Vec<Document>> {
     Ok(all)
 }
 
-/// The text of a file, or of the standard input.
+/// Reads the text of a file, or of the standard input.
 pub(super) fn text(file: &Path, inputs: &mut InputFiles) -> Result<String> {
     let text = inputs.named(file).map_err(Error::msg);
     text.with_context(|| file.display().to_string())
@@ -56,7 +56,7 @@ impl Document {
         self.value["metadata"]["namespace"].as_str()
     }
 
-    /// `NAMESPACE/NAME`, or `NAME` for an object without a namespace.
+    /// Returns `NAMESPACE/NAME`, or `NAME` for an object without a namespace.
     pub(super) fn name(&self) -> String {
         let metadata = &self.value["metadata"];
         let name = match (&metadata["name"], &metadata["generateName"]) {
@@ -71,7 +71,7 @@ impl Document {
     }
 }
 
-/// `KIND NAMESPACE/NAME (FILE, document NUMBER)`
+/// Shows `KIND NAMESPACE/NAME (FILE, document NUMBER)`.
 impl fmt::Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind() {

@@ -27,7 +27,7 @@ struct Checked {
     file: PathBuf,
     document: usize,
     accepted: bool,
-    /// RFC 6902 operations that fill in what was left out.
+    /// The RFC 6902 operations that fill in missing fields.
     defaults: Vec<Value>,
     errors: Vec<String>,
     #[serde(skip)]

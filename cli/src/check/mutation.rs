@@ -36,7 +36,7 @@ pub(crate) struct Args {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Checked {
-    /// Policies that have a binding.
+    /// The number of policies that have a binding.
     policies: usize,
     faults: Vec<String>,
     warnings: Vec<String>,
@@ -50,16 +50,17 @@ struct Object {
     file: PathBuf,
     document: usize,
     outcome: Effect,
-    /// The notes name what admission before the policies left out because it was not given.
+    /// The notes about parts of admission before the policies that were left out, since their
+    /// objects were not given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refusal: Option<Denial>,
-    /// RFC 6902.
+    /// The changes, as RFC 6902 operations.
     patch: Value,
     cost_units: u64,
     invocations: Vec<InvocationReport>,
-    /// Errors, including those that failurePolicy Ignore ignored.
+    /// The errors, including those that failurePolicy Ignore ignored.
     faults: Vec<Fault>,
     #[serde(rename = "passedOver")]
     skipped: Vec<SkippedPolicy>,
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// A request as policies see it.
+/// A request in the form that policies see.
 struct Admitted {
     request: Request,
     notes: Vec<String>,
@@ -117,7 +118,8 @@ struct Admitted {
     refusal: Option<Denial>,
 }
 
-/// The document's AdmissionReview, else a request that creates the document's object.
+/// Returns the request of the document's AdmissionReview, else a request that creates the
+/// document's object.
 fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Result<Admitted> {
     if document.kind() == "AdmissionReview" {
         let request = serde_json::from_value(document.value["request"].clone())
@@ -129,7 +131,7 @@ fn request(document: &Document, namespace: &str, cluster: &StaticCluster) -> Res
         });
     }
     let mut object = document.value.clone();
-    // Without a namespace in the document, the kind may be cluster-scoped.
+    // If the document has no namespace, its kind may be cluster-scoped.
     let is_cluster_wide = CLUSTER_WIDE.contains(&document.kind());
     if document.namespace().is_none() && !is_cluster_wide && object["metadata"].is_object() {
         object["metadata"]["namespace"] = json!(namespace);

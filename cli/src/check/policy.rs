@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The policy of a file, read as the webhook reads it.
+/// Reads the policy of a file, as the webhook does.
 fn policy(args: &Args) -> Result<Policy> {
     let file = args.file.display();
     let text = documents::text(&args.file, &mut InputFiles::default())?;
@@ -140,8 +140,7 @@ fn policy(args: &Args) -> Result<Policy> {
             continue;
         };
         return Policy::parse(text).map_err(|e| {
-            let name = value["metadata"]["name"].as_str().unwrap_or_default();
-            let name = plain(name);
+            let name = plain(value["metadata"]["name"].as_str().unwrap_or_default());
             anyhow!(
                 "{file}, document {}: ConfigMap {name}: data[{KEY}] would not be used: {e}",
                 place.document

@@ -44,16 +44,21 @@ impl BindingDescription {
             out.push_str(&field("Period", &terms.period));
             out.push_str(&field("Grace", &terms.grace));
         }
-        let mitigated = status.last_mitigated_timestamp.as_ref();
-        let mitigated = mitigated.map_or_else(|| "never".into(), |t| age::ago(t.0, now));
+        let mitigated = status
+            .last_mitigated_timestamp
+            .as_ref()
+            .map_or_else(|| "never".into(), |t| age::ago(t.0, now));
         out.push_str(&field("Last mitigation", &mitigated));
         let offer = self.offer.as_ref();
         if let Some(wait) = offer.and_then(|offer| eviction_wait(binding, offer, now)) {
             out.push_str(&field("Next eviction", &wait));
         }
         let policies: Vec<&ConstraintPolicy> = self.policies.iter().collect();
-        let targets = binding.spec.targets.iter();
-        let targets = targets.map(|(name, t)| vec![name.clone(), reference(t, &namespace)]);
+        let targets = binding
+            .spec
+            .targets
+            .iter()
+            .map(|(name, t)| vec![name.clone(), reference(t, &namespace)]);
         out.push_str(&section("Targets", &["NAME", "OBJECT"], targets.collect()));
         out.push_str(&conditions(&status.conditions, now));
         out.push_str(&section(

@@ -42,8 +42,8 @@ impl OfferDescription {
                 e.binding
             ),
         };
-        let next = next_eviction(offer, now);
-        let next = next.map(|t| format!("in {} ({})", age::since(now, t), age::second(t)));
+        let next = next_eviction(offer, now)
+            .map(|t| format!("in {} ({})", age::since(now, t), age::second(t)));
         let mut out = String::new();
         for (name, value) in [
             ("Name", offer.name_any()),

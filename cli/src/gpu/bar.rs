@@ -1,7 +1,7 @@
 use std::{ffi::OsString, fmt::Write, io::IsTerminal};
 
-/// In columns.
-const WIDTH: usize = 20;
+/// The width of a bar, in columns.
+const BAR_COLUMNS: usize = 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TerminalStyle {
@@ -9,14 +9,14 @@ pub(crate) struct TerminalStyle {
     pub(crate) colour: bool,
 }
 
-/// Parts of a bar, in any unit.
+/// The parts of a bar, in any unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BarSegments {
     pub(crate) all: f64,
     pub(crate) used: f64,
-    /// Idle but unusable.
+    /// The part that is idle but unusable.
     pub(crate) fragmented: f64,
-    /// The card is lost: no part of it is free.
+    /// True if the card is lost, so that no part of it is free.
     pub(crate) lost: bool,
 }
 
@@ -33,9 +33,12 @@ impl TerminalStyle {
             let value = var(name)?.to_string_lossy().into_owned();
             (!value.is_empty()).then_some(value)
         };
-        // The first one that is set counts.
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-        let locale = locale.unwrap_or_default().to_lowercase();
+        // The first variable that is set counts.
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(set)
+            .unwrap_or_default()
+            .to_lowercase();
         Self {
             unicode: locale.contains("utf-8") || locale.contains("utf8"),
             colour: terminal
@@ -70,17 +73,17 @@ impl TerminalStyle {
         )
     }
 
-    /// Used, then fragmented, then free cells. Any fragmented part shows.
+    /// Draws used, then fragmented, then free cells. Any fragmented part shows.
     pub(crate) fn bar(self, parts: BarSegments) -> String {
         let g = self.glyphs();
         if parts.lost {
-            return String::from(g.lost).repeat(WIDTH);
+            return String::from(g.lost).repeat(BAR_COLUMNS);
         }
         let used = cells(parts.used, parts.all);
         let both = cells(parts.used + parts.fragmented, parts.all);
-        let some = usize::from(parts.fragmented >= 0.5 && used < WIDTH);
+        let some = usize::from(parts.fragmented >= 0.5 && used < BAR_COLUMNS);
         let both = both.max(used + some);
-        let bar = (0..WIDTH).map(|i| match i {
+        let bar = (0..BAR_COLUMNS).map(|i| match i {
             i if i < used => g.used,
             i if i < both => g.fragmented,
             _ => g.free,
@@ -123,11 +126,11 @@ fn cells(part: f64, all: f64) -> usize {
     if all <= 0.0 || part <= 0.0 {
         return 0;
     }
-    let exact = part / all * WIDTH as f64;
-    if exact >= WIDTH as f64 - 1e-9 {
-        return WIDTH;
+    let exact = part / all * BAR_COLUMNS as f64;
+    if exact >= BAR_COLUMNS as f64 - 1e-9 {
+        return BAR_COLUMNS;
     }
-    (exact.round() as usize).clamp(1, WIDTH - 1)
+    (exact.round() as usize).clamp(1, BAR_COLUMNS - 1)
 }
 
 #[cfg(test)]

@@ -44,8 +44,10 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let source = args.source.read(Some(name)).await?;
     let namespace = named.unwrap_or(&source.namespace);
     let Some(pod) = find(&source, namespace) else {
-        let others = source.named.iter();
-        let others = others.map(|p| p.metadata.namespace.as_deref().unwrap_or("default"));
+        let others = source
+            .named
+            .iter()
+            .map(|p| p.metadata.namespace.as_deref().unwrap_or("default"));
         note!("error: {}", absent(namespace, name, others));
         return Ok(ExitCode::from(EXIT_NO));
     };
@@ -59,7 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     })
 }
 
-/// The pod as if it had no node: only waiting pods have their placement constraints.
+/// Finds the pod, as if it had no node: only waiting pods have their placement constraints.
 fn find(source: &Source, namespace: &str) -> Option<Pod> {
     let of = |p: &&ApiPod| p.metadata.namespace.as_deref().unwrap_or("default") == namespace;
     let mut pod = source.named.iter().find(of)?.clone();

@@ -4,10 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use tautline_api::manifest;
 use tautline_core::{Index, Snapshot};
-use tautline_gpu_slice::{
-    Config, Inspection,
-    report::{UseAnswer, Uses},
-};
+use tautline_gpu_slice::{Config, Inspection, report::Uses};
 use tautline_runtime::{input_files::InputFiles, manifest_files};
 
 pub(crate) fn example() -> Arc<Snapshot> {
@@ -93,12 +90,7 @@ const USES: &str = r#"{"nodes": [{"node": "n7", "ageSeconds": 1, "cards": [
   {"namespace": "", "pod": "", "container": "Xorg", "card": "GPU-b",
    "memoryBytes": 536870912, "smMilli": 0}]}]}"#;
 
-/// What is used of [`agents`], as the provider reports it.
+/// The use of [`agents`]' cards, as the provider reports it.
 pub(crate) fn uses() -> Uses {
-    let answer = UseAnswer {
-        from: "test",
-        status: 200,
-        body: USES.as_bytes(),
-    };
-    Uses::merge([answer]).unwrap()
+    Uses::merge([("test", 200, USES.as_bytes())]).unwrap()
 }

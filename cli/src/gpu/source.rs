@@ -1,4 +1,4 @@
-//! Nodes and pods from a cluster or from manifests.
+//! Reads nodes and pods from a cluster or from manifests.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) snapshot: Arc<Snapshot>,
     /// The pods of the requested name, as the API has them.
     pub(crate) named: Vec<Pod>,
-    /// The namespace of objects that name none.
+    /// The namespace of objects that do not name one.
     pub(crate) namespace: String,
 }
 
@@ -40,7 +40,7 @@ impl SourceArgs {
         self.cluster.client().await
     }
 
-    /// Reads everything once; `named` gets the pods called `pod`.
+    /// Reads everything once; `named` of the result has the pods called `pod`.
     pub(crate) async fn read(&self, pod: Option<&str>) -> Result<Source> {
         match self.manifests.read()? {
             Some(items) => manifests(items, pod),
@@ -51,7 +51,7 @@ impl SourceArgs {
     async fn live(&self, pod: Option<&str>) -> Result<Source> {
         let client = self.cluster.client().await?;
         let c = &client;
-        // Only where a pod could go depends on them.
+        // Namespaces matter only for the nodes where a pod could go.
         let namespaces = async {
             match pod {
                 Some(_) => fetch::list_core::<Namespace>(c, ListParams::default()).await,
@@ -98,7 +98,7 @@ impl SourceArgs {
     }
 }
 
-/// Policies and offers are optional: cards can be shown without them.
+/// Adds policies or offers to the index. They are optional: cards can be shown without them.
 fn constraints<K: Kind>(
     index: &mut Index,
     list: Result<Vec<kube::core::DynamicObject>>,

@@ -80,7 +80,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn absent(inspection: &Inspection, name: &str) -> String {
-    const SHOWN: usize = 5;
+    const MAX_SHOWN_NODES: usize = 5;
     let nodes = inspection.nodes();
     let with: Vec<&str> = nodes
         .iter()
@@ -91,11 +91,11 @@ fn absent(inspection: &Inspection, name: &str) -> String {
         [] => "no node has GPUs".to_owned(),
         some => format!(
             "nodes with GPUs are {}",
-            some[..some.len().min(SHOWN)].join(", ")
+            some[..some.len().min(MAX_SHOWN_NODES)].join(", ")
         ),
     };
-    if with.len() > SHOWN {
-        fix += &format!(" and {} more", with.len() - SHOWN);
+    if with.len() > MAX_SHOWN_NODES {
+        fix += &format!(" and {} more", with.len() - MAX_SHOWN_NODES);
     }
     format!("node {name} does not exist; {fix}")
 }

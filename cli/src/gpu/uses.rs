@@ -1,12 +1,9 @@
-//! What is used of the cards, as the agents on the nodes report it to the provider.
+//! Reads the use of the cards, which the agents on the nodes report to the provider.
 
 use anyhow::Result;
 use tautline_core::trust::OWN_NAMESPACE;
 use tautline_gpu_placement::inventory::CardPool;
-use tautline_gpu_slice::{
-    Inspection,
-    report::{UseAnswer, Uses},
-};
+use tautline_gpu_slice::{Inspection, report::Uses};
 use tautline_runtime::error_text::error_text;
 
 use super::source::SourceArgs;
@@ -29,7 +26,8 @@ pub(crate) struct UseArgs {
 }
 
 impl UseArgs {
-    /// Empty, with a warning, if the provider cannot be read; without agents it is not asked.
+    /// Reads the use of the cards. It is empty, with a warning, if the provider cannot be read;
+    /// without agents the provider is not asked.
     pub(crate) async fn read(&self, source: &SourceArgs, inspection: &Inspection) -> Uses {
         let nodes = inspection.nodes();
         let mut pools = nodes.iter().flat_map(|n| &n.inventory.pools);
@@ -58,13 +56,11 @@ impl UseArgs {
     }
 }
 
-/// Replicas of an earlier version are named on standard error.
+/// Merges the answers of the replicas, and names replicas of an earlier version on standard error.
 fn merge(answers: &[Answer]) -> Result<Uses> {
-    let answers = answers.iter().map(|answer| UseAnswer {
-        from: &answer.from,
-        status: answer.status.as_u16(),
-        body: &answer.body,
-    });
+    let answers = answers
+        .iter()
+        .map(|a| (&*a.from, a.status.as_u16(), &*a.body));
     let uses = Uses::merge(answers)?;
     for from in uses.without_page() {
         note!("warning: {from} does not exist; is it a provider of this version?");

@@ -1,4 +1,5 @@
-//! The certificates, keys and tokens of a kubeconfig: each is written in it, or is a file.
+//! Reads the certificates, keys and tokens of a kubeconfig, each of which is in the kubeconfig
+//! itself or in a file.
 
 use std::{fs, path::Path};
 
@@ -11,7 +12,7 @@ use tautline_core::text::shorten;
 
 use super::Entry;
 
-/// The fields that name a file, from the folder of the kubeconfig on.
+/// The fields that name a file, relative to the folder of the kubeconfig.
 const FILES: [&str; 4] = [
     "certificate-authority",
     "client-certificate",
@@ -19,14 +20,15 @@ const FILES: [&str; 4] = [
     "tokenFile",
 ];
 
-/// An entry without its empty fields, without line breaks in its data, and with the paths from here on.
+/// Returns an entry without empty fields, without line breaks in its data, and with paths from the
+/// working folder on.
 pub(super) fn normal(mut entry: Value, folder: &Path) -> Value {
     let fields = match &mut entry {
         Value::Object(fields) => fields,
         Value::Null => return json!({}),
         _ => return entry,
     };
-    // An absolute path stays.
+    // An absolute path stays absolute.
     let resolve = |path: &str| json!(folder.join(path).to_string_lossy());
     for (field, value) in fields.iter_mut() {
         let Some(text) = value.as_str() else { continue };
@@ -37,7 +39,7 @@ pub(super) fn normal(mut entry: Value, folder: &Path) -> Value {
             text => text.into(),
         };
     }
-    // Without a slash, it is looked up in PATH.
+    // A command without a slash is looked up in PATH.
     let command = fields
         .get_mut("exec")
         .and_then(|exec| exec.get_mut("command"));
@@ -50,7 +52,7 @@ pub(super) fn normal(mut entry: Value, folder: &Path) -> Value {
     entry
 }
 
-/// The certificates that a cluster's must come from.
+/// Reads the certificates of the CA that a server's certificate must come from.
 pub(super) fn authority(cluster: &Entry) -> Result<Option<Vec<Vec<u8>>>> {
     let Some((at, pem)) = content(cluster, "certificate-authority")? else {
         return Ok(None);
@@ -62,7 +64,7 @@ pub(super) fn authority(cluster: &Entry) -> Result<Option<Vec<Vec<u8>>>> {
     }
 }
 
-/// The credentials of a user, whose files are looked at, so that errors name them.
+/// Reads the credentials of a user. It looks at their files, so that errors name them.
 pub(super) fn credentials(mut user: Entry) -> Result<AuthInfo> {
     let certificate = content(&user, "client-certificate")?;
     match (certificate, content(&user, "client-key")?) {
@@ -83,10 +85,10 @@ pub(super) fn credentials(mut user: Entry) -> Result<AuthInfo> {
         if trimmed.is_empty() {
             bail!("{at}: is empty; write a token into it");
         }
-        // As for kubectl, the file counts over a token.
+        // The file takes precedence over a token, as in kubectl.
         user.value["token"] = Value::Null;
         if trimmed != token {
-            // The client library sends a file as it is, and a header has no line break.
+            // The client library sends the whole file, and a header must not have a line break.
             tracing::warn!(
                 "{at}: ends with a line break, so it is read only once; write it without one to \
                  have it read again when it changes"

@@ -1,5 +1,5 @@
-//! The proxy of an API server: `proxy-url` of the kubeconfig, else the environment, by the rules of Go's
-//! `http.ProxyFromEnvironment`, as kubectl has them.
+//! The proxy of an API server: `proxy-url` of the kubeconfig, else the environment's, by the rules
+//! of Go's `http.ProxyFromEnvironment`, as in kubectl.
 
 use std::net::IpAddr;
 
@@ -12,9 +12,11 @@ pub(super) fn from_environment(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Uri>> {
     let first = |names: [&'static str; 2]| {
-        let values = names.into_iter().filter_map(|n| Some((n, variable(n)?)));
-        let mut values = values.map(|(name, value)| (name, value.trim().to_owned()));
-        values.find(|(_, value)| !value.is_empty())
+        names
+            .into_iter()
+            .filter_map(|n| Some((n, variable(n)?)))
+            .map(|(name, value)| (name, value.trim().to_owned()))
+            .find(|(_, value)| !value.is_empty())
     };
     let names = match server.scheme_str() {
         Some("http") => ["HTTP_PROXY", "http_proxy"],
@@ -27,16 +29,17 @@ pub(super) fn from_environment(
     if is_direct(server, &exceptions) {
         return Ok(None);
     }
-    let url = match value.contains("://") {
-        true => value,
-        false => format!("http://{value}"),
+    let url = if value.contains("://") {
+        value
+    } else {
+        format!("http://{value}")
     };
     parse(&url, name).map(Some)
 }
 
-/// A proxy that `field` names.
+/// Parses a proxy that `field` names.
 pub(super) fn parse(url: &str, field: &str) -> Result<Uri> {
-    // Names are resolved by the proxy with either scheme.
+    // With either scheme the proxy resolves names.
     let url = url.replacen("socks5h://", "socks5://", 1);
     let fix = "write http://, https:// or socks5://HOST:PORT";
     let Ok(uri) = url.parse::<Uri>() else {
@@ -53,10 +56,11 @@ pub(super) fn parse(url: &str, field: &str) -> Result<Uri> {
     }
 }
 
-/// Returns whether a server is reached without the proxy: by `NO_PROXY`, or since it is this machine.
+/// Returns whether a server is reached without the proxy, because of `NO_PROXY` or because it is
+/// this machine.
 fn is_direct(server: &Uri, exceptions: &str) -> bool {
-    let host = server.host().unwrap_or_default().to_ascii_lowercase();
-    let host = host.trim_matches(['[', ']']);
+    let lower_case = server.host().unwrap_or_default().to_ascii_lowercase();
+    let host = lower_case.trim_matches(['[', ']']);
     let default_port = match server.scheme_str() {
         Some("http") => 80,
         _ => 443,
@@ -70,8 +74,9 @@ fn is_direct(server: &Uri, exceptions: &str) -> bool {
             .any(|entry| matches(&entry.trim().to_ascii_lowercase(), host, address, port))
 }
 
-/// `*`, `10.0.0.0/8`, `10.0.0.1`, `example.com` with those below, `.example.com` for those below
-/// only; all but the first two may have a port.
+/// Returns whether an entry of `NO_PROXY` matches a server: `*`, `10.0.0.0/8`, `10.0.0.1`,
+/// `example.com` with the hosts below it, `.example.com` for the hosts below it only. All but the
+/// first two may have a port.
 fn matches(entry: &str, host: &str, address: Option<IpAddr>, port: u16) -> bool {
     if entry == "*" {
         return true;

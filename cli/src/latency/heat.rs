@@ -1,4 +1,4 @@
-//! A matrix as a heat map in the terminal.
+//! Draws a matrix as a heat map in the terminal.
 
 #[cfg(test)]
 pub(super) mod fixtures;
@@ -19,12 +19,12 @@ use crate::{
     watch::screen,
 };
 
-/// Columns of a figure with its mark: `~999us`.
-const FIGURE: usize = 6;
-/// Longer names are cut.
-const NAME: usize = 32;
-/// Names up to this stand above their columns, else numbers do.
-const SHORT_NAME: usize = 10;
+/// The width of a figure with its mark: `~999us`.
+const FIGURE_COLUMNS: usize = 6;
+/// The maximum width of a name; longer names are cut.
+const MAX_NAME_COLUMNS: usize = 32;
+/// The width of names up to which they stand above their columns; else numbers do.
+const SHORT_NAME_COLUMNS: usize = 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Colours {
@@ -38,7 +38,7 @@ pub(super) enum Colours {
 pub(super) struct Canvas {
     pub(super) unicode: bool,
     pub(super) colours: Colours,
-    /// Characters in a line.
+    /// The number of characters in a line.
     pub(super) columns: usize,
 }
 
@@ -51,9 +51,10 @@ impl Canvas {
             (true, "truecolor" | "24bit") => Colours::All,
             (true, _) => Colours::Some256,
         };
-        let columns = match std::io::stdout().is_terminal() {
-            true => screen::size().columns,
-            false => usize::MAX,
+        let columns = if std::io::stdout().is_terminal() {
+            screen::size().columns
+        } else {
+            usize::MAX
         };
         Self {
             unicode: look.unicode,
@@ -62,15 +63,16 @@ impl Canvas {
         }
     }
 
-    /// Glyphs from near to far, without colour.
+    /// The glyphs from near to far, without colour.
     fn ramp(self) -> [char; 5] {
-        match self.unicode {
-            true => ['·', '░', '▒', '▓', '█'],
-            false => ['.', ':', '+', '*', '#'],
+        if self.unicode {
+            ['·', '░', '▒', '▓', '█']
+        } else {
+            ['.', ':', '+', '*', '#']
         }
     }
 
-    /// Text on the colour of a place of the scale.
+    /// Paints text on the colour of a place of the scale.
     fn paint(self, text: &str, place: f64) -> String {
         let colour = Rgb::at(place);
         let [r, g, b] = colour.0;
@@ -91,15 +93,19 @@ impl Canvas {
     }
 }
 
-/// The map, its legend, and a note if figures do not fit.
+/// Draws the map, its legend, and a note if figures do not fit.
 pub(super) fn map(report: &MatrixReport, canvas: Canvas) -> String {
     let scale = Scale::of(report);
-    let names: Vec<String> = report.names.iter().map(|n| cut(&plain(n), NAME)).collect();
+    let names: Vec<String> = report
+        .names
+        .iter()
+        .map(|n| cut(&plain(n), MAX_NAME_COLUMNS))
+        .collect();
     let map = Map {
         report,
         canvas,
         scale,
-        numbered: names.iter().any(|n| n.width() > SHORT_NAME),
+        numbered: names.iter().any(|n| n.width() > SHORT_NAME_COLUMNS),
         names,
     };
     let (full, one) = (map.width_of_figures(), 2);
@@ -130,17 +136,17 @@ struct Map<'a> {
     canvas: Canvas,
     scale: Option<Scale>,
     names: Vec<String>,
-    /// Columns have numbers instead of names.
+    /// True if columns have numbers instead of names.
     numbered: bool,
 }
 
 impl Map<'_> {
-    /// A column with figures, and the space before it.
+    /// The width of a column with figures, and of the space before it.
     fn width_of_figures(&self) -> usize {
         let names = self.names.iter().map(|n| n.width()).max().unwrap_or(0);
         let header = if self.numbered { 0 } else { names };
         // A figure, and a character of the ramp or of colour behind it.
-        1 + header.max(FIGURE + 1)
+        1 + header.max(FIGURE_COLUMNS + 1)
     }
 
     fn label_width(&self) -> usize {
@@ -158,9 +164,9 @@ impl Map<'_> {
         }
     }
 
-    /// The columns `from..to`, each so wide.
+    /// Draws the columns `from..to`, each with this width.
     fn block(&self, from: usize, to: usize, width: usize) -> String {
-        let compact = width <= FIGURE;
+        let compact = width <= FIGURE_COLUMNS;
         let label_width = self.label_width();
         let pad = |text: &str| {
             format!(
@@ -174,11 +180,12 @@ impl Map<'_> {
         } else {
             out += &pad("");
             for column in from..to {
-                let name = match self.numbered {
-                    true => (column + 1).to_string(),
-                    false => self.label(column, false),
+                let name = if self.numbered {
+                    (column + 1).to_string()
+                } else {
+                    self.label(column, false)
                 };
-                // Above the figure: behind it is a character of the ramp.
+                // The name stands above the figure, which a character of the ramp follows.
                 let space = (width - 1).saturating_sub(name.width());
                 _ = write!(out, "{}{name} ", " ".repeat(space));
             }
@@ -220,7 +227,7 @@ impl Map<'_> {
         }
     }
 
-    /// Numbers of columns that have room for one digit, read downwards.
+    /// Writes the numbers of columns with room for one digit, to be read downwards.
     fn vertical_numbers(&self, out: &mut String, from: usize, to: usize, label_width: usize) {
         let digits = to.to_string().len();
         for line in 0..digits {

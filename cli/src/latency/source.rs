@@ -16,7 +16,8 @@ pub(super) struct SourceArgs {
 }
 
 impl SourceArgs {
-    /// A report; `None`, with a line on standard error, if a named node or zone does not exist.
+    /// Gets a report; returns `None`, with a line on standard error, if a named node or zone does
+    /// not exist.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         report: &str,
@@ -25,7 +26,7 @@ impl SourceArgs {
         let path = format!("/latency/{report}{}", query(fields));
         let url = self.url.as_deref();
         let mut answers = self.replicas.get(url, &["tautline-latency"], &path).await?;
-        // Each replica answers for all agents; one that has just started may know less.
+        // Each replica answers for all agents, but a replica that has just started may know less.
         answers.sort_by_key(|a| (a.status != StatusCode::OK, Reverse(a.body.len())));
         let Some(Answer { from, status, body }) = answers.into_iter().next() else {
             return Ok(None);
@@ -50,7 +51,7 @@ impl SourceArgs {
     }
 }
 
-/// `?a=b&c=d` of the fields that have a value.
+/// Returns `?a=b&c=d` for the fields that have a value.
 fn query(fields: &[(&str, Option<&str>)]) -> String {
     let mut text = String::new();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! A matrix as a picture, in SVG: <https://www.w3.org/TR/SVG2/>.
+//! Draws a matrix as a picture in SVG: <https://www.w3.org/TR/SVG2/>.
 
 use std::fmt::Write;
 
@@ -12,35 +12,39 @@ use tautline_svg::escaped;
 
 use crate::table::cut;
 
-/// All in pixels.
-const CELL_WIDTH: usize = 52;
-const CELL_HEIGHT: usize = 22;
-/// Beyond so many names the cells are squares without figures.
-const WITH_FIGURES: usize = 40;
-const SQUARE: usize = 8;
-const LETTER: usize = 7;
-const TOP: usize = 60;
-const EDGE: usize = 16;
-const LEGEND: usize = 64;
-const LEGEND_WIDTH: usize = 200;
-const LEAST_WIDTH: usize = 540;
-/// Longer names are cut; the tooltips have all of them.
-const NAME: usize = 32;
+const CELL_WIDTH_PX: usize = 52;
+const CELL_HEIGHT_PX: usize = 22;
+/// The number of names beyond which the cells are squares without figures.
+const MAX_NAMES_WITH_FIGURES: usize = 40;
+const SQUARE_PX: usize = 8;
+const LETTER_WIDTH_PX: usize = 7;
+const TITLE_HEIGHT_PX: usize = 60;
+const EDGE_PX: usize = 16;
+const LEGEND_HEIGHT_PX: usize = 64;
+const LEGEND_WIDTH_PX: usize = 200;
+const MIN_WIDTH_PX: usize = 540;
+/// The maximum width of a name; longer names are cut, and the tooltips have them whole.
+const MAX_NAME_COLUMNS: usize = 32;
 
-/// The picture: a title, rows and columns, a legend, and a tooltip for each cell.
+/// Draws the picture: a title, rows and columns, a legend, and a tooltip for each cell.
 pub(super) fn svg(report: &MatrixReport) -> String {
     let count = report.names.len();
-    let (wide, high) = match count <= WITH_FIGURES {
-        true => (CELL_WIDTH, CELL_HEIGHT),
-        false => (SQUARE, SQUARE),
+    let (wide, high) = if count <= MAX_NAMES_WITH_FIGURES {
+        (CELL_WIDTH_PX, CELL_HEIGHT_PX)
+    } else {
+        (SQUARE_PX, SQUARE_PX)
     };
-    let names: Vec<String> = report.names.iter().map(|n| cut(n, NAME)).collect();
+    let names: Vec<String> = report
+        .names
+        .iter()
+        .map(|n| cut(n, MAX_NAME_COLUMNS))
+        .collect();
     let longest = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
-    let label = longest * LETTER + 8;
-    let (left, top) = (EDGE + label, TOP + label);
-    let width = (left + count * wide + label + EDGE).max(LEAST_WIDTH);
+    let label = longest * LETTER_WIDTH_PX + 8;
+    let (left, top) = (EDGE_PX + label, TITLE_HEIGHT_PX + label);
+    let width = (left + count * wide + label + EDGE_PX).max(MIN_WIDTH_PX);
     let bottom = top + count * high;
-    let height = bottom + LEGEND;
+    let height = bottom + LEGEND_HEIGHT_PX;
     let scale = Scale::of(report);
     let what = match report.by {
         By::Zone => "zones (medians over pairs of nodes)",
@@ -53,12 +57,12 @@ pub(super) fn svg(report: &MatrixReport) -> String {
          font-family=\"ui-monospace, monospace\" font-size=\"11\">\n\
          <title>Round-trip times between {what}</title>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{EDGE}\" y=\"30\" font-size=\"14\">Round-trip times between {what}</text>\n"
+         <text x=\"{EDGE_PX}\" y=\"30\" font-size=\"14\">Round-trip times between {what}</text>\n"
     );
     // Writing to a String cannot fail, here and below.
     for (i, name) in names.iter().enumerate() {
         let name = escaped(name);
-        if wide == CELL_WIDTH || i % 2 == 0 {
+        if wide == CELL_WIDTH_PX || i % 2 == 0 {
             let (x, y) = (left - 6, top + i * high + high / 2 + 4);
             _ = writeln!(
                 out,
@@ -97,8 +101,8 @@ pub(super) fn svg(report: &MatrixReport) -> String {
                  height=\"{high}\" fill=\"{fill}\" stroke=\"#fff\" stroke-width=\"0.5\"/>"
             );
             let text = marked_figure(cell.effective);
-            // Lost pairs have a text at any size: they have no colour.
-            if !text.is_empty() && (wide == CELL_WIDTH || text == "x") {
+            // Lost pairs have a text at any size, since they have no colour.
+            if !text.is_empty() && (wide == CELL_WIDTH_PX || text == "x") {
                 let (x, y) = (x + wide / 2, y + high / 2 + 4);
                 _ = writeln!(
                     out,
@@ -115,16 +119,16 @@ pub(super) fn svg(report: &MatrixReport) -> String {
 
 fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
     if let Some(scale) = scale {
-        for i in 0..LEGEND_WIDTH / 4 {
-            let place = i as f64 / (LEGEND_WIDTH / 4 - 1) as f64;
-            let (x, fill) = (EDGE + i * 4, Rgb::at(place).hex());
+        for i in 0..LEGEND_WIDTH_PX / 4 {
+            let place = i as f64 / (LEGEND_WIDTH_PX / 4 - 1) as f64;
+            let (x, fill) = (EDGE_PX + i * 4, Rgb::at(place).hex());
             _ = writeln!(
                 out,
                 "<rect x=\"{x}\" y=\"{y}\" width=\"4\" height=\"10\" fill=\"{fill}\"/>"
             );
         }
         for (place, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
-            let x = EDGE as f64 + place * LEGEND_WIDTH as f64;
+            let x = EDGE_PX as f64 + place * LEGEND_WIDTH_PX as f64;
             let (y, text) = (y + 22, short(scale.micros(place)));
             _ = writeln!(
                 out,
@@ -132,7 +136,7 @@ fn legend(out: &mut String, scale: Option<Scale>, y: usize) {
             );
         }
     }
-    let (x, y) = (EDGE + LEGEND_WIDTH + 16, y + 10);
+    let (x, y) = (EDGE_PX + LEGEND_WIDTH_PX + 16, y + 10);
     for (line, text) in [
         "~ estimated, = configured, ? not recently",
         "x unreachable, - nothing known",

@@ -13,8 +13,8 @@ use crate::{
     table::{cut, table},
 };
 
-/// Longer names are cut.
-const NAME: usize = 40;
+/// The maximum width of a name; longer names are cut.
+const MAX_NAME_COLUMNS: usize = 40;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -81,8 +81,8 @@ fn row(pair: &TopPair) -> Vec<String> {
         _ => marked_figure(pair.effective),
     };
     vec![
-        cut(&pair.from, NAME),
-        cut(&pair.to, NAME),
+        cut(&pair.from, MAX_NAME_COLUMNS),
+        cut(&pair.to, MAX_NAME_COLUMNS),
         pair.rule.clone(),
         rtt,
         figure(pair.request_micros),

@@ -1,4 +1,4 @@
-//! The built-in providers on loopback, behind the Services of the manifests.
+//! Runs the built-in providers on loopback, behind the Services of the manifests.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) struct Builtins {
     fixed_costs: FixedCosts,
 }
 
-/// Gives the provider of GPUs what DRA drivers and kube-scheduler would write.
+/// Gives the provider of GPUs the objects that DRA drivers and kube-scheduler would write.
 fn give_devices(gpu: &GpuSlice, items: &[Item]) -> Result<()> {
     let (mut classes, mut slices, mut claims) = (Vec::new(), Vec::new(), Vec::new());
     let named = |kind: &str, meta: &ObjectMeta| {
@@ -56,7 +56,7 @@ fn give_devices(gpu: &GpuSlice, items: &[Item]) -> Result<()> {
     }
     gpu.set_classes(classes);
     gpu.set_slices(slices);
-    // A provider that knows claims waits for others, which nobody writes here.
+    // A provider that knows claims waits for more claims, which are not written here.
     if !claims.is_empty() {
         gpu.set_claims(claims);
     }
@@ -102,7 +102,7 @@ impl Builtins {
         &self.fixed_costs
     }
 
-    /// The Service of these rules that leads to the fixed costs.
+    /// Makes the Service of these rules, which leads to the fixed costs.
     pub(super) fn fixed_service(&self, namespace: &str, rules: Vec<Box<str>>) -> Service {
         let service = Service {
             namespace: namespace.into(),
@@ -113,9 +113,9 @@ impl Builtins {
         at_port(service, self.fixed)
     }
 
-    /// The Service of the manifests with the address of a built-in provider: the one that its
-    /// annotation names, else the one of its rule, else the scripted one if a script has its
-    /// rule. A Service on loopback stays as it is; any other cannot be reached.
+    /// Gives a Service of the manifests the address of a built-in provider: the provider that its
+    /// annotation names, else the provider of its rule, else the scripted provider if a script has
+    /// its rule. A Service on loopback is not changed; any other Service cannot be reached.
     pub(super) fn redirect(&self, api: &ApiService, service: Service, items: &[Item]) -> Service {
         let loopback = |host: &String| host == "localhost" || host.starts_with("127.");
         if service.external_name.as_ref().is_some_and(loopback) {
@@ -144,19 +144,19 @@ impl Builtins {
         at_port(service, port)
     }
 
-    /// Whether a Service leads to the provider of GPUs.
+    /// Returns whether a Service leads to the provider of GPUs.
     pub(super) fn is_gpu_slice(&self, service: &Service) -> bool {
         has_port(service, self.gpu_slice)
     }
 
-    /// Asks a provider of the kind that a Service leads to, without nodes; `None` if it is none of
-    /// these.
+    /// Asks a provider of the kind that a Service leads to, without nodes. Returns `None` if the
+    /// Service leads to another kind.
     pub(super) async fn ask(
         &self,
         service: &Service,
         request: CostRequest,
     ) -> Result<Option<CostAnswer>, ProviderError> {
-        // Providers of their own: those that plan learn from what they are asked.
+        // These are other providers than those that plan, which learn from requests.
         let store = ClusterStore::default();
         let answer = if has_port(service, self.gpu_slice) {
             let provider = GpuSlice::new(store, GpuConfig::default());

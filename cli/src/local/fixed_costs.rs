@@ -17,13 +17,13 @@ pub(crate) type NodeCosts = BTreeMap<String, FixedCost>;
 /// The cost of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FixedCost {
-    /// Lower is better; negative: not usable.
+    /// The cost. A lower cost is better; with a negative cost the node is not usable.
     Cost(i64),
-    /// Not usable, with this reason code.
+    /// The node is not usable, with this reason code.
     Refused(String),
 }
 
-/// Costs by rule and node, the same for every pod. A node without one has none.
+/// The costs by rule and node, the same for every pod. A node without an entry has no cost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FixedCosts(Arc<ArcSwap<BTreeMap<String, NodeCosts>>>);
 
@@ -33,7 +33,8 @@ impl FixedCosts {
     }
 }
 
-/// Figures of `latency`, `jitter` and `bandwidth` have these rules' units, so their request counts.
+/// Returns the cost of the rule's request. Costs of `latency`, `jitter` and `bandwidth` have these
+/// rules' units, so their request counts; other rules have `None`.
 async fn request_cost(request: &CostRequest) -> Option<i64> {
     if !LATENCY_RULES.contains(&request.rule.name.as_str()) {
         return None;

@@ -1,4 +1,4 @@
-//! The parts of cards that a Binding gives a pod, as the extender reserves them with `--bind`.
+//! Reserves the parts of cards that a Binding gives a pod, as the extender does with `--bind`.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use tautline_sdk::{Allocator, Container, Reference, ReservationRequest, Rule, Wo
 use super::LocalScheduler;
 
 impl LocalScheduler {
-    /// The annotations that the built-in provider of GPUs writes on a pod. Nothing is held: the
-    /// caller binds the pod before it plans another.
+    /// Returns the annotations that the built-in provider of GPUs writes on a pod. No reservation
+    /// is held, since the caller binds the pod before it plans another.
     pub(super) async fn reserve(&self, pod: &Pod, node: &str) -> Result<BTreeMap<String, String>> {
         let snapshot = self.store.snapshot();
         let question = PlanningQuestion::for_pod(pod, NodeSet::default());
@@ -41,8 +41,8 @@ impl LocalScheduler {
                     details: Some(workload(&question)),
                     ..ReservationRequest::default()
                 };
-                let reserved = self.builtins.gpu_provider.reserve(request).await;
-                let reserved = reserved.with_context(|| {
+                let attempt = self.builtins.gpu_provider.reserve(request).await;
+                let reserved = attempt.with_context(|| {
                     let (namespace, name) = (&subject.namespace, &subject.name);
                     format!("pod {namespace}/{name} cannot be bound to node {node}")
                 })?;

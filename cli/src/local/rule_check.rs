@@ -1,4 +1,4 @@
-//! Rules without a provider, and those whose provider refuses their request or limit.
+//! Finds rules without a provider, and rules whose provider refuses their request or limit.
 
 use tautline_api::{
     ConstraintPolicy,
@@ -53,9 +53,10 @@ impl LocalScheduler {
         match self.ask(service, namespace, &limit).await {
             Err(message) => Some(("limit", message)),
             Ok(Some(answer)) if prefers_in_vain(rule, &answer) => {
-                let why = match rule.request.0.is_empty() {
-                    true => "the rule has no request",
-                    false => "the provider does not say which nodes are within the request",
+                let why = if rule.request.0.is_empty() {
+                    "the rule has no request"
+                } else {
+                    "the provider does not say which nodes are within the request"
                 };
                 Some(("prefer", format!("has no effect: {why}; remove the field")))
             }
@@ -63,7 +64,8 @@ impl LocalScheduler {
         }
     }
 
-    /// The provider's answer without nodes, if it is known; or its words about an invalid value.
+    /// Returns the provider's answer without nodes, if it is known. The error is the provider's
+    /// text about an invalid value.
     async fn ask(
         &self,
         service: &Service,
@@ -94,7 +96,7 @@ fn prefers_in_vain(rule: &PolicyRule, answer: &CostAnswer) -> bool {
     rule.prefer == Some(Prefer::WithinRequest) && answer.request_cost.is_none()
 }
 
-/// A finding names the field already.
+/// Removes the field from a message, since a finding names it already.
 fn without_field<'a>(rule: &Rule, message: &'a str) -> &'a str {
     let named = message.strip_prefix(&format!("rule {:?}, ", rule.name));
     let fields = ["request", "limit"];

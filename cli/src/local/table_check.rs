@@ -1,4 +1,4 @@
-//! Faults of the tables of round-trip times and bandwidth in ConfigMaps.
+//! Finds faults in the tables of round-trip times and bandwidth in ConfigMaps.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use tautline_api::manifest::{FieldPath, Finding, Item};
@@ -25,8 +25,8 @@ fn faults(map: &ConfigMap) -> impl Iterator<Item = Finding> {
     tables.filter_map(move |(key, text)| {
         let of_round_trips = || PairTable::<RoundTrip>::default().add(text).err();
         let of_bandwidths = || PairTable::<Bandwidth>::default().add(text).err();
-        let error = round_trips.then(of_round_trips).flatten();
-        let error = error.or_else(|| bandwidths.then(of_bandwidths).flatten())?;
+        let in_round_trips = round_trips.then(of_round_trips).flatten();
+        let error = in_round_trips.or_else(|| bandwidths.then(of_bandwidths).flatten())?;
         let (namespace, name) = (&map.metadata.namespace, &map.metadata.name);
         let namespace = namespace.as_deref().unwrap_or("default");
         Some(Finding {

@@ -38,7 +38,7 @@ pub(super) struct PreparedCase {
 
 pub(super) enum PreparedSubject {
     Pod(Box<Pod>),
-    /// The next pod of its template.
+    /// The next pod of the workload's template.
     Workload(Box<Workload>),
 }
 
@@ -155,7 +155,7 @@ impl Cluster {
                 match inline(object, namespace, Some(default_name)) {
                     Ok(Item::Pod(pod)) => {
                         let mut pod = without_node(*pod);
-                        // Another pod than that of a case before, also if it has its name.
+                        // The UID makes it another pod than an earlier case's pod of the same name.
                         pod.metadata.uid.get_or_insert_with(|| default_name.into());
                         Ok(PreparedSubject::Pod(Box::new(pod)))
                     }
@@ -186,7 +186,7 @@ impl Cluster {
         }
     }
 
-    /// The pod as if it were not bound.
+    /// Finds a pod of the manifests, as if it were not bound.
     fn pod(&self, name: &str, namespace: &str) -> Result<Pod, String> {
         let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
         let named: Vec<&Pod> = self
@@ -203,7 +203,7 @@ impl Cluster {
         }
     }
 
-    /// By `Kind/NAME`, in any case of the kind.
+    /// Finds a workload by `Kind/NAME`; the kind may be in any case.
     fn workload(&self, name: &str, namespace: &str) -> Result<Workload, String> {
         let Some((kind, name)) = name.split_once('/') else {
             return Err(format!("{name:?} has no kind; write Deployment/{name}"));
@@ -271,8 +271,8 @@ fn without_node(mut pod: Pod) -> Pod {
     pod
 }
 
-/// An object in a test file, with the default namespace; a pod needs no kind and no name, and has
-/// this one then.
+/// Reads an object of a test file, which gets the default namespace. A pod needs no kind, and gets
+/// the name `pod_name` if it has none.
 fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Item, Vec<Fault>> {
     let mut object = object.clone();
     let set = |fields: &mut Value, field: &str, value: &str| {
@@ -295,7 +295,7 @@ fn inline(object: &Value, namespace: &str, pod_name: Option<&str>) -> Result<Ite
         }
     }
     let fault = |what: String| vec![(FieldPath::default(), what)];
-    // JSON is YAML.
+    // JSON is valid YAML.
     let read = manifest::read(&object.to_string()).map_err(|e| fault(e.to_string()))?;
     if !read.findings.is_empty() {
         let findings = read.findings.into_iter();
@@ -314,7 +314,7 @@ fn below(path: &FieldPath, faults: Vec<Fault>) -> Vec<Fault> {
         .collect()
 }
 
-/// The costs of the file, with those of the case for its nodes.
+/// Returns the costs of the file, overwritten by the costs of the case, node by node.
 fn merged(file: &Costs, case: Costs) -> Costs {
     let mut all: BTreeMap<_, _> = file.clone();
     for (rule, nodes) in case {

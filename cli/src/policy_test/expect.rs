@@ -1,4 +1,4 @@
-//! The expected place of a pod, compared with the real one.
+//! Compares the expected place of a pod with the real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +8,25 @@ use tautline_api::manifest::FieldPath;
 
 use crate::local::Placement;
 
-/// Every field that is given must hold.
+/// The expectation of a case: every field that is given must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expect {
-    /// Where the pod goes.
+    /// The node where the pod goes.
     node: Option<String>,
     /// All usable nodes, in any order.
     nodes: Option<BTreeSet<String>>,
-    /// No node is usable.
+    /// True if no node is usable.
     pending: Option<bool>,
-    /// An offer governs the pod.
+    /// True if an offer governs the pod.
     governed: Option<bool>,
-    /// Reasons of nodes that are not usable.
+    /// The reasons of nodes that are not usable, by node.
     #[serde(default)]
     reasons: BTreeMap<String, String>,
-    /// Number of nodes by reason.
+    /// The number of nodes, by reason.
     #[serde(default)]
     counts: BTreeMap<String, usize>,
-    /// Scores of usable nodes, 0 to 10.
+    /// The scores of usable nodes, 0 to 10, by node.
     #[serde(default)]
     scores: BTreeMap<String, Score>,
 }
@@ -82,7 +82,7 @@ impl Verdict<'_> {
 }
 
 impl Expect {
-    /// A contradiction, or no expectation at all.
+    /// Returns the fault of the expectation: a contradiction, or no field at all.
     pub fn fault(&self) -> Option<&'static str> {
         let fields = self.reasons.len() + self.counts.len() + self.scores.len();
         let flags = self.pending.is_some() || self.governed.is_some();
@@ -100,7 +100,7 @@ impl Expect {
         }
     }
 
-    /// The fields that name nodes, and the nodes.
+    /// Returns the fields that name nodes, and the nodes.
     pub fn named_nodes(&self) -> impl Iterator<Item = (&'static str, &String)> {
         let node = self.node.iter().map(|node| ("node", node));
         let nodes = self.nodes.iter().flatten().map(|node| ("nodes", node));
@@ -109,19 +109,23 @@ impl Expect {
         node.chain(nodes).chain(reasons).chain(scores)
     }
 
-    /// The fields with a reason of a rule, and the rules.
+    /// Returns the fields with a reason of a rule, and the rules.
     pub fn named_rules(&self) -> impl Iterator<Item = (FieldPath, &str)> {
         let at = |field, key: &str| FieldPath::from_keys([field, key]);
-        let reasons = self.reasons.iter();
-        let reasons = reasons.map(move |(node, reason)| (at("reasons", node), reason));
-        let counts = self.counts.keys();
-        let counts = counts.map(move |reason| (at("counts", reason), reason));
+        let reasons = self
+            .reasons
+            .iter()
+            .map(move |(node, reason)| (at("reasons", node), reason));
+        let counts = self
+            .counts
+            .keys()
+            .map(move |reason| (at("counts", reason), reason));
         // Kubernetes' own reasons name resources, as in `insufficient nvidia.com/gpu`.
         let all = reasons.chain(counts).filter(|(_, r)| !r.contains(' '));
         all.filter_map(|(at, reason)| Some((at, reason.split_once('/')?.0)))
     }
 
-    /// The fields that do not hold.
+    /// Returns the fields that do not hold.
     pub fn compare(&self, placement: &Placement) -> Vec<Mismatch> {
         let verdicts = verdicts(placement);
         let place = || match (&placement.node, &placement.message) {
@@ -206,7 +210,7 @@ impl Expect {
     }
 }
 
-/// The verdict on each node, that of the rules or that of Kubernetes itself.
+/// Returns the verdict on each node, by the rules or by Kubernetes itself.
 fn verdicts(placement: &Placement) -> BTreeMap<&str, Verdict<'_>> {
     let excluded = placement.misfits.iter();
     let mut all: BTreeMap<&str, Verdict<'_>> = excluded

@@ -1,4 +1,4 @@
-//! The format of test files.
+//! Reads the format of test files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use tautline_core::text::shorten;
 use super::expect::Expect;
 use crate::local::{FixedCost, NodeCosts};
 
-/// Costs by rule and node.
+/// The costs by rule and node.
 pub(super) type Costs = BTreeMap<String, NodeCosts>;
 
 #[derive(Debug, Deserialize)]
@@ -36,16 +36,16 @@ pub(super) struct CaseSpec {
     pub namespace: Option<String>,
     pub pod: Option<Subject>,
     pub workload: Option<Subject>,
-    /// The cluster of the manifests again.
+    /// True to begin with the cluster of the manifests again.
     #[serde(default)]
     pub fresh: bool,
-    /// In this case only, over those of the file.
+    /// The costs in this case only, which take precedence over those of the file.
     #[serde(default)]
     pub costs: Costs,
     pub expect: Expect,
 }
 
-/// A name, or the object itself.
+/// The subject of a case: a name, or the object itself.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub(super) enum Subject {
@@ -104,7 +104,7 @@ impl TestFile {
     }
 }
 
-/// `a/tests/../b` as `a/b`, for messages.
+/// Returns `a/tests/../b` as `a/b`, for messages.
 fn normal(path: &Path) -> PathBuf {
     use std::path::Component;
     let mut short = PathBuf::new();
@@ -116,9 +116,10 @@ fn normal(path: &Path) -> PathBuf {
             _ => short.push(part),
         }
     }
-    match short.as_os_str().is_empty() {
-        true => ".".into(),
-        false => short,
+    if short.as_os_str().is_empty() {
+        ".".into()
+    } else {
+        short
     }
 }
 
@@ -147,11 +148,13 @@ impl<'a> Faults<'a> {
 
     pub fn add(&mut self, field: &FieldPath, message: &str) {
         let lines = self.lines.get_or_insert_with(|| LineIndex::new(self.text));
-        let line = lines.line(DOCUMENT, field);
-        let line = line.map_or_else(String::new, |line| format!(":{line}"));
-        let field = match field == &FieldPath::default() {
-            true => String::new(),
-            false => format!("{field}: "),
+        let line = lines
+            .line(DOCUMENT, field)
+            .map_or_else(String::new, |line| format!(":{line}"));
+        let field = if field == &FieldPath::default() {
+            String::new()
+        } else {
+            format!("{field}: ")
         };
         let (field, message) = (shorten(&field), shorten(message));
         self.found
@@ -159,9 +162,10 @@ impl<'a> Faults<'a> {
     }
 
     pub fn done<T>(self, value: T) -> Result<T, Vec<String>> {
-        match self.found.is_empty() {
-            true => Ok(value),
-            false => Err(self.found),
+        if self.found.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.found)
         }
     }
 }
@@ -171,7 +175,7 @@ pub(super) fn case_path(at: usize) -> FieldPath {
     FieldPath::from_keys(["cases"]).index(at)
 }
 
-/// A test file, in the right form; else its faults.
+/// Reads a test file; the error has its faults.
 pub(super) fn read(path: &Path, text: &str) -> Result<TestFile, Vec<String>> {
     let mut faults = Faults::new(path, text);
     let documents =

@@ -12,7 +12,7 @@ use tautline_test_report::{Case, CaseResult};
 use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject, namespace_of};
 use crate::local::{LocalScheduler, Placement};
 
-/// A case, and where its pod went.
+/// A case, and the place of its pod.
 #[derive(Serialize)]
 pub(super) struct CaseRun {
     #[serde(flatten)]
@@ -20,7 +20,7 @@ pub(super) struct CaseRun {
     pub placement: Placement,
 }
 
-/// The cases with `filter` in their name; the others before the last of them only take room.
+/// Runs the cases with `filter` in their name; earlier cases without it only take room.
 pub(super) async fn run(
     file: &PreparedFile,
     filter: Option<&str>,
@@ -45,9 +45,9 @@ pub(super) async fn run(
                 State::start(&file.cluster, trusted).await?
             }
         };
-        let placement = current.place(case).await;
+        let attempt = current.place(case).await;
         let placement =
-            placement.with_context(|| format!("{}: case {:?}", file.path.display(), case.name))?;
+            attempt.with_context(|| format!("{}: case {:?}", file.path.display(), case.name))?;
         state = Some(current);
         if is_wanted(case) {
             runs.push(CaseRun {
@@ -79,7 +79,7 @@ fn result(case: &PreparedCase, placement: &Placement) -> CaseResult {
     }
 }
 
-/// The remedy for a rule without an answer, which is seldom meant.
+/// Returns the fix for a rule without an answer, which is seldom intended.
 fn fix(placement: &Placement) -> Option<String> {
     let mut rules = placement.round.iter().flat_map(|round| &round.rules);
     let rule = rules.find(|rule| rule.outcome != "OK")?;
@@ -105,7 +105,7 @@ fn fix(placement: &Placement) -> Option<String> {
 struct State<'a> {
     cluster: &'a Cluster,
     local: LocalScheduler,
-    /// Namespaces and names.
+    /// The namespaces and names of the placed pods.
     placed: HashSet<(String, String)>,
 }
 
@@ -130,7 +130,8 @@ impl<'a> State<'a> {
         Ok(placement)
     }
 
-    /// The first pod of a workload that no case has placed, else one more.
+    /// Returns the first pod of a workload that no case has placed, else one more pod of its
+    /// template.
     fn next_pod(&self, workload: &Workload) -> Pod {
         let is_placed = |pod: &Pod| {
             let name = pod.metadata.name.clone().unwrap_or_default();

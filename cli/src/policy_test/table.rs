@@ -1,4 +1,4 @@
-//! The results for people.
+//! Renders the results for people.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use crate::{
 };
 
 const MAX_NAME_COLUMNS: usize = 70;
-/// Nodes of a failed case that are shown.
+/// The maximum number of nodes of a failed case that are shown.
 const MAX_NODES: usize = 12;
 
-/// A table for each file, then [`failures`].
+/// Renders a table for each file, then [`failures`].
 pub(super) fn text(runs: &[CaseRun]) -> String {
     let mut out = String::new();
     for file in runs.chunk_by(|a, b| a.case.group == b.case.group) {
@@ -32,7 +32,7 @@ pub(super) fn text(runs: &[CaseRun]) -> String {
     out + &failures(runs)
 }
 
-/// The failed cases, then the totals.
+/// Renders the failed cases, then the totals.
 pub(super) fn failures(runs: &[CaseRun]) -> String {
     let mut out = String::new();
     for run in runs {

@@ -1,4 +1,4 @@
-//! The fields of custom resources, from their schemas.
+//! Writes the fields of custom resources, from their schemas.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use anyhow::Result;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::Value;
 
-/// Kubernetes' own types, which its reference describes.
+/// The fields of Kubernetes' own types, which its reference describes.
 const KNOWN: [&str; 5] = [
     "selector",
     "labelSelector",
@@ -15,7 +15,7 @@ const KNOWN: [&str; 5] = [
     "conditions",
 ];
 
-/// One page with a table for each kind.
+/// Writes one page with a table for each kind.
 pub(super) fn page(crds: &[CustomResourceDefinition]) -> Result<String> {
     let mut out = "# Kinds\n".to_owned();
     for crd in crds {
@@ -48,7 +48,7 @@ fn kind(out: &mut String, spec: &Value, version: &Value) {
     fields(out, schema, "");
 }
 
-/// A row for each property, and those below it.
+/// Writes a row for each property, and for the properties below it.
 fn fields(out: &mut String, schema: &Value, path: &str) {
     let required: Vec<&str> = list(&schema["required"]).map(text).collect();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -89,7 +89,7 @@ fn type_of(schema: &Value) -> String {
     }
 }
 
-/// What the schema demands, each a sentence.
+/// Returns the demands of the schema, each as a sentence.
 fn facts(schema: &Value, required: bool) -> Vec<String> {
     let mut facts = Vec::new();
     if required {
@@ -127,12 +127,12 @@ fn facts(schema: &Value, required: bool) -> Vec<String> {
     facts
 }
 
-/// A description on one line, which ends with a period.
+/// Returns a description on one line that ends with a period.
 fn sentence(description: &Value) -> String {
     let words: Vec<&str> = text(description).split_whitespace().collect();
-    let line = words.join(" ").replace('|', "\\|").replace('<', "&lt;");
+    let escaped = words.join(" ").replace('|', "\\|").replace('<', "&lt;");
     // Kubernetes' texts link to files of its own source.
-    let line = line.replace("](", "] (");
+    let line = escaped.replace("](", "] (");
     match line.chars().last() {
         None | Some('.' | '!' | '?' | ':') => line,
         Some(_) => line + ".",

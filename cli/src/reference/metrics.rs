@@ -1,4 +1,4 @@
-//! The page of metrics, from the registries of all processes.
+//! Writes the page of metrics, from the registries of all processes.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -19,11 +19,7 @@ const PROCESSES: [(&str, Examples); 9] = [
     ("provider scripted", tautline_sdk::example_metrics),
     ("agent latency", tautline_latency_agent::example_metrics),
     ("agent gpu", tautline_gpu_agent::example_metrics),
-    ("agent mps", |registry| {
-        let metrics = mps::Metrics::default();
-        metrics.register(registry);
-        metrics.add_examples();
-    }),
+    ("agent mps", |registry| mps::Metrics::example("", registry)),
 ];
 
 const INTRODUCTION: &str = "# Metrics
@@ -38,7 +34,7 @@ Where targets have a label `namespace`, `pod` or `container` (those of the chart
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Family {
-    /// Without the suffixes of its samples, as in OpenMetrics.
+    /// The name without the suffixes of the samples, as in OpenMetrics.
     name: String,
     kind: String,
     help: String,
@@ -70,7 +66,7 @@ fn families(prefix: &str, examples: Examples) -> Result<Vec<Family>> {
     Ok(parse(&text))
 }
 
-/// The families of a text in OpenMetrics format whose values of labels have no comma.
+/// Reads the families of a text in OpenMetrics format, whose label values must have no comma.
 fn parse(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for line in text.lines() {
@@ -152,7 +148,8 @@ fn render(processes: &[(&str, Vec<Family>)], ports: &[Family]) -> String {
         }
     };
     section("All processes", &ports.iter().collect::<Vec<_>>());
-    // Shared metrics, by the processes that have them; these are in the order of the first.
+    // The metrics, grouped by the processes that have them; the groups are in the order of their
+    // first metric.
     let mut shared: Vec<(Vec<&str>, Vec<&Family>)> = Vec::new();
     for family in processes.iter().flat_map(|(_, families)| families) {
         let of = &having[family.name.as_str()];

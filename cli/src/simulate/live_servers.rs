@@ -1,6 +1,6 @@
-//! A trace through the real extender and the real gpu-slice provider on loopback. In place of
-//! kube-scheduler this module calls filter and prioritize for the nodes that fit, picks one of
-//! the best score, has the provider reserve, and binds the pod.
+//! Runs a trace through the real extender and the real gpu-slice provider on loopback. In place of
+//! kube-scheduler this module calls filter and prioritize for the nodes that fit, picks one of the
+//! best score, lets the provider reserve the cards, and binds the pod.
 
 use std::{net::Ipv4Addr, sync::Arc, time::Duration, time::Instant};
 
@@ -14,7 +14,9 @@ use tautline_core::{
     nodes::NodeSet,
     selector::Labels,
 };
-use tautline_gpu_placement::{CARD, RequestDistribution, device_annotation, policy::PolicyName};
+use tautline_gpu_placement::{
+    CARD_MILLI, RequestDistribution, device_annotation, policy::PolicyName,
+};
 use tautline_gpu_simulator::{
     Arrivals, Experiment, RunResult, Trace, Workload,
     run::{Cluster, RunRecord},
@@ -31,7 +33,8 @@ use tokio_util::sync::CancellationToken;
 use super::trace_objects;
 use crate::http::Http;
 
-/// Far more than an answer takes: the simulation measures placement, not time.
+/// The deadline of a call, far more than an answer takes: the simulation measures placement, not
+/// time.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<Vec<RunResult>> {
@@ -43,8 +46,8 @@ pub(super) async fn run(experiment: &Experiment, tell: impl Fn(u64)) -> Result<V
                 let servers =
                     LiveServers::start(&experiment.trace, workload, arrivals, *policy).await?;
                 let chooser = TieBreaker::new(experiment.ties, arrivals.seed);
-                let record = servers.arrive(experiment, workload, arrivals, chooser, &tell);
-                let record = record.await;
+                let arriving = servers.arrive(experiment, workload, arrivals, chooser, &tell);
+                let record = arriving.await;
                 servers.stop().await;
                 outcomes.push(RunResult::from_record(
                     &experiment.trace,
@@ -164,8 +167,10 @@ impl LiveServers {
             if let Some(node) = &node {
                 let card = self.bind(&json, node).await?;
                 let index = trace_objects::index(node).context("a node of another name")?;
-                let placed = cluster.place_on(shape, index, card.first().map(|c| c.0));
-                let placed = placed.map(|h| h.grant.parts).unwrap_or_default();
+                let placed = cluster
+                    .place_on(shape, index, card.first().map(|c| c.0))
+                    .map(|h| h.grant.parts)
+                    .unwrap_or_default();
                 ensure!(
                     placed == card,
                     "arrival {number}: node {node} cannot give {card:?} to {shape:?}"
@@ -177,7 +182,7 @@ impl LiveServers {
         Ok(record)
     }
 
-    /// One scheduling cycle; `None`: no node is usable.
+    /// Runs one scheduling cycle; returns `None` if no node is usable.
     async fn schedule(&self, json: &Value, chooser: &mut TieBreaker) -> Result<Option<String>> {
         let pod = core(json)?;
         let mut names: Vec<String> = {
@@ -219,7 +224,8 @@ impl LiveServers {
         Ok(best.map(|(host, _)| host.to_owned()))
     }
 
-    /// Reserves, binds and confirms; returns the cards.
+    /// Reserves the cards, binds the pod and confirms; returns the cards, with the pod's
+    /// thousandths of each.
     async fn bind(&self, json: &Value, node: &str) -> Result<Vec<(u16, u16)>> {
         let mut pod = core(json)?;
         let snapshot = self.store.snapshot();
@@ -238,7 +244,7 @@ impl LiveServers {
         self.store.apply(Object::Pod(pod));
         self.provider_client.confirm(&snapshot, &held).await;
         let parts = text
-            .map(|t| device_annotation::parse(&t, CARD))
+            .map(|t| device_annotation::parse(&t, CARD_MILLI))
             .transpose()?;
         let part = |p: device_annotation::CardShare| Ok((p.card.parse()?, p.milli));
         parts.unwrap_or_default().into_iter().map(part).collect()
@@ -252,7 +258,7 @@ impl LiveServers {
     }
 }
 
-/// The pod as the index has it.
+/// Converts a pod to the form of the index.
 fn core(json: &Value) -> Result<Pod> {
     let pod = serde_json::from_value(json.clone()).context("a pod of the trace")?;
     Ok(convert::pod(&pod))

@@ -51,19 +51,21 @@ fn of_items(items: &[Item]) -> (Vec<Node>, Vec<Pod>) {
 }
 
 async fn read_cluster(client: Client) -> Result<(Vec<Node>, Vec<Pod>)> {
-    let nodes: Api<v1::Node> = Api::all(client.clone());
-    let pods: Api<v1::Pod> = Api::all(client);
-    let nodes = fetch::pages(&nodes, ListParams::default()).await;
-    let nodes = nodes.context("nodes cannot be listed; ask for a role with the verb list")?;
-    let pods = fetch::pages(&pods, ListParams::default()).await;
-    let pods = pods.context("pods cannot be listed; ask for a role with the verb list")?;
+    let node_api: Api<v1::Node> = Api::all(client.clone());
+    let pod_api: Api<v1::Pod> = Api::all(client);
+    let nodes = fetch::pages(&node_api, ListParams::default())
+        .await
+        .context("nodes cannot be listed; ask for a role with the verb list")?;
+    let pods = fetch::pages(&pod_api, ListParams::default())
+        .await
+        .context("pods cannot be listed; ask for a role with the verb list")?;
     Ok((
         nodes.iter().map(convert::node).collect(),
         pods.iter().map(convert::pod).collect(),
     ))
 }
 
-/// The cards of schedulable nodes, and the requests of pods.
+/// Returns the cards of schedulable nodes, and the requests of pods.
 fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
     let names = Names::default();
     let mut on: HashMap<&str, Vec<&Pod>> = HashMap::new();
@@ -92,7 +94,7 @@ fn own(nodes: &[Node], pods: &[Pod]) -> OwnCluster {
             }
         }
     }
-    // No node has the unit of a waiting pod; the largest is the cautious choice.
+    // A waiting pod has no node and so no unit; the largest unit is the cautious choice.
     let largest = units.values().copied().max();
     for pod in pods.iter().filter(|p| !p.finished) {
         let unit = pod.node.as_deref().and_then(|n| units.get(n).copied());

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A progress bar on stderr; hidden if that is not a terminal.
+/// Makes a progress bar on standard error, which is hidden if that is not a terminal.
 pub(super) fn bar(arrivals: u64) -> ProgressBar {
     let bar = ProgressBar::new(arrivals);
     let style =

@@ -2,7 +2,7 @@ use tautline_gpu_simulator::{PublishedCurves, RunResult, fill};
 
 use crate::table::table;
 
-/// A line for each run; with several seeds, the means of each workload and policy below.
+/// Renders a line for each run, and with several seeds the means of each workload and policy below.
 pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> String {
     let known = |o: &RunResult| {
         published
@@ -24,7 +24,7 @@ pub(super) fn runs(outcomes: &[RunResult], published: &PublishedCurves) -> Strin
     out
 }
 
-/// Runs that differ only in their seed, in the order of the first.
+/// Groups runs that differ only in their seed, in the order of their first run.
 fn groups(outcomes: &[RunResult]) -> Vec<Vec<&RunResult>> {
     let mut groups: Vec<Vec<&RunResult>> = Vec::new();
     for outcome in outcomes {
@@ -61,7 +61,7 @@ impl Columns {
         header
     }
 
-    /// The means of some runs of one workload and policy.
+    /// Returns the cells with the means of some runs of one workload and policy.
     fn cells(&self, seed: String, some: &[&RunResult], published: &PublishedCurves) -> Vec<String> {
         let mean = |of: &dyn Fn(&RunResult) -> Option<f64>| {
             let all: Option<Vec<f64>> = some.iter().map(|o| of(o)).collect();
@@ -107,7 +107,7 @@ fn percent(value: Option<f64>) -> String {
     value.map(|v| format!("{v:.2}")).unwrap_or_default()
 }
 
-/// A line for each case and policy: how many more pods fit.
+/// Renders a line for each case and policy, with the number of further pods that fit.
 pub(super) fn fills(fills: &[fill::Figures]) -> String {
     let row = |f: &fill::Figures| {
         vec![

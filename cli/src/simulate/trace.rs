@@ -25,9 +25,10 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     let notes = notes(&experiment);
     let bar = progress::bar(experiment.arrivals());
     let tell = |arrivals| bar.inc(arrivals);
-    let outcomes = match args.wire {
-        true => live_servers::run(&experiment, tell).await?,
-        false => experiment.run(args.jobs(), &tell),
+    let outcomes = if args.wire {
+        live_servers::run(&experiment, tell).await?
+    } else {
+        experiment.run(args.jobs(), &tell)
     };
     bar.finish_and_clear();
     for note in &notes {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
 use tautline_api::{convert, manifest};
 use tautline_core::index::Object;
-use tautline_gpu_placement::{CARD, Shape};
+use tautline_gpu_placement::{CARD_MILLI, Shape};
 use tautline_gpu_simulator::{Arrivals, Trace, Workload};
 use tautline_runtime::manifest_files;
 
@@ -13,7 +13,7 @@ pub(super) const NAMESPACE: &str = "trace";
 /// The label with the index of a pod's requested models.
 const MODELS: &str = "models";
 
-/// The nodes, named so that their order is the seed's.
+/// The nodes of the trace, named so that their order is the seed's.
 pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
     let node = |(i, n): (usize, &u32)| {
         let node = &trace.nodes[*n as usize];
@@ -28,7 +28,7 @@ pub(super) fn nodes(trace: &Trace, order: &Arrivals) -> Result<Vec<Object>> {
             "status": {"allocatable": {
                 "cpu": format!("{}m", node.cpu_milli),
                 "memory": node.memory_bytes.to_string(),
-                // The trace does not limit them.
+                // The trace does not limit the number of pods.
                 "pods": "1000000",
             }},
         });
@@ -53,9 +53,10 @@ fn models(workload: &Workload) -> Vec<&Arc<[Arc<str>]>> {
 pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
     let mut all = Vec::new();
     for (i, models) in models(workload).into_iter().enumerate() {
-        let request = match models.is_empty() {
-            true => "true".to_owned(),
-            false => format!("true,model={}", models.join("|")),
+        let request = if models.is_empty() {
+            "true".to_owned()
+        } else {
+            format!("true,model={}", models.join("|"))
         };
         let (name, kind) = (format!("gpu-{i}"), "constraint.ciena.com/v1alpha1");
         let policy = json!({
@@ -81,12 +82,12 @@ pub(super) fn policies(workload: &Workload) -> Result<Vec<Object>> {
 }
 
 pub(super) fn pod(number: usize, shape: &Shape, workload: &Workload) -> Value {
-    let list = models(workload);
-    let list = list.iter().position(|m| **m == shape.models).unwrap_or(0);
+    let all = models(workload);
+    let list = all.iter().position(|m| **m == shape.models).unwrap_or(0);
     let mut annotations = json!({});
     if shape.needs_gpu() {
         let (cards, milli) = match shape.share {
-            0 => (shape.whole, CARD),
+            0 => (shape.whole, CARD_MILLI),
             share => (1, share),
         };
         annotations = json!({

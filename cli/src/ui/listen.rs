@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use tokio::net::TcpListener;
 
 const PORT: u16 = 8484;
-/// Ports that are tried, from [`PORT`] on, before any other.
-const TRIES: u16 = 50;
+/// The number of ports that are tried, from [`PORT`] on, before any other port.
+const MAX_PORT_TRIES: u16 = 50;
 
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ListenArgs {
@@ -15,7 +15,8 @@ pub(crate) struct ListenArgs {
     listen: Option<SocketAddr>,
 }
 
-/// Only these: the console refuses requests that name another host.
+/// Parses an address of loopback. Other addresses are refused, since the console refuses requests
+/// that name another host.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let allowed = [
         IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -37,7 +38,7 @@ pub(crate) async fn bind(args: &ListenArgs) -> Result<TcpListener> {
         let bound = TcpListener::bind(address).await;
         return bound.with_context(|| format!("--listen {address}"));
     }
-    for port in (PORT..PORT + TRIES).chain([0]) {
+    for port in (PORT..PORT + MAX_PORT_TRIES).chain([0]) {
         if let Ok(bound) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
             return Ok(bound);
         }

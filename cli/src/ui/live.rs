@@ -1,4 +1,4 @@
-//! The console of a cluster.
+//! Runs the console of a cluster.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,20 +32,21 @@ use crate::{
 const WITHOUT_CLUSTER: &str =
     "the console of a cluster needs one; `tautline ui -f DIR` and `tautline demo --ui` need none";
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Shorter than the pages' own deadlines: a replica that hangs must not hide the others.
-const OF_A_REPLICA: Duration = Duration::from_secs(2);
+/// The deadline of a replica's answer. It is shorter than the pages' own deadlines, since a replica
+/// that hangs must not hide the rest.
+const REPLICA_DEADLINE: Duration = Duration::from_secs(2);
 const MAX_EVENTS: u32 = 500;
-/// Lists are slow in a large cluster: only then it is asked why one is missing.
-const PATIENCE: Duration = Duration::from_secs(3);
-const RECHECK: Duration = Duration::from_secs(15);
+/// The time after which missing lists are checked for errors, since lists are slow in a large
+/// cluster.
+const LIST_CHECK_AFTER: Duration = Duration::from_secs(3);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 pub(super) async fn run(
     listener: TcpListener,
     args: &ReplicaArgs,
     trusted: TrustedNamespaces,
 ) -> Result<()> {
-    let cluster = args.cluster.with_retries().await;
-    let cluster = cluster.context(WITHOUT_CLUSTER)?;
+    let cluster = args.cluster.with_retries().await.context(WITHOUT_CLUSTER)?;
     reach(cluster.client()).await?;
     let source = ClusterSource {
         client: cluster.client().clone(),
@@ -97,11 +98,12 @@ fn command_args(args: &ReplicaArgs) -> String {
     text
 }
 
-/// Keeps [`Console::problems`]: lists that cannot be read, later an API server that does not answer.
+/// Updates [`Console::problems`]: first lists that cannot be read, later an API server that does
+/// not answer.
 async fn watch_connection(console: &Console, cluster: &Cluster) {
     report_lists(console, cluster).await;
     loop {
-        tokio::time::sleep(RECHECK).await;
+        tokio::time::sleep(RECHECK_INTERVAL).await;
         let lost = reach(cluster.client()).await.err();
         let problems: Vec<String> = lost
             .iter()
@@ -130,8 +132,8 @@ async fn report_lists(console: &Console, cluster: &Cluster) {
             note!("waiting for {}", missing.join(", "));
             shown.clone_from(&missing);
         }
-        let due = checked.is_none_or(|at: tokio::time::Instant| at.elapsed() > RECHECK);
-        if started.elapsed() > PATIENCE && due {
+        let due = checked.is_none_or(|at: tokio::time::Instant| at.elapsed() > RECHECK_INTERVAL);
+        if started.elapsed() > LIST_CHECK_AFTER && due {
             let problems = problems(cluster.client(), &missing).await;
             if problems != **console.problems.load() {
                 problems
@@ -164,7 +166,7 @@ async fn problems(client: &Client, missing: &[String]) -> Vec<String> {
     all
 }
 
-/// Why all objects of a kind cannot be listed.
+/// Returns the reason why all objects of a kind cannot be listed, if so.
 async fn problem<K>(client: &Client, missing: &[String]) -> Option<String>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
@@ -182,7 +184,7 @@ struct ClusterSource {
 }
 
 impl ClusterSource {
-    /// kube's errors have the whole status.
+    /// Shortens an error, since kube's errors have the whole status.
     fn in_short(&self, error: anyhow::Error) -> anyhow::Error {
         let Some(cause) = error.downcast_ref::<kube::Error>().map(fetch::cause) else {
             return error;
@@ -202,7 +204,7 @@ impl Source for ClusterSource {
     ) -> BoxFuture<'a, Result<Vec<AdminAnswer>>> {
         Box::pin(async move {
             let (client, apps) = (self.client.clone(), component.app_names());
-            let call = replicas::each_pod(client, &self.namespace, apps, (path, OF_A_REPLICA));
+            let call = replicas::each_pod(client, &self.namespace, apps, (path, REPLICA_DEADLINE));
             let called = timeout(DEADLINE * 2, call).await?;
             let (answers, failed) = called.map_err(|e| self.in_short(e))?;
             for error in failed {
@@ -220,9 +222,10 @@ impl Source for ClusterSource {
     fn pod<'a>(&'a self, namespace: &'a str, name: &'a str) -> BoxFuture<'a, Result<Option<Pod>>> {
         Box::pin(async move {
             let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-            let pod = timeout(DEADLINE, api.get_opt(name)).await;
-            let pod = pod.with_context(|| format!("no answer within {DEADLINE:?}"))?;
-            pod.with_context(|| format!("pod {namespace}/{name}"))
+            timeout(DEADLINE, api.get_opt(name))
+                .await
+                .with_context(|| format!("no answer within {DEADLINE:?}"))?
+                .with_context(|| format!("pod {namespace}/{name}"))
         })
     }
 
@@ -236,11 +239,11 @@ impl Source for ClusterSource {
             let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
             let fields = format!("involvedObject.name={name},involvedObject.kind={kind}");
             let params = ListParams::default().fields(&fields).limit(MAX_EVENTS);
-            let list = timeout(DEADLINE, api.list(&params)).await;
-            let list = list.with_context(|| format!("no answer within {DEADLINE:?}"))?;
-            Ok(list
-                .with_context(|| format!("events in namespace {namespace}"))?
-                .items)
+            let list = timeout(DEADLINE, api.list(&params))
+                .await
+                .with_context(|| format!("no answer within {DEADLINE:?}"))?
+                .with_context(|| format!("events in namespace {namespace}"))?;
+            Ok(list.items)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The console of manifests.
+//! Runs the console of manifests.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,9 +29,11 @@ use crate::{
     local::{LocalScheduler, Placement},
 };
 
-/// Bindings are evaluated so often, and after a change.
-const PERIOD: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(300);
+/// The time between two evaluations of bindings without a change; it is longer if an evaluation is
+/// slow.
+const EVALUATION_INTERVAL: Duration = Duration::from_secs(5);
+/// The minimum pause between two evaluations.
+const MIN_EVALUATION_PAUSE: Duration = Duration::from_millis(300);
 
 /// A console over a [`LocalScheduler`]'s objects.
 pub(crate) struct LocalConsole {
@@ -46,11 +48,11 @@ struct LocalSource {
     extender: String,
     latency: Pages<Latency>,
     gpu: GpuSlice,
-    /// By namespace and name.
+    /// The pods, by namespace and name.
     pods: Mutex<BTreeMap<(String, String), Pod>>,
 }
 
-/// The objects with a UID for each pod, by which records are told apart.
+/// Gives each pod a UID, which distinguishes records.
 pub(crate) fn with_uids(mut items: Vec<Item>) -> Vec<Item> {
     for item in &mut items {
         if let Item::Pod(pod) = item {
@@ -64,7 +66,7 @@ pub(crate) fn with_uids(mut items: Vec<Item>) -> Vec<Item> {
 }
 
 impl LocalConsole {
-    /// `title` and arguments as [`Console::new`] has them.
+    /// Makes a console; the title and the arguments are those of [`Console::new`].
     pub(crate) fn new(
         local: &LocalScheduler,
         items: &[Item],
@@ -125,9 +127,9 @@ impl LocalConsole {
                     let started = Instant::now();
                     preview.evaluate(&console.store.snapshot()).await;
                     publish(&console, &preview, &offers);
-                    let pause = PAUSE.max(started.elapsed());
+                    let pause = MIN_EVALUATION_PAUSE.max(started.elapsed());
                     sleep(pause).await;
-                    _ = timeout(PERIOD.max(pause * 4), changes.changed()).await;
+                    _ = timeout(EVALUATION_INTERVAL.max(pause * 4), changes.changed()).await;
                 }
             };
             tokio::select! {
@@ -139,7 +141,7 @@ impl LocalConsole {
         Ok(())
     }
 
-    /// One scheduling cycle of a pod, which the pod's status then shows.
+    /// Runs one scheduling cycle of a pod; the pod's status then shows the result.
     pub(crate) async fn place(&self, local: &LocalScheduler, pod: &Pod) -> Result<Placement> {
         let placement = local.place(pod).await?;
         let mut pod = pod.clone();
@@ -162,7 +164,8 @@ impl LocalConsole {
     }
 }
 
-/// As kube-scheduler writes it; `message`: why the pod has no node.
+/// Writes the condition PodScheduled as kube-scheduler does; `message` is the reason why the pod
+/// has no node.
 fn report_scheduled(status: &mut PodStatus, message: Option<&str>) {
     let conditions = status.conditions.get_or_insert_default();
     conditions.retain(|c| c.type_ != "PodScheduled");

@@ -2,7 +2,7 @@ use std::io::{self, IsTerminal, Write};
 
 use unicode_width::UnicodeWidthStr;
 
-/// The alternate screen, so that the previous content comes back; no cursor.
+/// Opens the alternate screen, so that the previous content comes back, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
@@ -35,7 +35,7 @@ pub(crate) fn columns() -> Option<usize> {
     io::stdout().is_terminal().then(|| size().columns)
 }
 
-/// Restores the terminal when dropped.
+/// A full-screen drawing on a terminal, which it restores when dropped.
 pub(super) struct Screen<W: Write> {
     out: W,
     last: Vec<String>,

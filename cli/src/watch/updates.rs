@@ -8,11 +8,11 @@ use tokio::sync::mpsc::Sender;
 
 use crate::{fetch, scope::Scope};
 
-/// The wait between attempts doubles from the first to the last.
+/// The first wait between attempts; each further wait doubles, up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LAST_WAIT: Duration = Duration::from_secs(8);
 
-/// A malformed binding must not end the watch: it is delivered as its error.
+/// A binding, or the error of a malformed one, which must not end the watch.
 pub(super) type GuardedBinding = DeserializeGuard<ConstraintPolicyBinding>;
 
 pub(super) enum Update {
@@ -28,7 +28,7 @@ pub(super) fn api(client: Client, scope: &Scope) -> Api<GuardedBinding> {
     }
 }
 
-/// Ends when the receiver is dropped.
+/// Sends the updates of bindings; ends when the receiver is dropped.
 pub(super) async fn send_updates(api: Api<GuardedBinding>, listener: Sender<Update>) {
     let mut wait = FIRST_WAIT;
     loop {

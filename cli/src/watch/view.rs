@@ -27,7 +27,7 @@ pub(super) struct BindingsView {
     changes: Changes<GuardedBinding>,
     ready: bool,
     lost: Option<(Timestamp, String)>,
-    /// Unreadable bindings, with the errors.
+    /// The unreadable bindings, with the errors.
     unreadable: BTreeMap<Key, String>,
 }
 
@@ -53,7 +53,7 @@ impl BindingsView {
         }
     }
 
-    /// True once the first list is complete.
+    /// Returns true once the first list is complete.
     pub(super) fn ready(&self) -> bool {
         self.ready
     }
@@ -63,7 +63,7 @@ impl BindingsView {
         self.lost.as_ref().map(|(_, why)| plain(why))
     }
 
-    /// Applies an update. The first list is no change.
+    /// Applies an update, and returns the changes; the first list is no change.
     pub(super) fn apply(&mut self, news: Update, now: Timestamp) -> Vec<Change> {
         let event = match news {
             Update::Event(event) => *event,
@@ -150,7 +150,8 @@ impl BindingsView {
         (fits && change.old != change.new).then_some(change)
     }
 
-    /// "namespace shop, bindings: 3 (1 Error, 2 Compliant)", whatever is shown of them.
+    /// Returns "namespace shop, bindings: 3 (1 Error, 2 Compliant)", which also counts bindings
+    /// that are not shown.
     pub(super) fn summary(&self) -> String {
         let all = self.bindings.values().map(AsRef::as_ref);
         let standing = if self.ready {
@@ -166,7 +167,7 @@ impl BindingsView {
         format!("{}, bindings{offer}: {standing}{shown}", self.scope)
     }
 
-    /// The lines of one drawing, none wider or more than the size allows.
+    /// Returns the lines of one drawing, which fit the size.
     pub(super) fn frame(&self, size: Size, now: Timestamp) -> Vec<String> {
         let mut lines = vec![format!("{}  {}", age::second(now), self.summary())];
         if let Some((since, why)) = &self.lost {

@@ -1,4 +1,4 @@
-//! `/bindings`: every binding, the worst first; `/bindings/NAMESPACE/NAME`: one of them.
+//! `/bindings` lists every binding, the worst first; `/bindings/NAMESPACE/NAME` shows one binding.
 
 mod badge;
 mod detail;
@@ -30,7 +30,7 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/bindings/{namespace}/{name}", get(one))
 }
 
-/// The page of a binding, as a link.
+/// Returns the link to the page of a binding.
 pub(super) fn link(namespace: &str, name: &str) -> String {
     path(&["bindings", namespace, name])
 }

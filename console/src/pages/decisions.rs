@@ -1,4 +1,5 @@
-//! `/decisions`: the last rounds, and pods that wait; `/decisions/NAMESPACE/POD`: one pod.
+//! `/decisions` lists the last planning rounds and the pods without a node;
+//! `/decisions/NAMESPACE/POD` shows one pod.
 
 mod fitting;
 mod list;
@@ -24,12 +25,12 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/decisions/{namespace}/{pod}", get(pod::page))
 }
 
-/// The page of a pod, as a link.
+/// Returns the link to the page of a pod.
 pub(super) fn link(namespace: &str, pod: &str) -> String {
     request::path(&["decisions", namespace, pod])
 }
 
-/// Whether a pod has no node, and may get one.
+/// Returns whether a pod has no node and may get one.
 pub(super) fn waits(pod: &Pod) -> bool {
     pod.node.is_none() && !pod.finished && !pod.terminating
 }

@@ -1,4 +1,5 @@
-//! `/gpu`: the cards of the cluster, and what still fits; `/gpu/NODE`: those of one node.
+//! `/gpu` shows the cards of the cluster and the requests that still fit; `/gpu/NODE` shows the
+//! cards of one node.
 
 mod bars;
 mod classes;
@@ -32,7 +33,7 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/gpu/{node}", get(one))
 }
 
-/// The page of a node's cards, as a link.
+/// Returns the link to the page of a node's cards.
 pub(super) fn link(node: &str) -> String {
     path(&["gpu", node])
 }

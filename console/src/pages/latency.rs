@@ -1,4 +1,5 @@
-//! `/latency`: round-trip times between zones, then between nodes; `/latency/pair/A/B`: two nodes.
+//! `/latency` shows round-trip times between zones or between nodes; `/latency/pair/A/B` shows two
+//! nodes.
 
 mod answers;
 mod limit;
@@ -31,7 +32,7 @@ pub(super) fn routes() -> Router<Arc<Console>> {
         .route("/latency/pair/{from}/{to}", get(two))
 }
 
-/// The page of two nodes, as a link.
+/// Returns the link to the page of two nodes.
 fn pair_link(from: &str, to: &str) -> String {
     path(&["latency", "pair", from, to])
 }

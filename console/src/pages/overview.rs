@@ -1,4 +1,4 @@
-//! `/`: the state of everything, each part with a link to its page.
+//! `/` shows the state of the whole cluster, each part with a link to its page.
 
 mod agents;
 mod bindings;
@@ -23,7 +23,7 @@ use crate::{
     request::{PageError, PageInfo, PageRequest},
 };
 
-const MAX_ERROR: usize = 1000;
+const MAX_ERROR_CHARS: usize = 1000;
 
 pub(super) fn routes() -> Router<Arc<Console>> {
     Router::new().route("/", get(page))
@@ -42,7 +42,7 @@ struct Overview {
     gpu: Part<gpu::Gpu>,
     agents: Part<agents::Agents>,
     feed: feed::Feed,
-    /// Lists that are not complete.
+    /// The names of the lists that are not complete.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
     #[serde(skip)]
@@ -68,7 +68,7 @@ impl<T> Part<T> {
         match read {
             Ok(part) => Self::Known(part),
             Err(error) => Self::Failed {
-                error: clean(&error_text(error.as_ref()), MAX_ERROR),
+                error: clean(&error_text(error.as_ref()), MAX_ERROR_CHARS),
             },
         }
     }
@@ -100,7 +100,7 @@ async fn overview(console: &Console, now: Timestamp) -> Overview {
         agents::read(source),
         console.inspections.get(&console.store),
     );
-    // Before the objects, which may be complete a moment later.
+    // This is read before the objects, whose lists may become complete in between.
     let missing = console.readiness.missing();
     let snapshot = console.store.snapshot();
     let bindings = console.bindings.list();

@@ -1,4 +1,5 @@
-//! `/policies`: offers, policies, and the Services that answer their rules; problems first.
+//! `/policies` lists offers, policies, and the Services that answer their rules. Offers and
+//! policies with problems come first.
 
 mod offers;
 mod policy;
@@ -17,7 +18,7 @@ use crate::{
 
 const MAX_TEXT_CHARS: usize = 600;
 const PATH: &str = "/policies";
-/// Values of the query's `list`, with their names and commands; the first is the default.
+/// The values of the query's field `list`, with their names and commands; the first is the default.
 const LISTS: [(&str, &str, &str); 3] = [
     ("offers", "Offers", "get offers -A"),
     ("policies", "Policies", "get policies -A"),
@@ -28,12 +29,12 @@ pub(super) fn routes() -> Router<Arc<Console>> {
     Router::new().route(PATH, get(page))
 }
 
-/// The offer on this page.
+/// Returns the link to an offer on this page.
 pub(super) fn offer_link(namespace: &str, name: &str) -> String {
     named_link("offers", namespace, name)
 }
 
-/// The policy on this page.
+/// Returns the link to a policy on this page.
 pub(super) fn policy_link(namespace: &str, name: &str) -> String {
     named_link("policies", namespace, name)
 }
@@ -44,7 +45,7 @@ fn named_link(list: &str, namespace: &str, name: &str) -> String {
     request::link(PATH, &BTreeMap::from(fields))
 }
 
-/// The objects to show, by the fields of the query.
+/// The filter of the objects to show, from the fields of the query.
 struct Filter<'a> {
     namespace: Option<&'a str>,
     name: Option<&'a str>,
@@ -118,7 +119,7 @@ fn form(list: &str, filter: &Filter<'_>) -> Markup {
     }
 }
 
-/// Objects of a kind whose current version cannot be used, by key.
+/// Returns a text for each object of a kind whose current version cannot be used.
 fn unusable(console: &Console, kind: Kind) -> Vec<String> {
     let rejected = console.store.rejected(kind).into_iter();
     let texts = rejected.map(|(key, why)| format!("{key}: {why}; its last usable version counts"));

@@ -109,7 +109,7 @@ fn write_ignored(out: &mut String, fault: &Fault) -> fmt::Result {
     writeln!(out, "  {name}: error ignored: {}", lines(&fault.message))
 }
 
-/// `POLICY / BINDING (PARAMETER)`
+/// Returns `POLICY / BINDING (PARAMETER)`.
 fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
     let mut name = plain(policy);
     if let Some(binding) = binding {
@@ -121,7 +121,7 @@ fn name(policy: &str, binding: Option<&str>, param: Option<&str>) -> String {
     name
 }
 
-/// A patch as a diff: removed and added values, at their paths.
+/// Writes a patch as a diff: removed and added values, at their paths.
 fn operations(out: &mut String, patch: &Value, before: &Value, indent: &str) -> fmt::Result {
     for operation in patch.as_array().into_iter().flatten() {
         let path = operation["path"].as_str().unwrap_or_default();
@@ -138,12 +138,12 @@ fn operations(out: &mut String, patch: &Value, before: &Value, indent: &str) -> 
     Ok(())
 }
 
-/// A value on one line.
+/// Returns a value on one line.
 fn short(value: &Value) -> String {
     plain(&value.to_string())
 }
 
-/// Text that may have lines of its own.
+/// Returns a text of one or several lines, indented.
 fn lines(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line: String = line.chars().filter(|c| !c.is_control()).collect();

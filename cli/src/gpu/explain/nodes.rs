@@ -10,7 +10,7 @@ use tautline_gpu_slice::{Fit, Inspection, Location, inspection::NodeGpus};
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeReport {
     pub(super) node: String,
-    /// The pod is on this node; its own part counts as free.
+    /// True if the pod is on this node; its own part counts as free.
     pub(super) own: bool,
     pub(super) usable: bool,
     /// The provider's reason code, or `Kubernetes` for a reason that keeps the pod from the
@@ -18,16 +18,16 @@ pub(super) struct NodeReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) code: Option<&'static str>,
     pub(super) detail: String,
-    /// Usable if pods on it were gone.
+    /// True if the node would be usable without pods that are on it.
     pub(super) freeable: bool,
     /// The cost in the provider's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cost: Option<i64>,
-    /// In the policy's own unit.
+    /// The cost in the policy's own unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy_cost: Option<i64>,
     pub(super) cards: Vec<String>,
-    /// The device plugin will choose; these waste the least.
+    /// True if the device plugin will choose the cards; `cards` then waste the least.
     pub(super) cards_are_guessed: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn node_reports(
     all
 }
 
-/// Usable ones by cost, then those that could be, then the rest by their reason.
+/// Sorts usable nodes by cost, then nodes that could be usable, then the rest by reason.
 fn rank(answer: &NodeReport) -> impl Ord + '_ {
     let cost = answer.cost.filter(|_| answer.usable).unwrap_or(i64::MAX);
     (
@@ -109,8 +109,8 @@ fn node_report(
     answer
 }
 
-/// The names of the cards at a location. On the pod's own node only a share's card is named: its
-/// whole cards are not free here, and would be again.
+/// Returns the names of the cards at a location. On the pod's own node only a share's card is
+/// named, since the pod's whole cards are not free there, but would be again.
 fn cards(node: &NodeGpus<'_>, location: &Location, own: bool) -> Vec<String> {
     let Some(pool) = node.inventory.pools.get(location.pool) else {
         return Vec::new();

@@ -24,18 +24,18 @@ use super::nodes::{self, NodeReport};
 pub(super) struct PodExplanation {
     pub(super) namespace: String,
     pub(super) pod: String,
-    /// Absent: it waits, or has finished.
+    /// The pod's node; absent if the pod waits or has finished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node: Option<String>,
     pub(super) finished: bool,
     pub(super) policy: &'static str,
     pub(super) cards: Vec<HeldCard>,
-    /// Offers with the missing policy that they name.
+    /// The offers with the missing policy that they name.
     pub(super) missing_policies: Vec<MissingPolicy>,
-    /// Other rules of its offers, which this report does not evaluate.
+    /// The other rules of the pod's offers, which this report does not evaluate.
     pub(super) other_rules: Vec<String>,
     pub(super) rules: Vec<RuleReport>,
-    /// Nodes that all rules, and Kubernetes itself, allow.
+    /// The nodes that all rules, and Kubernetes itself, allow.
     pub(super) usable_nodes: Vec<String>,
 }
 
@@ -45,11 +45,11 @@ pub(super) struct HeldCard {
     pub(super) card: String,
     pub(super) product: String,
     pub(super) healthy: bool,
-    /// Why the card is not healthy, if that is known.
+    /// The reason why the card is not healthy, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<String>,
     pub(super) milli: i64,
-    /// Not written on the pod: the device plugin chose the card.
+    /// True if the card is not written on the pod, since the device plugin chose it.
     pub(super) card_is_guessed: bool,
     pub(super) free_milli: i64,
     pub(super) shared_with: Vec<Sharer>,
@@ -72,7 +72,7 @@ pub(super) struct MissingPolicy {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RuleReport {
-    /// Absent: no rule governs the pod, and its own requests count.
+    /// The offer; absent if no rule governs the pod, so that its own requests count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) offer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ pub(super) struct RuleReport {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RequestReport {
-    /// Absent: no GPU is requested.
+    /// The requested GPU; absent if no GPU is requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

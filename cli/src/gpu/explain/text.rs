@@ -74,7 +74,9 @@ impl HeldCard {
         let others: i64 = self.shared_with.iter().map(|s| s.milli).sum();
         let health = match self {
             c if !c.healthy => c.fault.as_deref().unwrap_or("unhealthy"),
-            c if c.milli + others > i64::from(tautline_gpu_placement::CARD) => "over-committed",
+            c if c.milli + others > i64::from(tautline_gpu_placement::CARD_MILLI) => {
+                "over-committed"
+            }
             _ => "ok",
         };
         vec![
@@ -126,7 +128,7 @@ impl RuleReport {
         text
     }
 
-    /// "3 usable, 4 GpuBusy".
+    /// Returns the counts of nodes, such as "3 of 7 usable, 4 GpuBusy".
     fn counts(&self) -> String {
         let usable = self.nodes.iter().filter(|n| n.usable).count();
         let mut codes: BTreeMap<&str, usize> = BTreeMap::new();
@@ -150,7 +152,8 @@ impl RequestReport {
     fn text(&self, holds: bool) -> String {
         let mut text = match &self.gpu {
             Some(gpu) => gpu.clone(),
-            // Allocated under a rule that no longer governs the pod, or not by Tautline.
+            // The cards were allocated under a rule that no longer governs the pod, or not by
+            // Tautline.
             None if holds => "no GPU is requested, but the pod has cards".into(),
             None => "no GPU".into(),
         };
@@ -186,7 +189,7 @@ impl NodeReport {
     }
 }
 
-/// A line for each node, with a mark before the pod's own.
+/// Writes a line for each node, with a mark before the pod's own node.
 fn marked(nodes: &[NodeReport]) -> String {
     let header = ["NODE", "VERDICT", "COST", "CARD", "DETAIL"];
     let text = table(&header, nodes.iter().map(NodeReport::row));

@@ -6,8 +6,8 @@ use tautline_gpu_slice::report::{
 
 use crate::table::table;
 
-/// Names in a list.
-const SHOWN: usize = 5;
+/// The maximum number of names in a list.
+const MAX_SHOWN_NAMES: usize = 5;
 
 pub(super) fn text(report: &Fragmentation) -> String {
     if report.nodes_with_cards == 0 {
@@ -134,10 +134,10 @@ fn given_text(given: &Given) -> String {
     out + "\n"
 }
 
-/// The first names, and the number of the others.
+/// Returns the first names, and the number of further names.
 fn shown(names: &[String]) -> String {
-    let first = names[..names.len().min(SHOWN)].join(", ");
-    match names.len().saturating_sub(SHOWN) {
+    let first = names[..names.len().min(MAX_SHOWN_NAMES)].join(", ");
+    match names.len().saturating_sub(MAX_SHOWN_NAMES) {
         0 => first,
         n => format!("{first} and {n} more"),
     }

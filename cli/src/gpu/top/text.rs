@@ -1,7 +1,7 @@
 use std::fmt::Write;
 
 use tautline_gpu_slice::report::{
-    Amounts, CardTop, CountedTop, NodeTop, PoolTop, Top, Total, format,
+    Amounts, CardSums, CardTop, CountedTop, NodeTop, PoolTop, Top, Total, format,
 };
 
 use crate::{
@@ -22,14 +22,15 @@ const HEADER: [&str; 11] = [
     "MODE",
     "HELD BY",
 ];
-/// Left out if no agent reports it.
+/// The column of use, which is left out if no agent reports it.
 const USED: &str = "USED";
-/// Columns that a narrow terminal leaves out, in this order; the second table has MODE and PRODUCT.
+/// The columns that a narrow terminal leaves out, in this order; the second table has MODE and
+/// PRODUCT.
 const LEFT_OUT: [&str; 4] = ["MODE", "PRODUCT", "HEALTH", "FRAGMENTED"];
-/// The least that is shown of HELD BY.
-const HELD_BY: usize = 20;
+/// The minimum width of HELD BY.
+const MIN_HELD_BY_COLUMNS: usize = 20;
 
-/// `columns`: the terminal's width; `None`: unlimited.
+/// Renders the tables. `columns` is the terminal's width; `None` is unlimited.
 pub(super) fn text(top: &Top, style: TerminalStyle, columns: Option<usize>) -> String {
     let mut out = String::new();
     if !top.nodes.is_empty() {
@@ -59,7 +60,7 @@ pub(super) fn text(top: &Top, style: TerminalStyle, columns: Option<usize>) -> S
     out
 }
 
-/// The table of cards, without columns for which the terminal is too narrow.
+/// Renders the table of cards, without columns for which the terminal is too narrow.
 fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
     let mut shown: Vec<usize> = (0..HEADER.len()).collect();
     shown.retain(|i| HEADER[*i] != USED || rows.iter().any(|row| !row[*i].is_empty()));
@@ -70,7 +71,7 @@ fn fit(rows: &[Vec<String>], columns: Option<usize>) -> String {
         let text = table(&header, rows.iter().map(cells));
         // HELD BY is the last column, and may be cut.
         let before = text.lines().next().and_then(|head| head.find("HELD BY"));
-        let room = columns.is_none_or(|c| before.unwrap_or(0) + HELD_BY <= c);
+        let room = columns.is_none_or(|c| before.unwrap_or(0) + MIN_HELD_BY_COLUMNS <= c);
         match left_out.next() {
             Some(name) if !room => shown.retain(|i| HEADER[*i] != *name),
             _ => return clip(&text, columns),
@@ -89,36 +90,32 @@ fn clip(text: &str, columns: Option<usize>) -> String {
 fn rows(node: &NodeTop, style: TerminalStyle) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for pool in &node.pools {
-        // Adjacent equal cards share a row.
-        for alike in pool.cards.chunk_by(|before, card| card.is_like(before)) {
-            rows.push(row(node, pool, alike, style));
-        }
+        rows.extend(pool.runs().map(|run| row(node, pool, run, style)));
     }
     rows.extend(node.counted.iter().map(|c| counted(node, c, style)));
     rows
 }
 
-fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) -> Vec<String> {
-    let (Some(first), Some(last)) = (cards.first(), cards.last()) else {
-        return Vec::new();
-    };
-    let count = cards.len() as i64;
-    let name = match cards {
-        [one] => one.card.clone(),
-        _ => format!("{}-{}", first.card, last.card),
-    };
+fn row(
+    node: &NodeTop,
+    pool: &PoolTop,
+    (name, first, count): (String, &CardTop, i64),
+    style: TerminalStyle,
+) -> Vec<String> {
     let sum = (first.fragmented * count as f64).round() as i64;
     let fragmented = first.fragmented_milli.map(|_| sum);
     let bar = style.bar(BarSegments {
-        all: f64::from(tautline_gpu_placement::CARD),
+        all: f64::from(tautline_gpu_placement::CARD_MILLI),
         used: first.held_milli as f64,
         fragmented: first.fragmented,
         lost: !first.healthy,
     });
     let holders = first.holders.iter().map(|h| {
         let guess = if h.card_is_guessed { "~" } else { "" };
-        let used = h.used.map(|u| u.used_bytes.saturating_mul(count));
-        let used = used.map(|bytes| format!(" (uses {})", format::memory(bytes)));
+        let used = h.used.map(|u| {
+            let bytes = u.used_bytes.saturating_mul(count);
+            format!(" (uses {})", format::memory(bytes))
+        });
         let milli = format::milli(h.milli * count);
         format!("{guess}{} {milli}{}", h.pod, used.unwrap_or_default())
     });
@@ -141,7 +138,8 @@ fn row(node: &NodeTop, pool: &PoolTop, cards: &[CardTop], style: TerminalStyle) 
     ]
 }
 
-/// Only the number of units is known; the device plugin knows the holders.
+/// The row of cards of which only the number of units is known; the device plugin knows the
+/// holders.
 fn counted(node: &NodeTop, c: &CountedTop, style: TerminalStyle) -> Vec<String> {
     let bar = style.bar(BarSegments {
         all: c.units as f64,
@@ -175,20 +173,7 @@ fn sum(total: &Total) -> Vec<String> {
         total.nodes.to_string(),
     ];
     let rest = match &total.amounts {
-        Amounts::Cards {
-            cards,
-            unhealthy_cards,
-            held_milli,
-            free_milli,
-            fragmented_milli,
-            ..
-        } => [
-            cards.to_string(),
-            unhealthy_cards.to_string(),
-            format::milli(*held_milli),
-            format::milli(*free_milli),
-            fragmented_milli.map(format::milli).unwrap_or_default(),
-        ],
+        Amounts::Cards(sums) => card_sums(sums, sums.fragmented_milli),
         Amounts::Units {
             units,
             used_units,
@@ -204,37 +189,23 @@ fn sum(total: &Total) -> Vec<String> {
     head.into_iter().chain(rest).collect()
 }
 
-/// The cards of all products. Nodes are not added up: one may have several.
+/// The row of the cards of all products. It does not add up nodes, since one node may have several
+/// products.
 fn all(totals: &[Total]) -> Vec<String> {
-    let (mut count, mut lost, mut held, mut free) = (0, 0, 0, 0);
-    let mut useless: Option<f64> = None;
-    for total in totals {
-        if let Amounts::Cards {
-            cards,
-            unhealthy_cards,
-            held_milli,
-            free_milli,
-            fragmented,
-            ..
-        } = &total.amounts
-        {
-            count += cards;
-            lost += unhealthy_cards;
-            held += held_milli;
-            free += free_milli;
-            useless = fragmented.map(|f| useless.unwrap_or(0.0) + f);
-        }
-    }
-    vec![
-        "all cards".into(),
-        String::new(),
-        String::new(),
-        count.to_string(),
-        lost.to_string(),
-        format::milli(held),
-        format::milli(free),
-        useless
-            .map(|f| format::milli(f.round() as i64))
-            .unwrap_or_default(),
+    let sums = CardSums::of_all(totals);
+    let fragmented = sums.fragmented.map(|f| f.round() as i64);
+    let head = ["all cards".to_owned(), String::new(), String::new()];
+    head.into_iter()
+        .chain(card_sums(&sums, fragmented))
+        .collect()
+}
+
+fn card_sums(sums: &CardSums, fragmented_milli: Option<i64>) -> [String; 5] {
+    [
+        sums.cards.to_string(),
+        sums.unhealthy_cards.to_string(),
+        format::milli(sums.held_milli),
+        format::milli(sums.free_milli),
+        fragmented_milli.map(format::milli).unwrap_or_default(),
     ]
 }

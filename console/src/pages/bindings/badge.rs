@@ -1,12 +1,12 @@
 use maud::{Markup, html};
 use tautline_api::constraint::Compliance;
 
-/// A compliance, by its name and colour.
+/// Renders a compliance with its name and colour.
 pub(in crate::pages) fn badge(compliance: Compliance) -> Markup {
     html! { span class={ "state " (tone(compliance)) } { (compliance.name()) } }
 }
 
-/// The class of a compliance's colour.
+/// Returns the CSS class for the colour of a compliance.
 pub(in crate::pages) fn tone(compliance: Compliance) -> &'static str {
     match compliance {
         Compliance::Error | Compliance::Violation => "bad",

@@ -22,10 +22,11 @@ use crate::{
     draw,
     pages::policies,
     request::{PageError, path},
+    table::{Number, Text, table},
 };
 
 const MAX_TEXT_CHARS: usize = 600;
-/// Rules about a pair of nodes, whose page says more.
+/// The rules about a pair of nodes. The page of the pair has the details.
 const PAIR_RULES: [&str; 3] = ["latency", "jitter", "bandwidth"];
 
 #[derive(Serialize)]
@@ -50,7 +51,7 @@ pub(super) struct View {
     targets: Vec<Target>,
     rules: Vec<Rule>,
     timeline: Vec<Moment>,
-    /// Parts that could not be read.
+    /// The errors of the parts that could not be read.
     problems: Vec<String>,
     #[serde(skip)]
     now: Timestamp,
@@ -61,7 +62,7 @@ pub(super) struct View {
 struct Target {
     role: String,
     object: String,
-    /// The page of a pod.
+    /// The link to the page of a pod.
     #[serde(skip)]
     link: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +80,7 @@ struct Rule {
     provider: String,
     request: String,
     limit: String,
-    /// The page of the pair of nodes that the rule is about.
+    /// The link to the page of the pair of nodes that the rule is about.
     #[serde(skip)]
     pair: Option<String>,
 }
@@ -209,7 +210,8 @@ fn target(snapshot: &Snapshot, own: &str, role: &str, object: &ObjectReference) 
     }
 }
 
-/// The page of the two nodes that the targets are on.
+/// Returns the link to the page of the two nodes that the targets are on; `None` unless exactly two
+/// targets have a node, and these differ.
 fn pair(targets: &[Target]) -> Option<String> {
     let nodes: Vec<&str> = targets.iter().filter_map(|t| t.node.as_deref()).collect();
     match nodes[..] {
@@ -279,29 +281,24 @@ fn on_violation(policy: &str) -> String {
 fn targets(view: &View) -> Markup {
     html! {
         h2 { "Targets" }
-        div .scroll {
-            table {
-                thead { tr { th scope="col" { "Role" } th scope="col" { "Object" } th scope="col" { "Node" } } }
-                tbody {
-                    @for target in &view.targets {
-                        tr {
-                            th scope="row" { (target.role) }
-                            td {
-                                @match &target.link {
-                                    Some(link) => a href=(link) { (target.object) },
-                                    None => (target.object),
-                                }
-                                @if !target.exists { " " span .dim { "(does not exist)" } }
-                            }
-                            td {
-                                @if let Some(node) = &target.node { a href=(path(&["gpu", node])) { (node) } }
-                                @else { span .dim { "none" } }
-                            }
+        (table([Text("Role"), Text("Object"), Text("Node")], &html! {
+            @for target in &view.targets {
+                tr {
+                    th scope="row" { (target.role) }
+                    td {
+                        @match &target.link {
+                            Some(link) => a href=(link) { (target.object) },
+                            None => (target.object),
                         }
+                        @if !target.exists { " " span .dim { "(does not exist)" } }
+                    }
+                    td {
+                        @if let Some(node) = &target.node { a href=(path(&["gpu", node])) { (node) } }
+                        @else { span .dim { "none" } }
                     }
                 }
             }
-        }
+        }))
     }
 }
 
@@ -311,40 +308,31 @@ fn rules(view: &View) -> Markup {
         @if view.rules.is_empty() {
             p .note { "The offer names no policy with rules." }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Compliance" }
-                            th scope="col" { "Rule" }
-                            th scope="col" { "Reason" }
-                            th .number scope="col" { "Request" }
-                            th .number scope="col" { "Limit" }
-                            th scope="col" { "Policy" }
-                            th scope="col" { "Provider" }
-                        }
-                    }
-                    tbody {
-                        @for rule in &view.rules {
-                            tr {
-                                td { (badge(rule.compliance)) }
-                                th scope="row" {
-                                    @match &rule.pair {
-                                        Some(link) => a href=(link) { (rule.rule) },
-                                        None if rule.rule.is_empty() => "none",
-                                        None => (rule.rule),
-                                    }
-                                }
-                                td .text { (rule.reason) }
-                                td .number { (rule.request) }
-                                td .number { (rule.limit) }
-                                td { a href=(policies::policy_link(&view.namespace, &rule.policy)) { (rule.policy) } }
-                                td { (rule.provider) }
-                            }
-                        }
-                    }
+            (table(
+                [Text("Compliance"), Text("Rule"), Text("Reason"), Number("Request"), Number("Limit"), Text("Policy"),
+                    Text("Provider")],
+                &html! { @for rule in &view.rules { (rule_row(rule, &view.namespace)) } },
+            ))
+        }
+    }
+}
+
+fn rule_row(rule: &Rule, namespace: &str) -> Markup {
+    html! {
+        tr {
+            td { (badge(rule.compliance)) }
+            th scope="row" {
+                @match &rule.pair {
+                    Some(link) => a href=(link) { (rule.rule) },
+                    None if rule.rule.is_empty() => "none",
+                    None => (rule.rule),
                 }
             }
+            td .text { (rule.reason) }
+            td .number { (rule.request) }
+            td .number { (rule.limit) }
+            td { a href=(policies::policy_link(namespace, &rule.policy)) { (rule.policy) } }
+            td { (rule.provider) }
         }
     }
 }

@@ -7,16 +7,17 @@ use crate::{
     shell::quote,
 };
 
-/// Namespaces in the choice; more are typed.
+/// The maximum number of namespaces in a drop-down list. If there are more, the form has a text
+/// field.
 const MAX_CHOICES: usize = 300;
 
-/// The bindings to show, by the fields of the query.
+/// The filter of the bindings to show, from the fields of the query.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
     namespace: Option<String>,
     offer: Option<String>,
     compliance: Option<Compliance>,
-    /// In lower case.
+    /// The text to search for, in lower case.
     text: Option<String>,
 }
 
@@ -41,7 +42,7 @@ impl Filter {
         self.compliance.is_none_or(|wanted| wanted == compliance)
     }
 
-    /// All but the compliance.
+    /// Returns whether a binding matches all fields except the compliance.
     pub(super) fn matches(&self, binding: &ConstraintPolicyBinding) -> bool {
         let namespace = binding.metadata.namespace.as_deref();
         let is_in = |wanted: &String| namespace == Some(wanted);
@@ -53,7 +54,7 @@ impl Filter {
                 .is_none_or(|text| has_text(binding, text))
     }
 
-    /// The command that prints the same; texts are searched for here only.
+    /// Returns the command that prints the same bindings. It does not search for the text.
     pub(super) fn command(&self) -> String {
         let mut command = match &self.namespace {
             Some(namespace) => format!("get bindings -n {}", quote(namespace)),
@@ -71,7 +72,7 @@ impl Filter {
     pub(super) fn form(&self, namespaces: &[&str]) -> Markup {
         let value = |text: &Option<String>| text.clone().unwrap_or_default();
         html! {
-            // Kept as it is when the page shows itself again: somebody may be writing.
+            // A refresh of the page preserves the form, as the user may be typing.
             form #filter .filter method="get" action="/bindings" hx-preserve="true" {
                 label {
                     "Namespace"
@@ -110,7 +111,8 @@ impl Filter {
     }
 }
 
-/// In its `namespace/name`, its reason or its targets; `text` is in lower case.
+/// Returns whether the binding's `namespace/name`, its reason or the name of a target contains
+/// `text`, which is in lower case.
 fn has_text(binding: &ConstraintPolicyBinding, text: &str) -> bool {
     let has = |field: &str| field.to_lowercase().contains(text);
     let targets = &binding.spec.targets;

@@ -17,6 +17,7 @@ use crate::{
     list::Window,
     pages::policies,
     request::{PageError, PageRequest},
+    table::{Number, Text, bare_table},
 };
 
 const MAX_REASON_CHARS: usize = 160;
@@ -25,9 +26,10 @@ const MAX_TARGETS: usize = 8;
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct View {
-    /// By compliance, the worst first; of those that fit the rest of the filter.
+    /// The number of bindings for each compliance, the worst first. The filter's compliance is
+    /// ignored.
     counts: Vec<Count>,
-    /// Of all bindings.
+    /// The namespaces of all bindings.
     namespaces: Vec<String>,
     bindings: Window<Row>,
 }
@@ -47,7 +49,7 @@ struct Row {
     compliance: Compliance,
     reason: String,
     targets: Vec<String>,
-    /// Since the last change of the compliance.
+    /// The time of the last change of the compliance.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
     #[serde(skip)]
@@ -61,7 +63,7 @@ pub(super) fn view(
 ) -> Result<View, PageError> {
     let all = request.console.bindings.list();
     let mut namespaces = BTreeSet::new();
-    // Sorted by name, thus within each compliance, too.
+    // All bindings are sorted by name, so those of each compliance are, too.
     let mut ranked: [Vec<&Arc<ConstraintPolicyBinding>>; 5] = Default::default();
     for binding in all.iter() {
         namespaces.extend(binding.metadata.namespace.as_deref());
@@ -115,21 +117,11 @@ pub(super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Mar
             (empty(filter))
         } @else {
             div .scroll {
-                table .bindings {
-                    thead {
-                        tr {
-                            th scope="col" { "Compliance" }
-                            th scope="col" { "Binding" }
-                            th scope="col" { "Reason" }
-                            th scope="col" { "Targets" }
-                            th scope="col" { "Offer" }
-                            th .number scope="col" { "For" }
-                        }
-                    }
-                    tbody {
-                        @for row in rows { (table_row(row)) }
-                    }
-                }
+                (bare_table(
+                    "bindings",
+                    [Text("Compliance"), Text("Binding"), Text("Reason"), Text("Targets"), Text("Offer"), Number("For")],
+                    &html! { @for row in rows { (table_row(row)) } },
+                ))
             }
             (view.bindings.pager(request))
         }
@@ -156,7 +148,7 @@ fn table_row(row: &Row) -> Markup {
     }
 }
 
-/// The share of each compliance, as one bar and as links.
+/// Renders the share of each compliance, as one bar and as links that filter by it.
 fn bar(counts: &[Count], request: &PageRequest) -> Markup {
     let parts = counts
         .iter()

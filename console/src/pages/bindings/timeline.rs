@@ -1,4 +1,5 @@
-//! What has happened to a binding, as far as objects, events and the controller remember.
+//! The history of a binding, from its objects, its Kubernetes events and the controller's
+//! decisions.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use serde::Serialize;
@@ -15,17 +16,17 @@ use crate::{controller::Decision, draw};
 const MAX_TEXT_CHARS: usize = 600;
 const MAX_MOMENTS: usize = 200;
 
-/// Something that happened, or will.
+/// An entry of the timeline: something that happened or is expected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Moment {
     pub time: Timestamp,
     pub title: String,
     pub text: String,
-    /// The class of its colour.
+    /// The CSS class for the entry's colour.
     #[serde(skip)]
     pub tone: &'static str,
-    /// It is yet to come.
+    /// True if the time is in the future.
     pub is_expected: bool,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Sources<'a> {
     pub decisions: &'a [Decision],
 }
 
-/// The newest first.
+/// Returns the timeline of a binding, the newest entry first.
 pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
     let binding = sources.binding;
     let mut all = Vec::new();
@@ -76,7 +77,7 @@ pub(super) fn timeline(sources: &Sources<'_>, now: Timestamp) -> Vec<Moment> {
         }
         Some(moment(event.time?, &title, &event.note, tone))
     }));
-    // Of those in the same second the later is first, too.
+    // Of entries in the same second, the later one comes first, too.
     all.reverse();
     all.sort_by_key(|moment| std::cmp::Reverse(moment.time));
     all.truncate(MAX_MOMENTS);
@@ -114,7 +115,7 @@ fn of_status(status: &ConstraintPolicyBindingStatus, all: &mut Vec<Moment>) {
     all.extend(mitigated.map(|t| moment(t.0, "Mediated", text, "near")));
 }
 
-/// The time when Limit becomes Violation, while the grace runs.
+/// Returns the time when Limit becomes Violation, while the grace time runs.
 fn grace_end(
     sources: &Sources<'_>,
     status: &ConstraintPolicyBindingStatus,
@@ -135,7 +136,7 @@ fn grace_end(
     })
 }
 
-/// The earliest time of an eviction, while the offer of a violated binding cools down.
+/// Returns the earliest time of an eviction, while the offer of a violated binding cools down.
 fn cool_down_end(sources: &Sources<'_>, now: Timestamp) -> Option<Moment> {
     let in_violation = sources.binding.compliance() == Compliance::Violation;
     let next = next_eviction(sources.offer?, now).filter(|_| in_violation)?;

@@ -1,4 +1,4 @@
-//! The nodes that Kubernetes' own rules exclude.
+//! Finds the nodes that Kubernetes' own rules exclude for a pod.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -7,15 +7,16 @@ use k8s_openapi::api::core::v1 as corev1;
 use tautline_api::convert;
 use tautline_core::{Snapshot, model::Pod, node_filter::NodeFilter};
 
-/// A node that a round did not have.
+/// A node that was not in a round.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Excluded {
     pub node: String,
-    /// kube-scheduler's words; `None`: no rule that is known here excludes it now.
+    /// The reason in kube-scheduler's words; `None` if no rule that is checked here excludes the
+    /// node now.
     pub reason: Option<String>,
 }
 
-/// The pod as if it had no node, so that all its constraints count.
+/// Converts a pod as if it had no node, so that all its constraints count.
 pub(super) fn unbound(mut pod: corev1::Pod) -> Pod {
     if let Some(spec) = &mut pod.spec {
         spec.node_name = None;
@@ -23,7 +24,8 @@ pub(super) fn unbound(mut pod: corev1::Pod) -> Pod {
     convert::pod(&pod)
 }
 
-/// The nodes of the cluster that are not `asked`, sorted by name. Without a pod no reason is known.
+/// Returns the cluster's nodes that are not in `asked`, sorted by name. Without a pod their reasons
+/// are not known.
 pub(super) async fn excluded(
     snapshot: &Arc<Snapshot>,
     pod: Option<Pod>,

@@ -12,22 +12,23 @@ use crate::{
     events, extender,
     list::Window,
     request::{PageError, PageInfo, PageRequest},
+    table::{Number, Text, labelled_table},
     when,
 };
 
-/// Waiting pods above the rounds; `view=waiting` has all.
-const FIRST_WAITING: usize = 10;
-const MAX_NAME: usize = 130;
+/// The number of waiting pods above the rounds; `view=waiting` lists all.
+const FIRST_WAITING_PODS: usize = 10;
+const MAX_NAME_CHARS: usize = 130;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct View {
-    /// Pods without a node that match the filter.
+    /// The number of pods without a node that match the filter.
     waiting_total: usize,
     waiting: Window<Waiting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rounds: Option<Window<Summary>>,
-    /// Why the rounds are not known.
+    /// The reason why the rounds are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -37,19 +38,19 @@ struct View {
 struct Waiting {
     namespace: String,
     pod: String,
-    /// Rules that left it no node.
+    /// The rules that left the pod without a node.
     rejected_by: Vec<String>,
     gated: bool,
     scheduler: String,
 }
 
-/// The filter, by the fields of the query.
+/// The filter, from the fields of the query.
 struct Filter<'a> {
     namespace: Option<&'a str>,
     /// A part of `namespace/pod`, in lower case.
     text: Option<String>,
     reason: Option<&'a str>,
-    /// Whether a node is usable.
+    /// The wanted verdict of rounds: true if a node is usable; `None` for any verdict.
     usable: Option<bool>,
 }
 
@@ -116,7 +117,7 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
     let waiting_total = waiting.len();
     let (mut rounds, mut problem) = (None, None);
     if !only_waiting {
-        waiting.truncate(FIRST_WAITING);
+        waiting.truncate(FIRST_WAITING_PODS);
         match extender::summaries(&*request.console.source).await {
             Ok(mut all) => {
                 all.retain(|r| filter.round(r));
@@ -127,14 +128,15 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
     }
     let view = View {
         waiting_total,
-        waiting: match only_waiting {
-            true => Window::new(&request, &waiting, waiting_row)?,
-            false => Window {
+        waiting: if only_waiting {
+            Window::new(&request, &waiting, waiting_row)?
+        } else {
+            Window {
                 rows: waiting.iter().map(waiting_row).collect(),
                 total: waiting_total,
                 page: 1,
                 pages: 1,
-            },
+            }
         },
         rounds,
         problem,
@@ -153,7 +155,7 @@ pub(super) async fn page(request: PageRequest) -> Result<Response, PageError> {
     Ok(request.respond(&info, &view, |view| render(view, filtered, &request, now)))
 }
 
-/// Sorted by namespace and name.
+/// Returns the pods without a node that match the filter, sorted by namespace and name.
 fn waiting<'a>(snapshot: &'a Snapshot, filter: &Filter<'_>) -> Vec<&'a Pod> {
     let pods = snapshot.pods().map(|p| &**p);
     let mut pods: Vec<&Pod> = pods.filter(|p| waits(p) && filter.waiting(p)).collect();
@@ -169,7 +171,7 @@ fn waiting_row(pod: &&Pod) -> Waiting {
         pod: pod.name.to_string(),
         rejected_by: rules.iter().take(8).map(|r| clean(r, 60)).collect(),
         gated: placement.is_some_and(|p| p.gated),
-        scheduler: clean(placement.map_or("", |p| &p.scheduler), MAX_NAME),
+        scheduler: clean(placement.map_or("", |p| &p.scheduler), MAX_NAME_CHARS),
     }
 }
 
@@ -204,7 +206,7 @@ fn form(request: &PageRequest, only_waiting: bool) -> Markup {
     let value = |name| request.field(name).unwrap_or_default();
     let verdict = value("verdict");
     html! {
-        // Kept as it is when the page shows itself again: somebody may be writing.
+        // A refresh of the page preserves the form, as the user may be typing.
         form #filter .filter action="/decisions" role="search" hx-preserve="true" {
             @if only_waiting { input type="hidden" name="view" value="waiting"; }
             label { "Namespace" input name="namespace" value=(value("namespace")); }
@@ -230,16 +232,12 @@ fn waiting_table(view: &View, filtered: bool) -> Markup {
         @if view.waiting.rows.is_empty() {
             p .note { @if filtered { "No pod without a node matches the filter." } @else { "Every pod has a node." } }
         } @else {
-            div .scroll tabindex="0" role="region" aria-label="Pods without a node" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Pod" }
-                        th scope="col" { "Waits because of" }
-                        th scope="col" { "Scheduler" }
-                    } }
-                    tbody { @for pod in &view.waiting.rows { (waiting_line(pod)) } }
-                }
-            }
+            (labelled_table(
+                "Pods without a node",
+                "",
+                [Text("Pod"), Text("Waits because of"), Text("Scheduler")],
+                &html! { @for pod in &view.waiting.rows { (waiting_line(pod)) } },
+            ))
         }
     }
 }
@@ -262,7 +260,7 @@ fn waiting_line(pod: &Waiting) -> Markup {
 
 fn pod_link(namespace: &str, pod: &str) -> Markup {
     html! {
-        a href=(link(namespace, pod)) { (clean(namespace, MAX_NAME)) "/" wbr; (clean(pod, MAX_NAME)) }
+        a href=(link(namespace, pod)) { (clean(namespace, MAX_NAME_CHARS)) "/" wbr; (clean(pod, MAX_NAME_CHARS)) }
     }
 }
 
@@ -275,19 +273,13 @@ fn rounds_table(rounds: &Window<Summary>, now: Timestamp) -> Markup {
                 code { "--explain-memory" } "). " code { "tautline doctor" } " finds out why none is called."
             }
         } @else {
-            div .scroll tabindex="0" role="region" aria-label="Last rounds" {
-                table .wide {
-                    thead { tr {
-                        th scope="col" { "Pod" }
-                        th scope="col" { "Verdict" }
-                        th .number scope="col" { "Usable nodes" }
-                        th scope="col" { "Offered to kube-scheduler" }
-                        th .number scope="col" { "Took" }
-                        th scope="col" { "When" }
-                    } }
-                    tbody { @for round in &rounds.rows { (round_line(round, now)) } }
-                }
-            }
+            (labelled_table(
+                "Last rounds",
+                "wide",
+                [Text("Pod"), Text("Verdict"), Number("Usable nodes"), Text("Offered to kube-scheduler"), Number("Took"),
+                    Text("When")],
+                &html! { @for round in &rounds.rows { (round_line(round, now)) } },
+            ))
         }
     }
 }

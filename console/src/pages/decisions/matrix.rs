@@ -1,34 +1,34 @@
-//! The matrix of nodes and rules.
+//! The matrix of a round's nodes and rules.
 
 use serde::Serialize;
 use tautline_core::planning::{MAX_NORMALIZED_COST, RuleScale};
 use tautline_scheduler_extender::explain::{CostRecord, NodeRecord, Record};
 
 use super::fitting::Excluded;
-use crate::{draw::clean, list::ROWS, when};
+use crate::{draw::clean, list::ROWS_PER_PAGE, when};
 
-/// Levels of the scaled cost besides 0.
-pub(super) const LEVELS: u64 = 10;
-/// Parts of the map of all nodes.
-const PARTS: usize = 100;
-/// Two names of nodes and two figures.
-const MAX_DETAIL: usize = 100;
-const MAX_REASON: usize = 90;
+/// The highest level of a scaled cost; the lowest is 0.
+pub(super) const MAX_COST_LEVEL: u64 = 10;
+/// The maximum number of parts in the map of all nodes.
+const MAX_MAP_PARTS: usize = 100;
+/// The limit for a provider's text, enough for two names of nodes and two figures.
+const MAX_DETAIL_CHARS: usize = 100;
+const MAX_REASON_CHARS: usize = 90;
 
 /// The decision on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum Verdict {
-    /// The pod is on it.
+    /// The pod is on the node.
     Chosen,
-    /// Filter returned it to kube-scheduler.
+    /// The extender's filter returned the node to kube-scheduler.
     Offered,
     Usable,
-    /// A rule excludes it.
+    /// A rule excludes the node.
     Refused,
-    /// Kubernetes' own rules exclude it.
+    /// Kubernetes' own rules exclude the node.
     KeptOut,
-    /// It was not in the request, and the reason is not known.
+    /// The node was not in the request, and the reason is not known.
     NotAsked,
 }
 
@@ -37,16 +37,16 @@ pub(super) enum Verdict {
 pub(super) struct Row {
     pub node: String,
     pub verdict: Verdict,
-    /// From 1 on; nodes that tie share it.
+    /// The rank of the node, from 1. Nodes that tie share a rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
-    /// 0 to 10.
+    /// The score of the node, from 0 to 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub score: Option<u8>,
-    /// `rule/Code`, or kube-scheduler's words.
+    /// The reason why the node is not usable: `rule/Code`, or kube-scheduler's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// By the shown rules; empty for a node that was not in the request.
+    /// The cells of the shown rules; empty for a node that was not in the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cells: Vec<Cell>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Row {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Cell {
     pub state: CellState,
-    /// The raw cost.
+    /// The cost as the provider gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
     /// The provider's text, or its code.
@@ -78,7 +78,7 @@ pub(super) enum CellState {
     NotAsked,
 }
 
-/// A record, and what is known besides.
+/// The record of a round, with its plan and the present state of the cluster.
 pub(super) struct Decision<'a> {
     pub record: &'a Record,
     pub scales: &'a [Option<RuleScale>],
@@ -89,7 +89,8 @@ pub(super) struct Decision<'a> {
 }
 
 impl Decision<'_> {
-    /// The node of the record at a position.
+    /// Returns the row of the record's node at the position `at`, with cells for the rules
+    /// `columns`.
     pub fn row(&self, at: usize, columns: &[usize]) -> Row {
         let node = &self.record.nodes[at];
         Row {
@@ -97,7 +98,7 @@ impl Decision<'_> {
             verdict: self.verdict(node),
             rank: self.ranks.get(at).copied().flatten(),
             score: node.usable.then_some(node.score),
-            reason: node.reason.as_deref().map(|r| clean(r, MAX_REASON)),
+            reason: node.reason.as_deref().map(|r| clean(r, MAX_REASON_CHARS)),
             cells: columns.iter().map(|rule| self.cell(at, *rule)).collect(),
         }
     }
@@ -124,7 +125,7 @@ impl Decision<'_> {
         };
         let rule_record = self.record.rules.get(rule);
         let is_within = rule_record.is_some_and(|r| r.is_within_request(line));
-        let mut text = clean(text, MAX_DETAIL);
+        let mut text = clean(text, MAX_DETAIL_CHARS);
         if is_within {
             text.push_str(if text.is_empty() { "" } else { ", " });
             text.push_str("within the request");
@@ -155,14 +156,14 @@ impl Decision<'_> {
         }
     }
 
-    /// For each column the nodes in their order, joined to at most a hundred parts of equal length;
-    /// nothing if the table shows all nodes.
+    /// Returns for each column all nodes in their order, joined to at most [`MAX_MAP_PARTS`] parts
+    /// of equal length; empty if the table shows all nodes on one page.
     pub fn map(&self, columns: &[usize]) -> Vec<MapRow> {
         let total = self.record.nodes.len() + self.excluded.len();
-        if total <= ROWS {
+        if total <= ROWS_PER_PAGE {
             return Vec::new();
         }
-        let parts = PARTS.min(total);
+        let parts = MAX_MAP_PARTS.min(total);
         let bounds = |part: usize| (part * total / parts, (part + 1) * total / parts);
         let row = |rule: &usize| MapRow {
             rule: clean(&self.record.rules[*rule].rule, 60),
@@ -193,17 +194,17 @@ impl Decision<'_> {
     }
 }
 
-/// One rule over all nodes.
+/// The states of one rule over all nodes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MapRow {
     pub rule: String,
-    /// By the majority of the nodes in each part; the cost is their mean.
+    /// The most frequent state of the nodes in each part; a scaled cost is the mean of theirs.
     pub parts: Vec<CellState>,
 }
 
 impl Row {
-    /// A node that was not in the request.
+    /// Returns the row of a node that was not in the request.
     pub fn excluded(excluded: &Excluded) -> Self {
         Self {
             node: excluded.node.clone(),
@@ -213,7 +214,10 @@ impl Row {
             },
             rank: None,
             score: None,
-            reason: excluded.reason.as_deref().map(|r| clean(r, MAX_REASON)),
+            reason: excluded
+                .reason
+                .as_deref()
+                .map(|r| clean(r, MAX_REASON_CHARS)),
             cells: Vec::new(),
         }
     }
@@ -221,11 +225,13 @@ impl Row {
 
 fn level(scaled: u64) -> u64 {
     let (scaled, max) = (u128::from(scaled), u128::from(MAX_NORMALIZED_COST));
-    let level = (scaled * u128::from(LEVELS) + max / 2) / max;
-    u64::try_from(level).unwrap_or(LEVELS).min(LEVELS)
+    let level = (scaled * u128::from(MAX_COST_LEVEL) + max / 2) / max;
+    u64::try_from(level)
+        .unwrap_or(MAX_COST_LEVEL)
+        .min(MAX_COST_LEVEL)
 }
 
-/// The unit of a rule's costs, if it is known.
+/// Returns the unit of a rule's costs, if it is known.
 pub(super) fn unit(rule: &str) -> Option<&'static str> {
     match rule {
         "latency" | "jitter" => Some("µs"),
@@ -234,7 +240,7 @@ pub(super) fn unit(rule: &str) -> Option<&'static str> {
     }
 }
 
-/// A cost with its unit.
+/// Formats a cost with its unit.
 pub(super) fn cost_text(rule: &str, cost: i64) -> String {
     match unit(rule) {
         Some("µs") => when::micros(u64::try_from(cost).unwrap_or(0)),

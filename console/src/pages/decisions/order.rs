@@ -1,9 +1,10 @@
-//! Ranks of nodes.
+//! Ranks the nodes of a round.
 
 use tautline_core::planning::Plan;
 use tautline_scheduler_extender::explain::Record;
 
-/// By position: 1 is the best, and nodes that tie share a rank; `None` for unusable nodes.
+/// Returns the rank of each node by position: 1 is the best, nodes that tie share a rank, and
+/// unusable nodes have `None`.
 pub(super) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
     let mut usable: Vec<usize> = plan.usable().collect();
     usable.sort_by_key(|at| plan.verdicts[*at].rank());
@@ -20,7 +21,8 @@ pub(super) fn ranks(plan: &Plan) -> Vec<Option<usize>> {
     ranks
 }
 
-/// The ranks of a record. If the underlay's offers made nodes usable, their order is the record's.
+/// Returns the ranks of a record's nodes. If offers of the underlay made nodes usable, the ranks
+/// follow the order of the record.
 pub(super) fn recorded_ranks(record: &Record, plan: &Plan) -> Vec<Option<usize>> {
     let ranks = ranks(plan);
     let mut both = record.nodes.iter().zip(&ranks);

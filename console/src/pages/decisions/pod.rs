@@ -25,7 +25,7 @@ use crate::{
 };
 
 const DEADLINE: Duration = Duration::from_secs(3);
-const MAX_TEXT: usize = 2000;
+const MAX_TEXT_CHARS: usize = 2000;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,18 +33,18 @@ pub(super) struct View {
     pub namespace: String,
     pub pod: String,
     pub state: PodState,
-    /// Why no round is known.
+    /// The reason why no round is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// The round of the address is not known any more; the newest is shown.
+    /// True if the round in the address is not known any more, so that the newest is shown.
     pub forgotten: bool,
-    /// Servers that did not answer.
+    /// The errors of servers that did not answer.
     pub problems: Vec<String>,
-    /// The newest first.
+    /// The rounds of the pod, the newest first.
     pub rounds: Vec<Tab>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<Round>,
-    /// Without a round: the nodes that Kubernetes' own rules exclude, and those that they admit.
+    /// The nodes that Kubernetes' own rules admit and exclude; absent if a round is shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Tab {
     pub usable: usize,
     pub took_micros: u64,
     pub shown: bool,
-    /// Of an earlier pod of the same name.
+    /// True if the round was for an earlier pod of the same name.
     pub other_pod: bool,
 }
 
@@ -86,7 +86,8 @@ pub(super) async fn page(
     Ok(request.respond(&info, &view, |view| render::page(view, &request, now)))
 }
 
-/// A slider in the user's hand must not be replaced, and a pod with a node has no new round.
+/// Returns the events that refresh the page. There are none while the user moves sliders, as these
+/// must not be replaced, and none for a pod with a node, which gets no new round.
 fn live(request: &PageRequest, view: &View) -> &'static [&'static str] {
     let mut fields = request.query.keys();
     let is_what_if = fields.any(|name| name.starts_with(what_if::PREFIX));
@@ -111,7 +112,7 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
     let state = PodState::new(&read, &snapshot);
     let mut problems = Vec::new();
     let Rounds { records, unknown } = rounds.unwrap_or_else(|error| {
-        problems.push(clean(&error_text(error.as_ref()), MAX_TEXT));
+        problems.push(clean(&error_text(error.as_ref()), MAX_TEXT_CHARS));
         Rounds::default()
     });
     let chosen = records.iter().position(|r| Some(r.at_unix_millis) == at);
@@ -122,7 +123,7 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
         .map(|n| n.node.clone());
     let known = match read {
         Ok(Some(pod)) => Some(unbound(pod)),
-        // Once bound, a pod of the index lacks its constraints.
+        // The index does not keep the constraints of a pod with a node.
         _ => snapshot
             .pod(&namespace, &pod)
             .filter(|p| p.node.is_none())
@@ -145,13 +146,13 @@ async fn view(request: &PageRequest, namespace: String, pod: String) -> Result<V
     })
 }
 
-/// Whether the state says it: what kube-scheduler does not look at, and what no offer selects, has no
-/// round.
+/// Returns whether the pod's state explains why it has no round: it has scheduling gates, or no
+/// offer selects it.
 fn says_why(state: &PodState) -> bool {
     state.exists && (!state.scheduling_gates.is_empty() || state.offers.is_empty())
 }
 
-/// The pod's node, if the record is of this pod.
+/// Returns the pod's node, if the record is of this pod and not of an earlier one.
 fn node(state: &PodState, record: Option<&Record>) -> Option<String> {
     let record = record?;
     if state.exists {

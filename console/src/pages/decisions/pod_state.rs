@@ -9,7 +9,7 @@ use tautline_core::{
 
 use crate::draw::clean;
 
-const MAX_MESSAGE: usize = 2000;
+const MAX_MESSAGE_CHARS: usize = 2000;
 const MAX_OFFERS: usize = 50;
 
 /// The pod as the API has it now.
@@ -25,11 +25,11 @@ pub(super) struct PodState {
     /// kube-scheduler's message about its last attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Names of the offers that govern it.
+    /// The names of the offers that govern the pod.
     pub offers: Vec<String>,
     #[serde(skip)]
     pub uid: String,
-    /// Why the pod could not be read.
+    /// The reason why the pod could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -38,7 +38,7 @@ impl PodState {
     pub fn new(read: &anyhow::Result<Option<Pod>>, snapshot: &Snapshot) -> Self {
         match read {
             Err(error) => Self {
-                problem: Some(clean(&format!("{error:#}"), MAX_MESSAGE)),
+                problem: Some(clean(&format!("{error:#}"), MAX_MESSAGE_CHARS)),
                 ..Self::default()
             },
             Ok(None) => Self::default(),
@@ -71,7 +71,7 @@ impl PodState {
             ),
             scheduler: clean(scheduler.unwrap_or(DEFAULT_SCHEDULER), 260),
             scheduling_gates: gates.map(|g| clean(&g.name, 80)).collect(),
-            message: scheduled.and_then(|c| Some(clean(c.message.as_deref()?, MAX_MESSAGE))),
+            message: scheduled.and_then(|c| Some(clean(c.message.as_deref()?, MAX_MESSAGE_CHARS))),
             offers: governing
                 .take(MAX_OFFERS)
                 .map(|e| e.offer.name.to_string())

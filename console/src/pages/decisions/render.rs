@@ -16,6 +16,7 @@ use crate::{
     draw::clean,
     pages::policies,
     request::{self, PageRequest},
+    table::{Number, Text, labelled_table},
     when,
 };
 
@@ -83,7 +84,7 @@ fn state(state: &PodState, namespace: &str, request: &PageRequest) -> Markup {
     }
 }
 
-/// The node's name, with its pages.
+/// Renders the node's name with links to its pages.
 fn node_links(node: &str) -> Markup {
     html! {
         b { (clean(node, 260)) } " ("
@@ -182,7 +183,7 @@ fn why_not(why_not: Option<&WhyNot>, request: &PageRequest) -> Markup {
     }
 }
 
-/// The fields of the query that a form of GET must repeat.
+/// Returns the fields of the query that a GET form must repeat as hidden inputs.
 fn hidden(
     request: &PageRequest,
     keep: impl Fn(&str) -> bool,
@@ -199,29 +200,24 @@ fn underlay(underlay: &Underlay) -> Markup {
         }
         @if let Some(error) = &underlay.error { p .error { (error) } }
         @if !underlay.offers.is_empty() {
-            div .scroll tabindex="0" role="region" aria-label="Offers of the underlay" {
-                table {
-                    thead { tr {
-                        th scope="col" { "Node" }
-                        th scope="col" { "Offer" }
-                        th .number scope="col" { "Cost" }
-                        th scope="col" { "Verdict" }
-                    } }
-                    tbody {
-                        @for offer in &underlay.offers {
-                            tr {
-                                th scope="row" { (offer.node) }
-                                td { (offer.id) }
-                                td .number { (offer.cost) }
-                                td { @match &offer.refused {
-                                    Some(refused) => span .state.bad { (refused) },
-                                    None => span .state.good { "accepted" },
-                                } }
-                            }
+            (labelled_table(
+                "Offers of the underlay",
+                "",
+                [Text("Node"), Text("Offer"), Number("Cost"), Text("Verdict")],
+                &html! {
+                    @for offer in &underlay.offers {
+                        tr {
+                            th scope="row" { (offer.node) }
+                            td { (offer.id) }
+                            td .number { (offer.cost) }
+                            td { @match &offer.refused {
+                                Some(refused) => span .state.bad { (refused) },
+                                None => span .state.good { "accepted" },
+                            } }
                         }
                     }
-                }
-            }
+                },
+            ))
         }
         @if underlay.left_out > 0 { p .dim { "and " (underlay.left_out) " more offers" } }
     }

@@ -1,4 +1,4 @@
-//! One round of a pod.
+//! One planning round of a pod.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -19,13 +19,13 @@ use crate::{
 };
 
 const MAX_RULES: usize = 40;
-/// Rules with a column in the matrix; `rule=NAME` shows others.
+/// The maximum number of rules with a column in the matrix; `rule=NAME` shows others.
 const MAX_COLUMNS: usize = 5;
 const MAX_NODES: usize = 8;
 const MAX_REASONS: usize = 12;
 const MAX_OFFERS: usize = 20;
-const MAX_VALUE: usize = 120;
-const MAX_ERROR: usize = 600;
+const MAX_VALUE_CHARS: usize = 120;
+const MAX_ERROR_CHARS: usize = 600;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,18 +33,18 @@ pub(super) struct Round {
     pub at_unix_millis: u64,
     pub took_micros: u64,
     pub usable: usize,
-    /// Nodes of kube-scheduler's request.
+    /// The number of nodes in kube-scheduler's request.
     pub asked: usize,
-    /// Nodes of the cluster that were not in it.
+    /// The number of the cluster's nodes that were not in the request.
     pub not_asked: usize,
     pub answer: Answer,
     pub rules: Vec<Rule>,
     pub rules_left_out: usize,
-    /// Why nodes are not usable, the reason of most first.
+    /// The reasons why nodes are not usable, the most frequent first.
     pub reasons: Vec<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_not: Option<WhyNot>,
-    /// Names of the rules with a column.
+    /// The names of the rules with a column.
     pub columns: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub map: Vec<MapRow>,
@@ -54,7 +54,7 @@ pub(super) struct Round {
     pub underlay: Option<Underlay>,
 }
 
-/// Filter's answer to kube-scheduler.
+/// The answer of the extender's filter to kube-scheduler.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -81,14 +81,15 @@ pub(super) struct Rule {
     pub took_micros: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_micros: Option<u64>,
-    /// Costs of the usable nodes; absent without costs.
+    /// The lowest cost of the usable nodes; absent without costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lowest: Option<i64>,
+    /// The highest cost of the usable nodes; absent without costs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub highest: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<&'static str>,
-    /// The costs differ by more than their resolution, so the rule has a part in the order.
+    /// True if the costs differ by more than their resolution, so that the rule affects the order.
     pub decides: bool,
     pub refused: usize,
 }
@@ -98,7 +99,7 @@ pub(super) struct Rule {
 pub(super) struct Reason {
     pub reason: String,
     pub nodes: usize,
-    /// Kubernetes' own rules exclude them.
+    /// True if Kubernetes' own rules exclude the nodes, or if the reason is not known.
     pub by_kubernetes: bool,
 }
 
@@ -125,7 +126,7 @@ pub(super) struct UnderlayOffer {
     pub refused: Option<String>,
 }
 
-/// The nodes to show.
+/// The choice of the nodes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Show {
     All,
@@ -182,6 +183,7 @@ impl Round {
     }
 }
 
+/// The position of a shown node in the record, or among the excluded nodes.
 #[derive(Clone, Copy)]
 enum RowOf {
     Asked(usize),
@@ -250,7 +252,7 @@ fn reasons(record: &Record, excluded: &[Excluded]) -> Vec<Reason> {
         *counts.entry((true, reason)).or_default() += 1;
     }
     let reason = |((by_kubernetes, reason), nodes): ((bool, &str), usize)| Reason {
-        reason: clean(reason, MAX_VALUE),
+        reason: clean(reason, MAX_VALUE_CHARS),
         nodes,
         by_kubernetes,
     };
@@ -271,13 +273,13 @@ impl Decision<'_> {
         Rule {
             offer: clean(&rule.offer, 260),
             rule: clean(&rule.rule, 60),
-            request: clean(&rule.request, MAX_VALUE),
-            limit: clean(&rule.limit, MAX_VALUE),
+            request: clean(&rule.request, MAX_VALUE_CHARS),
+            limit: clean(&rule.limit, MAX_VALUE_CHARS),
             weight: rule.weight,
             provider: rule.provider.as_deref().map(|p| clean(p, 260)),
             outcome: clean(&rule.outcome, 40),
             counted: rule.counted,
-            error: rule.error.as_deref().map(|e| clean(e, MAX_ERROR)),
+            error: rule.error.as_deref().map(|e| clean(e, MAX_ERROR_CHARS)),
             took_micros: rule.took_micros,
             age_micros: rule.age_micros,
             lowest: scale.map(|s| s.low),
@@ -303,7 +305,7 @@ fn underlay(record: &UnderlayRecord) -> Underlay {
     Underlay {
         service: clean(&record.service, 260),
         outcome: clean(&record.outcome, 60),
-        error: record.error.as_deref().map(|e| clean(e, MAX_ERROR)),
+        error: record.error.as_deref().map(|e| clean(e, MAX_ERROR_CHARS)),
         asked_nodes: record.asked_nodes,
         took_micros: record.took_micros,
         offers: offers.collect(),

@@ -1,4 +1,4 @@
-//! Plans again with other weights.
+//! Plans a recorded round again with other weights.
 
 use serde::Serialize;
 use tautline_scheduler_extender::explain::{Record, RecordedAnswers, RuleRecord};
@@ -9,24 +9,25 @@ use crate::{
     request::{PageError, PageRequest},
 };
 
-/// Of a rule in the API.
+/// The largest weight of a rule in the API.
 const MAX_WEIGHT: u32 = 1000;
-/// Nodes of the new order.
-const TOP: usize = 10;
-/// Sliders; rules without costs have none.
+/// The maximum number of nodes in the shown order.
+const MAX_SHOWN_NODES: usize = 10;
+/// The maximum number of sliders. Rules without costs have no slider.
 const MAX_SLIDERS: usize = 16;
+/// The prefix of the query's fields with weights.
 pub(super) const PREFIX: &str = "weight.";
 
-/// The order with the weights of the query beside the recorded one.
+/// The order with the weights of the query, compared with the recorded one.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WhatIf {
     pub weights: Vec<Weight>,
-    /// A weight differs from the recorded one.
+    /// True if a weight differs from the recorded one.
     pub changed: bool,
-    /// The best nodes with these weights; empty unless one has changed.
+    /// The best nodes with these weights; empty unless a weight has changed.
     pub nodes: Vec<Moved>,
-    /// Nodes whose rank differs.
+    /// The number of nodes whose rank differs.
     pub moved: usize,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Weight {
     pub rule: String,
     pub recorded: u32,
     pub weight: u32,
-    /// The slider's end.
+    /// The largest value of the slider.
     #[serde(skip)]
     pub max: u32,
     #[serde(skip)]
@@ -54,7 +55,7 @@ pub(super) struct Moved {
     pub recorded_score: u8,
 }
 
-/// The field of the query with a rule's weight.
+/// Returns the name of the query's field with a rule's weight.
 pub(super) fn field(rule: &RuleRecord) -> String {
     format!("{PREFIX}{}.{}", rule.offer, rule.rule)
 }
@@ -99,12 +100,12 @@ impl WhatIf {
             moved: 0,
         };
         if changed {
-            // Errors of the fields were found above.
+            // Invalid fields were reported above.
             let plan = answers.plan(|rule| weight(request, rule).unwrap_or(rule.weight));
             let new = ranks(&plan);
-            let both = new.iter().zip(recorded_ranks).enumerate();
-            let both = both.filter_map(|(at, (new, old))| Some((at, (*new)?, (*old)?)));
-            let mut both: Vec<(usize, usize, usize)> = both.collect();
+            let pairs = new.iter().zip(recorded_ranks).enumerate();
+            let usable = pairs.filter_map(|(at, (new, old))| Some((at, (*new)?, (*old)?)));
+            let mut both: Vec<(usize, usize, usize)> = usable.collect();
             what_if.moved = both.iter().filter(|(_, new, old)| new != old).count();
             both.sort_by_key(|(_, new, old)| (*new, *old));
             let moved = |(at, rank, recorded_rank): (usize, usize, usize)| Moved {
@@ -114,7 +115,7 @@ impl WhatIf {
                 score: plan.verdicts[at].score(),
                 recorded_score: record.nodes[at].score,
             };
-            what_if.nodes = both.into_iter().take(TOP).map(moved).collect();
+            what_if.nodes = both.into_iter().take(MAX_SHOWN_NODES).map(moved).collect();
         }
         Ok(what_if)
     }

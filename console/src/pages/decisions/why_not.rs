@@ -1,4 +1,4 @@
-//! "Why not this node?", in one paragraph.
+//! Answers "Why not this node?" in one paragraph.
 
 use serde::Serialize;
 use tautline_core::planning::RuleScale;
@@ -7,15 +7,15 @@ use tautline_scheduler_extender::explain::{NodeRecord, Record, RuleRecord};
 use super::matrix::{Decision, cost_text, unit};
 use crate::draw::clean;
 
-const MAX_DETAIL: usize = 300;
-const MAX_NAME: usize = 260;
+const MAX_DETAIL_CHARS: usize = 300;
+const MAX_NAME_CHARS: usize = 260;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WhyNot {
     pub node: String,
     pub text: String,
-    /// The cluster has the node.
+    /// True if the round or the cluster has the node.
     pub exists: bool,
 }
 
@@ -23,14 +23,14 @@ impl WhyNot {
     pub fn new(decision: &Decision<'_>, node: &str) -> Self {
         let recorded = decision.record.nodes.iter().position(|n| n.node == node);
         let excluded = decision.excluded.iter().find(|e| e.node == node);
-        let shown = clean(node, MAX_NAME);
+        let shown = clean(node, MAX_NAME_CHARS);
         let text = match (recorded, excluded) {
             (Some(at), _) => asked(decision, at),
             (None, Some(excluded)) => match &excluded.reason {
                 Some(reason) => format!(
                     "Kubernetes itself excludes {shown}: {}. No rule was asked about it. This is by \
                      the objects of now; kube-scheduler may have seen others.",
-                    clean(reason, MAX_DETAIL)
+                    clean(reason, MAX_DETAIL_CHARS)
                 ),
                 None => format!(
                     "{shown} was not in kube-scheduler's request, and no rule of Kubernetes that is \
@@ -65,7 +65,8 @@ fn asked(decision: &Decision<'_>, at: usize) -> String {
     format!("{own}{text}")
 }
 
-/// The rule that gives the reason first, then others that exclude the node too.
+/// Explains why a node is not usable: first by the rule of the recorded reason, then by other rules
+/// that exclude the node, too.
 fn refused(record: &Record, node: &NodeRecord) -> String {
     let reason = node.reason.as_deref().unwrap_or_default();
     let first = reason.rsplit_once('/').map_or(reason, |(rule, _)| rule);
@@ -77,9 +78,9 @@ fn refused(record: &Record, node: &NodeRecord) -> String {
     }
     causes.sort_by_key(|(later, _)| *later);
     let causes: Vec<String> = causes.into_iter().take(4).map(|(_, cause)| cause).collect();
-    let name = clean(&node.node, MAX_NAME);
+    let name = clean(&node.node, MAX_NAME_CHARS);
     match causes.as_slice() {
-        [] => format!("{name} is not usable: {}.", clean(reason, MAX_DETAIL)),
+        [] => format!("{name} is not usable: {}.", clean(reason, MAX_DETAIL_CHARS)),
         causes => format!("{name} is not usable. {}", causes.join(" ")),
     }
 }
@@ -90,7 +91,7 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
         let error = rule
             .error
             .as_deref()
-            .map(|e| format!(" ({})", clean(e, MAX_DETAIL)));
+            .map(|e| format!(" ({})", clean(e, MAX_DETAIL_CHARS)));
         let error = error.unwrap_or_default();
         return rule.counted.then(|| {
             format!(
@@ -116,7 +117,7 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
     };
     let detail = match line.detail.as_str() {
         "" => String::new(),
-        detail => format!(": {}", clean(detail, MAX_DETAIL)),
+        detail => format!(": {}", clean(detail, MAX_DETAIL_CHARS)),
     };
     let freeable = if line.freeable {
         " Removing pods from it could make it usable."
@@ -126,16 +127,17 @@ fn cause(rule: &RuleRecord, node: &NodeRecord, i: usize) -> Option<String> {
     Some(format!("{name} refuses it with {code}{detail}.{freeable}"))
 }
 
-/// With the request and the limit, against which a cost is held.
+/// Returns the name of a rule, with the request and the limit to which costs are compared.
 fn rule_name(rule: &RuleRecord) -> String {
     let mut name = format!(
         "Rule {} of offer {}",
         clean(&rule.rule, 60),
         clean(&rule.offer, 120)
     );
-    let values = [("request", &rule.request), ("limit", &rule.limit)];
-    let values = values.iter().filter(|(_, value)| !value.is_empty());
-    let values: Vec<String> = values
+    let bounds = [("request", &rule.request), ("limit", &rule.limit)];
+    let values: Vec<String> = bounds
+        .iter()
+        .filter(|(_, value)| !value.is_empty())
         .map(|(what, value)| format!("{what} {}", clean(value, 120)))
         .collect();
     if !values.is_empty() {
@@ -146,7 +148,7 @@ fn rule_name(rule: &RuleRecord) -> String {
 
 fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
     let record = decision.record;
-    let name = clean(&node.node, MAX_NAME);
+    let name = clean(&node.node, MAX_NAME_CHARS);
     let rank = |at: usize| decision.ranks.get(at).copied().flatten();
     let (Some(own), Some(best)) = (
         rank(at),
@@ -182,7 +184,7 @@ fn usable(decision: &Decision<'_>, at: usize, node: &NodeRecord) -> String {
     } else {
         ""
     };
-    let winner = clean(&record.nodes[best].node, MAX_NAME);
+    let winner = clean(&record.nodes[best].node, MAX_NAME_CHARS);
     let why = match deciding_rule(record, decision.scales, at, best) {
         Some(rule) => beaten(record, rule, (at, best), &winner),
         None => {
@@ -213,7 +215,7 @@ fn beaten(record: &Record, rule: usize, (at, best): (usize, usize), winner: &str
     )
 }
 
-/// The rule whose weighed cost is the farthest above that of the best node.
+/// Returns the rule whose weighted cost at the node exceeds the one at the best node by most.
 fn deciding_rule(
     record: &Record,
     scales: &[Option<RuleScale>],

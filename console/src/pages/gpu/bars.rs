@@ -1,24 +1,26 @@
-//! Cards as bars: a segment for each pod, fragments hatched, lost cards red.
+//! Shows cards as bars: a segment for each pod, fragments hatched, lost cards red.
 
 mod table;
 
 use serde::Serialize;
-use tautline_gpu_slice::report::{CardTop, CountedTop, HolderTop, NodeTop, PoolTop, format};
+use tautline_gpu_slice::report::{
+    CardTop, CountedTop, HolderTop, NodeTop, PoolTop, UsedTop, format,
+};
 
 use crate::draw::clean;
 
 pub(super) use table::{pod_name, table, used_text};
 
-/// Longer names are cut.
-pub(super) const MAX_NAME: usize = 120;
-/// Segments of one bar; further pods are one segment.
+/// The limit for names; longer ones are cut.
+pub(super) const MAX_NAME_CHARS: usize = 120;
+/// The maximum number of segments in a bar. Further pods share one segment.
 const MAX_SEGMENTS: usize = 24;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct NodeBars {
     pub node: String,
-    /// Absent: the node does not report its CPU.
+    /// The free CPU in thousandths of a core; absent if the node does not report its CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_free_milli: Option<i64>,
     pub pools: Vec<PoolBars>,
@@ -40,22 +42,23 @@ pub(super) struct PoolBars {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Bar {
-    /// `3`, or `0-7`.
+    /// The index of the card, such as `3`, or a range of indexes, such as `0-7`.
     pub cards: String,
-    pub count: usize,
+    pub count: i64,
     pub given_milli: i64,
     pub free_milli: i64,
-    /// Free thousandths that the next request is expected not to be able to use.
+    /// The free thousandths of a card that the next request is not expected to be able to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragmented_milli: Option<i64>,
-    /// Absent: no agent reports it.
+    /// The use of the card; absent if no agent reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
-    /// `ok`, `over-committed`, or the fault.
+    /// The health of the card: `ok`, `over-committed`, or the fault.
     pub health: String,
     pub pods: Vec<Segment>,
-    /// Pods that are not in `pods`, and what they have.
+    /// The number of pods that are not in `pods`.
     pub more_pods: usize,
+    /// The thousandths of a card that these pods have.
     pub more_milli: i64,
 }
 
@@ -63,7 +66,7 @@ pub(super) struct Bar {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Used {
     pub memory_bytes: i64,
-    /// Thousandths of the time.
+    /// The part of the time in which the card is busy, in thousandths.
     pub busy_milli: i64,
 }
 
@@ -76,17 +79,17 @@ pub(super) struct Segment {
     pub milli: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
-    /// The device plugin chose the card, and does not report it.
+    /// True if the card is a guess, because the device plugin chose it and does not report it.
     pub card_is_guessed: bool,
 }
 
 impl NodeBars {
-    pub(super) fn new(node: NodeTop) -> Self {
+    pub(super) fn new(node: &NodeTop) -> Self {
         Self {
-            node: node.node,
+            node: node.node.clone(),
             cpu_free_milli: node.cpu_free_milli,
             pools: node.pools.iter().map(PoolBars::new).collect(),
-            counted: node.counted,
+            counted: node.counted.clone(),
         }
     }
 
@@ -97,52 +100,32 @@ impl NodeBars {
 
 impl PoolBars {
     fn new(pool: &PoolTop) -> Self {
-        let alike = pool.cards.chunk_by(|before, card| card.is_like(before));
         Self {
-            product: clean(&pool.product, MAX_NAME),
+            product: clean(&pool.product, MAX_NAME_CHARS),
             mode: format::sharing_mode(pool.sharing_mode),
             card_memory_bytes: pool.card_memory_bytes,
-            bars: alike.filter_map(Bar::new).collect(),
+            bars: pool.runs().map(Bar::new).collect(),
         }
     }
 }
 
 impl Bar {
-    fn new(cards: &[CardTop]) -> Option<Self> {
-        let (first, last) = (cards.first()?, cards.last()?);
-        let name = match cards {
-            [one] => clean(&one.card, MAX_NAME),
-            _ => format!("{}-{}", first.card, last.card),
-        };
-        let used = |u: tautline_gpu_slice::report::UsedTop| Used {
-            memory_bytes: u.used_bytes,
-            busy_milli: u.busy_milli,
-        };
-        let segment = |holder: &HolderTop| {
-            let (namespace, pod) = holder.pod.split_once('/').unwrap_or(("", &holder.pod));
-            Segment {
-                namespace: namespace.to_owned(),
-                pod: pod.to_owned(),
-                milli: holder.milli,
-                used: holder.used.map(used),
-                card_is_guessed: holder.card_is_guessed,
-            }
-        };
+    fn new((name, first, count): (String, &CardTop, i64)) -> Self {
         let (shown, more) = first
             .holders
             .split_at(first.holders.len().min(MAX_SEGMENTS));
-        Some(Self {
-            cards: name,
-            count: cards.len(),
+        Self {
+            cards: clean(&name, MAX_NAME_CHARS),
+            count,
             given_milli: first.held_milli,
             free_milli: first.free_milli,
             fragmented_milli: first.fragmented_milli,
-            used: first.used.map(used),
-            health: clean(first.health(), MAX_NAME),
-            pods: shown.iter().map(segment).collect(),
+            used: first.used.map(Used::new),
+            health: clean(first.health(), MAX_NAME_CHARS),
+            pods: shown.iter().map(Segment::new).collect(),
             more_pods: more.len(),
             more_milli: more.iter().map(|holder| holder.milli).sum(),
-        })
+        }
     }
 
     pub(super) fn is_lost(&self) -> bool {
@@ -151,5 +134,27 @@ impl Bar {
 
     fn fragmented(&self) -> i64 {
         self.fragmented_milli.unwrap_or(0).min(self.free_milli)
+    }
+}
+
+impl Used {
+    fn new(used: UsedTop) -> Self {
+        Self {
+            memory_bytes: used.used_bytes,
+            busy_milli: used.busy_milli,
+        }
+    }
+}
+
+impl Segment {
+    pub(super) fn new(holder: &HolderTop) -> Self {
+        let (namespace, pod) = holder.pod.split_once('/').unwrap_or(("", &holder.pod));
+        Self {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            milli: holder.milli,
+            used: holder.used.map(Used::new),
+            card_is_guessed: holder.card_is_guessed,
+        }
     }
 }

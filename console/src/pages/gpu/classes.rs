@@ -4,19 +4,22 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tautline_gpu_slice::report::{Fragmentation, format};
 
-use crate::draw::{cards_of, clean};
+use crate::{
+    draw::{cards_of, clean},
+    table::{Number, Text, table},
+};
 
-/// Rows on the page.
+/// The maximum number of rows on the page.
 const MAX_CLASSES: usize = 20;
-const MAX_TEXT: usize = 160;
+const MAX_TEXT_CHARS: usize = 160;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Classes {
-    /// The most frequent first.
+    /// The requests, the most frequent first.
     pub rows: Vec<ClassRow>,
     pub total: usize,
-    /// Pods with a known request.
+    /// The number of pods with a known request.
     pub pods: usize,
     pub idle_milli: i64,
     pub nodes_with_cards: usize,
@@ -27,11 +30,11 @@ pub(super) struct Classes {
 pub(super) struct ClassRow {
     pub request: String,
     pub mode: String,
-    /// The part of all requests, 0 to 1.
+    /// The share of this request in all requests, from 0 to 1.
     pub share: f64,
     pub pods: usize,
     pub still_fit: i64,
-    /// Idle thousandths that it cannot use.
+    /// The idle thousandths of cards that the request cannot use.
     pub unusable_milli: i64,
     pub runs_in: usize,
     pub not_in: String,
@@ -40,7 +43,7 @@ pub(super) struct ClassRow {
 impl Classes {
     pub(super) fn new(of: &Fragmentation) -> Self {
         let rows = of.classes.iter().take(MAX_CLASSES).map(|class| ClassRow {
-            request: clean(&class.text, MAX_TEXT),
+            request: clean(&class.text, MAX_TEXT_CHARS),
             mode: class.lane.clone(),
             share: class.share,
             pods: class.pods.len(),
@@ -68,25 +71,11 @@ pub(super) fn render(classes: &Classes) -> Markup {
                 "The requests of " (format::count(classes.pods, "pod")) ", and how many more of each fit if no others come. "
                 code { "tautline gpu fragmentation" } " prints them."
             }
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Request" }
-                            th scope="col" { "Mode" }
-                            th .number scope="col" { "Share" }
-                            th .number scope="col" { "Pods" }
-                            th .number scope="col" { "Still fit" }
-                            th .number scope="col" { "Cannot use of the idle GPU" }
-                            th .number scope="col" { "Runs in" }
-                            th scope="col" { "Not in" }
-                        }
-                    }
-                    tbody {
-                        @for row in &classes.rows { (class_row(row, classes)) }
-                    }
-                }
-            }
+            (table(
+                [Text("Request"), Text("Mode"), Number("Share"), Number("Pods"), Number("Still fit"),
+                    Number("Cannot use of the idle GPU"), Number("Runs in"), Text("Not in")],
+                &html! { @for row in &classes.rows { (class_row(row, classes)) } },
+            ))
             @if classes.total > classes.rows.len() {
                 p .dim { "The most frequent " (classes.rows.len()) " of " (classes.total) "." }
             }

@@ -1,19 +1,18 @@
-//! `/gpu`
+//! `/gpu`: the page of all cards.
 
 mod render;
 
 use serde::Serialize;
 use tautline_gpu_slice::{
     inspection::NodeGpus,
-    report::{Amounts, Given, NodeTop, Total, Uses},
+    report::{CardSums, Given, NodeTop, Total},
 };
-use tautline_runtime::error_text::error_text;
 
 use super::{
-    bars::{MAX_NAME, NodeBars},
+    bars::{MAX_NAME_CHARS, NodeBars},
     classes::Classes,
     filter::{Choices, Filter},
-    summary::{Figures, Summary},
+    summary::{Figures, MAX_WARNING_CHARS, Summary},
     usage, what_if,
 };
 use crate::{
@@ -23,16 +22,15 @@ use crate::{
 
 pub(super) use render::render;
 
-/// Bars and segments on a page, and nodes.
+/// The maximum number of bars and segments on a page.
 const MAX_DRAWN: usize = 280;
+/// The maximum number of nodes on a page.
 const MAX_NODES: usize = 25;
-const MAX_WARNING: usize = 300;
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct View {
     sums: Sums,
-    /// By product and sharing mode.
+    /// The totals by product and sharing mode.
     products: Vec<Total>,
     classes: Classes,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,23 +38,24 @@ pub(super) struct View {
     #[serde(skip)]
     what_if_error: Option<String>,
     nodes: NodesPage,
-    /// Nodes of the cluster, with and without GPUs.
+    /// The number of the cluster's nodes, with and without GPUs.
     cluster_nodes: usize,
-    /// Parts of cards that pods have and hardly use; absent without agents, and beyond 100 nodes.
+    /// The parts of cards that pods have and hardly use; absent without agents, and with agents on
+    /// more than 100 nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     given: Option<GivenIdle>,
     #[serde(skip_serializing_if = "Option::is_none")]
     use_error: Option<String>,
     warnings: Vec<String>,
     warning_count: usize,
-    /// Any node reports its use.
+    /// True if a shown node reports the use of its cards.
     measured: bool,
     #[serde(skip)]
     choices: Choices,
 }
 
-/// All cards that are known one by one.
-#[derive(Debug, Default, Serialize)]
+/// The sums over all cards that are known individually.
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Sums {
     nodes: usize,
@@ -64,8 +63,8 @@ struct Sums {
     unhealthy_cards: usize,
     given_milli: i64,
     idle_milli: i64,
-    /// Idle thousandths that the next request is expected not to be able to use; absent while no
-    /// requests are known.
+    /// The idle thousandths of cards that the next request is not expected to be able to use;
+    /// absent while no requests are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     useless_milli: Option<i64>,
 }
@@ -76,7 +75,7 @@ struct Sums {
 struct NodesPage {
     rows: Vec<NodeBars>,
     total: usize,
-    /// From 1 on.
+    /// The number of this page, from 1.
     page: usize,
     pages: usize,
 }
@@ -87,7 +86,7 @@ struct GivenIdle {
     given_milli: i64,
     idle_milli: i64,
     pods: usize,
-    /// The largest parts first.
+    /// The names of the first of these pods, those with the largest parts first.
     first_pods: Vec<String>,
 }
 
@@ -103,16 +102,10 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
     let (page, pages, shown) = window(&chosen, request.number("page")?.unwrap_or(1));
     let names: Vec<&str> = shown.iter().map(|(node, _)| &**node.name).collect();
     let (uses, use_error) = match summary.agents {
-        0 => (Uses::default(), None),
+        0 => Default::default(),
         n => {
             let only = (n > usage::MAX_NODES).then_some(names.as_slice());
-            match usage::read(&*console.source, only).await {
-                Ok(uses) => (uses, None),
-                Err(error) => (
-                    Uses::default(),
-                    Some(clean(&error_text(error.as_ref()), MAX_WARNING)),
-                ),
-            }
+            usage::read(&*console.source, only).await
         }
     };
     let types = inspection.types();
@@ -120,7 +113,7 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
     let snapshot = inspection.snapshot();
     let rows: Vec<NodeBars> = shown
         .iter()
-        .map(|(node, _)| NodeBars::new(NodeTop::new(node, snapshot, known, uses.node(node.name))))
+        .map(|(node, _)| NodeBars::new(&NodeTop::new(node, snapshot, known, uses.node(node.name))))
         .collect();
     let measured = rows
         .iter()
@@ -146,14 +139,15 @@ pub(super) async fn view(request: &PageRequest, filter: &Filter) -> Result<View,
         warnings: summary
             .warnings
             .iter()
-            .map(|w| clean(w, MAX_WARNING))
+            .map(|w| clean(w, MAX_WARNING_CHARS))
             .collect(),
         warning_count: summary.warning_count,
         choices: Choices::new(summary),
     })
 }
 
-/// A page, from 1 on, the number of pages, and its nodes: as many as can be drawn, at least one.
+/// Returns the number of the page (from 1), the number of pages, and the page's nodes: as many as
+/// can be drawn, but at least one.
 fn window<'a, 'n>(
     all: &'a [(&'n NodeGpus<'n>, &'n Figures)],
     page: usize,
@@ -173,8 +167,8 @@ fn window<'a, 'n>(
 
 fn cleaned(total: &Total) -> Total {
     Total {
-        product: clean(&total.product, MAX_NAME),
-        lane: clean(&total.lane, MAX_NAME),
+        product: clean(&total.product, MAX_NAME_CHARS),
+        lane: clean(&total.lane, MAX_NAME_CHARS),
         nodes: total.nodes,
         amounts: total.amounts.clone(),
     }
@@ -182,41 +176,30 @@ fn cleaned(total: &Total) -> Total {
 
 impl Sums {
     fn new(totals: &[Total], summary: &Summary) -> Self {
-        let mut sums = Self {
+        let sums = CardSums::of_all(totals);
+        let useless = summary.fragmentation.fragmented_milli;
+        Self {
             nodes: summary.figures.iter().filter(|f| f.has_gpus).count(),
-            useless_milli: summary.fragmentation.fragmented_milli,
-            ..Self::default()
-        };
-        for total in totals {
-            if let Amounts::Cards {
-                cards,
-                unhealthy_cards,
-                held_milli,
-                free_milli,
-                ..
-            } = &total.amounts
-            {
-                sums.cards += cards;
-                sums.unhealthy_cards += unhealthy_cards;
-                sums.given_milli += held_milli;
-                sums.idle_milli += free_milli;
-            }
+            cards: sums.cards,
+            unhealthy_cards: sums.unhealthy_cards,
+            given_milli: sums.held_milli,
+            idle_milli: sums.free_milli,
+            useless_milli: useless.filter(|_| sums.cards > 0),
         }
-        sums.useless_milli = sums.useless_milli.filter(|_| sums.cards > 0);
-        sums
     }
 }
 
 impl GivenIdle {
-    const PODS: usize = 5;
+    /// The maximum number of pods that are named.
+    const MAX_NAMED_PODS: usize = 5;
 
     fn new(given: Given) -> Self {
-        let first = given.idle_pods.iter().take(Self::PODS);
+        let first = given.idle_pods.iter().take(Self::MAX_NAMED_PODS);
         Self {
             given_milli: given.milli,
             idle_milli: given.idle_milli,
             pods: given.idle_pods.len(),
-            first_pods: first.map(|pod| clean(pod, MAX_NAME)).collect(),
+            first_pods: first.map(|pod| clean(pod, MAX_NAME_CHARS)).collect(),
         }
     }
 }

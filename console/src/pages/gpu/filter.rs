@@ -6,7 +6,7 @@ use tautline_gpu_slice::inspection::NodeGpus;
 use super::summary::{Figures, Summary};
 use crate::request::{PageError, PageRequest};
 
-/// Names in a choice; more are typed.
+/// The maximum number of names in a drop-down list. If there are more, the form has a text field.
 const MAX_CHOICES: usize = 200;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,13 +18,13 @@ enum Sort {
     Faults,
 }
 
-/// The nodes to show and their order, by the fields of the query.
+/// The filter of the nodes to show and their order, from the fields of the query.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// A part of the name.
+    /// A part of the node's name.
     node: Option<String>,
     product: Option<String>,
-    /// Of a pod with a part of a card.
+    /// The namespace of a pod with a part of a card.
     namespace: Option<String>,
     sort: Sort,
 }
@@ -72,7 +72,7 @@ impl Filter {
         })
     }
 
-    /// The nodes to show, in their order.
+    /// Returns the nodes to show, in their order.
     pub(super) fn select<'a, 'n>(
         &self,
         nodes: &'n [NodeGpus<'a>],
@@ -107,7 +107,7 @@ impl Filter {
             && self.namespace.as_ref().is_none_or(holds)
     }
 
-    /// The command that prints the same nodes, or all of them.
+    /// Returns the command that prints all nodes, in the same order where it has that order.
     pub(super) fn command(&self) -> &'static str {
         match self.sort {
             Sort::Name | Sort::Faults => "gpu top",
@@ -122,7 +122,7 @@ impl Filter {
 
     pub(super) fn form(&self, summary: &Choices) -> Markup {
         html! {
-            // Kept as it is when the page shows itself again: somebody may be writing.
+            // A refresh of the page preserves the form, as the user may be typing.
             form #gpu-filter .filter method="get" action="/gpu" hx-preserve="true" {
                 label { "Node" input type="search" name="node" value=[self.node.as_deref()]; }
                 (choice("Product", "product", self.product.as_deref(), &summary.products))
@@ -141,7 +141,7 @@ impl Filter {
     }
 }
 
-/// Names to choose from; empty if there are too many.
+/// The names in the drop-down lists; empty if there are too many.
 #[derive(Debug, Default)]
 pub(super) struct Choices {
     products: Vec<String>,
@@ -150,9 +150,12 @@ pub(super) struct Choices {
 
 impl Choices {
     pub(super) fn new(summary: &Summary) -> Self {
-        let few = |names: &BTreeSet<String>| match names.len() <= MAX_CHOICES {
-            true => names.iter().cloned().collect(),
-            false => Vec::new(),
+        let few = |names: &BTreeSet<String>| {
+            if names.len() <= MAX_CHOICES {
+                names.iter().cloned().collect()
+            } else {
+                Vec::new()
+            }
         };
         Self {
             products: few(&summary.products),

@@ -1,4 +1,4 @@
-//! `/gpu/NODE`
+//! `/gpu/NODE`: the page of one node's cards.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use tautline_gpu_placement::RequestClass;
 use tautline_gpu_slice::{
     Inspection,
     inspection::NodeGpus,
-    report::{ClassFit, NodeTop, Uses, class_fit, copies_on, format, has_gpus, warnings},
+    report::{ClassFit, HolderTop, NodeTop, class_fit, copies_on, format, has_gpus, warnings},
 };
-use tautline_runtime::error_text::error_text;
 
 use super::{
-    bars::{self, MAX_NAME, NodeBars, Segment, Used},
+    bars::{self, MAX_NAME_CHARS, NodeBars, Segment},
+    summary::{MAX_WARNING_CHARS, MAX_WARNINGS},
     usage,
 };
 use crate::{
@@ -21,18 +21,17 @@ use crate::{
     inspections::Inspected,
     list::Window,
     request::{PageError, PageRequest, path},
+    table::{Number, Text, table},
 };
 
 const MAX_CLASSES: usize = 20;
-const MAX_WARNINGS: usize = 20;
-const MAX_WARNING: usize = 300;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct View {
     node: NodeBars,
     cordoned: bool,
-    /// The pods with parts of cards, in the cards' order.
+    /// The pods with parts of cards, in the order of the cards.
     pods: Window<PodRow>,
     fits: Vec<Fits>,
     measured: bool,
@@ -44,7 +43,7 @@ pub(super) struct View {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PodRow {
-    /// `3`, or `0-7`.
+    /// The index of the card, such as `3`, or a range of indexes, such as `0-7`.
     cards: String,
     #[serde(flatten)]
     part: Segment,
@@ -57,7 +56,7 @@ struct Fits {
     request: String,
     mode: String,
     copies: i64,
-    /// Why it cannot run here.
+    /// The reason why the request cannot run on this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<&'static str>,
 }
@@ -72,15 +71,10 @@ pub(super) async fn view(request: &PageRequest, name: &str) -> Result<View, Page
     let console = &request.console;
     let inspected = console.inspections.get(&console.store).await?;
     let agent = has_agent(&inspected, name)?;
-    let (uses, use_error) = match agent {
-        false => (Uses::default(), None),
-        true => match usage::read(&*console.source, Some(&[name])).await {
-            Ok(uses) => (uses, None),
-            Err(error) => (
-                Uses::default(),
-                Some(clean(&error_text(error.as_ref()), MAX_WARNING)),
-            ),
-        },
+    let (uses, use_error) = if agent {
+        usage::read(&*console.source, Some(&[name])).await
+    } else {
+        Default::default()
     };
     let inspection = &inspected.inspection;
     let nodes = inspection.nodes();
@@ -89,18 +83,15 @@ pub(super) async fn view(request: &PageRequest, name: &str) -> Result<View, Page
     let known = (!types.is_empty()).then_some(&types);
     let snapshot = inspection.snapshot();
     let top = NodeTop::new(node, snapshot, known, uses.node(name));
-    let parts: Vec<(String, usize, usize)> = parts(&top);
-    let cards: Vec<_> = top.cards().collect();
-    let pods = Window::new(request, &parts, |(label, card, holder)| PodRow {
-        cards: label.clone(),
-        part: segment(&cards[*card].holders[*holder]),
+    let pods = Window::new(request, &parts(&top), |(cards, holder)| PodRow {
+        cards: cards.clone(),
+        part: Segment::new(holder),
     })?;
     let all = warnings(inspection, &uses, node)
         .into_iter()
         .take(MAX_WARNINGS);
-    let warnings = all.map(|w| clean(&w, MAX_WARNING)).collect();
-    drop(cards);
-    let bars = NodeBars::new(top);
+    let warnings = all.map(|w| clean(&w, MAX_WARNING_CHARS)).collect();
+    let bars = NodeBars::new(&top);
     let measured = bars.bars().any(|bar| bar.used.is_some());
     Ok(View {
         cordoned: snapshot.node(name).is_some_and(|n| n.unschedulable),
@@ -126,7 +117,7 @@ fn find<'a, 'n>(
 ) -> Result<&'n NodeGpus<'a>, PageError> {
     let node = nodes.iter().find(|n| **n.name == *name && has_gpus(n));
     node.ok_or_else(|| {
-        let name = clean(name, MAX_NAME);
+        let name = clean(name, MAX_NAME_CHARS);
         PageError::absent(match inspection.snapshot().node(&name) {
             Some(_) => format!("node {name} has no GPUs"),
             None => format!("there is no node {name}"),
@@ -134,37 +125,14 @@ fn find<'a, 'n>(
     })
 }
 
-/// The label of a row of equal cards, and the indexes of its first card and of a holder.
-fn parts(top: &NodeTop) -> Vec<(String, usize, usize)> {
-    let mut all = Vec::new();
-    let mut card = 0;
-    for pool in &top.pools {
-        for alike in pool.cards.chunk_by(|before, card| card.is_like(before)) {
-            let label = match alike {
-                [first, .., last] => format!("{}-{}", first.card, last.card),
-                [one] => one.card.clone(),
-                [] => continue,
-            };
-            let holders = 0..alike[0].holders.len();
-            all.extend(holders.map(|holder| (label.clone(), card, holder)));
-            card += alike.len();
-        }
-    }
-    all
-}
-
-fn segment(holder: &tautline_gpu_slice::report::HolderTop) -> Segment {
-    let (namespace, pod) = holder.pod.split_once('/').unwrap_or(("", &holder.pod));
-    Segment {
-        namespace: namespace.to_owned(),
-        pod: pod.to_owned(),
-        milli: holder.milli,
-        used: holder.used.map(|used| Used {
-            memory_bytes: used.used_bytes,
-            busy_milli: used.busy_milli,
-        }),
-        card_is_guessed: holder.card_is_guessed,
-    }
+/// Returns the holders of each run of equal cards, with the run's name.
+fn parts(top: &NodeTop) -> Vec<(String, &HolderTop)> {
+    let runs = top.pools.iter().flat_map(|pool| pool.runs());
+    let parts = runs.flat_map(|(name, first, _)| {
+        let holders = first.holders.iter();
+        holders.map(move |holder| (name.clone(), holder))
+    });
+    parts.collect()
 }
 
 fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
@@ -189,7 +157,7 @@ fn fits(inspection: &Inspection, node: &NodeGpus<'_>) -> Vec<Fits> {
 }
 
 fn request_text(class: &RequestClass) -> String {
-    clean(&format::class(class), MAX_NAME)
+    clean(&format::class(class), MAX_NAME_CHARS)
 }
 
 pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
@@ -214,26 +182,14 @@ pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
 }
 
 fn pods(view: &View) -> Markup {
+    let mut columns = vec![Text("Pod"), Text("Card"), Number("Given of each")];
+    columns.extend(view.measured.then_some(Number("Used now")));
+    columns.push(Text("The card is"));
     html! {
         @if view.pods.rows.is_empty() {
             p .note { "No pod has a part of a card that is known." }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Pod" }
-                            th scope="col" { "Card" }
-                            th .number scope="col" { "Given of each" }
-                            @if view.measured { th .number scope="col" { "Used now" } }
-                            th scope="col" { "The card is" }
-                        }
-                    }
-                    tbody {
-                        @for row in &view.pods.rows { (pod_row(row, view.measured)) }
-                    }
-                }
-            }
+            (table(columns, &html! { @for row in &view.pods.rows { (pod_row(row, view.measured)) } }))
         }
     }
 }
@@ -244,7 +200,7 @@ fn pod_row(row: &PodRow, measured: bool) -> Markup {
     html! {
         tr {
             th scope="row" { a href=(pod) { (bars::pod_name(part)) } }
-            td { (clean(&row.cards, MAX_NAME)) }
+            td { (clean(&row.cards, MAX_NAME_CHARS)) }
             td .number { (format::milli(part.milli)) }
             @if measured {
                 td .number {
@@ -263,28 +219,16 @@ fn fits_table(fits: &[Fits]) -> Markup {
         @if fits.is_empty() {
             p .note { "No pod of the cluster requests GPUs, so no request is expected." }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Request" }
-                            th scope="col" { "Mode" }
-                            th .number scope="col" { "Still fit" }
-                            th scope="col" { "Why not" }
-                        }
-                    }
-                    tbody {
-                        @for fit in fits {
-                            tr {
-                                th scope="row" { (fit.request) }
-                                td { (fit.mode) }
-                                td .number { (fit.copies) }
-                                td { (fit.why.unwrap_or_default()) }
-                            }
-                        }
+            (table([Text("Request"), Text("Mode"), Number("Still fit"), Text("Why not")], &html! {
+                @for fit in fits {
+                    tr {
+                        th scope="row" { (fit.request) }
+                        td { (fit.mode) }
+                        td .number { (fit.copies) }
+                        td { (fit.why.unwrap_or_default()) }
                     }
                 }
-            }
+            }))
         }
     }
 }

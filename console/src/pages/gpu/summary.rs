@@ -6,32 +6,34 @@ use tautline_gpu_slice::{
     report::{Fragmentation, Uses, has_gpus, warnings},
 };
 
-/// Warnings on a page.
-const MAX_WARNINGS: usize = 20;
+/// The maximum number of warnings on a page.
+pub(super) const MAX_WARNINGS: usize = 20;
+pub(super) const MAX_WARNING_CHARS: usize = 300;
 
-/// What one pass over all nodes yields.
+/// The results of one pass over all nodes.
 pub(crate) struct Summary {
-    /// Of all nodes, by name.
+    /// The figures of all nodes, in the order of the inspection.
     pub figures: Vec<Figures>,
     pub fragmentation: Fragmentation,
-    /// Products and namespaces to choose from.
+    /// The products of all cards, for the filter.
     pub products: BTreeSet<String>,
+    /// The namespaces of all pods with parts of cards, for the filter.
     pub namespaces: BTreeSet<String>,
     pub warnings: Vec<String>,
     pub warning_count: usize,
-    /// Nodes whose cards an agent gives out.
+    /// The number of nodes whose cards an agent gives to containers.
     pub agents: usize,
 }
 
-/// The order of a node among the others.
+/// The figures by which a node is sorted and paged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub has_gpus: bool,
     pub free_milli: i64,
-    /// Unrounded thousandths.
+    /// The fragmented thousandths of the node's cards, not rounded.
     pub fragmented: f64,
     pub faults: usize,
-    /// Bars and their segments.
+    /// The number of the node's bars and segments, with two for its head.
     pub drawn: usize,
 }
 

@@ -1,19 +1,34 @@
-//! What is used of the cards, as the agents on the nodes report it to the provider.
+//! Reads the use of cards, which the agents on the nodes report to the provider.
 
 use anyhow::{Context, Result};
-use tautline_gpu_slice::report::{UseAnswer, Uses};
+use tautline_gpu_slice::report::Uses;
+use tautline_runtime::error_text::error_text;
 
+use super::summary::MAX_WARNING_CHARS;
 use crate::{
+    draw::clean,
     extender::admin,
     request::escaped,
     source::{Component, Source},
 };
 
-/// The use of all cards is read up to so many nodes with agents, else that of the shown nodes.
+/// The number of nodes with agents up to which the use of all cards is read. With more, only the
+/// use of the shown nodes is read.
 pub(super) const MAX_NODES: usize = 100;
 
-/// The last reports of these nodes; `None`: of all.
-pub(super) async fn read(source: &dyn Source, nodes: Option<&[&str]>) -> Result<Uses> {
+/// Returns the last reports of `nodes`, or of all nodes for `None`. If they cannot be read, they are
+/// empty, and the second value is the error.
+pub(super) async fn read(source: &dyn Source, nodes: Option<&[&str]>) -> (Uses, Option<String>) {
+    match try_read(source, nodes).await {
+        Ok(uses) => (uses, None),
+        Err(error) => {
+            let error = clean(&error_text(error.as_ref()), MAX_WARNING_CHARS);
+            (Uses::default(), Some(error))
+        }
+    }
+}
+
+async fn try_read(source: &dyn Source, nodes: Option<&[&str]>) -> Result<Uses> {
     let path = match nodes {
         None => "/gpu/use".to_owned(),
         Some(nodes) => {
@@ -22,10 +37,6 @@ pub(super) async fn read(source: &dyn Source, nodes: Option<&[&str]>) -> Result<
         }
     };
     let answers = admin(source, Component::Gpu, &path).await?;
-    let answers = answers.iter().map(|answer| UseAnswer {
-        from: &answer.from,
-        status: answer.status,
-        body: &answer.body,
-    });
+    let answers = answers.iter().map(|a| (&*a.from, a.status, &*a.body));
     Uses::merge(answers).context("how much of the cards is used is not known")
 }

@@ -1,4 +1,4 @@
-//! `?pods=250,250,1000`: where further pods would go.
+//! `?pods=250,250,1000` shows where further pods would be placed.
 
 use std::{
     collections::BTreeMap,
@@ -11,27 +11,27 @@ use maud::{Markup, html};
 use serde::Serialize;
 use tautline_gpu_slice::report::{MAX_PODS, Placed, WhatIf, WhatIfPod, format};
 
-use super::bars::MAX_NAME;
+use super::bars::MAX_NAME_CHARS;
 use crate::{
     draw::clean,
     inspections::Inspected,
     request::{PageError, PageRequest},
 };
 
-/// Pods that are not placed by then are left out.
+/// The maximum time to place pods; those that are not placed by then are left out.
 const DEADLINE: Duration = Duration::from_millis(500);
-/// Places of one request on the page.
+/// The maximum number of nodes that are shown for one request.
 const MAX_PLACES: usize = 20;
-const MAX_AMOUNT: usize = 60;
+const MAX_AMOUNT_CHARS: usize = 60;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
-    /// Runs of equal requests, in their order.
+    /// The runs of equal requests, in their order.
     pub requests: Vec<Requested>,
     pub pods: usize,
     pub fit: usize,
-    /// Pods that were not tried, for lack of time.
+    /// The number of pods that were not tried, for lack of time.
     pub not_tried: usize,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct Requested {
     pub pods: usize,
     pub fit: usize,
     pub places: Vec<Place>,
-    /// Nodes that are not in `places`.
+    /// The number of nodes that are not in `places`.
     pub more_nodes: usize,
-    /// Of the first that does not fit: the number of nodes by reason code.
+    /// The number of nodes by reason code, for the first pod that does not fit.
     pub refused: BTreeMap<&'static str, usize>,
 }
 
@@ -53,11 +53,12 @@ pub(super) struct Requested {
 pub(super) struct Place {
     pub node: String,
     pub pods: usize,
-    /// Indexes of the cards, once each.
+    /// The indexes of the cards, without duplicates.
     pub cards: Vec<String>,
 }
 
-/// The canonical address for the fields of the form, `amount` and `count`.
+/// Returns the canonical address for the form's fields `amount` and `count`; `None` without
+/// `amount`.
 pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageError> {
     let Some(amount) = request.field("amount") else {
         return Ok(None);
@@ -68,8 +69,12 @@ pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageErro
             "count={count}: write 1 to {MAX_PODS} pods"
         )));
     }
-    // A bare number is of cards here, and of thousandths in `pods`.
-    let amount = amount.trim().chars().take(MAX_AMOUNT).collect::<String>();
+    // A number without a unit means cards here, and thousandths of a card in `pods`.
+    let amount = amount
+        .trim()
+        .chars()
+        .take(MAX_AMOUNT_CHARS)
+        .collect::<String>();
     let amount = match amount.parse::<u32>() {
         Ok(cards) => (u64::from(cards) * 1000).to_string(),
         Err(_) => amount,
@@ -86,7 +91,8 @@ pub(super) fn redirect(request: &PageRequest) -> Result<Option<String>, PageErro
     Ok(Some(crate::request::link(&request.path, &query)))
 }
 
-/// The requests of `pods`, as those of a rule: `250`, `2x500m`, `1000`, `20Gi`, separated by commas.
+/// Parses the requests in `pods`, such as `250`, `2x500m`, `1000` or `20Gi`, separated by commas.
+/// Returns them in the syntax of a rule, one for each pod.
 fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
     let mut all = Vec::new();
     for part in pods
@@ -109,7 +115,8 @@ fn requests(pods: &str, model: Option<&str>) -> Result<Vec<String>, PageError> {
     Ok(all)
 }
 
-/// The number of pods and the amount of one part, as of a rule: `2x250` is two of `250m`.
+/// Returns the number of pods and the amount of one part, in the syntax of a rule: `2x250` is two
+/// of `250m`.
 fn counted(part: &str) -> (usize, String) {
     let times = part.split_once('x');
     let times = times.and_then(|(count, amount)| Some((count.parse().ok()?, amount)));
@@ -122,7 +129,7 @@ fn counted(part: &str) -> (usize, String) {
     (count, amount)
 }
 
-/// `None`: the address does not ask.
+/// Places the pods of the address; `None` if it has none.
 pub(super) async fn answer(
     request: &PageRequest,
     inspected: &Arc<Inspected>,
@@ -133,13 +140,13 @@ pub(super) async fn answer(
     let requests = requests(pods, request.field("model"))?;
     let inspected = Arc::clone(inspected);
     let count = requests.len();
-    let placed = tokio::task::spawn_blocking(move || {
+    let task = tokio::task::spawn_blocking(move || {
         inspected
             .inspection
             .what_if(&requests, Instant::now() + DEADLINE)
     });
-    let placed = placed.await.context("the pods cannot be placed")?;
-    let placed = placed.map_err(|error| PageError::bad(clean(&format!("pods: {error}"), 500)))?;
+    let result = task.await.context("the pods cannot be placed")?;
+    let placed = result.map_err(|error| PageError::bad(clean(&format!("pods: {error}"), 500)))?;
     Ok(Some(Answer::new(&placed, count)))
 }
 
@@ -184,7 +191,7 @@ impl Requested {
     }
 }
 
-/// With what has been asked, if it is one amount.
+/// Renders the form, with the amount in the address if there is only one.
 pub(super) fn form(request: &PageRequest) -> Markup {
     let asked = request.field("pods").filter(|pods| !pods.contains(','));
     let (count, amount) = counted(asked.unwrap_or("250"));
@@ -192,7 +199,7 @@ pub(super) fn form(request: &PageRequest) -> Markup {
         form #gpu-what-if .filter method="get" action="/gpu" hx-preserve="true" {
             label {
                 "Amount of each pod"
-                input name="amount" value=(amount) required maxlength=(MAX_AMOUNT)
+                input name="amount" value=(amount) required maxlength=(MAX_AMOUNT_CHARS)
                     aria-describedby="gpu-amounts";
             }
             label { "Pods" input name="count" type="number" min="1" max=(MAX_PODS) value=(count); }
@@ -219,7 +226,7 @@ pub(super) fn render(answer: &Answer) -> Markup {
             p .note { (format::count(answer.not_tried, "pod")) " not tried: time was short." }
         }
         @for asked in &answer.requests {
-            h3 { (asked.pods) " × " code { (clean(&asked.request, MAX_NAME)) } ": " (asked.fit) " fit" }
+            h3 { (asked.pods) " × " code { (clean(&asked.request, MAX_NAME_CHARS)) } ": " (asked.fit) " fit" }
             @if !asked.places.is_empty() {
                 ul {
                     @for place in &asked.places { li { (place_text(place)) } }
@@ -241,7 +248,7 @@ pub(super) fn render(answer: &Answer) -> Markup {
 
 fn place_text(place: &Place) -> Markup {
     html! {
-        a href=(super::link(&place.node)) { (clean(&place.node, MAX_NAME)) }
+        a href=(super::link(&place.node)) { (clean(&place.node, MAX_NAME_CHARS)) }
         ": " (format::count(place.pods, "pod"))
         @if !place.cards.is_empty() {
             ", card" @if place.cards.len() > 1 { "s" } " " (place.cards.join(", "))

@@ -1,4 +1,5 @@
-//! The reports of the latency provider. A slider asks for the same one again and again.
+//! Reads reports of the latency provider, and keeps the last ones for a few seconds: a slider
+//! requests the same report repeatedly.
 
 use std::{
     collections::VecDeque,
@@ -16,38 +17,39 @@ use crate::{
     source::{AdminAnswer, Component, Source},
 };
 
-/// Shorter than the time after which a page shows itself again.
-const FRESH: Duration = Duration::from_secs(4);
-const KEPT: usize = 8;
-/// Larger reports are read again.
+/// The maximum age of a kept report, shorter than the interval at which pages refresh.
+const MAX_AGE: Duration = Duration::from_secs(4);
+/// The maximum number of kept reports.
+const MAX_KEPT_REPORTS: usize = 8;
+/// The maximum size of a kept report; larger ones are read again.
 const MAX_KEPT_BYTES: usize = 4 << 20;
-const MAX_TEXT: usize = 500;
+const MAX_TEXT_CHARS: usize = 500;
 
-/// The last reports, by path.
+/// The last reports, each with its path and the time at which it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Answers(Mutex<VecDeque<(String, Instant, Bytes)>>);
 
-/// Reasons why there is no report.
+/// The reason why there is no report.
 #[derive(Debug)]
 pub(super) enum Missing {
     /// A named node or zone does not exist.
     Unknown(String),
-    /// No provider answers, or none of this version.
+    /// The provider did not answer, or has another version.
     Failed(anyhow::Error),
 }
 
 impl Missing {
-    /// For people.
+    /// Returns the reason as text for the user.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Unknown(text) => text.clone(),
-            Self::Failed(error) => clean(&format!("{error:#}"), MAX_TEXT),
+            Self::Failed(error) => clean(&format!("{error:#}"), MAX_TEXT_CHARS),
         }
     }
 }
 
 impl Answers {
-    /// The report of a path, or one of the last four seconds.
+    /// Returns the report of a path, which may be up to four seconds old.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         source: &dyn Source,
@@ -72,21 +74,22 @@ impl Answers {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (.., body) = kept
             .iter()
-            .find(|(of, at, _)| of == path && at.elapsed() < FRESH)?;
+            .find(|(of, at, _)| of == path && at.elapsed() < MAX_AGE)?;
         Some(body.clone())
     }
 
     fn keep(&self, path: &str, body: &Bytes) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(of, at, _)| of != path && at.elapsed() < FRESH);
-        kept.truncate(KEPT - 1);
+        kept.retain(|(of, at, _)| of != path && at.elapsed() < MAX_AGE);
+        kept.truncate(MAX_KEPT_REPORTS - 1);
         if body.len() <= MAX_KEPT_BYTES {
             kept.push_front((path.to_owned(), Instant::now(), body.clone()));
         }
     }
 }
 
-/// Each replica answers for all agents; one that has just started may know less.
+/// Returns the largest successful answer: each replica answers for all agents, but one that has
+/// just started may know less.
 fn best(answers: Vec<AdminAnswer>) -> Result<Bytes, Missing> {
     let best = answers
         .into_iter()
@@ -94,7 +97,7 @@ fn best(answers: Vec<AdminAnswer>) -> Result<Bytes, Missing> {
     let Some(AdminAnswer { from, status, body }) = best else {
         return Err(Missing::Failed(anyhow!("no latency provider answered")));
     };
-    let text = clean(String::from_utf8_lossy(&body).trim(), MAX_TEXT);
+    let text = clean(String::from_utf8_lossy(&body).trim(), MAX_TEXT_CHARS);
     match status {
         200 => Ok(body),
         404 if text.starts_with("there is no ") => Err(Missing::Unknown(text)),
@@ -145,7 +148,7 @@ mod tests {
         for i in 0..20 {
             answers.keep(&format!("/{i}"), &Bytes::from_static(b"x"));
         }
-        assert_eq!(answers.0.lock().unwrap().len(), KEPT);
+        assert_eq!(answers.0.lock().unwrap().len(), MAX_KEPT_REPORTS);
         assert!(answers.fresh("/19").is_some() && answers.fresh("/1").is_none());
         answers.keep("/20", &Bytes::from(vec![0; MAX_KEPT_BYTES + 1]));
         assert!(answers.fresh("/20").is_none());

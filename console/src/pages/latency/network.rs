@@ -1,4 +1,5 @@
-//! `/latency`: zones; `?zone=Z`: its nodes; `?node=N`: a node and those of its zone.
+//! `/latency` shows zones, with `?zone=Z` the nodes of a zone, and with `?node=N` a node and the
+//! other nodes of its zone.
 
 mod counts;
 mod question;
@@ -23,9 +24,10 @@ use crate::{
 
 pub(super) use render::render;
 
-const WORST: usize = 20;
-/// Names in errors.
-const MAX_NAME: usize = 120;
+/// The number of the worst pairs that are shown.
+const MAX_WORST_PAIRS: usize = 20;
+/// The limit for names in texts.
+const MAX_NAME_CHARS: usize = 120;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +37,7 @@ pub(super) struct View {
     limit_micros: Option<u64>,
     #[serde(skip)]
     limit_error: Option<String>,
-    /// Absent: no provider answers.
+    /// The network; absent if no provider answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Network>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,11 +46,11 @@ pub(super) struct View {
     worst: Option<TopReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     worst_error: Option<String>,
-    /// Of the cluster.
+    /// The number of nodes in the cluster.
     nodes: usize,
 }
 
-/// What rows and columns are.
+/// The objects in the rows and columns of the matrix.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", tag = "of")]
 pub(super) enum Level {
@@ -56,13 +58,13 @@ pub(super) enum Level {
     #[serde(rename_all = "camelCase")]
     Nodes {
         zone: String,
-        /// A second zone.
+        /// The second zone, if there are two.
         #[serde(skip_serializing_if = "Option::is_none")]
         to: Option<String>,
-        /// The path of groups.
+        /// The path of chosen groups, such as `3,7/1,2`.
         groups: String,
         nodes: usize,
-        /// The only zone of the cluster.
+        /// True if the cluster has no other zone.
         only_zone: bool,
     },
     #[serde(rename_all = "camelCase")]
@@ -76,14 +78,14 @@ pub(super) enum Level {
 #[serde(rename_all = "camelCase")]
 struct Network {
     matrix: MatrixReport,
-    /// Of the tiles, where they are groups of nodes or of zones.
+    /// The range of names behind each row, if rows are groups of nodes or of zones.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     groups: Vec<Range<usize>>,
-    /// Nodes behind the tiles of groups.
+    /// The number of sampled nodes, if rows are groups of nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     sampled_nodes: Option<usize>,
     counts: Counts,
-    /// Each once, the slowest first.
+    /// The pairs, each once, the slowest first.
     pairs: Window<Pair>,
 }
 
@@ -103,7 +105,10 @@ impl View {
         match &self.level {
             Level::Zones => "latency matrix".to_owned(),
             Level::Nodes { zone, .. } | Level::OneNode { zone, .. } => {
-                format!("latency matrix --zone {}", quote(&clean(zone, MAX_NAME)))
+                format!(
+                    "latency matrix --zone {}",
+                    quote(&clean(zone, MAX_NAME_CHARS))
+                )
             }
         }
     }
@@ -116,7 +121,7 @@ pub(super) async fn view(request: &PageRequest) -> Result<View, PageError> {
     let snapshot = console.store.snapshot();
     let (level, question) = question::question(request, &snapshot)?;
     let (source, answers) = (&*console.source, &console.latency);
-    let worst_path = format!("/latency/top?limit={WORST}");
+    let worst_path = format!("/latency/top?limit={MAX_WORST_PAIRS}");
     let (report, worst) = tokio::join!(
         answers.read::<MatrixReport>(source, &question.path),
         answers.read::<TopReport>(source, &worst_path),
@@ -166,7 +171,7 @@ impl Network {
             all.sort_by_key(|at| std::cmp::Reverse(slowness(&matrix.cells[at.0][at.1])));
             all
         });
-        // The page of a node's peers is chosen by the question.
+        // The question has selected the page of a node's peers already.
         let row = |at: &(usize, usize)| Pair {
             from: matrix.names[at.0].clone(),
             to: matrix.names[at.1].clone(),

@@ -1,4 +1,4 @@
-//! `/latency/pair/A/B`: all that is known about two nodes.
+//! `/latency/pair/A/B` shows all that is known about two nodes.
 
 use maud::{Markup, html};
 use serde::Serialize;
@@ -13,23 +13,25 @@ use crate::{
     draw::clean,
     request::{PageError, PageRequest, escaped},
     shell::quote,
+    table::{Number, Text, table},
 };
 
-const MAX_NAME: usize = 120;
-const MAX_WHY: usize = 600;
-/// Fewer samples have no percentile that means something.
-const JITTER_SAMPLES: u32 = 20;
+const MAX_NAME_CHARS: usize = 120;
+const MAX_WHY_CHARS: usize = 600;
+/// The minimum number of samples for a meaningful percentile.
+const MIN_JITTER_SAMPLES: u32 = 20;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct View {
     report: PairReport,
-    /// p95 less p50, by direction; absent below 20 samples.
+    /// The jitter of each direction, which is p95 less p50, in microseconds; absent below 20
+    /// samples.
     jitter_micros: Vec<Option<u64>>,
     rules: Vec<RuleNow>,
 }
 
-/// An active rule, and the level that the figure of now gives.
+/// An active rule, and the compliance by the current figure.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleNow {
@@ -40,12 +42,12 @@ struct RuleNow {
 
 impl View {
     pub(super) fn title(&self) -> String {
-        let name = |end: &End| clean(&end.node, MAX_NAME);
+        let name = |end: &End| clean(&end.node, MAX_NAME_CHARS);
         format!("{} – {}", name(&self.report.from), name(&self.report.to))
     }
 
     pub(super) fn command(&self) -> String {
-        let name = |end: &End| quote(&clean(&end.node, MAX_NAME));
+        let name = |end: &End| quote(&clean(&end.node, MAX_NAME_CHARS));
         format!(
             "latency pair {} {}",
             name(&self.report.from),
@@ -89,11 +91,12 @@ fn jitter(d: &Direction) -> Option<u64> {
     let (p50, p95) = d
         .p50_micros
         .zip(d.p95_micros)
-        .filter(|_| d.samples >= JITTER_SAMPLES)?;
+        .filter(|_| d.samples >= MIN_JITTER_SAMPLES)?;
     Some(p95.saturating_sub(p50).max(1))
 }
 
-/// Only measured and configured figures count.
+/// Returns the compliance with a rule by the current figure. Only measured and configured figures
+/// count; without one the result is Error.
 fn level(report: &PairReport, rule: &ActiveRule, jitter: &[Option<u64>]) -> &'static str {
     let figure = match (rule.rule.as_str(), report.effective.basis) {
         (_, Basis::Unreachable) => return "Violation",
@@ -117,7 +120,7 @@ pub(super) fn render(view: &View) -> Markup {
     html! {
         p { a href="/latency" { "All zones" } @for end in [&report.from, &report.to] { " · " (end_link(end)) } }
         p .lead { b { (words::figure_and_basis(report.effective)) } }
-        p { span .dim { "Why: " } (clean(&words::why(report), MAX_WHY)) "." }
+        p { span .dim { "Why: " } (clean(&words::why(report), MAX_WHY_CHARS)) "." }
         (plot::render(report))
         @if !report.directions.is_empty() {
             h2 { "Both directions" }
@@ -133,7 +136,7 @@ pub(super) fn render(view: &View) -> Markup {
             dt { "Predicted" } dd { (or_dash(report.estimate.map(words::estimate).unwrap_or_default())) }
             dt { "From a table" } dd { (or_dash(report.configured_micros.map(exact).unwrap_or_default())) }
             @for end in [&report.from, &report.to] {
-                dt { (clean(&end.node, MAX_NAME)) } dd { (clean(&words::end(end), 400)) }
+                dt { (clean(&end.node, MAX_NAME_CHARS)) } dd { (clean(&words::end(end), 400)) }
             }
         }
     }
@@ -141,39 +144,22 @@ pub(super) fn render(view: &View) -> Markup {
 
 fn end_link(end: &End) -> Markup {
     html! {
-        a href={ "/latency?node=" (escaped(&end.node)) } { (clean(&end.node, MAX_NAME)) }
+        a href={ "/latency?node=" (escaped(&end.node)) } { (clean(&end.node, MAX_NAME_CHARS)) }
         @if let Some(zone) = &end.zone {
-            " in zone " a href={ "/latency?zone=" (escaped(zone)) } { (clean(zone, MAX_NAME)) }
+            " in zone " a href={ "/latency?zone=" (escaped(zone)) } { (clean(zone, MAX_NAME_CHARS)) }
         }
     }
 }
 
 fn directions(view: &View) -> Markup {
     html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "From" }
-                        th scope="col" { "State" }
-                        th .number scope="col" { "Median" }
-                        th scope="col" { "After the last visits" }
-                        th .number scope="col" { "p50" }
-                        th .number scope="col" { "p95" }
-                        th .number scope="col" { "Jitter" }
-                        th scope="col" { "Loss" }
-                        th .number scope="col" { "Samples" }
-                        th .number scope="col" { "Last sample" }
-                        th .number scope="col" { "Visited every" }
-                    }
-                }
-                tbody {
-                    @for (d, jitter) in view.report.directions.iter().zip(&view.jitter_micros) {
-                        (direction(d, *jitter))
-                    }
-                }
-            }
-        }
+        (table(
+            [Text("From"), Text("State"), Number("Median"), Text("After the last visits"), Number("p50"), Number("p95"),
+                Number("Jitter"), Text("Loss"), Number("Samples"), Number("Last sample"), Number("Visited every")],
+            &html! {
+                @for (d, jitter) in view.report.directions.iter().zip(&view.jitter_micros) { (direction(d, *jitter)) }
+            },
+        ))
     }
 }
 
@@ -198,7 +184,7 @@ fn direction(d: &Direction, jitter: Option<u64>) -> Markup {
     };
     html! {
         tr {
-            th scope="row" { (clean(&d.from, MAX_NAME)) }
+            th scope="row" { (clean(&d.from, MAX_NAME_CHARS)) }
             td { span class={ "state " (tone) } { (words::state(d)) } }
             td .number { (figure(d.median_micros)) }
             td { (or_dash(windows.join(", "))) }
@@ -222,28 +208,16 @@ fn rules(view: &View) -> Markup {
                 a href="/policies" { "policies" } " name the pairs of the pods that they govern."
             }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Now" }
-                            th scope="col" { "Rule" }
-                            th .number scope="col" { "Request" }
-                            th .number scope="col" { "Limit" }
-                        }
-                    }
-                    tbody {
-                        @for RuleNow { rule, level } in &view.rules {
-                            tr {
-                                td { span class={ "state " (worst::tone(level)) } { (level) } }
-                                th scope="row" { (clean(&rule.rule, MAX_NAME)) }
-                                td .number { (figure(rule.request_micros)) }
-                                td .number { (figure(rule.limit_micros)) }
-                            }
-                        }
+            (table([Text("Now"), Text("Rule"), Number("Request"), Number("Limit")], &html! {
+                @for RuleNow { rule, level } in &view.rules {
+                    tr {
+                        td { span class={ "state " (worst::tone(level)) } { (level) } }
+                        th scope="row" { (clean(&rule.rule, MAX_NAME_CHARS)) }
+                        td .number { (figure(rule.request_micros)) }
+                        td .number { (figure(rule.limit_micros)) }
                     }
                 }
-            }
+            }))
             p .dim { a href="/bindings?compliance=Violation" { "Bindings in violation" } " have the pods." }
         }
     }

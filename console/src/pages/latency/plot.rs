@@ -1,19 +1,20 @@
-//! The figures of a pair on one axis: medians, ranges, the prediction's error bar, and limits.
+//! Draws the figures of a pair on one axis: medians, ranges, the prediction's error bar, and
+//! limits.
 
 use maud::{Markup, html};
 use tautline_latency::report::{Direction, PairReport, State, units::short};
 
 use crate::draw::clean;
 
-/// In pixels.
-const WIDTH: u64 = 720;
-const LEFT: u64 = 170;
-const RIGHT: u64 = 30;
-const ROW: u64 = 34;
-const TOP: u64 = 26;
-const MAX_LABEL: usize = 22;
+/// The sizes of the plot, in pixels.
+const WIDTH_PX: u64 = 720;
+const LEFT_PX: u64 = 170;
+const RIGHT_PX: u64 = 30;
+const ROW_PX: u64 = 34;
+const TOP_PX: u64 = 26;
+const MAX_LABEL_CHARS: usize = 22;
 
-/// Microseconds from 0 on.
+/// The horizontal axis, in microseconds from 0.
 #[derive(Clone, Copy)]
 struct Axis {
     step: u64,
@@ -21,7 +22,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// Ticks at round figures: at most seven, the last at least at the largest figure.
+    /// Returns an axis with at most seven ticks at round figures, the last of which is at or above
+    /// `most`.
     fn new(most: u64) -> Self {
         let most = most.max(1);
         let unit = 10_u64.pow(most.ilog10().saturating_sub(1));
@@ -35,12 +37,12 @@ impl Axis {
     }
 
     fn x(self, micros: u64) -> u64 {
-        let place = u128::from(micros.min(self.end)) * u128::from(WIDTH - LEFT - RIGHT);
-        LEFT + u64::try_from(place / u128::from(self.end.max(1))).unwrap_or(0)
+        let place = u128::from(micros.min(self.end)) * u128::from(WIDTH_PX - LEFT_PX - RIGHT_PX);
+        LEFT_PX + u64::try_from(place / u128::from(self.end.max(1))).unwrap_or(0)
     }
 }
 
-/// Nothing if there are no figures.
+/// Renders the plot, or nothing if there are no figures.
 pub(super) fn render(report: &PairReport) -> Markup {
     let figures = figures(report);
     let Some(most) = figures.iter().max().copied().filter(|most| *most > 0) else {
@@ -53,18 +55,18 @@ pub(super) fn render(report: &PairReport) -> Markup {
         .filter(|d| has_figures(d))
         .collect();
     let mut rows = measured.len() as u64;
-    let estimate_y = TOP + rows * ROW + ROW / 2;
+    let estimate_y = TOP_PX + rows * ROW_PX + ROW_PX / 2;
     rows += u64::from(report.estimate.is_some());
-    let configured_y = TOP + rows * ROW + ROW / 2;
+    let configured_y = TOP_PX + rows * ROW_PX + ROW_PX / 2;
     rows += u64::from(report.configured_micros.is_some());
-    let height = TOP + rows * ROW + 30;
+    let height = TOP_PX + rows * ROW_PX + 30;
     html! {
         div .scroll {
-            svg .lat-plot width=(WIDTH) height=(height) viewBox={ "0 0 " (WIDTH) " " (height) } role="img"
+            svg .lat-plot width=(WIDTH_PX) height=(height) viewBox={ "0 0 " (WIDTH_PX) " " (height) } role="img"
                 aria-label=(description(report)) {
                 (ticks(axis, height))
                 @for (i, direction) in measured.iter().enumerate() {
-                    (direction_row(axis, direction, TOP + i as u64 * ROW + ROW / 2))
+                    (direction_row(axis, direction, TOP_PX + i as u64 * ROW_PX + ROW_PX / 2))
                 }
                 @if let Some(e) = report.estimate {
                     (label("predicted", estimate_y))
@@ -80,8 +82,8 @@ pub(super) fn render(report: &PairReport) -> Markup {
                     rect .configured x=(axis.x(micros) - 4) y=(configured_y - 4) width="8" height="8" {}
                 }
                 @for (name, micros) in limits(report) {
-                    line .limit x1=(axis.x(micros)) x2=(axis.x(micros)) y1=(TOP - 8) y2=(height - 26) {}
-                    text .limit x=(axis.x(micros)) y=(TOP - 12) text-anchor="end" { (name) " " (short(micros)) }
+                    line .limit x1=(axis.x(micros)) x2=(axis.x(micros)) y1=(TOP_PX - 8) y2=(height - 26) {}
+                    text .limit x=(axis.x(micros)) y=(TOP_PX - 12) text-anchor="end" { (name) " " (short(micros)) }
                 }
             }
         }
@@ -98,7 +100,7 @@ pub(super) fn render(report: &PairReport) -> Markup {
 
 fn direction_row(axis: Axis, d: &Direction, y: u64) -> Markup {
     html! {
-        (label(&format!("{} →", clean(&d.from, MAX_LABEL)), y))
+        (label(&format!("{} →", clean(&d.from, MAX_LABEL_CHARS)), y))
         g class=(if d.state == State::Measured { "measured" } else { "measured stale" }) {
             @if let Some((p50, p95)) = d.p50_micros.zip(d.p95_micros) {
                 rect x=(axis.x(p50)) y=(y - 5) width=((axis.x(p95) - axis.x(p50).min(axis.x(p95))).max(1)) height="10" {}
@@ -112,14 +114,14 @@ fn direction_row(axis: Axis, d: &Direction, y: u64) -> Markup {
 }
 
 fn label(text: &str, y: u64) -> Markup {
-    html! { text .name x=(LEFT - 10) y=(y + 4) text-anchor="end" { (text) } }
+    html! { text .name x=(LEFT_PX - 10) y=(y + 4) text-anchor="end" { (text) } }
 }
 
 fn ticks(axis: Axis, height: u64) -> Markup {
     html! {
         @for i in 0..=axis.end / axis.step {
             @let micros = axis.step * i;
-            line .tick x1=(axis.x(micros)) x2=(axis.x(micros)) y1=(TOP) y2=(height - 26) {}
+            line .tick x1=(axis.x(micros)) x2=(axis.x(micros)) y1=(TOP_PX) y2=(height - 26) {}
             text .tick x=(axis.x(micros)) y=(height - 10) text-anchor="middle" {
                 @if i == 0 { "0" } @else { (short(micros)) }
             }
@@ -131,7 +133,7 @@ fn has_figures(d: &Direction) -> bool {
     d.median_micros.is_some() || d.p50_micros.is_some()
 }
 
-/// Limits of rules of latency, each once.
+/// Returns the limits of the latency rules, without duplicates.
 fn limits(report: &PairReport) -> Vec<(&'static str, u64)> {
     let rules = report.named_by.iter().filter(|rule| rule.rule == "latency");
     let mut all: Vec<_> = rules
@@ -159,7 +161,7 @@ fn figures(report: &PairReport) -> Vec<u64> {
 
 fn description(report: &PairReport) -> String {
     let directions = report.directions.iter().filter_map(|d| {
-        let from = clean(&d.from, MAX_LABEL);
+        let from = clean(&d.from, MAX_LABEL_CHARS);
         Some(format!("from {from} median {}", short(d.median_micros?)))
     });
     let estimate = report.estimate.map(|e| {
@@ -190,6 +192,6 @@ mod tests {
             assert_eq!((axis.step, axis.end), (step, end), "{most}");
         }
         let last = Axis::new(u64::MAX);
-        assert!(last.end / last.step <= 6 && last.x(u64::MAX) <= WIDTH);
+        assert!(last.end / last.step <= 6 && last.x(u64::MAX) <= WIDTH_PX);
     }
 }

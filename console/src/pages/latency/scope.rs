@@ -1,14 +1,15 @@
-//! The nodes of a matrix: those of a zone, or of groups of it while they are too many for tiles.
+//! Selects the nodes of a matrix: those of a zone, or groups of them while they are too many for
+//! tiles.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use tautline_core::Snapshot;
 use tautline_latency::{ZONE, report::NO_ZONE};
 
-/// The most nodes that are asked for at once.
-const MAX_SAMPLE: usize = 160;
+/// The maximum number of nodes in one request, if there are fewer groups.
+const MAX_SAMPLE_NODES: usize = 160;
 
-/// Node names by zone, both sorted.
+/// Returns the names of the nodes by zone, both sorted.
 pub(super) fn zones(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
     let mut zones: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for node in snapshot.nodes() {
@@ -22,15 +23,16 @@ pub(super) fn zones(snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
     zones
 }
 
-/// Names in at most `most` groups of neighbours, all but the last of one size.
+/// Splits a number of names into at most `most` groups of neighbours. All groups but the last have
+/// the same size.
 pub(super) fn groups(names: usize, most: usize) -> Vec<Range<usize>> {
     let size = names.div_ceil(most.max(1)).max(1);
     let starts = (0..names).step_by(size);
     starts.map(|from| from..(from + size).min(names)).collect()
 }
 
-/// The nodes of two groups, of two groups of these, and so on: `3,7/1,2`. `None`: there is no such
-/// group.
+/// Returns the names that a path of groups selects: `3,7/1,2` selects the groups 3 and 7, and of
+/// their names the groups 1 and 2. Returns `None` if there is no such group.
 pub(super) fn narrow(mut names: Vec<String>, path: &str, most: usize) -> Option<Vec<String>> {
     for step in path.split('/').filter(|step| !step.is_empty()) {
         let (one, other) = step.split_once(',')?;
@@ -49,9 +51,9 @@ pub(super) fn narrow(mut names: Vec<String>, path: &str, most: usize) -> Option<
     Some(names)
 }
 
-/// Some nodes of each group, evenly; all if they are few.
+/// Returns evenly spaced names of each group, or all names if there are few.
 pub(super) fn sample<'a>(names: &'a [String], groups: &[Range<usize>]) -> Vec<Vec<&'a str>> {
-    let each = (MAX_SAMPLE / groups.len().max(1)).max(1);
+    let each = (MAX_SAMPLE_NODES / groups.len().max(1)).max(1);
     let of = |group: &Range<usize>| {
         let count = group.len().min(each);
         let at = |i: usize| group.start + i * group.len() / count.max(1);
@@ -97,6 +99,6 @@ mod tests {
         let groups = groups(5_000, 24);
         let sample = sample(&all, &groups);
         assert!(sample.iter().all(|group| !group.is_empty()));
-        assert!(sample.iter().map(Vec::len).sum::<usize>() <= MAX_SAMPLE);
+        assert!(sample.iter().map(Vec::len).sum::<usize>() <= MAX_SAMPLE_NODES);
     }
 }

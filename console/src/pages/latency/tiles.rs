@@ -1,4 +1,4 @@
-//! A matrix as coloured tiles, in SVG.
+//! Draws a matrix as coloured tiles, in SVG.
 
 use maud::{Markup, html};
 use tautline_latency::report::{
@@ -10,38 +10,39 @@ use tautline_latency::report::{
 
 use crate::draw::clean;
 
-/// Bytes that the tiles of a page may take.
-const BUDGET: usize = 120_000;
-/// Bytes of a tile without its names.
+/// The maximum size of the tiles on a page.
+const MAX_TILES_BYTES: usize = 120_000;
+/// The size of a tile without its names.
 const TILE_BYTES: usize = 170;
 const MAX_NAMES: usize = 32;
 const MIN_NAMES: usize = 8;
-/// Up to so many names, tiles have their figures.
-const WITH_FIGURES: usize = 12;
-/// Longer names are cut.
-const MAX_NAME: usize = 48;
-/// In tenths of pixels.
+/// The number of names up to which tiles show their figures.
+const MAX_NAMES_WITH_FIGURES: usize = 12;
+/// The limit for names; longer ones are cut.
+const MAX_NAME_CHARS: usize = 48;
+/// The width of a letter, in tenths of a pixel.
 const LETTER_TENTHS: usize = 74;
 const SCALE_STEPS: usize = 24;
 
-/// A matrix with what its tiles link to.
+/// A matrix, with the links of its rows and tiles.
 pub(super) struct Tiles<'a> {
     pub report: &'a MatrixReport,
-    /// Dims what is above.
+    /// The limit in microseconds above which tiles are dimmed.
     pub limit: Option<u64>,
-    /// The page of a row.
+    /// Returns the link of a row.
     pub row: &'a dyn Fn(usize) -> Option<String>,
-    /// The page of a tile.
+    /// Returns the link of a tile.
     pub tile: &'a dyn Fn(usize, usize) -> Option<String>,
 }
 
-/// The number of names up to which tiles fit a page; `longest`: the longest of them, in bytes.
+/// Returns the number of names up to which the tiles fit on a page. `longest` is the length of the
+/// longest name, in bytes.
 pub(super) fn most_names(longest: usize) -> usize {
-    let tiles = BUDGET / (TILE_BYTES + 4 * longest.min(2 * MAX_NAME));
+    let tiles = MAX_TILES_BYTES / (TILE_BYTES + 4 * longest.min(2 * MAX_NAME_CHARS));
     tiles.isqrt().clamp(MIN_NAMES, MAX_NAMES)
 }
 
-/// Whether a cell keeps the limit; `None`: it has no figure.
+/// Returns whether a cell is within the limit, in microseconds; `None` if it has no figure.
 pub(super) fn is_within(cell: &Cell, limit: u64) -> Option<bool> {
     match (cell.effective.basis, cell.effective.rtt_micros) {
         (Basis::Unreachable, _) => Some(false),
@@ -50,8 +51,8 @@ pub(super) fn is_within(cell: &Cell, limit: u64) -> Option<bool> {
     }
 }
 
-/// Without the domain that all have, as `.eu-west-1.compute.internal`; the number after a group's
-/// name stays.
+/// Returns the names without their common domain, such as `.eu-west-1.compute.internal`. The number
+/// after a group's name stays.
 fn short_names(names: &[String]) -> Vec<String> {
     let parts = names
         .iter()
@@ -80,6 +81,7 @@ fn short_names(names: &[String]) -> Vec<String> {
     short.collect()
 }
 
+/// The sizes of the matrix in pixels, and the names to show.
 struct Layout {
     wide: usize,
     high: usize,
@@ -89,13 +91,13 @@ struct Layout {
 }
 
 impl Tiles<'_> {
-    /// Links of tiles are for the mouse; a table below has the same pairs.
+    /// Renders the matrix. The links of tiles are for the mouse; a table below has the same pairs.
     pub(super) fn render(&self) -> Markup {
         let names = &self.report.names;
-        let few = names.len() <= WITH_FIGURES;
+        let few = names.len() <= MAX_NAMES_WITH_FIGURES;
         let names: Vec<String> = short_names(names)
             .iter()
-            .map(|name| clean(name, MAX_NAME))
+            .map(|name| clean(name, MAX_NAME_CHARS))
             .collect();
         let longest = names
             .iter()
@@ -108,7 +110,7 @@ impl Tiles<'_> {
             wide,
             high,
             left: label,
-            // Names of columns lean.
+            // The names of columns are slanted.
             top: label * 7 / 8 + 12,
             names,
         };
@@ -224,7 +226,7 @@ fn labels(layout: &Layout, page: &dyn Fn(usize) -> Option<String>) -> Markup {
     }
 }
 
-/// A tile of the legend; those with a figure have a colour of the scale's middle.
+/// Renders a tile of the legend. Tiles with a figure have a colour from the middle of the scale.
 fn sign(class: &str) -> Markup {
     let fill = Rgb::at(0.65).hex();
     let coloured = !class.ends_with("far") && class != "lost" && class != "nothing";
@@ -235,7 +237,7 @@ fn sign(class: &str) -> Markup {
     }
 }
 
-/// Measured and predicted differ by their outline.
+/// Returns the CSS class of a basis. Measured and predicted tiles differ by their outline.
 fn class(basis: Basis) -> &'static str {
     match basis {
         Basis::Same => "same",

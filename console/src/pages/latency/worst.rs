@@ -1,4 +1,4 @@
-//! The pairs that active rules name, the worst first.
+//! Renders the pairs that active rules name, the worst first.
 
 use maud::{Markup, html};
 use tautline_latency::report::{
@@ -7,9 +7,12 @@ use tautline_latency::report::{
     words::marked_figure,
 };
 
-use crate::draw::clean;
+use crate::{
+    draw::clean,
+    table::{Number, Text, table},
+};
 
-const MAX_NAME: usize = 80;
+const MAX_NAME_CHARS: usize = 80;
 
 pub(super) fn render(report: &TopReport) -> Markup {
     html! {
@@ -19,24 +22,11 @@ pub(super) fn render(report: &TopReport) -> Markup {
                 a href="/policies" { "Policies" } " shows the offers."
             }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Compliance" }
-                            th scope="col" { "Pair" }
-                            th scope="col" { "Rule" }
-                            th .number scope="col" { "RTT" }
-                            th .number scope="col" { "Request" }
-                            th .number scope="col" { "Limit" }
-                            th .number scope="col" { "Of the limit" }
-                            th .number scope="col" { "Directions apart" }
-                            th .number scope="col" { "Last sample" }
-                        }
-                    }
-                    tbody { @for pair in &report.pairs { (row(pair)) } }
-                }
-            }
+            (table(
+                [Text("Compliance"), Text("Pair"), Text("Rule"), Number("RTT"), Number("Request"), Number("Limit"),
+                    Number("Of the limit"), Number("Directions apart"), Number("Last sample")],
+                &html! { @for pair in &report.pairs { (row(pair)) } },
+            ))
             p .dim {
                 @if report.named > report.pairs.len() {
                     "The worst " (report.pairs.len()) " of " (report.named) " pairs under active rules. "
@@ -63,7 +53,7 @@ fn row(pair: &TopPair) -> Markup {
             td { span class={ "state " (tone(&pair.compliance)) } { (clean(&pair.compliance, 40)) } }
             th scope="row" {
                 a href=(super::pair_link(&pair.from, &pair.to)) {
-                    (clean(&pair.from, MAX_NAME)) " – " (clean(&pair.to, MAX_NAME))
+                    (clean(&pair.from, MAX_NAME_CHARS)) " – " (clean(&pair.to, MAX_NAME_CHARS))
                 }
             }
             td { (clean(&pair.rule, 40)) }
@@ -77,7 +67,7 @@ fn row(pair: &TopPair) -> Markup {
     }
 }
 
-/// The colour of a level of compliance.
+/// Returns the CSS class for the colour of a compliance.
 pub(super) fn tone(compliance: &str) -> &'static str {
     match compliance {
         "Compliant" => "good",

@@ -8,16 +8,17 @@ use crate::{
 
 const METRIC: &str = "tautline_latency_agents";
 
-/// Nodes, and those whose agent measures the network.
+/// The number of nodes, and of those whose agent measures the network.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Agents {
-    /// `None`: manifests, which have no agents.
+    /// The number of agents; `None` for manifests, which have no agents.
     pub agents: Option<u64>,
     pub nodes: usize,
 }
 
-/// The number of agents of the replica with the fewest: each agent reports to all replicas.
+/// Returns the number of agents that the replica with the fewest knows, as each agent reports to
+/// all replicas.
 pub(super) async fn read(source: &dyn Source) -> Result<Option<u64>> {
     let answers = extender::admin(source, Component::Latency, "/metrics").await?;
     fewest(&answers)

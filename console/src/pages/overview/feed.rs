@@ -1,4 +1,4 @@
-//! The last changes of all kinds.
+//! The feed of the last changes: rounds, decisions on violations, and bindings.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -17,15 +17,16 @@ use crate::{
     request, when,
 };
 
-const ENTRIES: usize = 16;
-const MAX_TEXT: usize = 160;
+/// The maximum number of entries.
+const MAX_ENTRIES: usize = 16;
+const MAX_TEXT_CHARS: usize = 160;
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Feed {
-    /// The newest first.
+    /// The entries, the newest first.
     pub entries: Vec<Entry>,
-    /// Sources that did not answer.
+    /// The errors of the sources that did not answer.
     pub problems: Vec<String>,
 }
 
@@ -34,13 +35,13 @@ pub(super) struct Feed {
 pub(super) struct Entry {
     #[serde(serialize_with = "display")]
     pub at: Timestamp,
-    /// `round`, `action` or `binding`.
+    /// The kind of the entry: `round`, `action` or `binding`.
     pub kind: &'static str,
-    /// `namespace/name` of a pod or a binding.
+    /// The `namespace/name` of a pod or a binding.
     pub object: String,
     pub text: String,
     pub link: String,
-    /// The class of a state.
+    /// The CSS class for the colour of the entry.
     #[serde(skip)]
     pub class: &'static str,
 }
@@ -58,7 +59,9 @@ impl Feed {
     ) -> Self {
         let mut feed = Self::default();
         match summaries {
-            Ok(rounds) => feed.entries.extend(rounds.iter().take(ENTRIES).map(round)),
+            Ok(rounds) => feed
+                .entries
+                .extend(rounds.iter().take(MAX_ENTRIES).map(round)),
             Err(error) => {
                 let problem = format!("rounds: {}", error_text(error.as_ref()));
                 feed.problems.push(problem);
@@ -66,7 +69,7 @@ impl Feed {
         }
         match decisions {
             Ok(all) => {
-                let newest = all.iter().take(ENTRIES);
+                let newest = all.iter().take(MAX_ENTRIES);
                 feed.entries.extend(newest.filter_map(action));
             }
             Err(error) => {
@@ -78,7 +81,7 @@ impl Feed {
             .extend(newest(bindings).filter_map(|b| changed(b)));
         feed.entries.retain(|e| e.at <= now);
         feed.entries.sort_by_key(|e| Reverse(e.at));
-        feed.entries.truncate(ENTRIES);
+        feed.entries.truncate(MAX_ENTRIES);
         feed
     }
 }
@@ -108,7 +111,7 @@ fn round_text(round: &Summary) -> String {
             round.usable, round.nodes, round.offered
         ),
     };
-    clean(&text, MAX_TEXT)
+    clean(&text, MAX_TEXT_CHARS)
 }
 
 fn action(decision: &Decision) -> Option<Entry> {
@@ -121,13 +124,14 @@ fn action(decision: &Decision) -> Option<Entry> {
         at: decision.time.parse().ok()?,
         kind: "action",
         object: decision.binding.clone(),
-        text: clean(&text, MAX_TEXT),
+        text: clean(&text, MAX_TEXT_CHARS),
         link: bindings::link(namespace, name),
         class: "near",
     })
 }
 
-/// Those whose compliance has changed last, the worst of the same time first.
+/// Returns the bindings whose compliance has changed last, the newest first, and the worst first if
+/// they changed at the same time.
 fn newest(
     bindings: &[Arc<ConstraintPolicyBinding>],
 ) -> impl Iterator<Item = &Arc<ConstraintPolicyBinding>> {
@@ -136,11 +140,10 @@ fn newest(
         .filter(|b| changed_at(b).is_some())
         .collect();
     let order = |b: &&Arc<ConstraintPolicyBinding>| (Reverse(changed_at(b)), b.compliance().rank());
-    if all.len() > ENTRIES {
-        all.select_nth_unstable_by_key(ENTRIES - 1, order);
-        all.truncate(ENTRIES);
+    if all.len() > MAX_ENTRIES {
+        all.select_nth_unstable_by_key(MAX_ENTRIES - 1, order);
+        all.truncate(MAX_ENTRIES);
     }
-    // Stable: the worst of the same time stay first.
     all.sort_by_key(order);
     all.into_iter()
 }
@@ -161,7 +164,7 @@ fn changed(binding: &ConstraintPolicyBinding) -> Option<Entry> {
     Some(Entry {
         at: changed_at(binding)?,
         kind: "binding",
-        text: clean(&text, MAX_TEXT),
+        text: clean(&text, MAX_TEXT_CHARS),
         link: bindings::link(&namespace, &name),
         object: format!("{namespace}/{name}"),
         class: tone(state),

@@ -6,33 +6,33 @@ use tautline_scheduler_extender::status::{
     AddressStatus, CallStatus, LastRequest, ProviderStatus, Status,
 };
 
-const MAX_ERROR: usize = 300;
+const MAX_ERROR_CHARS: usize = 300;
 
-/// The extender's replicas together.
+/// The merged status of the extender's replicas.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Extender {
     pub replicas: usize,
-    /// `ties`, `decisive` or `shortlist`; several if the replicas differ.
+    /// The modes of answers: `ties`, `decisive` or `shortlist`; several if the replicas differ.
     pub answers: Vec<String>,
-    /// kube-scheduler's last request of any replica.
+    /// The last request of kube-scheduler to any replica.
     pub last_request: Option<LastRequest>,
-    /// Those with a fault first, then by rule and Service.
+    /// The providers, those with a fault first, then by rule and Service.
     pub providers: Vec<Provider>,
 }
 
-/// A rule and a Service of it.
+/// A rule and a Service that answers it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provider {
     pub rule: String,
-    /// `namespace/name`; absent: no Service has the rule's label.
+    /// The `namespace/name` of the Service; absent if no Service has the rule's label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
     pub addresses: usize,
-    /// Addresses that some replica does not call, because they have failed repeatedly.
+    /// The addresses that some replica does not call, because they have failed repeatedly.
     pub open_breakers: Vec<String>,
-    /// The newest call of any replica.
+    /// The newest call by any replica.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_call: Option<CallStatus>,
 }
@@ -55,7 +55,7 @@ impl Provider {
         if at(&status.last_call) > at(&self.last_call) {
             let mut call = status.last_call.clone();
             if let Some(error) = call.as_mut().and_then(|c| c.error.as_mut()) {
-                *error = sanitize(error, MAX_ERROR).into_owned();
+                *error = sanitize(error, MAX_ERROR_CHARS).into_owned();
             }
             self.last_call = call;
         }

@@ -8,7 +8,12 @@ use super::{
     feed::{Entry, Feed},
     providers::{Extender, Provider},
 };
-use crate::{console::lists, draw, when};
+use crate::{
+    console::lists,
+    draw,
+    table::{Number, Text, labelled_table},
+    when,
+};
 
 pub(super) fn page(view: &Overview, now: Timestamp) -> Markup {
     html! {
@@ -40,8 +45,8 @@ fn failed(error: &str) -> Markup {
     html! { p .error { (error) } }
 }
 
-/// Rows of providers; the policies' page has all.
-const PROVIDERS: usize = 40;
+/// The maximum number of rows of providers; the page of policies has all.
+const MAX_PROVIDERS: usize = 40;
 
 fn providers(extender: &Part<Extender>, now: Timestamp) -> Markup {
     let Part::Known(extender) = extender else {
@@ -53,22 +58,15 @@ fn providers(extender: &Part<Extender>, now: Timestamp) -> Markup {
         @if all.is_empty() {
             p .note { "No policy has a rule, so no provider is needed." }
         } @else {
-            div .scroll tabindex="0" role="region" aria-label="Providers" {
-                table .wide {
-                    thead { tr {
-                        th scope="col" { "Rule" }
-                        th scope="col" { "Service" }
-                        th scope="col" { "State" }
-                        th .number scope="col" { "Last call took" }
-                        th .number scope="col" { "Deadline" }
-                        th scope="col" { "When" }
-                        th scope="col" { "Error" }
-                    } }
-                    tbody { @for provider in all.iter().take(PROVIDERS) { (row(provider, now)) } }
-                }
-            }
-            @if all.len() > PROVIDERS {
-                p { a href="/policies" { (all.len() - PROVIDERS) " more" } }
+            (labelled_table(
+                "Providers",
+                "wide",
+                [Text("Rule"), Text("Service"), Text("State"), Number("Last call took"), Number("Deadline"), Text("When"),
+                    Text("Error")],
+                &html! { @for provider in all.iter().take(MAX_PROVIDERS) { (row(provider, now)) } },
+            ))
+            @if all.len() > MAX_PROVIDERS {
+                p { a href="/policies" { (all.len() - MAX_PROVIDERS) " more" } }
             }
         }
     }

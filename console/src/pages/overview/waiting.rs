@@ -5,16 +5,18 @@ use tautline_core::Snapshot;
 
 use crate::pages::decisions::waits;
 
-/// Pods without a node, by reason.
+/// The number of pods without a node, by reason.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Waiting {
     pub total: usize,
-    /// Rules that left a pod no node; a pod may have several. The rule of most pods first.
+    /// The rules that left pods without a node, the one of most pods first. A pod may count for
+    /// several rules.
     pub rules: Vec<RuleCount>,
-    /// With scheduling gates.
+    /// The number of pods with scheduling gates.
     pub gated: usize,
-    /// kube-scheduler found no node for another reason, or has not tried.
+    /// The number of pods for which kube-scheduler found no node for another reason, or has not
+    /// tried.
     pub other: usize,
 }
 
@@ -27,7 +29,7 @@ pub(super) struct RuleCount {
 
 impl Waiting {
     pub fn new(snapshot: &Snapshot) -> Self {
-        let mut rules: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let (mut total, mut gated, mut other) = (0, 0, 0);
         for pod in snapshot.pods().filter(|p| waits(p)) {
             total += 1;
@@ -35,14 +37,14 @@ impl Waiting {
             match placement {
                 Some(p) if !p.rejected_by.is_empty() => {
                     for rule in &p.rejected_by {
-                        *rules.entry(rule).or_default() += 1;
+                        *counts.entry(rule).or_default() += 1;
                     }
                 }
                 Some(p) if p.gated => gated += 1,
                 _ => other += 1,
             }
         }
-        let rules = rules.into_iter().map(|(rule, pods)| RuleCount {
+        let rules = counts.into_iter().map(|(rule, pods)| RuleCount {
             rule: rule.to_owned(),
             pods,
         });

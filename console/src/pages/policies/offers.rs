@@ -22,6 +22,7 @@ use crate::{
     draw::not_known,
     list::Window,
     request::{self, PageError, PageRequest},
+    table::{Number, Text, table},
 };
 
 const MAX_RULES: usize = 64;
@@ -57,8 +58,8 @@ struct Target {
     name: String,
     kind: String,
     selector: String,
-    /// Objects that it selects now, without finished pods; absent: the console does not watch
-    /// the kind.
+    /// The number of objects that the target selects now, without finished pods; absent if the
+    /// console does not watch the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     selected: Option<usize>,
 }
@@ -96,7 +97,7 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
         })
     });
     let mut shown: Vec<(&Arc<ConstraintPolicyOffer>, _, Vec<String>)> = shown.collect();
-    // Stable: by name among those with a problem, and among the others.
+    // The sort is stable: offers with problems come first, and both groups stay sorted by name.
     shown.sort_by_key(|(_, _, problems)| problems.is_empty());
     Ok(View {
         problems: super::unusable(console, Kind::Offer),
@@ -123,7 +124,7 @@ fn problems(
         return all.iter().map(|text| clean(text)).collect();
     };
     for (target, members) in entry.offer.targets.iter().zip(&entry.members) {
-        // A target of another kind may select what the console does not watch.
+        // A target of another kind may select objects that the console does not watch.
         let is_pod = target.kind == tautline_core::model::TargetKind::Pod;
         if is_pod && !members.values().any(is_countable) {
             all.push(format!("target {} selects nothing", target.name));
@@ -132,7 +133,7 @@ fn problems(
     for policy in &entry.offer.policies {
         let Some(policy) = snapshot.policy(&namespace, policy) else {
             let text = format!("ConstraintPolicy {policy} does not exist in this namespace");
-            // The condition may say so.
+            // The condition may have the same text already.
             if !all.iter().any(|problem| problem.ends_with(&text)) {
                 all.push(text);
             }
@@ -179,10 +180,10 @@ fn row(
             selected: is_watched.then(count),
         }
     });
-    let policies = offer.spec.policies.iter();
-    let rules = policies.filter_map(|policy| snapshot.policy(&namespace, policy));
-    let rules = rules.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
-    let rules = rules.take(MAX_RULES).map(|(policy, rule)| Rule {
+    let names = offer.spec.policies.iter();
+    let policies = names.filter_map(|policy| snapshot.policy(&namespace, policy));
+    let all_rules = policies.flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
+    let rules = all_rules.take(MAX_RULES).map(|(policy, rule)| Rule {
         policy: policy.name.to_string(),
         name: clean(&rule.name),
         request: clean(&rule.request),
@@ -276,29 +277,16 @@ fn card(row: &Row, now: Timestamp) -> Markup {
 
 fn rules(row: &Row) -> Markup {
     html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Rule" }
-                        th .number scope="col" { "Request" }
-                        th .number scope="col" { "Limit" }
-                        th scope="col" { "Policy" }
-                        th scope="col" { "Answered by" }
-                    }
-                }
-                tbody {
-                    @for rule in &row.rules {
-                        tr {
-                            th scope="row" { (rule.name) }
-                            td .number { (rule.request) }
-                            td .number { (rule.limit) }
-                            td { a href=(policy_link(&row.namespace, &rule.policy)) { (rule.policy) } }
-                            td { (super::policy::answered_by(&rule.provider)) }
-                        }
-                    }
+        (table([Text("Rule"), Number("Request"), Number("Limit"), Text("Policy"), Text("Answered by")], &html! {
+            @for rule in &row.rules {
+                tr {
+                    th scope="row" { (rule.name) }
+                    td .number { (rule.request) }
+                    td .number { (rule.limit) }
+                    td { a href=(policy_link(&row.namespace, &rule.policy)) { (rule.policy) } }
+                    td { (super::policy::answered_by(&rule.provider)) }
                 }
             }
-        }
+        }))
     }
 }

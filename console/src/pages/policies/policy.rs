@@ -12,6 +12,7 @@ use crate::{
     draw::not_known,
     list::Window,
     request::{PageError, PageRequest},
+    table::{Number, Text, table},
 };
 
 const MAX_RULES: usize = 64;
@@ -29,7 +30,7 @@ struct Row {
     namespace: String,
     name: String,
     rules: Vec<Rule>,
-    /// Offers that name it.
+    /// The names of the first offers that use the policy.
     offers: Vec<String>,
     offer_count: usize,
 }
@@ -63,7 +64,7 @@ pub(super) fn view(request: &PageRequest, filter: &Filter<'_>) -> Result<View, P
         .iter()
         .filter(|p| filter.matches(&namespace(p), &p.name_any()));
     let mut shown: Vec<&Arc<ConstraintPolicy>> = shown.collect();
-    // Stable: by name among those with a problem, and among the others.
+    // The sort is stable: policies with problems come first, and both groups stay sorted by name.
     shown.sort_by_cached_key(|policy| {
         let here = namespace(policy);
         let mut rules = policy.spec.rules.iter();
@@ -120,30 +121,20 @@ fn card(row: &Row) -> Markup {
     html! {
         section .tile {
             h2 { (row.namespace) "/" wbr; (row.name) }
-            div .scroll {
-                table {
-                    thead {
+            (table(
+                [Text("Rule"), Number("Request"), Number("Limit"), Number("Weight"), Text("Answered by")],
+                &html! {
+                    @for rule in &row.rules {
                         tr {
-                            th scope="col" { "Rule" }
-                            th .number scope="col" { "Request" }
-                            th .number scope="col" { "Limit" }
-                            th .number scope="col" { "Weight" }
-                            th scope="col" { "Answered by" }
+                            th scope="row" { (rule.name) }
+                            td .number { (rule.request) }
+                            td .number { (rule.limit) }
+                            td .number { (rule.weight) }
+                            td { (answered_by(&rule.provider)) }
                         }
                     }
-                    tbody {
-                        @for rule in &row.rules {
-                            tr {
-                                th scope="row" { (rule.name) }
-                                td .number { (rule.request) }
-                                td .number { (rule.limit) }
-                                td .number { (rule.weight) }
-                                td { (answered_by(&rule.provider)) }
-                            }
-                        }
-                    }
-                }
-            }
+                },
+            ))
             p .dim {
                 @if row.offers.is_empty() { "No offer names it: it has no effect." }
                 @else {

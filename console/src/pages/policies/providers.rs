@@ -1,4 +1,4 @@
-//! Which Service answers a rule, and for whom.
+//! The Services that answer rules, and the namespaces for which they do.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,6 +15,7 @@ use super::{Filter, clean};
 use crate::{
     list::Window,
     request::{PageError, PageRequest},
+    table::{Number, Text, table},
 };
 
 const MAX_ADDRESSES: usize = 3;
@@ -24,10 +25,10 @@ const LABEL: &str = "constraint.ciena.com/constraint-";
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Provider {
-    /// `namespace/name` of its Service; absent: there is none.
+    /// The `namespace/name` of the provider's Service; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Why it does not answer, or may be the wrong one, and the fix.
+    /// The reason why the Service does not answer or may be the wrong one, with the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -87,7 +88,7 @@ fn addresses(snapshot: &Snapshot, service: &Service) -> Vec<String> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct View {
-    /// Rules of policies that no Service answers anywhere.
+    /// The rules of policies that no Service answers in any namespace.
     unanswered: Vec<String>,
     providers: Window<Row>,
 }
@@ -161,22 +162,11 @@ pub(super) fn render(view: &View, request: &PageRequest) -> Markup {
                 " adds the latency provider; docs/rule-providers.md shows how to write one."
             }
         } @else {
-            div .scroll {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Rule" }
-                            th scope="col" { "Service" }
-                            th scope="col" { "Counts for" }
-                            th scope="col" { "Addresses" }
-                            th .number scope="col" { "Priority" }
-                            th scope="col" { "Allocator" }
-                            th scope="col" { "TLS" }
-                        }
-                    }
-                    tbody { @for row in &view.providers.rows { (table_row(row)) } }
-                }
-            }
+            (table(
+                [Text("Rule"), Text("Service"), Text("Counts for"), Text("Addresses"), Number("Priority"),
+                    Text("Allocator"), Text("TLS")],
+                &html! { @for row in &view.providers.rows { (table_row(row)) } },
+            ))
             (view.providers.pager(request))
         }
     }

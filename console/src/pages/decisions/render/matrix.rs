@@ -3,10 +3,11 @@ use maud::{Markup, html};
 use crate::{
     draw::clean,
     pages::decisions::{
-        matrix::{Cell, CellState, LEVELS, MapRow, Row, Verdict, cost_text},
+        matrix::{Cell, CellState, MAX_COST_LEVEL, MapRow, Row, Verdict, cost_text},
         round::Round,
     },
     request::PageRequest,
+    table::{Number, Text, labelled_table},
 };
 
 const SHOWS: [(&str, &str); 4] = [
@@ -49,7 +50,7 @@ fn legend() -> Markup {
         p .key-line {
             "Cost within its rule: "
             svg .scale viewBox="0 0 110 10" preserveAspectRatio="none" role="img" aria-label="from 0, the best, in light colour, to 10, the worst, in dark colour" {
-                @for level in 0..=LEVELS {
+                @for level in 0..=MAX_COST_LEVEL {
                     rect class={ "l" (level) } x=(level * 10) width="10" height="10" {}
                 }
             }
@@ -59,18 +60,18 @@ fn legend() -> Markup {
     }
 }
 
-/// All nodes in their order, where the table shows a part.
+/// Renders a map of all nodes in their order, for rounds with more nodes than the table shows.
 fn map(rows: &[MapRow]) -> Markup {
-    // Hatches need parts that are about as wide as they are high.
-    const WIDTH: usize = 10;
-    const HEIGHT: usize = 12;
+    // In units of the view box. Hatches need parts that are about as wide as they are high.
+    const PART_WIDTH: usize = 10;
+    const PART_HEIGHT: usize = 12;
     html! {
         @if !rows.is_empty() {
             div .map {
                 @for (i, row) in rows.iter().enumerate() {
                     div {
                         span .dim { (row.rule) }
-                        svg viewBox={ "0 0 " (row.parts.len() * WIDTH) " " (HEIGHT) } preserveAspectRatio="none"
+                        svg viewBox={ "0 0 " (row.parts.len() * PART_WIDTH) " " (PART_HEIGHT) } preserveAspectRatio="none"
                             role="img" aria-label={ "All nodes by rule " (row.rule) ", best first" } {
                             defs {
                                 pattern id={ "hatch" (i) } width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
@@ -81,9 +82,9 @@ fn map(rows: &[MapRow]) -> Markup {
                             @for (x, length, state) in runs(&row.parts) {
                                 @match state {
                                     CellState::Refused | CellState::NoCost => {
-                                        rect fill={ "url(#hatch" (i) ")" } x=(x * WIDTH) width=(length * WIDTH) height=(HEIGHT) {}
+                                        rect fill={ "url(#hatch" (i) ")" } x=(x * PART_WIDTH) width=(length * PART_WIDTH) height=(PART_HEIGHT) {}
                                     }
-                                    state => rect class=(class(state)) x=(x * WIDTH) width=(length * WIDTH) height=(HEIGHT) {},
+                                    state => rect class=(class(state)) x=(x * PART_WIDTH) width=(length * PART_WIDTH) height=(PART_HEIGHT) {},
                                 }
                             }
                         }
@@ -94,7 +95,7 @@ fn map(rows: &[MapRow]) -> Markup {
     }
 }
 
-/// Start, length and state of equal neighbours.
+/// Joins equal neighbours to runs, each with its start, length and state.
 fn runs(parts: &[CellState]) -> Vec<(usize, usize, CellState)> {
     let mut runs: Vec<(usize, usize, CellState)> = Vec::new();
     for (x, state) in parts.iter().enumerate() {
@@ -115,22 +116,19 @@ fn class(state: CellState) -> String {
 }
 
 fn table(round: &Round, request: &PageRequest) -> Markup {
-    html! {
-        div .scroll tabindex="0" role="region" aria-label="Nodes and rules" {
-            table .wide .matrix {
-                thead { tr {
-                    th .number scope="col" { "Rank" }
-                    th scope="col" { "Node" }
-                    th scope="col" { "Verdict" }
-                    th .number scope="col" { "Score" }
-                    @for rule in &round.columns { th scope="col" { (rule) } }
-                } }
-                tbody {
-                    @for row in &round.nodes.rows { (line(row, round, request)) }
-                }
-            }
-        }
-    }
+    let mut columns = vec![
+        Number("Rank"),
+        Text("Node"),
+        Text("Verdict"),
+        Number("Score"),
+    ];
+    columns.extend(round.columns.iter().map(|rule| Text(rule)));
+    labelled_table(
+        "Nodes and rules",
+        "wide matrix",
+        columns,
+        &html! { @for row in &round.nodes.rows { (line(row, round, request)) } },
+    )
 }
 
 fn line(row: &Row, round: &Round, request: &PageRequest) -> Markup {

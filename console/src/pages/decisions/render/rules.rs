@@ -1,4 +1,4 @@
-//! The rules of a round, with what their providers answered.
+//! Renders the rules of a round, with the answers of their providers.
 
 use maud::{Markup, html};
 
@@ -11,6 +11,7 @@ use crate::{
         policies,
     },
     request::PageRequest,
+    table::{Number, Text, labelled_table},
     when,
 };
 
@@ -24,21 +25,13 @@ pub(super) fn section(round: &Round, request: &PageRequest, namespace: &str) -> 
         .max(1);
     html! {
         h2 { "Rules and providers" }
-        div .scroll tabindex="0" role="region" aria-label="Rules and providers" {
-            table .wide {
-                thead { tr {
-                    th scope="col" { "Rule" }
-                    th scope="col" { "Request" }
-                    th scope="col" { "Limit" }
-                    th scope="col" { "Provider" }
-                    th scope="col" { "Outcome" }
-                    th .number scope="col" { "Costs" }
-                    th .number scope="col" { "Weight" }
-                    th scope="col" { "Time" }
-                } }
-                tbody { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } }
-            }
-        }
+        (labelled_table(
+            "Rules and providers",
+            "wide",
+            [Text("Rule"), Text("Request"), Text("Limit"), Text("Provider"), Text("Outcome"), Number("Costs"),
+                Number("Weight"), Text("Time")],
+            &html! { @for rule in &round.rules { (rule_row(rule, longest, request, namespace)) } },
+        ))
         @if round.rules_left_out > 0 { p .dim { "and " (round.rules_left_out) " more rules" } }
     }
 }
@@ -91,7 +84,7 @@ fn range(rule: &Rule) -> String {
     }
 }
 
-/// A cost without a unit, in three figures.
+/// Formats a cost without a unit: in full below 100,000, otherwise with three significant digits.
 fn rounded(cost: i64) -> String {
     const STEPS: [(i64, &str); 4] = [
         (1_000_000_000_000, "T"),

@@ -5,6 +5,7 @@ use crate::{
     draw::clean,
     pages::decisions::what_if::{Moved, PREFIX, Weight, WhatIf},
     request::{PageRequest, link},
+    table::{Number, Text, labelled_table},
 };
 
 pub(super) fn section(what_if: &WhatIf, request: &PageRequest) -> Markup {
@@ -59,18 +60,13 @@ fn order(what_if: &WhatIf) -> Markup {
             }
         }
         @if !what_if.nodes.is_empty() {
-            div .scroll tabindex="0" role="region" aria-label="Order with these weights" {
-                table .what-if {
-                    thead { tr {
-                        th .number scope="col" { "Rank, what-if" }
-                        th scope="col" { "Node" }
-                        th .number scope="col" { "Score, what-if" }
-                        th .number scope="col" { "Recorded rank" }
-                        th .number scope="col" { "Recorded score" }
-                    } }
-                    tbody { @for node in &what_if.nodes { (row(node)) } }
-                }
-            }
+            (labelled_table(
+                "Order with these weights",
+                "what-if",
+                [Number("Rank, what-if"), Text("Node"), Number("Score, what-if"), Number("Recorded rank"),
+                    Number("Recorded score")],
+                &html! { @for node in &what_if.nodes { (row(node)) } },
+            ))
         }
     }
 }

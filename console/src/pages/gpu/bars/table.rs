@@ -1,18 +1,18 @@
 use maud::{Markup, html};
 use tautline_core::planning::fnv1a_64;
-use tautline_gpu_placement::CARD;
+use tautline_gpu_placement::CARD_MILLI;
 use tautline_gpu_slice::report::{CountedTop, format};
 
-use super::{Bar, MAX_NAME, NodeBars, PoolBars, Segment, Used};
+use super::{Bar, MAX_NAME_CHARS, NodeBars, PoolBars, Segment, Used};
 use crate::{
     draw::{clean, key},
     request::path,
 };
 
-/// Colours of pods, by namespace.
-const COLOURS: u64 = 6;
+/// The number of colours of pods. The namespace selects the colour.
+const COLOUR_COUNT: u64 = 6;
 
-/// The table of cards; `measured`: what is used has a column.
+/// Renders the table of cards, with a column for the use if `measured`.
 pub(in super::super) fn table(nodes: &[NodeBars], measured: bool) -> Markup {
     let columns = if measured { 8 } else { 7 };
     html! {
@@ -44,7 +44,7 @@ fn node_rows(node: &NodeBars, columns: usize, measured: bool) -> Markup {
     html! {
         tr .gpu-node {
             th scope="rowgroup" colspan=(columns) {
-                a href=(super::super::link(&node.node)) { (clean(&node.node, MAX_NAME)) }
+                a href=(super::super::link(&node.node)) { (clean(&node.node, MAX_NAME_CHARS)) }
                 span .dim {
                     @if let (true, Some(pool)) = (alone, node.pools.first()) { ", " (pool_text(pool)) }
                     @if let Some(cpu) = node.cpu_free_milli { ", " (format::cores(cpu)) " CPU free" }
@@ -59,7 +59,7 @@ fn node_rows(node: &NodeBars, columns: usize, measured: bool) -> Markup {
     }
 }
 
-/// `NVIDIA-L4, mode shared/4, 22.5Gi each`.
+/// Returns a text such as `NVIDIA-L4, mode shared/4, 22.5Gi each`.
 fn pool_text(pool: &PoolBars) -> String {
     let memory = pool
         .card_memory_bytes
@@ -74,7 +74,7 @@ fn pool_text(pool: &PoolBars) -> String {
 
 fn bar_row(bar: &Bar, pool: &PoolBars, measured: bool) -> Markup {
     let lost = bar.is_lost();
-    let count = bar.count as i64;
+    let count = bar.count;
     html! {
         tr {
             th scope="row" { (bar.cards) }
@@ -115,9 +115,9 @@ fn pods(bar: &Bar) -> Markup {
     }
 }
 
-/// Links and titles for the mouse; the columns beside it have the same as text.
+/// Draws a bar. Its links and titles are for the mouse; other columns have the same as text.
 fn drawing(bar: &Bar, memory: Option<i64>) -> Markup {
-    let card = i64::from(CARD);
+    let card = i64::from(CARD_MILLI);
     let percent = |milli: i64| format!("{}.{}%", milli / 10, milli % 10);
     let width = |from: i64, milli: i64| percent((card - from).clamp(0, milli.max(0)));
     let mut from = 0;
@@ -160,7 +160,7 @@ fn drawing(bar: &Bar, memory: Option<i64>) -> Markup {
     }
 }
 
-/// Thousandths, at most all; a small part is still seen.
+/// Returns the part in thousandths of `all`, at most 1000. A small part stays visible.
 fn share_milli(part: i64, all: i64) -> i64 {
     let milli = i128::from(part.max(0)) * 1000 / i128::from(all.max(1));
     i64::try_from(milli)
@@ -168,10 +168,10 @@ fn share_milli(part: i64, all: i64) -> i64 {
         .clamp(i64::from(part > 0) * 3, 1000)
 }
 
-/// The bar's signs in words.
+/// Renders the legend of the bars.
 fn legend(measured: bool) -> Markup {
     html! {
-        // The pattern of fragments, for all bars of the page.
+        // The pattern of fragments, which all bars of the page use.
         svg .gpu-defs width="0" height="0" aria-hidden="true" focusable="false" {
             defs {
                 pattern #gpu-hatch width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
@@ -195,7 +195,7 @@ fn counted_row(counted: &CountedTop, measured: bool) -> Markup {
     let share = share_milli(counted.used_units, counted.units);
     html! {
         tr {
-            th scope="row" { (clean(&counted.resource, MAX_NAME)) }
+            th scope="row" { (clean(&counted.resource, MAX_NAME_CHARS)) }
             td .gpu-bar {
                 svg .gpu-drawing height="20" aria-hidden="true" focusable="false" {
                     rect .gpu-card width="100%" height="14" {}
@@ -207,7 +207,7 @@ fn counted_row(counted: &CountedTop, measured: bool) -> Markup {
             td .number { (counted.free_units) }
             td .number { "-" }
             td { @if over { span .state.bad { "over-committed" } } }
-            td .dim { (clean(&counted.product, MAX_NAME)) "; only the number of units is known" }
+            td .dim { (clean(&counted.product, MAX_NAME_CHARS)) "; only the number of units is known" }
         }
     }
 }
@@ -218,10 +218,10 @@ fn pod_link(pod: &Segment) -> String {
 
 pub(in super::super) fn pod_name(pod: &Segment) -> String {
     let name = format!("{}/{}", pod.namespace, pod.pod);
-    clean(&name, MAX_NAME)
+    clean(&name, MAX_NAME_CHARS)
 }
 
-/// `14.2Gi, 36% busy`.
+/// Returns a text such as `14.2Gi, 36% busy`.
 pub(in super::super) fn used_text(used: Used) -> String {
     let busy = format::percent(used.busy_milli as f64, 1000.0);
     format!("{}, {busy} busy", format::memory(used.memory_bytes))
@@ -233,7 +233,7 @@ fn segment_title(pod: &Segment) -> String {
     format!("{} {milli}{}", pod_name(pod), used.unwrap_or_default())
 }
 
-/// FNV-1a, so that a namespace has its colour on all pages.
+/// Returns the colour of a namespace by its FNV-1a hash, so that it is the same on all pages.
 fn colour(namespace: &str) -> u64 {
-    fnv1a_64(&[namespace]) % COLOURS
+    fnv1a_64(&[namespace]) % COLOUR_COUNT
 }

@@ -9,6 +9,7 @@ use crate::{
     console::lists,
     draw::{cards_of, key, not_known, share},
     request::PageRequest,
+    table::{Number, Text, table},
 };
 
 pub(in super::super) fn render(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
@@ -137,25 +138,11 @@ fn nodes(view: &View, filter: &Filter, request: &PageRequest) -> Markup {
 fn products(products: &[Total]) -> Markup {
     html! {
         h2 { "Products" }
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Product" }
-                        th scope="col" { "Mode or resource" }
-                        th .number scope="col" { "Nodes" }
-                        th .number scope="col" { "Cards" }
-                        th .number scope="col" { "Unhealthy" }
-                        th .number scope="col" { "Given" }
-                        th .number scope="col" { "Free" }
-                        th .number scope="col" { "Useless" }
-                    }
-                }
-                tbody {
-                    @for total in products { (product_row(total)) }
-                }
-            }
-        }
+        (table(
+            [Text("Product"), Text("Mode or resource"), Number("Nodes"), Number("Cards"), Number("Unhealthy"),
+                Number("Given"), Number("Free"), Number("Useless")],
+            &html! { @for total in products { (product_row(total)) } },
+        ))
     }
 }
 
@@ -166,12 +153,12 @@ fn product_row(total: &Total) -> Markup {
             td { (total.lane) }
             td .number { (total.nodes) }
             @match &total.amounts {
-                Amounts::Cards { cards, unhealthy_cards, held_milli, free_milli, fragmented_milli, .. } => {
-                    td .number { (cards) }
-                    td .number { (unhealthy_cards) }
-                    td .number { (format::milli(*held_milli)) }
-                    td .number { (format::milli(*free_milli)) }
-                    td .number { @if let Some(milli) = fragmented_milli { (format::milli(*milli)) } @else { "-" } }
+                Amounts::Cards(sums) => {
+                    td .number { (sums.cards) }
+                    td .number { (sums.unhealthy_cards) }
+                    td .number { (format::milli(sums.held_milli)) }
+                    td .number { (format::milli(sums.free_milli)) }
+                    td .number { @if let Some(milli) = sums.fragmented_milli { (format::milli(milli)) } @else { "-" } }
                 }
                 Amounts::Units { units, used_units, free_units } => {
                     td .number { "-" }

@@ -5,7 +5,7 @@ use tautline_latency::report::{Basis, By, Cell, MatrixReport};
 
 use super::super::tiles;
 
-/// Each pair once.
+/// The counts of the shown pairs. Each pair counts once.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Counts {
@@ -16,15 +16,17 @@ pub(super) struct Counts {
     pub within: Option<Within>,
 }
 
+/// The counts of pairs by a limit.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Within {
+    /// The number of pairs within the limit.
     pub pairs: usize,
-    /// Of them by prediction.
+    /// The number of pairs within the limit by prediction.
     pub predicted_pairs: usize,
-    /// Without a figure.
+    /// The number of pairs without a figure.
     pub unknown_pairs: usize,
-    /// Names whose known pairs all hold.
+    /// The number of names whose known pairs are all within the limit.
     pub names: usize,
 }
 
@@ -65,7 +67,8 @@ impl Within {
     }
 }
 
-/// Each pair of names once; in a matrix of zones and of groups a name with itself, too.
+/// Returns each pair of names once, or only the pairs of the name `only`. In a matrix of zones or
+/// groups, a name makes a pair with itself, too.
 pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, usize)> {
     let own = matrix.by == By::Zone;
     let count = matrix.names.len();
@@ -74,18 +77,20 @@ pub(super) fn pairs(matrix: &MatrixReport, only: Option<&str>) -> Vec<(usize, us
         only.is_none_or(|name| matrix.names[*i] == name || matrix.names[*j] == name)
     };
     let of_two = all.filter(|(i, j)| own || i != j).filter(is_only);
-    // The worse of both ways.
+    // The slower direction represents the pair.
     of_two
-        .map(
-            |(i, j)| match slowness(&matrix.cells[i][j]) >= slowness(&matrix.cells[j][i]) {
-                true => (i, j),
-                false => (j, i),
-            },
-        )
+        .map(|(i, j)| {
+            if slowness(&matrix.cells[i][j]) >= slowness(&matrix.cells[j][i]) {
+                (i, j)
+            } else {
+                (j, i)
+            }
+        })
         .collect()
 }
 
-/// Unreachable pairs are the slowest; unknown ones come last.
+/// Returns the key by which pairs are sorted: unreachable pairs are the slowest, and pairs without
+/// a figure the fastest.
 pub(super) fn slowness(cell: &Cell) -> (u8, u64) {
     match (cell.effective.basis, cell.effective.rtt_micros) {
         (Basis::Unreachable, _) => (2, 0),

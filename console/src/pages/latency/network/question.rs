@@ -5,20 +5,21 @@ use tautline_latency::{ZONE, report::NO_ZONE};
 
 use super::{
     super::{scope, tiles},
-    Level, MAX_NAME,
+    Level, MAX_NAME_CHARS,
 };
 use crate::{
     draw::clean,
     request::{PageError, PageRequest, escaped},
 };
 
-/// What the provider is asked for, and how its names are grouped.
+/// The request to the provider, and the groups of the names in its answer.
 pub(super) struct Question {
     pub path: String,
-    /// Labels, and the asked members; empty: names are shown one by one.
+    /// The labels of the groups and their requested members; empty if names are shown individually.
     pub groups: Vec<(String, Vec<String>)>,
+    /// The range of names in each group.
     pub ranges: Vec<Range<usize>>,
-    /// Only the pairs of this name count.
+    /// The name whose pairs are shown; `None` for all pairs.
     pub only: Option<String>,
 }
 
@@ -52,7 +53,9 @@ pub(super) fn question(
     let mut names = Vec::new();
     for zone in [Some(&zone), to.as_ref()].into_iter().flatten() {
         let of_zone = zones.remove(zone);
-        names.extend(of_zone.ok_or_else(|| absent(format!("zone {}", clean(zone, MAX_NAME))))?);
+        names.extend(
+            of_zone.ok_or_else(|| absent(format!("zone {}", clean(zone, MAX_NAME_CHARS))))?,
+        );
     }
     let path = request.field("groups").unwrap_or_default();
     let most = tiles::most_names(longest(&names));
@@ -68,27 +71,28 @@ pub(super) fn question(
     Ok((level, Question::of_nodes(&names, most)))
 }
 
-/// The node with the others of its zone, page by page.
+/// Returns the question about a node and the other nodes of its zone, of which each page has some.
 fn of_node(
     request: &PageRequest,
     snapshot: &Snapshot,
     name: &str,
 ) -> Result<(Level, Question), PageError> {
     let node = snapshot.node(name);
-    let node = node
-        .ok_or_else(|| PageError::absent(format!("there is no node {}", clean(name, MAX_NAME))))?;
+    let node = node.ok_or_else(|| {
+        PageError::absent(format!("there is no node {}", clean(name, MAX_NAME_CHARS)))
+    })?;
     let zone = node.labels.get(ZONE).unwrap_or(NO_ZONE).to_owned();
     let mut names = scope::zones(snapshot).remove(&zone).unwrap_or_default();
     names.retain(|other| other != name);
     let page = request.number::<usize>("page")?.unwrap_or(1).max(1);
     let first = (page - 1)
-        .saturating_mul(Question::PEERS)
+        .saturating_mul(Question::PEERS_PER_PAGE)
         .min(names.len().saturating_sub(1));
-    let first = first - first % Question::PEERS;
+    let first = first - first % Question::PEERS_PER_PAGE;
     names = names
         .into_iter()
         .skip(first)
-        .take(Question::PEERS)
+        .take(Question::PEERS_PER_PAGE)
         .collect();
     names.push(name.to_owned());
     let level = Level::OneNode {
@@ -107,17 +111,16 @@ pub(super) fn longest(names: &[String]) -> usize {
 }
 
 impl Question {
-    /// Peers of one node on a page.
-    pub(super) const PEERS: usize = 60;
+    /// The number of a node's peers on a page.
+    pub(super) const PEERS_PER_PAGE: usize = 60;
 
     fn of_nodes(names: &[String], most: usize) -> Self {
-        let (ranges, asked) = match names.len() > most {
-            true => {
-                let ranges = scope::groups(names.len(), most);
-                let sample = scope::sample(names, &ranges);
-                (ranges, sample)
-            }
-            false => (Vec::new(), vec![names.iter().map(String::as_str).collect()]),
+        let (ranges, asked) = if names.len() > most {
+            let ranges = scope::groups(names.len(), most);
+            let sample = scope::sample(names, &ranges);
+            (ranges, sample)
+        } else {
+            (Vec::new(), vec![names.iter().map(String::as_str).collect()])
         };
         let list: Vec<String> = asked.iter().flatten().map(|name| escaped(name)).collect();
         let label = |range: &Range<usize>| {

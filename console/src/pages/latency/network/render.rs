@@ -7,12 +7,13 @@ use tautline_latency::report::{
 
 use super::{
     super::{limit, pair_link, tiles::Tiles, worst},
-    Level, MAX_NAME, Network, Pair, Question, View,
+    Level, MAX_NAME_CHARS, Network, Pair, Question, View,
     counts::Within,
 };
 use crate::{
     draw::clean,
     request::{PageRequest, escaped},
+    table::{Number, Text, table},
 };
 
 pub(in super::super) fn render(view: &View, request: &PageRequest) -> Markup {
@@ -31,7 +32,7 @@ pub(in super::super) fn render(view: &View, request: &PageRequest) -> Markup {
     }
 }
 
-/// Where the page is in the network, and the way back.
+/// Renders the position of the page in the network, with links to the levels above it.
 fn place(view: &View, request: &PageRequest) -> Markup {
     let zones_link = |zone: &str, to: Option<&str>| {
         with_limit(format!("/latency?{}", zones_query(zone, to)), request)
@@ -56,8 +57,8 @@ fn place(view: &View, request: &PageRequest) -> Markup {
                 }
                 Level::OneNode { node, zone } => {
                     a href="/latency" { "All zones" } " › "
-                    a href=(zones_link(zone, None)) { "Zone " (clean(zone, MAX_NAME)) } " › "
-                    "Node " b { (clean(node, MAX_NAME)) } " and the others of its zone"
+                    a href=(zones_link(zone, None)) { "Zone " (clean(zone, MAX_NAME_CHARS)) } " › "
+                    "Node " b { (clean(node, MAX_NAME_CHARS)) } " and the others of its zone"
                 }
             }
         }
@@ -68,10 +69,10 @@ fn zones_text(zone: &str, to: Option<&str>) -> String {
     match to {
         Some(to) => format!(
             "Zones {} and {}",
-            clean(zone, MAX_NAME),
-            clean(to, MAX_NAME)
+            clean(zone, MAX_NAME_CHARS),
+            clean(to, MAX_NAME_CHARS)
         ),
-        None => format!("Zone {}", clean(zone, MAX_NAME)),
+        None => format!("Zone {}", clean(zone, MAX_NAME_CHARS)),
     }
 }
 
@@ -159,7 +160,7 @@ fn matrix(view: &View, network: &Network, request: &PageRequest) -> Markup {
     .render()
 }
 
-/// The page of a pair of names of the matrix, by their indexes.
+/// Returns the link to the page of a pair of the matrix's names, by their indexes.
 fn page_of(
     view: &View,
     network: &Network,
@@ -206,41 +207,28 @@ fn with_limit(link: String, request: &PageRequest) -> String {
 
 fn pairs(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let of_nodes = network.matrix.by == By::Node;
-    html! {
-        div .scroll {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Pair" }
-                        th .number scope="col" { "RTT" }
-                        th scope="col" { "Source" }
-                        @if !of_nodes {
-                            th .number scope="col" { "p10 to p90" }
-                            th .number scope="col" { "Pairs measured" }
-                            th .number scope="col" { "Unreachable" }
-                        }
-                        @if view.limit_micros.is_some() { th scope="col" { "Limit" } }
-                    }
-                }
-                tbody {
-                    @for pair in &network.pairs.rows {
-                        @let page = match view.level {
-                            Level::Zones => zones_page(&pair.from, &pair.to, request),
-                            _ => page_of(view, network, request, pair.at),
-                        };
-                        (pair_row(pair, page, view, of_nodes))
-                    }
-                }
-            }
-        }
+    let mut columns = vec![Text("Pair"), Number("RTT"), Text("Source")];
+    if !of_nodes {
+        columns.extend(["p10 to p90", "Pairs measured", "Unreachable"].map(Number));
     }
+    columns.extend(view.limit_micros.map(|_| Text("Limit")));
+    let rows = html! {
+        @for pair in &network.pairs.rows {
+            @let page = match view.level {
+                Level::Zones => zones_page(&pair.from, &pair.to, request),
+                _ => page_of(view, network, request, pair.at),
+            };
+            (pair_row(pair, page, view, of_nodes))
+        }
+    };
+    table(columns, &rows)
 }
 
 fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> Markup {
     let cell = &pair.cell;
     let name = html! {
-        (clean(&pair.from, MAX_NAME))
-        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (clean(&pair.to, MAX_NAME)) }
+        (clean(&pair.from, MAX_NAME_CHARS))
+        @if pair.at.0 == pair.at.1 { ", within" } @else { " – " (clean(&pair.to, MAX_NAME_CHARS)) }
     };
     let range = cell.p10_micros.zip(cell.p90_micros);
     html! {
@@ -273,7 +261,7 @@ fn pair_row(pair: &Pair, page: Option<String>, view: &View, of_nodes: bool) -> M
     }
 }
 
-/// The peers of one node are asked for page by page.
+/// Renders the pager for the peers of one node, which are requested page by page.
 fn node_pager(view: &View, network: &Network, request: &PageRequest) -> Markup {
     let page = request
         .field("page")
@@ -281,9 +269,9 @@ fn node_pager(view: &View, network: &Network, request: &PageRequest) -> Markup {
         .unwrap_or(1_usize)
         .max(1);
     let link = |page: usize| request.link("page", Some(&page.to_string()));
-    let full = network.pairs.total >= Question::PEERS;
+    let full = network.pairs.total >= Question::PEERS_PER_PAGE;
     html! {
-        @if page > 1 || (full && view.nodes > Question::PEERS) {
+        @if page > 1 || (full && view.nodes > Question::PEERS_PER_PAGE) {
             nav .pager aria-label="Pages" {
                 @if page > 1 { a rel="prev" href=(link(page - 1)) { "← Before" } }
                 span { "Page " (page) }

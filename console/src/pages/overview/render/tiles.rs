@@ -1,4 +1,4 @@
-//! The tiles at the top, one for each part of the cluster.
+//! Renders the tiles at the top of the page, one for each part of the cluster.
 
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
@@ -223,9 +223,12 @@ fn agents(agents: &Part<Agents>) -> Markup {
 }
 
 fn counts(view: &Overview) -> Markup {
-    let count = |list, count: usize| match view.lacks(&[list]) {
-        true => "unknown".to_owned(),
-        false => count.to_string(),
+    let count = |list, count: usize| {
+        if view.lacks(&[list]) {
+            "unknown".to_owned()
+        } else {
+            count.to_string()
+        }
     };
     tile(
         "Cluster",
