@@ -71,7 +71,7 @@ pub struct PodUse {
     pub sm_milli: i64,
 }
 
-/// One replica's answer to a GET of `/gpu/use`: the name of the replica, the HTTP status and the body.
+/// One replica's answer to a GET of `/gpu/use`: the replica's name, the HTTP status and the body.
 pub type UseAnswer<'a> = (&'a str, u16, &'a [u8]);
 
 /// Reasons why the replicas' answers cannot be used.
