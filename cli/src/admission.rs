@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// Address for the API server
     #[arg(long, default_value = "[::]:8443")]
     listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     /// Tautline's own namespace, with the Service and the Secret of the certificates
@@ -103,7 +103,7 @@ struct CertificateArgs {
     /// Serve with this certificate chain (PEM) instead of a generated one; reloads when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// The Secret for generated certificates

@@ -148,7 +148,7 @@ pub(crate) struct ServerTlsArgs {
     /// Serve TLS with this certificate chain (PEM); reloads when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM)
+    /// Private key of that certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Accept only clients with a certificate of this CA (PEM)

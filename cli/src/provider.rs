@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Where callers connect
     #[arg(long, default_value = "[::]:5309")]
     listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     #[command(flatten)]

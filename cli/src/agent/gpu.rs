@@ -44,7 +44,7 @@ pub(crate) struct GpuArgs {
     /// HAMi-core's libvgpu.so on the host, for --limits hami-core
     #[arg(long, value_name = "FILE")]
     hami_core: Option<PathBuf>,
-    /// Where the host's files are
+    /// Root of the host's files
     #[arg(long, value_name = "DIR", default_value = "/")]
     driver_root: PathBuf,
     /// The kubelet's directory
@@ -59,7 +59,7 @@ pub(crate) struct GpuArgs {
     /// NVML's library [default: that of the driver below --driver-root]
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
 }

@@ -40,7 +40,7 @@ pub(crate) struct LatencyArgs {
     /// This pod's address
     #[arg(long, env = "POD_IP", hide = true)]
     pod_ip: Option<IpAddr>,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
     /// Speed of the way out [default: of the interface with the default route]

@@ -11,7 +11,7 @@ use tautline_gpu_agent::limits::{
     after_help = "One daemon for each card. Containers keep their contexts while `tautline agent gpu` restarts, but\nnot while this command does: update it when a node has no GPU work.\n\nExample, on a node:\n  tautline agent mps --driver-root /host"
 )]
 pub(crate) struct MpsArgs {
-    /// Where the host's files are
+    /// Root of the host's files
     #[arg(long, value_name = "DIR", default_value = "/")]
     driver_root: PathBuf,
     /// Where the pipes of the daemons are, on the host and here
@@ -33,7 +33,7 @@ pub(crate) struct MpsArgs {
     /// NVML's library [default: that of the driver below --driver-root]
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// Where /livez, /readyz and /metrics are
+    /// Address of /livez, /readyz and /metrics
     #[arg(long, default_value = "[::]:9090")]
     admin: SocketAddr,
 }
