@@ -215,8 +215,7 @@ var cases = []struct {
 		}},
 	{"gpu.enabled", "gpu: {enabled: true}", want{
 		"DaemonSet/tautline-gpu-agent " + args: `["agent","gpu","--provider=http://tautline-gpu-slice-agents.tautline-system.svc:5309",` +
-			`"--token-file=/var/run/secrets/tautline/token","--token-over-http","--driver-root=/host","--limits=none",` +
-			`"--exempt-namespace=kube-system","--exempt-namespace=tautline-system"]`,
+			`"--token-file=/var/run/secrets/tautline/token","--token-over-http","--driver-root=/host","--limits=none"]`,
 		"DaemonSet/tautline-gpu-agent " + pod + ".hostPID":                          "true",
 		"DaemonSet/tautline-gpu-agent " + container + ".securityContext.privileged": "true",
 		"DaemonSet/tautline-gpu-mps":                                                "",
@@ -243,10 +242,9 @@ var cases = []struct {
 	{"gpu.hamiCore", "gpu: {enabled: true, limits: hami-core, hamiCore: /opt/libvgpu.so}", want{
 		"DaemonSet/tautline-gpu-agent " + container + ".args[7]": "--hami-core=/opt/libvgpu.so",
 	}},
-	{"gpu.exemptNamespaces gpu.extraArgs gpu.extraEnv",
-		"gpu: {enabled: true, exemptNamespaces: [dcgm], extraArgs: [--log=debug], extraEnv: [{name: A, value: b}]}", want{
-			"DaemonSet/tautline-gpu-agent " + container + ".args[9]":     "--exempt-namespace=dcgm",
-			"DaemonSet/tautline-gpu-agent " + container + ".args[10]":    "--log=debug",
+	{"gpu.extraArgs gpu.extraEnv",
+		"gpu: {enabled: true, extraArgs: [--log=debug], extraEnv: [{name: A, value: b}]}", want{
+			"DaemonSet/tautline-gpu-agent " + container + ".args[7]":     "--log=debug",
 			"DaemonSet/tautline-gpu-agent " + container + ".env[*].name": "NODE_NAME A",
 		}},
 	{"gpu.driverRoot gpu.kubeletDir", "gpu: {enabled: true, driverRoot: /run/nvidia/driver, kubeletDir: /k}", want{
