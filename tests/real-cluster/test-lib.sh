@@ -72,7 +72,8 @@ tutorial_settled() {
     esac
 }
 
-# printed_as_said EXPECTED PRINTED: each line, but for figures, names and marks.
+# printed_as_said EXPECTED PRINTED: each line, but for figures, names and marks, and for the age of costs, which the first
+# pod of a kind has not.
 printed_as_said() {
     local line printed
     [[ -e $1 ]] || return 0
@@ -85,7 +86,7 @@ printed_as_said() {
 }
 
 masked() {
-    sed -E 's/[·░▒▓█]//g; s/-[0-9a-z]{5,10}(-[0-9a-z]{5})?//g; s/[0-9]+([.][0-9]+)?(ms|us|s|m)?/N/g; s/ +/ /g; s/ $//'
+    sed -E 's/[·░▒▓█]//g; s/-[0-9a-z]{5,10}(-[0-9a-z]{5})?//g; s/[0-9]+([.][0-9]+)?(ms|us|s|m)?/N/g; s/, costs N old$//; s/ +/ /g; s/ $//'
 }
 
 all_pods_ready() {
