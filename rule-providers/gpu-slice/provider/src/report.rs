@@ -10,8 +10,8 @@ pub use fragmentation::{
     Class, ClassFit, Counted, Fragmentation, Given, NodeCounts, Product, class_fit, copies_on,
 };
 pub use top::{
-    Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, Order, PoolTop, Top, Total, UsedTop,
-    has_gpus, warnings,
+    Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, Order, PoolTop, Top, Total,
+    UsedTop, has_gpus, warnings,
 };
 pub use uses::{
     CardUse, IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, NodeUse, PodUse, UseAnswer, Uses, UsesError,
