@@ -202,11 +202,13 @@ impl Cluster {
         let slices = self.slices.iter().flatten().map(convert::endpoint_slice);
         let policies = self.policies.iter().flatten().flat_map(convert::policy);
         let offers = self.offers.iter().flatten().flat_map(convert::offer);
-        let objects = services.map(Object::Service);
-        let objects = objects.chain(slices.map(Object::EndpointSlice));
-        let objects = objects.chain(policies.map(Object::Policy));
+        let objects = services
+            .map(Object::Service)
+            .chain(slices.map(Object::EndpointSlice))
+            .chain(policies.map(Object::Policy))
+            .chain(offers.map(Object::Offer));
         let mut index = Index::default();
-        for object in objects.chain(offers.map(Object::Offer)) {
+        for object in objects {
             index.apply(object);
         }
         index.snapshot()

@@ -17,6 +17,9 @@ const MIN_BAR: f32 = 0.02;
 /// The largest half of an error bar, in logarithm.
 const MAX_BAR: f32 = 5.0;
 
+/// The least estimate, in microseconds; a shorter sample counts as this too.
+const MIN_MICROS: f32 = 1.0;
+
 /// The largest number of nodes whose predictions represent those of all nodes in the calibration.
 const MAX_CALIBRATION_NODES: usize = 64;
 
@@ -114,7 +117,7 @@ impl Fit {
 
     fn prediction(&self, log: f32, bar: Ends) -> Prediction {
         Prediction {
-            micros: log.exp() * self.scale,
+            micros: (log.exp() * self.scale).max(MIN_MICROS),
             factors: bar.map(|end| end.clamp(0.0, MAX_BAR).exp()),
         }
     }

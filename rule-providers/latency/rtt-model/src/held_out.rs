@@ -95,7 +95,7 @@ pub(crate) fn is_noisy(held: &mut [HeldOut]) -> bool {
         let off = held.iter().map(|held| (held.measured - of(held)).abs());
         off.map(|off| off.min(MAX_ERROR_OF_CORRECTIONS)).sum()
     };
-    let noisy = error(|held| held.coords) > TUNING.noisy_ratio * error(|held| held.coords_if_noisy);
+    let noisy = error(|held| held.coords) > error(|held| held.coords_if_noisy);
     if noisy {
         for held in held {
             held.coords = held.coords_if_noisy;

@@ -43,9 +43,6 @@ pub(crate) struct Tuning {
     pub correction_prior: f32,
     /// The value of `correction_prior` if samples are noisy: only many residuals together count.
     pub noisy_correction_prior: f32,
-    /// The ratio above which samples are noisy: the error of held-out pairs with the usual
-    /// corrections over their error with the corrections of noisy samples.
-    pub noisy_ratio: f32,
 
     /// The number of parts of the measured pairs; a second fit leaves one of them out.
     pub held_out_parts: u64,
@@ -99,7 +96,6 @@ pub(crate) const TUNING: Tuning = Tuning {
     kernel_widths: [0.35, 0.15],
     correction_prior: 0.03,
     noisy_correction_prior: 1.0,
-    noisy_ratio: 1.0,
 
     held_out_parts: 10,
     held_out_few_pairs: 4_000,

@@ -19,6 +19,10 @@ const MIN_ERROR: f32 = 1e-3;
 /// The index that stands for no class.
 const NO_CLASS: u32 = u32::MAX;
 
+/// The least time of a class, in multiples of the scale: the offsets of slow nodes may exceed all of
+/// its samples.
+const MIN_TIME: f32 = 1e-6;
+
 /// A node's labels as hashes of their names within their parents; 0 if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Location {
@@ -218,7 +222,7 @@ impl Classes {
                 let prior = TUNING.rack_prior;
                 time = (count * time + prior * parent.time) / (count + prior);
             }
-            time = time.max(f32::MIN_POSITIVE);
+            time = time.max(MIN_TIME);
             values.clear();
             values.extend(
                 members
@@ -260,5 +264,28 @@ impl Classes {
     pub fn forget_pairs(&mut self) {
         self.members = Vec::new();
         self.of_pairs = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn class_below_the_offsets_of_its_nodes_keeps_a_time_and_a_spread() {
+        let location = Location {
+            region: 1,
+            zone: 1,
+            rack: 0,
+            zone_index: 0,
+        };
+        let mut classes = Classes::new(std::iter::repeat_n([location; 2], 3));
+        for rest in [[-1.0; 3], [0.0; 3], [MIN_TIME; 3]] {
+            classes.fit(&rest);
+            let class = classes.of_pair(0);
+            assert!(class.time >= MIN_TIME, "{class:?}");
+            assert!(class.spread.powi(-2).is_finite(), "{class:?}");
+            assert!(class.predicted([-1.0, 0.0]) > 0.0, "{class:?}");
+        }
     }
 }
