@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use prost::Message;
 use tautline_core::{
     Snapshot,
     constraints::{self, PodConstraints},
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     CallError, PlanningQuestion, ProviderClient,
+    call::CallOptions,
     costs::{target, wire_containers, wire_rule},
     question::provider_name,
 };
@@ -20,9 +22,9 @@ use crate::{
 /// The time for a Binding in transit before the hold ends.
 const BINDING_MARGIN: Duration = Duration::from_secs(1);
 
-const RESERVE: &str = "tautline.allocator.v1.Allocator/Reserve";
-const CONFIRM: &str = "tautline.allocator.v1.Allocator/Confirm";
-const RELEASE: &str = "tautline.allocator.v1.Allocator/Release";
+const RESERVE: &str = "/tautline.allocator.v1.Allocator/Reserve";
+const CONFIRM: &str = "/tautline.allocator.v1.Allocator/Confirm";
+const RELEASE: &str = "/tautline.allocator.v1.Allocator/Release";
 
 /// A reservation for a pod at one provider.
 #[derive(Clone, Debug)]
@@ -140,12 +142,9 @@ impl ProviderClient {
             }),
             hold_millis: i64::try_from(MAX_HOLD.as_millis()).unwrap_or(i64::MAX),
         };
-        let before = Instant::now();
-        let answer = self
-            .call_allocator(snapshot, service, RESERVE, move |mut client| {
-                let request = request.clone();
-                async move { Ok(client.reserve(request).await?.into_inner()) }
-            })
+        let requested_at = Instant::now();
+        let answer: wire::ReserveResponse = self
+            .call_allocator(snapshot, service, RESERVE, &request)
             .await?;
         let allowed = &self.config().allocator_annotations;
         let may_write = |key: &String| allowed.iter().any(|a| a.allows(&rule.name, key));
@@ -159,7 +158,7 @@ impl ProviderClient {
         let reservation = Reservation {
             service: Arc::clone(service),
             id: answer.id,
-            requested_at: before,
+            requested_at,
             annotations: answer.annotations,
         };
         match refused {
@@ -176,13 +175,10 @@ impl ProviderClient {
     pub async fn confirm(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ConfirmRequest { id: r.id.clone() };
-            let called = self
-                .call_allocator(snapshot, &r.service, CONFIRM, move |mut client| {
-                    let request = request.clone();
-                    async move { client.confirm(request).await }
-                })
+            let confirmed: Result<wire::ConfirmResponse, _> = self
+                .call_allocator(snapshot, &r.service, CONFIRM, &request)
                 .await;
-            if let Err(error) = called {
+            if let Err(error) = confirmed {
                 tracing::warn!(id = ?r.id, %error, "a reservation could not be confirmed");
             }
         }
@@ -192,16 +188,29 @@ impl ProviderClient {
     pub async fn release(&self, snapshot: &Snapshot, held: &[Reservation]) {
         for r in held {
             let request = wire::ReleaseRequest { id: r.id.clone() };
-            let called = self
-                .call_allocator(snapshot, &r.service, RELEASE, move |mut client| {
-                    let request = request.clone();
-                    async move { client.release(request).await }
-                })
+            let released: Result<wire::ReleaseResponse, _> = self
+                .call_allocator(snapshot, &r.service, RELEASE, &request)
                 .await;
-            if let Err(error) = called {
+            if let Err(error) = released {
                 tracing::warn!(id = ?r.id, %error, "a reservation was not released; it expires");
             }
         }
+    }
+
+    async fn call_allocator<A: Message + Default>(
+        &self,
+        snapshot: &Snapshot,
+        service: &Service,
+        rpc: &'static str,
+        request: &impl Message,
+    ) -> Result<A, CallError> {
+        let options = CallOptions {
+            may_be_unavailable: true,
+            // A probe that repeats Reserve would reserve.
+            probe: false,
+            ..CallOptions::new(rpc, self.config().deadline)
+        };
+        Ok(self.call(options, snapshot, service, request).await?)
     }
 }
 

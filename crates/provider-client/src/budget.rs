@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use dashmap::DashMap;
+use tautline_core::model::Service;
 use tokio::time::Instant;
+
+use crate::{CallError, ProviderClient};
 
 /// The waiting time per round that is not charged: about kube-scheduler's own time per pod.
 const FREE_WAIT: Duration = Duration::from_millis(10);
@@ -13,73 +16,95 @@ const BUDGET_WINDOW: Duration = Duration::from_secs(2);
 /// The number of budgets from which full ones are removed.
 const BUDGETS_BEFORE_PURGE: usize = 1024;
 
-/// The waiting time that a namespace has left. One round may overdraw it; refilling then takes
+/// The waiting time that each namespace has left. One round may overdraw it; refilling then takes
 /// longer.
-#[derive(Clone, Copy, Debug)]
-struct Budget {
-    left_seconds: f64,
-    at: Instant,
-}
-
-impl Budget {
-    fn full(now: Instant, share: f64) -> Self {
-        Self {
-            left_seconds: BUDGET_WINDOW.as_secs_f64() * share,
-            at: now,
-        }
-    }
-
-    fn refill(&mut self, now: Instant, share: f64) {
-        let since = now.saturating_duration_since(self.at).as_secs_f64();
-        let full = BUDGET_WINDOW.as_secs_f64() * share;
-        self.left_seconds = (self.left_seconds + since * share).min(full);
-        self.at = now;
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct Budgets {
     share: f64,
-    by_namespace: DashMap<Arc<str>, Budget>,
+    /// The time at which a namespace's budget is full again. It is used up if that takes the whole
+    /// window or longer.
+    full_at: DashMap<Arc<str>, Instant>,
 }
 
 impl Budgets {
     pub(crate) fn new(percent: u8) -> Self {
         Self {
             share: f64::from(percent) / 100.0,
-            by_namespace: DashMap::new(),
+            full_at: DashMap::new(),
         }
     }
 
     /// The longest wait for a namespace's providers in one round.
-    pub(crate) fn longest_wait(&self) -> Duration {
+    fn longest_wait(&self) -> Duration {
         BUDGET_WINDOW.mul_f64(self.share)
     }
 
-    pub(crate) fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
-        self.by_namespace
-            .get_mut(namespace)
-            .is_some_and(|mut budget| {
-                budget.refill(now, self.share);
-                budget.left_seconds <= 0.0
-            })
+    fn is_used_up(&self, namespace: &str, now: Instant) -> bool {
+        let full_at = self.full_at.get(namespace);
+        full_at.is_some_and(|at| *at >= now + BUDGET_WINDOW)
     }
 
-    pub(crate) fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
+    fn charge(&self, namespace: &str, now: Instant, waited: Duration) {
         let beyond = waited.saturating_sub(FREE_WAIT);
         if beyond.is_zero() {
             return;
         }
-        if self.by_namespace.len() >= BUDGETS_BEFORE_PURGE {
-            self.by_namespace.retain(|_, budget| {
-                budget.refill(now, self.share);
-                budget.left_seconds < self.longest_wait().as_secs_f64()
-            });
+        if self.full_at.len() >= BUDGETS_BEFORE_PURGE {
+            self.full_at.retain(|_, at| *at > now);
         }
-        let entry = self.by_namespace.entry(namespace.into());
-        let mut budget = entry.or_insert_with(|| Budget::full(now, self.share));
-        budget.refill(now, self.share);
-        budget.left_seconds -= beyond.as_secs_f64();
+        let mut full_at = self.full_at.entry(namespace.into()).or_insert(now);
+        *full_at = now.max(*full_at) + beyond.div_f64(self.share);
+    }
+}
+
+impl ProviderClient {
+    /// The longest time that kube-scheduler may wait for pods of a namespace; `None` if it is not
+    /// limited. It does not use the share for the namespace's providers, since a wait must not
+    /// switch them off.
+    pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
+        let budgets = self.limiting(&self.0.wait_budgets, namespace)?;
+        let is_used_up = budgets.is_used_up(namespace, Instant::now());
+        Some(if is_used_up {
+            Duration::ZERO
+        } else {
+            budgets.longest_wait()
+        })
+    }
+
+    /// Charges a namespace for a wait for its pods.
+    pub fn charge_wait(&self, namespace: &str, waited: Duration) {
+        if let Some(budgets) = self.limiting(&self.0.wait_budgets, namespace) {
+            budgets.charge(namespace, Instant::now(), waited);
+        }
+    }
+
+    /// Charges a namespace for a wait for its providers.
+    pub(crate) fn charge_calls(&self, namespace: &str, waited: Duration) {
+        if let Some(budgets) = self.limiting(&self.0.budgets, namespace) {
+            budgets.charge(namespace, Instant::now(), waited);
+        }
+    }
+
+    /// The longest time that a call may take while kube-scheduler waits, at most `deadline`.
+    pub(crate) fn longest_call(&self, service: &Service, deadline: Duration) -> Duration {
+        let budgets = self.limiting(&self.0.budgets, &service.namespace);
+        budgets.map_or(deadline, |budgets| deadline.min(budgets.longest_wait()))
+    }
+
+    /// Fails if the Service's namespace has used up its share of kube-scheduler's time.
+    pub(crate) fn check_budget(&self, service: &Service) -> Result<(), CallError> {
+        let namespace = &service.namespace;
+        let budgets = self.limiting(&self.0.budgets, namespace);
+        if budgets.is_some_and(|budgets| budgets.is_used_up(namespace, Instant::now())) {
+            self.0.metrics.over_budget(namespace);
+            return Err(CallError::OverBudget(Arc::clone(namespace)));
+        }
+        Ok(())
+    }
+
+    fn limiting<'a>(&self, budgets: &'a Option<Budgets>, namespace: &str) -> Option<&'a Budgets> {
+        let is_trusted = self.0.config.trusted.contains(namespace);
+        budgets.as_ref().filter(|_| !is_trusted)
     }
 }
 
@@ -112,7 +137,7 @@ mod tests {
             budgets.charge("shop", now, FREE_WAIT);
         }
         assert!(!budgets.is_used_up("shop", now));
-        assert!(budgets.by_namespace.is_empty());
+        assert!(budgets.full_at.is_empty());
     }
 
     #[test]
@@ -123,7 +148,7 @@ mod tests {
         }
         let later = start + Duration::from_secs(60);
         budgets.charge("last", later, Duration::from_millis(20));
-        assert_eq!(budgets.by_namespace.len(), 1);
+        assert_eq!(budgets.full_at.len(), 1);
     }
 
     proptest! {

@@ -1,37 +1,44 @@
-//! One call to a provider: its address, deadline and retry, and its effect on the circuit breaker.
+//! One call to a provider: its deadline and second attempt, and its effect on the circuit breaker.
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
+use bytes::Bytes;
+use prost::Message;
 use tautline_core::{
     Snapshot,
     model::Service,
     planning::fnv1a_64,
-    providers::{self, Address, ExternalNames},
+    providers::{PROVIDER_PORT, PortPreference},
 };
-use tautline_traces::{Span, TraceHeaders};
-use tokio::time::Instant;
+use tautline_proto::endpoint_cost::MalformedMessage;
+use tautline_traces::{KeyValue, Span, TraceHeaders};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tonic::{Code, Status};
 
 use crate::{
-    CallError, ProviderClient, failure, hedge,
-    pool::{CallGuard, Candidates, Connection, Pool, PoolError, Probe},
-    traced::{self, TracedChannel},
+    CallError, ProviderClient,
+    codec::{RawCall, RawMessage},
+    connection::{CallGuard, Connection},
+    error::is_answer,
+    hedge::{self, Answers, time_until},
+    pool::Endpoints,
+    question::provider_name,
 };
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum EndpointChoice {
-    /// The next address in turn.
-    RoundRobin,
-    /// One address per value, as long as it answers.
-    Hash(u64),
-}
+/// The time before the deadline in which a cancelled call counts as timed out.
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallOptions {
-    /// The method, as `SERVICE/METHOD`.
+    /// The method, as `/SERVICE/METHOD`.
     pub rpc: &'static str,
-    pub port: providers::PortPreference,
+    pub port: PortPreference,
     pub deadline: Duration,
+    /// The end of the deadline, which may have begun before this call.
+    pub until: Instant,
     /// True if the call is idempotent, so that it may be retried.
     pub retry: bool,
     /// True if the call may be repeated in the background as a probe. Otherwise the next real call
@@ -39,356 +46,251 @@ pub(crate) struct CallOptions {
     pub probe: bool,
     /// True if a healthy provider may return UNAVAILABLE, for example without a leader.
     pub may_be_unavailable: bool,
-    pub endpoint: EndpointChoice,
-    /// The absolute deadline, if its time started before this call.
-    pub until: Option<Instant>,
+    /// The number that chooses the address, as long as this one answers; `None` for the next
+    /// address in turn.
+    pub replica: Option<u64>,
 }
 
 impl CallOptions {
-    pub(crate) fn as_provider(rpc: &'static str, deadline: Duration) -> Self {
+    /// The options of an idempotent call to a rule provider that changes nothing.
+    pub(crate) fn new(rpc: &'static str, deadline: Duration) -> Self {
         Self {
             rpc,
-            port: providers::PROVIDER_PORT,
+            port: PROVIDER_PORT,
             deadline,
+            until: Instant::now() + deadline,
             retry: true,
             probe: true,
             may_be_unavailable: false,
-            endpoint: EndpointChoice::RoundRobin,
-            until: None,
+            replica: None,
         }
     }
 
-    /// Returns whether the provider is well and only rejected this request. A status of the
-    /// transport has a source; a status from the wire has no source.
+    /// Returns whether the provider is well and only rejected this request.
     fn is_well(self, status: &Status) -> bool {
-        let answered = std::error::Error::source(status).is_none();
         match status.code() {
-            Code::Unavailable => self.may_be_unavailable && answered,
+            Code::Unavailable => self.may_be_unavailable && is_answer(status),
             Code::DeadlineExceeded | Code::Cancelled => false,
-            _ => answered,
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Endpoints {
-    addresses: Vec<Address>,
-    tls_name: Option<String>,
-    remote_only: bool,
-    trusted: bool,
-    forbidden: Option<String>,
-}
-
-impl Endpoints {
-    pub(crate) fn new(
-        snapshot: &Snapshot,
-        service: &Service,
-        port: providers::PortPreference,
-        external: ExternalNames,
-        trusted: bool,
-    ) -> Self {
-        let slices = snapshot.endpoint_slices(&service.namespace, &service.name);
-        let forbidden = service.external_name.as_ref().and_then(|host| {
-            let what = match external {
-                ExternalNames::Any => return None,
-                ExternalNames::Off => {
-                    "is of type ExternalName; give it endpoints, or start with \
-                     --external-name-providers remote"
-                }
-                ExternalNames::Remote => {
-                    let address = host.parse().ok();
-                    address.filter(|a| providers::is_local(*a))?;
-                    "leads to a local address; give it endpoints"
-                }
-            };
-            Some(format!(
-                "Service {}/{} {what}",
-                service.namespace, service.name
-            ))
-        });
-        Self {
-            addresses: providers::addresses(service, slices, port),
-            tls_name: service.tls_required.then(|| tls_name(service)),
-            remote_only: service.external_name.is_some() && external != ExternalNames::Any,
-            trusted,
-            forbidden,
+            _ => is_answer(status),
         }
     }
 
-    /// Admits a call at one of the addresses, a different one for each `turn`. The call is no
-    /// probe.
-    pub(crate) fn admit(&self, pool: &Pool, turn: usize) -> Result<CallGuard, CallError> {
-        if let Some(reason) = &self.forbidden {
-            return Err(CallError::NotAllowed(reason.clone()));
-        }
-        if self.addresses.is_empty() {
-            return Err(CallError::NotReady);
-        }
-        let candidates = Candidates {
-            first: turn,
-            ..self.candidates()
+    /// Records the result of an attempt; `None` is no answer in time.
+    fn conclude(
+        self,
+        guard: CallGuard,
+        answer: Option<Result<Bytes, Status>>,
+    ) -> Result<(Bytes, Arc<Connection>), Failure> {
+        let connection = Arc::clone(&guard.connection);
+        // The provider knows the deadline too, and may report it first.
+        let is_late = |status: &Status| {
+            matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
+                && Instant::now() + DEADLINE_SLACK >= self.until
         };
-        let admitted = pool.admit_call(&candidates, None);
-        admitted.map_err(|error| CallError::Failed(error.to_string()))
+        let (error, status) = match answer {
+            Some(Ok(answer)) => {
+                guard.record(None);
+                return Ok((answer, connection));
+            }
+            Some(Err(status)) if !is_late(&status) => {
+                (CallError::new(&connection.address, &status), Some(status))
+            }
+            _ => {
+                let (address, deadline) = (&connection.address, self.deadline);
+                let text = format!("no answer from {address} within {deadline:?}");
+                (CallError::Timeout(text), None)
+            }
+        };
+        let is_well = status.as_ref().is_some_and(|s| self.is_well(s));
+        guard.record((!is_well).then_some(&error));
+        Err(Failure {
+            error,
+            status,
+            attempts: 1,
+        })
     }
+}
 
-    pub(crate) fn are_several(&self) -> bool {
-        self.addresses.len() > 1
-    }
+/// A failed call.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub error: CallError,
+    /// The status with which the last attempt ended; `None` without an answer in time.
+    pub status: Option<Status>,
+    /// The number of attempts; 0 if no address was called.
+    pub attempts: u8,
+}
 
-    /// Returns whether a connection to `address`, made with `before`, may still be used.
-    pub(crate) fn allow(&self, address: &Address, before: &Self) -> bool {
-        self.addresses.contains(address)
-            && self.forbidden.is_none()
-            && (&self.tls_name, self.remote_only) == (&before.tls_name, before.remote_only)
-    }
-
-    fn candidates(&self) -> Candidates<'_> {
-        Candidates {
-            addresses: &self.addresses,
-            first: 0,
-            tls_name: self.tls_name.as_deref(),
-            remote_only: self.remote_only,
-            trusted: self.trusted,
-            may_probe: false,
+impl Failure {
+    fn without_status(error: CallError, attempts: u8) -> Self {
+        Self {
+            error,
+            status: None,
+            attempts,
         }
     }
+}
 
-    /// Each address, with the end of its pause if its breaker is open.
-    pub(crate) fn breakers(&self, pool: &Pool) -> Vec<(Address, Option<Instant>)> {
-        let candidates = self.candidates();
-        let state = |address: &Address| (address.clone(), pool.open_until(address, &candidates));
-        self.addresses.iter().map(state).collect()
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        failure.error
     }
 }
 
 impl ProviderClient {
-    /// Calls a provider. It retries an idempotent call once if the connection fails, at another
-    /// address if possible. While the first address is silent, it calls another one too: a node
-    /// without power does not even refuse a connection.
-    pub(crate) async fn call_until<T, F>(
+    /// Makes the call of [`Self::call_raw`], and decodes the answer.
+    pub(crate) async fn call<A: Message + Default>(
         &self,
         options: CallOptions,
         snapshot: &Snapshot,
         service: &Service,
-        attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
-    ) -> Result<T, CallError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Status>> + Send + 'static,
-    {
-        let endpoints = self.endpoints(snapshot, service, options.port);
-        let span = Span::of_call(options.rpc);
-        let answered = span.scope(self.call_at(options, endpoints, attempt)).await;
-        traced::record(&span, options.rpc, (service, ""), &answered);
+        message: &impl Message,
+    ) -> Result<A, Failure> {
+        let message = RawMessage::new(message);
+        let answer = self.call_raw(options, snapshot, (service, ""), message);
+        A::decode(answer.await?).map_err(|error| {
+            let error = MalformedMessage::from(error);
+            Failure::without_status(error.into(), 1)
+        })
+    }
+
+    /// Calls a provider. It retries an idempotent call once if the connection fails, at another
+    /// address if possible. While the first address is silent, it calls another one too: a node
+    /// without power does not even refuse a connection. The name of the rule may be empty.
+    pub(crate) async fn call_raw(
+        &self,
+        options: CallOptions,
+        snapshot: &Snapshot,
+        (service, rule): (&Service, &str),
+        message: RawMessage,
+    ) -> Result<Bytes, Failure> {
+        let endpoints = Endpoints::new(self.config(), snapshot, service, options.port);
+        let rpc = options.rpc.trim_start_matches('/');
+        let span = Span::of_call(rpc);
+        let answered = span.scope(self.call_at(options, endpoints, message)).await;
+        span.record(|| {
+            let (name, method) = rpc.split_once('/').unwrap_or((rpc, ""));
+            let mut attributes = vec![
+                KeyValue::new("rpc.system", "grpc"),
+                KeyValue::new("rpc.service", name),
+                KeyValue::new("rpc.method", method),
+                KeyValue::new("tautline.provider", provider_name(service)),
+            ];
+            if !rule.is_empty() {
+                attributes.push(KeyValue::new("tautline.rule", rule.to_owned()));
+            }
+            attributes.push(match &answered {
+                Ok((_, by)) => KeyValue::new("network.peer.address", by.address.to_string()),
+                Err(failure) => KeyValue::new("error.type", failure.error.code()),
+            });
+            attributes
+        });
+        if let Err(failure) = &answered {
+            span.fail(|| failure.error.to_string());
+        }
         answered.map(|(answer, _)| answer)
     }
 
-    /// Makes the call of [`Self::call_until`] at these endpoints; also returns the connection that
-    /// answered.
-    pub(crate) async fn call_at<T, F>(
+    /// Also returns the connection that answered.
+    async fn call_at(
         &self,
         options: CallOptions,
-        endpoints: Endpoints,
-        attempt: impl Fn(TracedChannel, Duration) -> F + Send + Sync + 'static,
-    ) -> Result<(T, Arc<Connection>), CallError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Status>> + Send + 'static,
-    {
-        let Endpoints {
-            mut addresses,
-            tls_name,
-            remote_only,
-            trusted,
-            forbidden,
-        } = endpoints;
-        if let Some(reason) = forbidden {
-            return Err(CallError::NotAllowed(reason));
-        }
-        if addresses.is_empty() {
-            return Err(CallError::NotReady);
-        }
-        let pool = self.pool();
-        let first = match options.endpoint {
-            EndpointChoice::RoundRobin => pool.next_index(),
+        mut endpoints: Endpoints,
+        message: RawMessage,
+    ) -> Result<(Bytes, Arc<Connection>), Failure> {
+        let pool = &self.0.pool;
+        let turn = match options.replica {
+            None => pool.next_turn(),
             // Rendezvous hashing: an address that comes or goes moves only its share.
-            EndpointChoice::Hash(number) => {
+            Some(number) => {
                 let number = number.to_string();
+                let addresses = &mut endpoints.addresses;
                 addresses.sort_by_cached_key(|a| fnv1a_64(&[&number, &a.to_string()]));
                 0
             }
         };
-        let candidates = Candidates {
-            addresses: &addresses,
-            first,
-            tls_name: tls_name.as_deref(),
-            remote_only,
-            trusted,
-            may_probe: !options.probe,
+        let call = RawCall {
+            rpc: options.rpc,
+            message,
+            max_answer_bytes: self.config().max_answer_bytes,
         };
-        let deadline = options
-            .until
-            .unwrap_or_else(|| Instant::now() + options.deadline);
         let headers = TraceHeaders::current();
-        let mut open = Vec::new();
-        let mut before: Option<(Arc<Connection>, CallError)> = None;
-        let outcome = loop {
-            let skip = before.as_ref().map(|(connection, _)| connection);
-            let guard = match (pool.admit_call(&candidates, skip), before.take()) {
-                (Ok(guard), earlier) => {
-                    before = earlier;
-                    guard
-                }
-                // There is no other address, so the first error is final.
-                (Err(_), Some((_, error))) => break Err(error),
-                (Err(PoolError::Unusable(what)), None) => break Err(CallError::Failed(what)),
-                (Err(PoolError::BreakerOpen { connections, why }), None) => {
-                    open = connections;
-                    break Err(CallError::BreakerOpen(why));
-                }
-            };
-            let start = |connection: &Connection| {
-                let channel = TracedChannel::new(connection.channel.clone(), headers.clone());
-                attempt(channel, hedge::time_until(deadline))
-            };
-            let second = || {
-                let may = options.retry && before.is_none() && addresses.len() > 1;
-                let skip = Some(&guard.connection);
-                let other = may.then(|| pool.admit_call(&candidates, skip))?.ok()?;
-                self.metrics().second_call();
-                let call = start(&other.connection);
-                Some((other, call))
-            };
-            let answers = hedge::call(start(&guard.connection), second, deadline).await;
-            let first = (guard, in_time(answers.first, deadline));
-            let (guard, result) = match answers.second {
-                None => first,
-                Some((other, answer)) => {
-                    // A call that the other call's answer cut short says nothing about its address.
-                    let is_over = answer.is_some() || first.1.is_err();
-                    let second = (other, in_time(answer, deadline));
-                    let (winner, loser, is_over) = if second.1.is_ok() {
-                        (second, first, true)
-                    } else {
-                        (first, second, is_over)
-                    };
-                    let (guard, result) = loser;
-                    let connection = Arc::clone(&guard.connection);
-                    if is_over && conclude(options, guard, result).1 {
-                        open.push(connection);
-                    }
-                    winner
-                }
-            };
-            let broken = |status: &Option<Status>| status.as_ref().is_some_and(connection_failed);
-            let once_more = before.is_none()
-                && options.retry
-                && result.as_ref().is_err_and(broken)
-                && Instant::now() < deadline;
-            let connection = Arc::clone(&guard.connection);
-            let (outcome, is_open) = conclude(options, guard, result);
-            if is_open {
-                open.push(Arc::clone(&connection));
-            }
-            match outcome {
-                Err(error) if once_more => before = Some((connection, error)),
-                outcome => break outcome.map(|answer| (answer, connection)),
+        let admit = |skip| pool.admit(&endpoints, turn, !options.probe, skip);
+        let start = |on: &Connection| {
+            let left = time_until(options.until);
+            call.send(on.channel.clone(), left, headers.as_ref())
+        };
+        let guard = match admit(None) {
+            Ok(guard) => guard,
+            Err(error) => {
+                self.probe_open(options, &endpoints, &call);
+                return Err(Failure::without_status(error, 0));
             }
         };
-        if options.probe && !open.is_empty() {
-            let probe: Probe = Arc::new(move |channel, left| {
-                let attempt = attempt(TracedChannel::new(channel, None), left);
-                Box::pin(async move { attempt.await.map(|_| ()) })
-            });
-            for connection in open {
-                // The probe repeats the newest request: an older one may fail for other reasons.
-                if connection.set_probe(Arc::clone(&probe)) {
-                    tokio::spawn(probe_until_closed(
-                        options.may_be_unavailable,
-                        self.config().deadline,
-                        connection,
-                    ));
-                }
+        let second = |failure: Option<&Status>| {
+            let may = failure.map_or(endpoints.addresses.len() > 1, connection_failed);
+            if !may || !options.retry {
+                return None;
+            }
+            let other = admit(Some(&guard.connection)).ok()?;
+            if failure.is_none() {
+                self.0.metrics.second_calls.inc();
+            }
+            let call = start(&other.connection);
+            Some((other, call))
+        };
+        let Answers { first, second } =
+            hedge::call(start(&guard.connection), second, options.until).await;
+        let Some((other, answer)) = second else {
+            let outcome = options.conclude(guard, first);
+            if outcome.is_err() {
+                self.probe_open(options, &endpoints, &call);
+            }
+            return outcome;
+        };
+        let mut outcome = options.conclude(guard, first);
+        // A second attempt that the first one's answer cut short says nothing about its address.
+        if answer.is_some() || outcome.is_err() {
+            let second = options.conclude(other, answer);
+            outcome = outcome.or(second);
+        }
+        self.probe_open(options, &endpoints, &call);
+        outcome.map_err(|failure| Failure {
+            attempts: 2,
+            ..failure
+        })
+    }
+
+    /// Starts to probe the addresses with open breakers by this call: an older one may fail for
+    /// other reasons.
+    fn probe_open(&self, options: CallOptions, endpoints: &Endpoints, call: &RawCall) {
+        let addresses = endpoints.addresses.iter().filter(|_| options.probe);
+        let known = addresses.filter_map(|address| self.0.pool.known(address, endpoints));
+        for connection in known.filter(|connection| connection.open_until().is_some()) {
+            if connection.set_probe(call.clone()) {
+                let deadline = self.config().deadline;
+                tokio::spawn(probe_until_closed(Arc::downgrade(&connection), deadline));
             }
         }
-        outcome
     }
-}
-
-/// The error of a call that ended with this status, which `from` answered.
-pub(crate) fn call_error(from: &impl Display, status: &Status) -> CallError {
-    let text = failure::describe(from, status);
-    match status.code() {
-        Code::DeadlineExceeded => CallError::Timeout(text),
-        Code::OutOfRange | Code::ResourceExhausted => CallError::BadAnswer(text),
-        _ => CallError::Failed(text),
-    }
-}
-
-/// Records the result of a call, and returns whether the breaker is open now. An error without a
-/// status is an expired deadline.
-fn conclude<T>(
-    options: CallOptions,
-    guard: CallGuard,
-    result: Result<T, Option<Status>>,
-) -> (Result<T, CallError>, bool) {
-    let address = &guard.connection.address;
-    let (well, outcome) = match result {
-        Ok(answer) => (true, Ok(answer)),
-        Err(None) => {
-            let text = format!("no answer from {address} within {:?}", options.deadline);
-            (false, Err(CallError::Timeout(text)))
-        }
-        Err(Some(status)) => (options.is_well(&status), Err(call_error(address, &status))),
-    };
-    let is_open = guard.record(well, outcome.as_ref().err());
-    (outcome, is_open)
 }
 
 /// Probes in the background until the address answers or is unused: no pod waits for it meanwhile,
 /// and the first one after its recovery gets an answer.
-async fn probe_until_closed(not_now: bool, deadline: Duration, connection: Arc<Connection>) {
-    let options = CallOptions {
-        may_be_unavailable: not_now,
-        ..CallOptions::as_provider("", deadline)
-    };
-    let weak = Arc::downgrade(&connection);
-    drop(connection);
-    while let Some(due) = weak.upgrade().and_then(|connection| connection.probe_due()) {
-        tokio::time::sleep_until(due).await;
-        let guard = weak.upgrade().and_then(|connection| connection.admit(true));
-        let probe = guard.as_ref().and_then(|guard| guard.connection.probe());
-        let (Some(guard), Some(probe)) = (guard, probe) else {
-            tokio::time::sleep(deadline).await;
+async fn probe_until_closed(connection: Weak<Connection>, deadline: Duration) {
+    while let Some(due) = connection.upgrade().and_then(|known| known.probe_due()) {
+        sleep_until(due).await;
+        let known = connection.upgrade();
+        let admitted = known.and_then(|known| Some((known.admit(true)?, known.probe()?)));
+        let Some((guard, call)) = admitted else {
+            sleep(deadline).await;
             continue;
         };
-        let channel = guard.connection.channel.clone();
-        let answer = tokio::time::timeout(deadline, probe(channel, deadline)).await;
-        let result = answer.map_err(|_| None).and_then(|r| r.map_err(Some));
-        _ = conclude(options, guard, result);
+        let options = CallOptions::new(call.rpc, deadline);
+        let answer = call.send(guard.connection.channel.clone(), deadline, None);
+        let answer = timeout_at(options.until, answer).await;
+        _ = options.conclude(guard, answer.ok());
     }
-    weak.upgrade()
-        .inspect(|connection| connection.end_probing());
-}
-
-/// The time before the deadline in which a cancelled call counts as timed out.
-const DEADLINE_SLACK: Duration = Duration::from_millis(20);
-
-/// Returns the answer; the error is `None` if there was no answer in time.
-fn in_time<T>(answer: Option<Result<T, Status>>, deadline: Instant) -> Result<T, Option<Status>> {
-    match answer {
-        // The provider knows the deadline too, and may report it first.
-        Some(Err(status)) if is_timeout(&status) && Instant::now() + DEADLINE_SLACK >= deadline => {
-            Err(None)
-        }
-        Some(answer) => answer.map_err(Some),
-        None => Err(None),
-    }
-}
-
-fn is_timeout(status: &Status) -> bool {
-    matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded)
 }
 
 fn connection_failed(status: &Status) -> bool {
@@ -396,11 +298,4 @@ fn connection_failed(status: &Status) -> bool {
         status.code(),
         Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
     )
-}
-
-fn tls_name(service: &Service) -> String {
-    match &service.external_name {
-        Some(host) => host.trim_end_matches('.').to_owned(),
-        None => format!("{}.{}.svc", service.name, service.namespace),
-    }
 }

@@ -1,8 +1,7 @@
-//! Calls to the provider of one rule: balanced, limited in time and size, retried once.
+//! The configuration and the state of the calls to providers, and the choice of a rule's provider.
 
 use std::{sync::Arc, time::Duration};
 
-use http::uri::PathAndQuery;
 use tautline_core::{
     Snapshot,
     model::{ProviderUnavailable, Service},
@@ -10,26 +9,16 @@ use tautline_core::{
     providers::{self, ExternalNames},
     trust::{AllocatorKeys, KeyPattern, TrustedNamespaces},
 };
-use tautline_proto::{
-    allocator::allocator_client::AllocatorClient,
-    ruleprovider::{EvaluateRequest, EvaluateResponse, rule_provider_client::RuleProviderClient},
-};
+use tautline_proto::ruleprovider::{EvaluateRequest, EvaluateResponse};
 use tautline_runtime::tls::ClientFiles;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status};
 
 use crate::{
-    budget::Budgets,
-    call::{CallOptions, EndpointChoice, Endpoints},
-    codec::{CostCodec, RawAnswer, RawQuestion},
-    error::CallError,
-    metrics::Metrics,
-    pool::{Connection, Pool},
-    status::LastCalls,
-    streams::Streams,
-    traced::{self, TracedChannel},
+    budget::Budgets, call::CallOptions, error::CallError, metrics::Metrics, pool::Pool,
+    status::LastCalls, streams::Streams,
 };
+
+const EVALUATE: &str = "/ruleprovider.RuleProvider/Evaluate";
 
 /// The configuration of a [`ProviderClient`].
 #[derive(Clone, Debug)]
@@ -104,18 +93,19 @@ pub const ALLOCATOR_ANNOTATIONS: [&str; 1] = ["tautline.io/gpu-*"];
 
 /// Finds and calls providers. Cheap to clone; clones share all state.
 #[derive(Clone, Debug)]
-pub struct ProviderClient(Arc<Inner>);
+pub struct ProviderClient(pub(crate) Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
-    config: ClientConfig,
-    pool: Pool,
-    metrics: Metrics,
-    last_calls: LastCalls,
-    streams: Streams,
-    budgets: Option<Budgets>,
-    /// The budgets for waits for pods, not for providers.
-    wait_budgets: Option<Budgets>,
+pub(crate) struct Inner {
+    pub config: ClientConfig,
+    pub pool: Pool,
+    pub metrics: Metrics,
+    pub last_calls: LastCalls,
+    pub streams: Streams,
+    /// The budgets for waits for providers.
+    pub budgets: Option<Budgets>,
+    /// The budgets for waits for pods.
+    pub wait_budgets: Option<Budgets>,
 }
 
 impl ProviderClient {
@@ -141,26 +131,6 @@ impl ProviderClient {
     /// Reloads the TLS files after changes, until `stop`.
     pub async fn watch_tls_files(self, stop: CancellationToken) {
         self.0.pool.watch_tls_files(stop).await;
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.0.metrics
-    }
-
-    pub(crate) fn last_calls(&self) -> &LastCalls {
-        &self.0.last_calls
-    }
-
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.0.pool
-    }
-
-    pub(crate) fn budgets(&self) -> Option<&Budgets> {
-        self.0.budgets.as_ref()
-    }
-
-    pub(crate) fn streams(&self) -> &Streams {
-        &self.0.streams
     }
 
     /// The configuration of the client.
@@ -199,73 +169,12 @@ impl ProviderClient {
         service.allocator && self.trusts(service)
     }
 
-    /// The longest time that kube-scheduler may wait for pods of a namespace; `None` if it is not
-    /// limited. It does not use the share for the namespace's providers, since a wait must not
-    /// switch them off.
-    pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
-        let budgets = self.wait_budgets(namespace)?;
-        let is_used_up = budgets.is_used_up(namespace, Instant::now());
-        Some(if is_used_up {
-            Duration::ZERO
-        } else {
-            budgets.longest_wait()
-        })
-    }
-
-    /// Charges a namespace for a wait for its pods.
-    pub fn charge_wait(&self, namespace: &str, waited: Duration) {
-        if let Some(budgets) = self.wait_budgets(namespace) {
-            budgets.charge(namespace, Instant::now(), waited);
-        }
-    }
-
-    fn wait_budgets(&self, namespace: &str) -> Option<&Budgets> {
-        let budgets = self.0.wait_budgets.as_ref();
-        budgets.filter(|_| !self.0.config.trusted.contains(namespace))
-    }
-
-    pub(crate) fn endpoints(
-        &self,
-        snapshot: &Snapshot,
-        service: &Service,
-        port: providers::PortPreference,
-    ) -> Endpoints {
-        let (external, trusted) = (self.0.config.external_names, self.trusts(service));
-        Endpoints::new(snapshot, service, port, external, trusted)
-    }
-
     pub(crate) fn hide_details(&self, service: &Service, error: CallError) -> CallError {
         if self.trusts(service) {
             error
         } else {
             error.without_details(service.external_name.is_some())
         }
-    }
-
-    pub(crate) async fn endpoint_cost(
-        &self,
-        endpoints: Endpoints,
-        question: RawQuestion,
-        (limit, until): (Duration, Instant),
-    ) -> Result<(RawAnswer, Arc<Connection>), CallError> {
-        let max = self.0.config.max_answer_bytes;
-        let options = CallOptions {
-            until: Some(until),
-            ..CallOptions::as_provider(traced::ENDPOINT_COST, limit)
-        };
-        self.call_at(options, endpoints, move |channel, left| {
-            let question = question.clone();
-            async move {
-                let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(max);
-                let ready = client.ready().await;
-                ready.map_err(|e| Status::from_error(Box::new(e)))?;
-                let path = PathAndQuery::from_static("/ruleprovider.RuleProvider/EndpointCost");
-                let mut request = Request::new(question);
-                request.set_timeout(left);
-                Ok(client.unary(request, path, CostCodec).await?.into_inner())
-            }
-        })
-        .await
     }
 
     /// Calls Evaluate. The same objects and rule go to the same replica, which may store
@@ -280,44 +189,11 @@ impl ProviderClient {
         message: EvaluateRequest,
     ) -> Result<EvaluateResponse, CallError> {
         let options = CallOptions {
-            endpoint: EndpointChoice::Hash(replica_hash(&message)),
-            ..CallOptions::as_provider(traced::EVALUATE, self.0.config.deadline)
+            replica: Some(replica_hash(&message)),
+            ..CallOptions::new(EVALUATE, self.0.config.deadline)
         };
-        let answered = self.call_until(options, snapshot, service, move |channel, left| {
-            let mut request = Request::new(message.clone());
-            request.set_timeout(left);
-            async move {
-                Ok(RuleProviderClient::new(channel)
-                    .evaluate(request)
-                    .await?
-                    .into_inner())
-            }
-        });
-        let answered = answered.await;
-        answered.map_err(|error| self.hide_details(service, error))
-    }
-
-    pub(crate) async fn call_allocator<T, F>(
-        &self,
-        snapshot: &Snapshot,
-        service: &Service,
-        rpc: &'static str,
-        call: impl Fn(AllocatorClient<TracedChannel>) -> F + Send + Sync + 'static,
-    ) -> Result<T, CallError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Status>> + Send + 'static,
-    {
-        let options = CallOptions {
-            may_be_unavailable: true,
-            // A probe that repeats Reserve would reserve.
-            probe: false,
-            ..CallOptions::as_provider(rpc, self.0.config.deadline)
-        };
-        self.call_until(options, snapshot, service, move |channel, _| {
-            call(AllocatorClient::new(channel))
-        })
-        .await
+        let answered = self.call(options, snapshot, service, &message).await;
+        answered.map_err(|failure| self.hide_details(service, failure.error))
     }
 }
 

@@ -1,16 +1,23 @@
-//! Encodes and decodes `EndpointCost` without a string per node: names are encoded once, and read
-//! in place.
+//! Sends and receives encoded messages. `EndpointCost` needs no string per node: names are encoded
+//! once, and read in place.
+
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
+use http::uri::PathAndQuery;
+use prost::Message;
 use tautline_core::{
     nodes::NodeSet,
     planning::{CostDetail, Costs},
     text,
 };
-use tautline_proto::endpoint_cost::{CostScale, MalformedMessage, put_eligible_node, read_answer};
+use tautline_proto::endpoint_cost::{MalformedMessage, put_eligible_node, read_answer};
+use tautline_traces::TraceHeaders;
 use tonic::{
-    Status,
+    Request, Status,
+    client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    transport::Channel,
 };
 
 pub(crate) const LONGEST_DETAIL_CHARS: usize = 200;
@@ -23,59 +30,87 @@ pub(crate) fn encode_nodes(nodes: &NodeSet) -> Bytes {
     out.into()
 }
 
-/// An encoded question in two parts, since concatenated fields are a protobuf message.
-#[derive(Clone, Debug)]
-pub(crate) struct RawQuestion {
-    pub head: Bytes,
-    pub nodes: Bytes,
+pub(crate) fn read_costs(answer: &[u8], nodes: &NodeSet) -> Result<Costs, MalformedMessage> {
+    let mut costs = Costs::new(nodes.len());
+    let scale = read_answer(answer, |line| {
+        let note = CostDetail {
+            code: line.code,
+            detail: &text::sanitize(line.detail, LONGEST_DETAIL_CHARS),
+            freeable: line.freeable,
+            tie_break: line.tie_break,
+        };
+        costs.add(nodes, line.node, line.cost, note);
+    })?;
+    (costs.resolution, costs.request_cost) = (scale.resolution, scale.request_cost);
+    Ok(costs)
 }
 
-#[derive(Debug)]
-pub(crate) struct RawAnswer(Bytes);
-
-impl RawAnswer {
-    pub(crate) fn new(bytes: Bytes) -> Self {
-        Self(bytes)
-    }
-
-    pub(crate) fn read(&self, nodes: &NodeSet) -> Result<Costs, MalformedMessage> {
-        let mut costs = Costs::new(nodes.len());
-        let scale = read_answer(&self.0, |line| {
-            let note = CostDetail {
-                code: line.code,
-                detail: &text::sanitize(line.detail, LONGEST_DETAIL_CHARS),
-                freeable: line.freeable,
-                tie_break: line.tie_break,
-            };
-            costs.add(nodes, line.node, line.cost, note);
-        })?;
-        let CostScale {
-            resolution,
-            request_cost,
-        } = scale;
-        (costs.resolution, costs.request_cost) = (resolution, request_cost);
-        Ok(costs)
-    }
-}
-
-/// Checks that every message that prost accepts is accepted.
-pub(crate) fn fuzz_answer(data: &[u8]) {
+/// Parses bytes as a provider's answer, for the fuzz target: every message that prost accepts is
+/// accepted.
+#[doc(hidden)]
+pub fn fuzz_answer(data: &[u8]) {
     use tautline_proto::ruleprovider::EndpointCostResponse;
 
     let nodes: NodeSet = ["a", "node-1"].into_iter().collect();
-    let answer = RawAnswer::new(Bytes::copy_from_slice(data));
-    let read = answer.read(&nodes);
-    if <EndpointCostResponse as prost::Message>::decode(data).is_ok() {
+    let read = read_costs(data, &nodes);
+    if EndpointCostResponse::decode(data).is_ok() {
         assert!(read.is_ok(), "{read:?}");
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CostCodec;
+/// An encoded message in two parts, since concatenated fields are a protobuf message.
+#[derive(Clone, Debug)]
+pub(crate) struct RawMessage {
+    pub head: Bytes,
+    /// The fields that all questions of a round share.
+    pub nodes: Bytes,
+}
 
-impl Codec for CostCodec {
-    type Encode = RawQuestion;
-    type Decode = RawAnswer;
+impl RawMessage {
+    pub(crate) fn new(message: &impl Message) -> Self {
+        Self {
+            head: message.encode_to_vec().into(),
+            nodes: Bytes::new(),
+        }
+    }
+}
+
+/// A call that can be sent to several addresses, and again as a probe.
+#[derive(Clone, Debug)]
+pub(crate) struct RawCall {
+    /// The method, as `/SERVICE/METHOD`.
+    pub rpc: &'static str,
+    pub message: RawMessage,
+    pub max_answer_bytes: usize,
+}
+
+impl RawCall {
+    /// Sends it; the provider gets the time that is left, so that it stops at the same time.
+    pub(crate) async fn send(
+        &self,
+        channel: Channel,
+        left: Duration,
+        headers: Option<&TraceHeaders>,
+    ) -> Result<Bytes, Status> {
+        let mut client = Grpc::new(channel).max_decoding_message_size(self.max_answer_bytes);
+        let ready = client.ready().await;
+        ready.map_err(|e| Status::from_error(Box::new(e)))?;
+        let mut request = Request::new(self.message.clone());
+        request.set_timeout(left);
+        if let Some(headers) = headers {
+            headers.insert(request.metadata_mut().as_mut());
+        }
+        let path = PathAndQuery::from_static(self.rpc);
+        Ok(client.unary(request, path, RawCodec).await?.into_inner())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = RawMessage;
+    type Decode = Bytes;
     type Encoder = Self;
     type Decoder = Self;
 
@@ -87,11 +122,11 @@ impl Codec for CostCodec {
     }
 }
 
-impl Encoder for CostCodec {
-    type Item = RawQuestion;
+impl Encoder for RawCodec {
+    type Item = RawMessage;
     type Error = Status;
 
-    fn encode(&mut self, item: RawQuestion, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
+    fn encode(&mut self, item: RawMessage, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
         dst.reserve(item.head.len() + item.nodes.len());
         dst.put(item.head);
         dst.put(item.nodes);
@@ -99,13 +134,12 @@ impl Encoder for CostCodec {
     }
 }
 
-impl Decoder for CostCodec {
-    type Item = RawAnswer;
+impl Decoder for RawCodec {
+    type Item = Bytes;
     type Error = Status;
 
-    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<RawAnswer>, Status> {
-        let len = src.remaining();
-        Ok(Some(RawAnswer::new(src.copy_to_bytes(len))))
+    fn decode(&mut self, src: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(src.copy_to_bytes(src.remaining())))
     }
 }
 
@@ -113,7 +147,6 @@ impl Decoder for CostCodec {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use prost::Message;
     use tautline_proto::ruleprovider::{EndpointCostRequest, EndpointCostResponse, NodeCost};
 
     #[test]
@@ -132,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_answer_agrees_with_prost() {
+    fn read_costs_agrees_with_prost() {
         let nodes: NodeSet = ["a", "b", "c"].into_iter().collect();
         let line = |node: &str, cost, reason: &str, freeable| NodeCost {
             node: node.into(),
@@ -151,9 +184,7 @@ mod tests {
             resolution: 250,
             request_cost: Some(0),
         };
-        let read = RawAnswer::new(answer.encode_to_vec().into())
-            .read(&nodes)
-            .unwrap();
+        let read = read_costs(&answer.encode_to_vec(), &nodes).unwrap();
         assert_eq!(read.resolution, 250);
         assert_eq!(read.request_cost, Some(0));
         let tie_break = |at| read.detail(at).map(|note| note.tie_break);
@@ -171,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_answer_sanitizes_details() {
+    fn read_costs_sanitizes_details() {
         let nodes: NodeSet = ["a"].into_iter().collect();
         let answer = EndpointCostResponse {
             node_and_cost: vec![NodeCost {
@@ -183,8 +214,7 @@ mod tests {
             }],
             ..EndpointCostResponse::default()
         };
-        let read = RawAnswer::new(answer.encode_to_vec().into());
-        let read = read.read(&nodes).unwrap();
+        let read = read_costs(&answer.encode_to_vec(), &nodes).unwrap();
         let note = read.detail(0).unwrap();
         let expected = ("", "\u{fffd}[2J31 ms chosen\u{fffd}");
         assert_eq!((note.code, note.detail), expected);

@@ -13,34 +13,26 @@ use tautline_core::{
     constraints::{self, PodConstraints},
     model::{ContainerRequests, Pod, Rule, Service},
     planning::Costs,
-    providers::PROVIDER_PORT,
     reference::Reference,
 };
 use tautline_proto::ruleprovider as wire;
-use tautline_traces::Span;
 use tokio::time::Instant;
 
 use crate::{
     CallError,
-    budget::Budgets,
+    call::CallOptions,
     client::ProviderClient,
-    codec::{RawQuestion, encode_nodes},
-    question::{PlanningQuestion, provider_name, texts},
+    codec::{RawMessage, encode_nodes, read_costs},
+    question::{PlanningQuestion, texts},
     streams::RoundIndexes,
-    traced,
 };
+
+const ENDPOINT_COST: &str = "/ruleprovider.RuleProvider/EndpointCost";
 
 /// The maximum size of the pods in flight in a question; one pod has some 200 bytes.
 const MAX_IN_FLIGHT_BYTES: usize = 1 << 20;
 /// The maximum size of an annotation of a pod in flight; a longer one states no amount.
 const MAX_ANNOTATION_BYTES: usize = 256;
-
-/// One provider's costs of a round's nodes.
-pub(crate) struct FoundCosts {
-    pub costs: Costs,
-    /// The time since the provider said that the costs hold; `None` if it was called instead.
-    pub streamed: Option<Duration>,
-}
 
 /// The data of a round's nodes that all of its rules share.
 #[derive(Default)]
@@ -52,21 +44,23 @@ pub(crate) struct RoundNodes {
 
 impl ProviderClient {
     /// Gets the costs of one rule from the provider's stream if it has those of this pod, else by a
-    /// call.
+    /// call. Also returns the time since the provider said on its stream that the costs hold; `None`
+    /// if it was called.
     pub(crate) async fn costs(
         &self,
         snapshot: &Snapshot,
-        service: &Arc<Service>,
+        (service, provider): (&Arc<Service>, &Arc<str>),
         question: &PlanningQuestion,
-        constraints: &PodConstraints,
-        rule: &Rule,
+        (constraints, rule): (&PodConstraints, &Rule),
         round: &RoundNodes,
-    ) -> Result<FoundCosts, CallError> {
+        deadline: Duration,
+    ) -> Result<(Costs, Option<Duration>), CallError> {
+        if question.scheduler_waits {
+            self.check_budget(service)?;
+        }
         let nodes = &*question.nodes;
         let annotations = self.shared_annotations(service, question);
         let mut head = question_template(question, constraints, rule, annotations);
-        let provider = provider_name(service);
-        let deadline = self.deadline_for(service, question)?;
         let until = Instant::now() + deadline;
         let subject = &question.subject;
         // A pod with claims, or with a node, may have an allocation of its own.
@@ -79,38 +73,33 @@ impl ProviderClient {
             let key = head.encode_to_vec().into();
             let found = self.streamed_costs(
                 snapshot,
-                (service, &provider),
+                (service, provider),
                 (&key, &subject.uid),
                 (nodes, &round.indexes),
                 deadline,
             );
             if let Some((costs, age)) = found.await? {
-                let streamed = Some(age);
-                return Ok(FoundCosts { costs, streamed });
+                return Ok((costs, Some(age)));
             }
         }
         set_pod(&mut head, question);
         if service.allocator {
-            head.in_flight = self.in_flight(&provider, question);
+            head.in_flight = self.in_flight(provider, question);
         }
-        let raw = RawQuestion {
+        let message = RawMessage {
             head: head.encode_to_vec().into(),
             nodes: round.encoded.get_or_init(|| encode_nodes(nodes)).clone(),
         };
-        let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-        let span = Span::of_call(traced::ENDPOINT_COST);
+        let options = CallOptions {
+            until,
+            ..CallOptions::new(ENDPOINT_COST, deadline)
+        };
         // Boxed, since its kilobytes would be moved even for costs from the stream.
-        let called = Box::pin(self.endpoint_cost(endpoints, raw, (deadline, until)));
-        let answered = span.scope(called).await;
-        let whose = (&**service, &*rule.name);
-        traced::record(&span, traced::ENDPOINT_COST, whose, &answered);
-        let costs = answered?.0.read(nodes)?;
-        let streamed = None;
-        Ok(FoundCosts { costs, streamed })
+        let called = Box::pin(self.call_raw(options, snapshot, (service, &rule.name), message));
+        let answer = called.await?;
+        Ok((read_costs(&answer, nodes)?, None))
     }
-}
 
-impl ProviderClient {
     /// The other pods on nodes of the question that the provider's watch may not show there yet.
     fn in_flight(&self, provider: &str, question: &PlanningQuestion) -> Vec<wire::InFlightPod> {
         let subject = &question.subject;
@@ -118,7 +107,7 @@ impl ProviderClient {
             let is_own = pod.workload.as_ref().is_some_and(|w| w.uid == subject.uid);
             !is_own && question.nodes.position(&pod.node).is_some()
         };
-        let pods = self.placed_pods(provider).into_iter().filter(is_sent);
+        let pods = self.0.streams.placed(provider).into_iter().filter(is_sent);
         let mut bytes = 0;
         let within_bytes = pods.take_while(|pod| {
             bytes += pod.encoded_len();
@@ -163,44 +152,6 @@ impl ProviderClient {
         all.filter(|(key, _)| self.shares(service, &question.subject.namespace, key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect()
-    }
-
-    fn deadline_for(
-        &self,
-        service: &Service,
-        question: &PlanningQuestion,
-    ) -> Result<Duration, CallError> {
-        let deadline = self.config().deadline;
-        match self.limiting_budgets(service, question) {
-            Some(budgets) => self.deadline_within_budget(budgets, service, deadline),
-            None => Ok(deadline),
-        }
-    }
-
-    fn limiting_budgets(&self, service: &Service, question: &PlanningQuestion) -> Option<&Budgets> {
-        let is_limited = question.scheduler_waits && !self.trusts(service);
-        self.budgets().filter(|_| is_limited)
-    }
-
-    /// The longest time that this call may take.
-    pub(crate) fn longest_call(&self, service: &Service, question: &PlanningQuestion) -> Duration {
-        let deadline = self.config().deadline;
-        let budgets = self.limiting_budgets(service, question);
-        budgets.map_or(deadline, |budgets| deadline.min(budgets.longest_wait()))
-    }
-
-    pub(crate) fn deadline_within_budget(
-        &self,
-        budgets: &Budgets,
-        service: &Service,
-        deadline: Duration,
-    ) -> Result<Duration, CallError> {
-        let namespace = &service.namespace;
-        if budgets.is_used_up(namespace, Instant::now()) {
-            self.metrics().over_budget(namespace);
-            return Err(CallError::OverBudget(Arc::clone(namespace)));
-        }
-        Ok(deadline.min(budgets.longest_wait()))
     }
 }
 

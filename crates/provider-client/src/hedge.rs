@@ -1,4 +1,5 @@
-//! A second call at another address while the first one is silent.
+//! The second attempt of a call: at another address while the first one is silent, or after a
+//! failure.
 
 use std::{pin::pin, time::Duration};
 
@@ -15,11 +16,11 @@ pub(crate) struct Answers<T, G> {
     pub second: Option<(G, Option<Result<T, Status>>)>,
 }
 
-/// Waits for the first answer that is no error, or else for both, until the deadline. `second`
-/// starts the other call.
+/// Waits for the first answer that is no error, or else for both, until the deadline. `second` may
+/// start the other call: once the first is silent, or else when it has failed with a status.
 pub(crate) async fn call<T, G, F>(
     first: F,
-    second: impl FnOnce() -> Option<(G, F)>,
+    mut second: impl FnMut(Option<&Status>) -> Option<(G, F)>,
     deadline: Instant,
 ) -> Answers<T, G>
 where
@@ -27,20 +28,24 @@ where
 {
     let mut first = pin!(first);
     let silent_at = Instant::now() + time_until(deadline) / SILENT_TIME_DIVISOR;
-    if let Ok(answer) = timeout_at(silent_at, &mut first).await {
-        return Answers {
-            first: Some(answer),
-            second: None,
-        };
+    let mut one = timeout_at(silent_at, &mut first).await.ok();
+    let mut other = match &one {
+        None => second(None),
+        Some(answer) => answer.as_ref().err().and_then(|e| second(Some(e))),
+    };
+    if one.is_none() && other.is_none() {
+        one = timeout_at(deadline, &mut first).await.ok();
+        if let Some(Err(status)) = &one {
+            other = second(Some(status));
+        }
     }
-    let Some((guard, second)) = second() else {
+    let Some((guard, second)) = other else {
         return Answers {
-            first: timeout_at(deadline, first).await.ok(),
+            first: one,
             second: None,
         };
     };
-    let mut second = pin!(second);
-    let (mut one, mut two) = (None, None);
+    let (mut second, mut two) = (pin!(second), None);
     let both = async {
         while !matches!(
             (&one, &two),
@@ -77,8 +82,12 @@ mod tests {
     async fn outcomes(
         first: (u64, Option<u8>),
         second: Option<(u64, Option<u8>)>,
+        starts: impl Fn(Option<&Status>) -> bool,
     ) -> (Option<bool>, Option<Option<bool>>) {
-        let start = || second.map(|(millis, answer)| ((), after(millis, answer)));
+        let start = |failure: Option<&Status>| {
+            let (millis, answer) = second.filter(|_| starts(failure))?;
+            Some(((), after(millis, answer)))
+        };
         let deadline = Instant::now() + Duration::from_millis(400);
         let answers = call(after(first.0, first.1), start, deadline).await;
         let is_ok = |r: Option<Result<u8, Status>>| r.map(|r| r.is_ok());
@@ -117,7 +126,27 @@ mod tests {
             ((never, answer), Some((never, answer)), (None, Some(None))),
         ];
         for (first, second, expected) in cases {
-            let is = outcomes(first, second).await;
+            let is = outcomes(first, second, |failure| failure.is_none()).await;
+            assert_eq!(is, expected, "{first:?} {second:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn second_call_starts_when_the_first_has_failed() {
+        let (failure, answer) = (None, Some(1));
+        let cases = [
+            ((50, answer), (0, answer), (Some(true), None)),
+            ((50, failure), (9, answer), (Some(false), Some(Some(true)))),
+            ((300, failure), (9, answer), (Some(false), Some(Some(true)))),
+            (
+                (50, failure),
+                (9, failure),
+                (Some(false), Some(Some(false))),
+            ),
+            ((300, failure), (200, answer), (Some(false), Some(None))),
+        ];
+        for (first, second, expected) in cases {
+            let is = outcomes(first, Some(second), |failure| failure.is_some()).await;
             assert_eq!(is, expected, "{first:?} {second:?}");
         }
     }

@@ -13,15 +13,14 @@
 #![warn(missing_docs)]
 
 pub mod allocate;
-mod breaker;
 mod budget;
 mod call;
 pub mod client;
 mod codec;
+mod connection;
 mod costs;
 mod dial;
 mod error;
-mod failure;
 mod hedge;
 mod metrics;
 pub mod planning_round;
@@ -29,18 +28,13 @@ mod pool;
 mod question;
 pub mod status;
 mod streams;
-mod traced;
 mod underlay;
 
 pub use client::{ClientConfig, ProviderClient};
+#[doc(hidden)]
+pub use codec::fuzz_answer;
 pub use error::CallError;
 pub use metrics::Metrics;
 pub use planning_round::{PlanningRound, RuleRecord};
 pub use question::{PlanningQuestion, texts};
 pub use underlay::{AllocateError, MitigationRequest};
-
-/// Parses bytes as a provider's answer, for the fuzz target.
-#[doc(hidden)]
-pub fn fuzz_answer(data: &[u8]) {
-    codec::fuzz_answer(data);
-}

@@ -20,14 +20,14 @@ tautline_runtime::metrics! {
             "Nodes in answers that were not requested or occurred twice";
         streamed: Family<ByProvider, Counter> => "provider_costs_streamed",
             "Costs that the provider had sent before kube-scheduler asked";
-        streams: Gauge => "provider_streams", "Open streams of costs to rule providers";
-        stream_breaks: Counter => "provider_stream_breaks",
+        pub(crate) streams: Gauge => "provider_streams", "Open streams of costs to rule providers";
+        pub(crate) stream_breaks: Counter => "provider_stream_breaks",
             "Streams of costs that broke; their rules are asked for by calls meanwhile";
-        stream_questions: Gauge
+        pub(crate) stream_questions: Gauge
             => "provider_stream_questions", "Questions that are open on streams of costs";
         over_budget: Family<ByNamespace, Counter> => "provider_calls_over_budget",
             "Calls skipped because a namespace had used up its share of kube-scheduler's time";
-        second_calls: Counter => "provider_second_calls",
+        pub(crate) second_calls: Counter => "provider_second_calls",
             "Calls at another address because the first one was silent";
         pub(crate) open: Gauge => "provider_breakers_open",
             "Provider addresses with an open circuit breaker";
@@ -72,10 +72,6 @@ impl Metrics {
         self.over_budget.get_or_create(&by).inc();
     }
 
-    pub(crate) fn second_call(&self) {
-        self.second_calls.inc();
-    }
-
     pub(crate) fn ignored(&self, rule: &str, code: &'static str) {
         // A rule without a provider has no pair.
         let ByProvider { rule, .. } = self.by(rule, "");
@@ -94,22 +90,6 @@ impl Metrics {
     pub(crate) fn streamed(&self, rule: &str, provider: &str) {
         let by = self.by(rule, provider);
         self.streamed.get_or_create(&by).inc();
-    }
-
-    pub(crate) fn stream_begun(&self) {
-        self.streams.inc();
-    }
-
-    pub(crate) fn stream_broken(&self) {
-        self.stream_breaks.inc();
-    }
-
-    pub(crate) fn stream_ended(&self) {
-        self.streams.dec();
-    }
-
-    pub(crate) fn questions_opened(&self, change: i64) {
-        self.stream_questions.inc_by(change);
     }
 }
 

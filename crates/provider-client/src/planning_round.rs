@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub use crate::question::provider_name;
 use crate::{
     client::ProviderClient,
-    costs::{FoundCosts, RoundNodes},
+    costs::RoundNodes,
     question::{PlanningQuestion, subject_bytes},
     status::LastCall,
 };
@@ -43,13 +43,6 @@ pub struct PlanningRound {
     pub at: SystemTime,
     /// The duration of the round.
     pub took: Duration,
-}
-
-impl PlanningRound {
-    /// The decision on the node of this name; `None` if it is not in the request.
-    pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
-        self.plan.verdicts.get(self.nodes.position(node)?)
-    }
 }
 
 /// One rule of one offer in a round.
@@ -75,7 +68,33 @@ pub struct RuleRecord {
     pub counts_pods: bool,
 }
 
+impl RuleRecord {
+    /// The record of a rule that no provider was called for.
+    fn new(
+        constraints: &PodConstraints,
+        rule: Rule,
+        outcome: RuleOutcome,
+        error: Option<String>,
+    ) -> Self {
+        Self {
+            offer: Arc::clone(&constraints.offer.name),
+            rule,
+            provider: None,
+            outcome,
+            error,
+            took: Duration::ZERO,
+            streamed: None,
+            counts_pods: false,
+        }
+    }
+}
+
 impl PlanningRound {
+    /// The decision on the node of this name; `None` if it is not in the request.
+    pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
+        self.plan.verdicts.get(self.nodes.position(node)?)
+    }
+
     /// The approximate size of the round, in bytes.
     pub fn heap_bytes(&self) -> usize {
         let rules = self.rules.iter().map(|r| {
@@ -131,38 +150,53 @@ impl ProviderClient {
     ) -> PlanningRound {
         let (start, at) = (Instant::now(), SystemTime::now());
         let nodes = RoundNodes::default();
-        let (mut calls, mut left_out) = (Vec::new(), Vec::new());
-        for constraints in all {
-            for rule in &constraints.rules {
-                if calls.len() < MAX_RULES {
-                    calls.push(self.query_rule(snapshot, &question, constraints, rule, &nodes));
-                } else {
-                    left_out.push(too_many_rules(
-                        constraints,
-                        rule,
-                        self.rejects(constraints, Some(rule)),
-                    ));
-                }
-            }
-        }
+        let governing = || {
+            all.iter()
+                .flat_map(|of| of.rules.iter().map(move |rule| (of, rule)))
+        };
+        let asked = governing().take(MAX_RULES);
+        let calls = asked.map(|(of, rule)| self.query_rule(snapshot, &question, of, rule, &nodes));
         let mut rules = join_all(calls).await;
-        rules.append(&mut left_out);
         if question.scheduler_waits {
-            self.charge(&question.subject.namespace, &rules);
+            // The calls were concurrent, so the namespace pays for its slowest provider.
+            let namespace = &*question.subject.namespace;
+            let is_own = |provider: &Arc<str>| {
+                let of = provider.split_once('/');
+                of.is_some_and(|(of, _)| of == namespace)
+            };
+            let own = rules
+                .iter()
+                .filter(|r| r.provider.as_ref().is_some_and(is_own));
+            let waited = own.map(|r| r.took).max();
+            self.charge_calls(namespace, waited.unwrap_or_default());
         }
-        for constraints in all {
-            rules.extend(constraints.missing_policies.iter().map(|policy| {
-                missing_policy(constraints, policy, self.rejects(constraints, None))
+        for (of, rule) in governing().skip(MAX_RULES) {
+            let outcome = RuleOutcome::Unavailable {
+                code: code::TOO_MANY_RULES,
+                reject: self.rejects(of, Some(rule)),
+            };
+            let error = format!(
+                "more than {MAX_RULES} rules govern the pod, in the order of its offers' names: \
+                 give it fewer offers"
+            );
+            rules.push(RuleRecord::new(of, rule.clone(), outcome, Some(error)));
+        }
+        for of in all {
+            rules.extend(of.missing_policies.iter().map(|policy| {
+                let rule = Rule {
+                    name: Arc::clone(policy),
+                    ..Rule::default()
+                };
+                let outcome = RuleOutcome::Unavailable {
+                    code: code::POLICY_MISSING,
+                    reject: self.rejects(of, None),
+                };
+                let error = format!(
+                    "ConstraintPolicy {}/{policy} does not exist; the offer {} names it",
+                    of.offer.namespace, of.offer.name
+                );
+                RuleRecord::new(of, rule, outcome, Some(error))
             }));
-        }
-        for record in &rules {
-            if let RuleOutcome::Unavailable {
-                code,
-                reject: false,
-            } = record.outcome
-            {
-                self.metrics().ignored(&record.rule.name, code);
-            }
         }
         let answers: Vec<RuleAnswer<'_>> = rules
             .iter()
@@ -179,35 +213,18 @@ impl ProviderClient {
             .collect();
         let plan = Plan::new(question.nodes.len(), &answers);
         let PlanningQuestion { subject, nodes, .. } = question;
-        PlanningRound {
+        let round = PlanningRound {
             subject,
             nodes,
             rules,
             plan,
             at,
             took: start.elapsed(),
-        }
-    }
-
-    /// Charges a namespace for the wait for its slowest untrusted provider, since the calls were
-    /// concurrent.
-    fn charge(&self, namespace: &str, rules: &[RuleRecord]) {
-        let Some(budgets) = self.budgets() else {
-            return;
         };
-        if self.config().trusted.contains(namespace) {
-            return;
+        for (record, code) in round.ignored() {
+            self.0.metrics.ignored(&record.rule.name, code);
         }
-        let is_own = |provider: &Arc<str>| {
-            let rest = provider.strip_prefix(namespace);
-            rest.is_some_and(|rest| rest.starts_with('/'))
-        };
-        let called = rules
-            .iter()
-            .filter(|r| r.provider.as_ref().is_some_and(is_own));
-        if let Some(waited) = called.map(|r| r.took).max() {
-            budgets.charge(namespace, Instant::now(), waited);
-        }
+        round
     }
 
     /// Returns whether a rule of this offer without an answer excludes every node. `rule` is `None`
@@ -233,83 +250,78 @@ impl ProviderClient {
         nodes: &RoundNodes,
     ) -> RuleRecord {
         let start = Instant::now();
-        let reject = self.rejects(constraints, Some(rule));
-        let mut record = RuleRecord {
-            offer: Arc::clone(&constraints.offer.name),
-            rule: rule.clone(),
-            provider: None,
-            outcome: RuleOutcome::Unavailable {
-                code: code::NO_PROVIDER,
-                reject,
-            },
-            error: None,
-            took: Duration::ZERO,
-            streamed: None,
-            counts_pods: false,
+        let record = |outcome, error| RuleRecord::new(constraints, rule.clone(), outcome, error);
+        let unavailable = |code, error| {
+            let reject = self.rejects(constraints, Some(rule));
+            record(RuleOutcome::Unavailable { code, reject }, Some(error))
         };
-        let Some(service) = self.provider(snapshot, &rule.name, &constraints.offer.namespace)
-        else {
-            record.error = Some(self.missing_provider_message(
-                snapshot,
-                &rule.name,
-                &constraints.offer.namespace,
-            ));
-            return record;
+        let namespace = &constraints.offer.namespace;
+        let Some(service) = self.provider(snapshot, &rule.name, namespace) else {
+            let error = self.missing_provider_message(snapshot, &rule.name, namespace);
+            return unavailable(code::NO_PROVIDER, error);
         };
         let provider = provider_name(service);
-        record.provider = Some(Arc::clone(&provider));
         if service.allocator && !self.trusts(service) {
-            record.outcome = RuleOutcome::Unavailable {
-                code: code::NOT_ALLOWED,
-                reject,
-            };
-            record.error = Some(format!(
+            let error = format!(
                 "Service {provider} reserves ({ALLOCATOR_ANNOTATION}), which only Services of \
                  trusted namespaces may; see --provider-namespaces"
-            ));
-            return record;
+            );
+            return RuleRecord {
+                provider: Some(provider),
+                ..unavailable(code::NOT_ALLOWED, error)
+            };
         }
-        record.counts_pods = service.allocator;
+        let mut deadline = self.config().deadline;
+        if question.scheduler_waits {
+            deadline = self.longest_call(service, deadline);
+        }
         let result = self
-            .costs(snapshot, service, question, constraints, rule, nodes)
+            .costs(
+                snapshot,
+                (service, &provider),
+                question,
+                (constraints, rule),
+                nodes,
+                deadline,
+            )
             .await;
-        record.took = start.elapsed();
-        let called = |outcome, error| LastCall {
-            at: SystemTime::now(),
-            took: start.elapsed(),
-            deadline: self.longest_call(service, question),
-            outcome,
-            error,
-        };
-        match result {
-            Ok(FoundCosts { costs, streamed }) => {
-                match streamed {
-                    Some(_) => self.metrics().streamed(&rule.name, &provider),
-                    None => {
-                        let (metrics, odd) =
-                            (self.metrics(), costs.unknown_nodes + costs.duplicate_nodes);
-                        metrics.call(&rule.name, &provider, "OK", record.took);
-                        metrics.unexpected_nodes(&rule.name, &provider, odd);
-                    }
+        let (took, metrics) = (start.elapsed(), &self.0.metrics);
+        let (outcome, record) = match result {
+            Ok((costs, streamed)) => {
+                if streamed.is_some() {
+                    metrics.streamed(&rule.name, &provider);
+                } else {
+                    let odd = costs.unknown_nodes + costs.duplicate_nodes;
+                    metrics.call(&rule.name, &provider, "OK", took);
+                    metrics.unexpected_nodes(&rule.name, &provider, odd);
                 }
-                self.last_calls()
-                    .set(&rule.name, &provider, called("OK", None));
-                record.streamed = streamed;
-                record.outcome = RuleOutcome::Costs(costs);
+                let record = RuleRecord {
+                    streamed,
+                    ..record(RuleOutcome::Costs(costs), None)
+                };
+                ("OK", record)
             }
             Err(error) => {
-                self.metrics()
-                    .call(&rule.name, &provider, error.code(), record.took);
+                metrics.call(&rule.name, &provider, error.code(), took);
                 tracing::debug!(rule = %rule.name, %provider, %error, "provider gave no answer");
                 let error = self.hide_details(service, error);
-                let code = error.code();
-                record.outcome = RuleOutcome::Unavailable { code, reject };
-                record.error = Some(error.to_string());
-                self.last_calls()
-                    .set(&rule.name, &provider, called(code, record.error.clone()));
+                (error.code(), unavailable(error.code(), error.to_string()))
             }
+        };
+        let call = LastCall {
+            at: SystemTime::now(),
+            took,
+            deadline,
+            outcome,
+            error: record.error.clone(),
+        };
+        self.0.last_calls.set(&rule.name, &provider, call);
+        RuleRecord {
+            provider: Some(provider),
+            took,
+            counts_pods: service.allocator,
+            ..record
         }
-        record
     }
 
     /// The message for a rule without a provider.
@@ -329,46 +341,5 @@ impl ProviderClient {
              --provider-namespaces), is labelled constraint.ciena.com/constraint-{rule}: \
              enabled{elsewhere}"
         )
-    }
-}
-
-fn too_many_rules(constraints: &PodConstraints, rule: &Rule, reject: bool) -> RuleRecord {
-    RuleRecord {
-        offer: Arc::clone(&constraints.offer.name),
-        rule: rule.clone(),
-        provider: None,
-        outcome: RuleOutcome::Unavailable {
-            code: code::TOO_MANY_RULES,
-            reject,
-        },
-        error: Some(format!(
-            "more than {MAX_RULES} rules govern the pod, in the order of its offers' names: \
-             give it fewer offers"
-        )),
-        took: Duration::ZERO,
-        streamed: None,
-        counts_pods: false,
-    }
-}
-
-fn missing_policy(constraints: &PodConstraints, policy: &Arc<str>, reject: bool) -> RuleRecord {
-    RuleRecord {
-        offer: Arc::clone(&constraints.offer.name),
-        rule: Rule {
-            name: Arc::clone(policy),
-            ..Rule::default()
-        },
-        provider: None,
-        outcome: RuleOutcome::Unavailable {
-            code: code::POLICY_MISSING,
-            reject,
-        },
-        error: Some(format!(
-            "ConstraintPolicy {}/{policy} does not exist; the offer {} names it",
-            constraints.offer.namespace, constraints.offer.name
-        )),
-        took: Duration::ZERO,
-        streamed: None,
-        counts_pods: false,
     }
 }

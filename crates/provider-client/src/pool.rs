@@ -1,36 +1,43 @@
-//! One HTTP/2 channel per provider address, with its circuit breaker.
+//! The addresses of providers, and one HTTP/2 channel to each.
 
 use std::{
-    fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
-use tautline_core::providers::Address;
+use tautline_core::{
+    Snapshot,
+    model::Service,
+    providers::{self, Address, ExternalNames, PortPreference},
+};
 use tautline_runtime::tls::{ClientFiles, FileChanges};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    Status,
-    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::{
+    CallError, ClientConfig,
+    connection::{CallGuard, Connection},
+    dial,
 };
 
-use crate::{breaker::Breaker, dial, error::CallError};
+/// The addresses of a Service.
+#[derive(Clone, Debug)]
+pub(crate) struct Endpoints {
+    pub addresses: Vec<Address>,
+    via: Via,
+    /// The reason why the addresses must not be called.
+    forbidden: Option<String>,
+}
 
-/// The time without use after which a channel is closed.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
-
+/// The way to an address. Each way has a connection of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    address: Address,
+struct Via {
     /// The name in the certificate; `None` without TLS.
     tls_name: Option<String>,
     remote_only: bool,
@@ -39,156 +46,55 @@ struct Key {
     trusted: bool,
 }
 
-impl Key {
-    fn new(address: &Address, candidates: &Candidates<'_>) -> Self {
+impl Endpoints {
+    pub(crate) fn new(
+        config: &ClientConfig,
+        snapshot: &Snapshot,
+        service: &Service,
+        port: PortPreference,
+    ) -> Self {
+        let (namespace, name) = (&service.namespace, &service.name);
+        let external = service.external_name.as_deref();
+        let tls_name = || match external {
+            Some(host) => host.trim_end_matches('.').to_owned(),
+            None => format!("{name}.{namespace}.svc"),
+        };
+        let forbidden = external.and_then(|host| match config.external_names {
+            ExternalNames::Any => None,
+            ExternalNames::Off => Some(
+                "is of type ExternalName; give it endpoints, or start with \
+                 --external-name-providers remote",
+            ),
+            ExternalNames::Remote => {
+                let is_local = host.parse().is_ok_and(providers::is_local);
+                is_local.then_some("leads to a local address; give it endpoints")
+            }
+        });
+        let slices = snapshot.endpoint_slices(namespace, name);
         Self {
-            address: address.clone(),
-            tls_name: candidates.tls_name.map(str::to_owned),
-            remote_only: candidates.remote_only,
-            trusted: candidates.trusted,
+            addresses: providers::addresses(service, slices, port),
+            via: Via {
+                tls_name: service.tls_required.then(tls_name),
+                remote_only: external.is_some() && config.external_names != ExternalNames::Any,
+                trusted: config.trusted.contains(namespace),
+            },
+            forbidden: forbidden.map(|what| format!("Service {namespace}/{name} {what}")),
         }
     }
-}
 
-pub(crate) type Probe =
-    Arc<dyn Fn(Channel, Duration) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
-
-pub(crate) struct Candidates<'a> {
-    pub addresses: &'a [Address],
-    pub first: usize,
-    pub tls_name: Option<&'a str>,
-    pub remote_only: bool,
-    pub trusted: bool,
-    /// True if the call may be the probe of an open breaker.
-    pub may_probe: bool,
-}
-
-pub(crate) struct Connection {
-    pub address: Address,
-    pub channel: Channel,
-    breaker: Mutex<Breaker>,
-    used: Mutex<Instant>,
-    error: Mutex<String>,
-    probing: AtomicBool,
-    probe: Mutex<Option<Probe>>,
-    open: Gauge,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let breaker = &self.breaker;
-        let mut out = f.debug_struct("Connection");
-        out.field("address", &self.address)
-            .field("breaker", breaker);
-        out.finish_non_exhaustive()
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.breaker.get_mut().is_open() {
-            self.open.dec();
-        }
-    }
-}
-
-impl Connection {
-    /// Admits one call, unless the breaker is open; a probe may pass an open breaker after its
-    /// pause.
-    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
-        let now = Instant::now();
-        let mut breaker = self.breaker.lock();
-        let admitted = (probe || !breaker.is_open()) && breaker.admit(now);
-        admitted.then(|| CallGuard {
-            connection: Arc::clone(self),
-            recorded: false,
-        })
-    }
-
-    /// The time of the next probe; `None` if the breaker is closed or the address unused.
-    pub(crate) fn probe_due(&self) -> Option<Instant> {
-        let in_use = self.used.lock().elapsed() < IDLE_TIMEOUT;
-        self.breaker.lock().open_until().filter(|_| in_use)
-    }
-
-    /// Returns whether the caller must start the probing task.
-    pub(crate) fn set_probe(&self, probe: Probe) -> bool {
-        *self.probe.lock() = Some(probe);
-        !self.probing.swap(true, Ordering::Relaxed)
-    }
-
-    pub(crate) fn probe(&self) -> Option<Probe> {
-        self.probe.lock().clone()
-    }
-
-    pub(crate) fn end_probing(&self) {
-        *self.probe.lock() = None;
-        self.probing.store(false, Ordering::Relaxed);
-    }
-}
-
-/// One admitted call. A call that is dropped without a result has no effect on the breaker.
-#[derive(Debug)]
-pub(crate) struct CallGuard {
-    pub connection: Arc<Connection>,
-    recorded: bool,
-}
-
-impl CallGuard {
-    /// Records the result of the call, and returns whether the breaker is open now.
-    pub(crate) fn record(mut self, success: bool, error: Option<&CallError>) -> bool {
-        self.recorded = true;
-        let connection = &self.connection;
-        if let Some(error) = error.filter(|_| !success) {
-            *connection.error.lock() = error.to_string();
-        }
-        let mut breaker = connection.breaker.lock();
-        let before = breaker.is_open();
-        breaker.record(Instant::now(), success);
-        let after = breaker.is_open();
-        match (before, after) {
-            (false, true) => {
-                connection.open.inc();
-                let (address, error) = (&connection.address, connection.error.lock());
-                tracing::info!(%address, %error, "provider address is not called for a while");
-            }
-            (true, false) => {
-                connection.open.dec();
-                tracing::info!(address = %connection.address, "provider address answers again");
-            }
-            _ => {}
-        }
-        after
-    }
-}
-
-impl Drop for CallGuard {
-    fn drop(&mut self) {
-        if !self.recorded {
-            self.connection.breaker.lock().forget();
-        }
+    /// Returns whether a connection to `address`, made with `before`, may still be used.
+    pub(crate) fn allow(&self, address: &Address, before: &Self) -> bool {
+        self.addresses.contains(address) && self.forbidden.is_none() && self.via == before.via
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    connections: DashMap<Key, Arc<Connection>>,
+    connections: DashMap<(Address, Via), Arc<Connection>>,
     turn: AtomicUsize,
     tls: ArcSwapOption<ClientTlsConfig>,
     files: ClientFiles,
     open: Gauge,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PoolError {
-    /// The breakers of all addresses are open.
-    #[error("{why}")]
-    BreakerOpen {
-        connections: Vec<Arc<Connection>>,
-        why: String,
-    },
-    #[error("{0}")]
-    Unusable(String),
 }
 
 impl Pool {
@@ -203,114 +109,96 @@ impl Pool {
         })
     }
 
-    pub(crate) fn next_index(&self) -> usize {
+    pub(crate) fn next_turn(&self) -> usize {
         self.turn.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Admits a call at the first address whose breaker allows it. `skip` has just failed, so it is
-    /// left out if there are other addresses.
-    pub(crate) fn admit_call(
+    /// Admits a call at the first address whose breaker allows it, with a different first one for
+    /// each `turn`. The call may be the probe of an open breaker if `may_probe`. `skip` has just
+    /// failed, so it is left out if there are other addresses.
+    pub(crate) fn admit(
         &self,
-        candidates: &Candidates<'_>,
+        endpoints: &Endpoints,
+        turn: usize,
+        may_probe: bool,
         skip: Option<&Arc<Connection>>,
-    ) -> Result<CallGuard, PoolError> {
-        let (mut unusable, mut connections) = (None, Vec::new());
-        let count = candidates.addresses.len();
+    ) -> Result<CallGuard, CallError> {
+        if let Some(reason) = &endpoints.forbidden {
+            return Err(CallError::NotAllowed(reason.clone()));
+        }
+        let count = endpoints.addresses.len();
+        let mut error = CallError::NotReady;
         for i in 0..count {
-            let address = &candidates.addresses[(candidates.first.wrapping_add(i)) % count];
-            match self.connection(address, candidates) {
-                Err(error) => unusable = Some(error),
-                Ok(connection) => {
-                    *connection.used.lock() = Instant::now();
-                    let same = skip.is_some_and(|s| Arc::ptr_eq(s, &connection));
-                    if same && count > 1 {
-                        continue;
-                    }
-                    match connection.admit(candidates.may_probe) {
-                        Some(guard) => return Ok(guard),
-                        None => connections.push(connection),
-                    }
+            let address = &endpoints.addresses[turn.wrapping_add(i) % count];
+            let connection = match self.connection(address, &endpoints.via) {
+                Ok(connection) => connection,
+                Err(unusable) => {
+                    error = unusable;
+                    continue;
                 }
+            };
+            connection.set_used();
+            if count > 1 && skip.is_some_and(|skip| Arc::ptr_eq(skip, &connection)) {
+                continue;
+            }
+            if let Some(guard) = connection.admit(may_probe) {
+                return Ok(guard);
+            }
+            if matches!(error, CallError::NotReady) {
+                let last = connection.last_error();
+                let why = format!("every address has failed repeatedly; the last time: {last}");
+                error = CallError::BreakerOpen(why);
             }
         }
-        Err(unusable.unwrap_or_else(|| {
-            let error = connections
-                .first()
-                .map(|connection| connection.error.lock().clone());
-            let last = error.filter(|e| !e.is_empty()).unwrap_or_default();
-            let why = format!("every address has failed repeatedly; the last time: {last}");
-            PoolError::BreakerOpen { connections, why }
-        }))
+        Err(error)
     }
 
-    /// The end of the pause of an address whose breaker is open.
-    pub(crate) fn open_until(
-        &self,
-        address: &Address,
-        candidates: &Candidates<'_>,
-    ) -> Option<Instant> {
-        let connection = self.connections.get(&Key::new(address, candidates))?;
-        connection.breaker.lock().open_until()
+    /// The connection that calls have made to an address.
+    pub(crate) fn known(&self, address: &Address, of: &Endpoints) -> Option<Arc<Connection>> {
+        let found = self.connections.get(&(address.clone(), of.via.clone()))?;
+        Some(Arc::clone(&found))
     }
 
-    fn connection(
-        &self,
-        address: &Address,
-        candidates: &Candidates<'_>,
-    ) -> Result<Arc<Connection>, PoolError> {
-        let key = Key::new(address, candidates);
+    fn connection(&self, address: &Address, via: &Via) -> Result<Arc<Connection>, CallError> {
+        let key = (address.clone(), via.clone());
         if let Some(connection) = self.connections.get(&key) {
             return Ok(Arc::clone(&connection));
         }
-        let now = Instant::now();
-        self.connections
-            .retain(|_, connection| now.duration_since(*connection.used.lock()) < IDLE_TIMEOUT);
-        let connection = Arc::new(Connection {
-            address: address.clone(),
-            channel: self.channel(&key)?,
-            breaker: Mutex::default(),
-            used: Mutex::new(now),
-            error: Mutex::default(),
-            probing: AtomicBool::new(false),
-            probe: Mutex::default(),
-            open: self.open.clone(),
-        });
+        let channel = self.channel(&key)?;
+        self.connections.retain(|_, known| known.is_used());
+        let new = Connection::new(address.clone(), channel, self.open.clone());
         // The first of concurrent callers wins.
         Ok(Arc::clone(
-            &self.connections.entry(key).or_insert(connection),
+            &self.connections.entry(key).or_insert(Arc::new(new)),
         ))
     }
 
-    fn channel(&self, key: &Key) -> Result<Channel, PoolError> {
-        let unusable = |e: tonic::transport::Error| {
-            PoolError::Unusable(format!("address {}: {e}", key.address))
-        };
-        let scheme = if key.tls_name.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{}", key.address))
+    fn channel(&self, (address, via): &(Address, Via)) -> Result<Channel, CallError> {
+        let unusable =
+            |e: tonic::transport::Error| CallError::Failed(format!("address {address}: {e}"));
+        let tls = via.tls_name.is_some();
+        let scheme = if tls { "https" } else { "http" };
+        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
             .map_err(unusable)?
             .connect_timeout(dial::CONNECT_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(5))
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20);
-        let endpoint = match &key.tls_name {
+        let endpoint = match &via.tls_name {
             None => endpoint,
             Some(name) => {
                 let Some(tls) = self.tls.load_full() else {
                     let what = "the provider requires TLS and no CA is configured; \
                                 start with --provider-ca FILE";
-                    return Err(PoolError::Unusable(what.to_owned()));
+                    return Err(CallError::Failed(what.to_owned()));
                 };
                 endpoint
                     .tls_config((*tls).clone().domain_name(name))
                     .map_err(unusable)?
             }
         };
-        Ok(endpoint.connect_with_connector_lazy(dial::connector(key.remote_only)))
+        Ok(endpoint.connect_with_connector_lazy(dial::connector(via.remote_only)))
     }
 
     /// Reloads the TLS files after changes, until `stop`. New files mean new channels.
@@ -325,7 +213,8 @@ impl Pool {
                 Ok(tls) => {
                     self.tls.store(tls.map(Arc::new));
                     // Calls in progress keep their channel until they end.
-                    self.connections.retain(|key, _| key.tls_name.is_none());
+                    self.connections
+                        .retain(|(_, via), _| via.tls_name.is_none());
                     tracing::info!("TLS files for providers reloaded");
                 }
                 Err(error) => tracing::warn!(%error, "TLS files for providers do not load"),

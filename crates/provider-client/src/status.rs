@@ -12,9 +12,8 @@ use tautline_core::{
     model::Service,
     providers::{Address, PROVIDER_PORT},
 };
-use tokio::time::Instant;
 
-use crate::{client::ProviderClient, question::provider_name};
+use crate::{client::ProviderClient, hedge::time_until, pool::Endpoints, question::provider_name};
 
 /// The maximum number of providers with a last call, and of providers in a list.
 const MAX_PROVIDERS: usize = 256;
@@ -121,19 +120,18 @@ impl ProviderClient {
         rule: &Arc<str>,
         service: &Arc<Service>,
     ) -> ProviderState {
-        let endpoints = self.endpoints(snapshot, service, PROVIDER_PORT);
-        let now = Instant::now();
-        let state = |(address, open_until): (Address, Option<Instant>)| AddressState {
-            address,
-            retry_in: open_until.map(|until| until.saturating_duration_since(now)),
+        let endpoints = Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT);
+        let open_until = |address: &Address| self.0.pool.known(address, &endpoints)?.open_until();
+        let state = |address: &Address| AddressState {
+            address: address.clone(),
+            retry_in: open_until(address).map(time_until),
         };
-        let breakers = endpoints.breakers(self.pool());
         ProviderState {
             rule: Arc::clone(rule),
             service: Some(Arc::clone(service)),
             trusted: self.trusts(service),
-            addresses: breakers.into_iter().map(state).collect(),
-            last_call: self.last_calls().get(rule, provider_name(service)),
+            addresses: endpoints.addresses.iter().map(state).collect(),
+            last_call: self.0.last_calls.get(rule, provider_name(service)),
         }
     }
 }

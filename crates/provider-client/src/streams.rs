@@ -26,17 +26,16 @@ use tautline_core::{
     providers::PROVIDER_PORT,
 };
 use tautline_proto::ruleprovider as wire;
-use tokio::{sync::Notify, time::Instant};
+use tokio::{
+    sync::{Notify, mpsc::UnboundedSender, watch},
+    time::Instant,
+};
 
 use self::{
-    placements::{PlacementChanges, Placements},
+    placements::Placements,
     stream::{CostStream, Lookup},
 };
-use crate::{
-    CallError,
-    call::{Endpoints, call_error},
-    client::ProviderClient,
-};
+use crate::{CallError, client::ProviderClient, pool::Endpoints};
 
 /// Filter waits for costs on their way for the deadline of a call, divided by this.
 const WAIT_DIVISOR: u32 = 4;
@@ -60,27 +59,24 @@ struct Shared {
     expired: Option<Instant>,
 }
 
-#[derive(Debug)]
-struct ProviderStream {
-    provider: Arc<str>,
-    stream: Mutex<CostStream>,
-    /// Notifies that the provider has sent an update, or that the stream is broken.
-    changed: Notify,
-    target: Mutex<Target>,
-    /// Notifies that the target has changed.
-    moved: Notify,
-    /// The time when a pod last asked.
-    asked: Mutex<Instant>,
-}
-
-impl ProviderStream {
-    fn last_asked(&self) -> Instant {
-        *self.asked.lock()
+impl Shared {
+    fn placed(&self, provider: &str) -> Vec<wire::InFlightPod> {
+        let placements = self.placements.get(provider);
+        placements.map_or_else(Vec::new, |p| p.pods().cloned().collect())
     }
 }
 
+#[derive(Debug)]
+struct ProviderStream {
+    provider: Arc<str>,
+    state: Mutex<CostStream>,
+    /// Notifies that the provider has sent an update, or that the stream is broken.
+    changed: Notify,
+    target: watch::Sender<Target>,
+}
+
 /// The provider's Service and its addresses.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Target {
     service: Arc<Service>,
     slices: Vec<Arc<EndpointSlice>>,
@@ -94,11 +90,10 @@ impl ProviderClient {
     /// Tells providers about the events of pods in flight. `take` returns the events since the last
     /// call.
     pub fn follow_flights(&self, snapshot: &Snapshot, take: impl FnOnce() -> Vec<FlightEvent>) {
-        let streams = self.streams();
+        let streams = &self.0.streams;
         let now = Instant::now();
         // The lock is held while the events are taken, so that they are applied in their order.
         let shared = &mut *streams.shared.lock();
-        let mut changes: HashMap<Arc<str>, PlacementChanges> = HashMap::new();
         for event in take() {
             for provider in &event.counted_by {
                 let service = provider
@@ -111,32 +106,26 @@ impl ProviderClient {
                 };
                 let of_provider = shared.placements.entry(Arc::clone(provider)).or_default();
                 let pod = || self.in_flight_pod(service, &event.pod);
-                let out = changes.entry(Arc::clone(provider)).or_default();
-                of_provider.apply((&event.pod.uid, event.what), pod, now, out);
+                of_provider.apply(&event.pod.uid, event.what, pod, now);
             }
         }
-        if shared
+        let expires = shared
             .expired
-            .is_none_or(|last| now >= last + EXPIRY_INTERVAL)
-        {
+            .is_none_or(|last| now >= last + EXPIRY_INTERVAL);
+        if expires {
             shared.expired = Some(now);
-            for (provider, placements) in &mut shared.placements {
-                placements.expire(now, changes.entry(Arc::clone(provider)).or_default());
+        }
+        for (provider, placements) in &mut shared.placements {
+            if expires {
+                placements.expire(now);
+            }
+            let changes = placements.take_changes();
+            if changes != wire::CostWatch::default()
+                && let Some(stream) = streams.by_provider.get(provider)
+            {
+                stream.state.lock().change_pods(changes);
             }
         }
-        for (provider, changes) in changes {
-            let stream = streams.by_provider.get(&provider);
-            if let Some(stream) = stream.filter(|_| !changes.is_empty()) {
-                stream.stream.lock().change_pods(changes);
-            }
-        }
-    }
-
-    /// The pods that an allocator must count although its watch may not show them.
-    pub(crate) fn placed_pods(&self, provider: &str) -> Vec<wire::InFlightPod> {
-        let shared = self.streams().shared.lock();
-        let placements = shared.placements.get(provider);
-        placements.map_or_else(Vec::new, |p| p.pods().cloned().collect())
     }
 
     /// The costs that the provider has sent for a question; `None` if it must be called.
@@ -156,11 +145,9 @@ impl ProviderClient {
         let Some(indexes) = indexes else {
             return Ok(None);
         };
-        let may_hold = |shared: &Shared| {
-            let placements = shared.placements.get(provider);
-            placements.is_some_and(|placements| placements.may_hold(uid))
-        };
-        if may_hold(&self.streams().shared.lock()) {
+        let may_hold = |placements: &Placements| placements.may_hold(uid);
+        let shared = &self.0.streams.shared;
+        if shared.lock().placements.get(provider).is_some_and(may_hold) {
             return Ok(None);
         }
         let until = Instant::now() + deadline / WAIT_DIVISOR;
@@ -168,13 +155,11 @@ impl ProviderClient {
             let changed = stream.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
-            let found = stream
-                .stream
-                .lock()
-                .lookup(question, indexes, Instant::now());
+            let now = Instant::now();
+            let found = stream.state.lock().lookup(question, indexes, now);
             match found {
                 Lookup::Costs(costs, age) => return Ok(Some((costs, age))),
-                Lookup::Failed(status) => return Err(call_error(&provider, &status)),
+                Lookup::Failed(status) => return Err(CallError::new(&provider, &status)),
                 Lookup::Call => return Ok(None),
                 Lookup::Wait => {
                     if tokio::time::timeout_at(until, changed).await.is_err() {
@@ -188,12 +173,12 @@ impl ProviderClient {
     /// Tells providers about changed nodes of a snapshot; returns the indexes of `nodes` unless one
     /// is unknown.
     fn indexes(&self, snapshot: &Snapshot, nodes: &NodeSet) -> Option<Arc<[u32]>> {
-        let streams = self.streams();
+        let streams = &self.0.streams;
         let mut shared = streams.shared.lock();
         let changes = shared.indexes.sync(snapshot, Instant::now().into_std());
         if !changes.is_empty() {
             for stream in &streams.by_provider {
-                stream.stream.lock().change_nodes(&changes);
+                stream.state.lock().change_nodes(&changes);
             }
         }
         shared.indexes.of(nodes).map(Into::into)
@@ -210,65 +195,51 @@ impl ProviderClient {
         let target = || Target {
             service: Arc::clone(service),
             slices: slices.to_vec(),
-            endpoints: self.endpoints(snapshot, service, PROVIDER_PORT),
+            endpoints: Endpoints::new(self.config(), snapshot, service, PROVIDER_PORT),
         };
-        let streams = self.streams();
-        if let Some(stream) = streams.by_provider.get(provider) {
-            let stream = Arc::clone(&stream);
-            let mut known = stream.target.lock();
-            let is_same = Arc::ptr_eq(&known.service, service)
-                && known.slices.len() == slices.len()
-                && known
-                    .slices
-                    .iter()
-                    .zip(slices)
-                    .all(|(a, b)| Arc::ptr_eq(a, b));
-            if !is_same {
-                *known = target();
-                stream.moved.notify_one();
+        let by_provider = &self.0.streams.by_provider;
+        if let Some(stream) = by_provider.get(provider) {
+            let is_same = |known: &Target| {
+                let known_slices = known.slices.iter().map(Arc::as_ptr);
+                Arc::ptr_eq(&known.service, service)
+                    && known_slices.eq(slices.iter().map(Arc::as_ptr))
+            };
+            if !is_same(&stream.target.borrow()) {
+                stream.target.send_replace(target());
             }
-            drop(known);
-            *stream.asked.lock() = Instant::now();
-            return stream;
+            return Arc::clone(&stream);
         }
-        let stream = Arc::new(ProviderStream {
-            provider: Arc::clone(provider),
-            stream: Mutex::default(),
-            changed: Notify::new(),
-            target: Mutex::new(target()),
-            moved: Notify::new(),
-            asked: Mutex::new(Instant::now()),
+        let stream = by_provider.entry(Arc::clone(provider)).or_insert_with(|| {
+            let stream = Arc::new(ProviderStream {
+                provider: Arc::clone(provider),
+                state: Mutex::default(),
+                changed: Notify::new(),
+                target: watch::Sender::new(target()),
+            });
+            tokio::spawn(connect::run(self.clone(), Arc::clone(&stream)));
+            stream
         });
-        match streams.by_provider.entry(Arc::clone(provider)) {
-            dashmap::Entry::Occupied(known) => Arc::clone(known.get()),
-            dashmap::Entry::Vacant(vacant) => {
-                vacant.insert(Arc::clone(&stream));
-                tokio::spawn(connect::run(self.clone(), Arc::clone(&stream)));
-                stream
-            }
-        }
+        Arc::clone(&stream)
     }
 }
 
 impl Streams {
+    /// The pods that an allocator must count although its watch may not show them.
+    pub(crate) fn placed(&self, provider: &str) -> Vec<wire::InFlightPod> {
+        self.shared.lock().placed(provider)
+    }
+
     /// Begins a stream with all that its provider must know. Both locks are held, so that nothing
     /// happens between this state and the changes that follow.
-    fn begin(
-        &self,
-        stream: &ProviderStream,
-        out: tokio::sync::mpsc::UnboundedSender<wire::CostWatch>,
-    ) {
+    fn begin(&self, stream: &ProviderStream, out: UnboundedSender<wire::CostWatch>) {
         let shared = self.shared.lock();
         let all = shared.indexes.iter();
         let nodes = IndexChanges {
             removed: Vec::new(),
             added: all.map(|(index, name)| (index, Arc::clone(name))).collect(),
         };
-        let placements = shared.placements.get(&stream.provider);
-        let placed = placements.map_or_else(Vec::new, |p| p.pods().cloned().collect());
-        stream
-            .stream
-            .lock()
-            .begin(out, nodes, placed, Instant::now());
+        let placed = shared.placed(&stream.provider);
+        let mut state = stream.state.lock();
+        state.begin(out, nodes, placed, Instant::now());
     }
 }

@@ -1,9 +1,6 @@
 //! Calls to the underlay: a service that changes the infrastructure so that a limit is met.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
-};
+use std::{sync::Arc, time::Duration};
 
 use tautline_core::{
     Snapshot,
@@ -11,17 +8,22 @@ use tautline_core::{
     providers,
 };
 use tautline_proto::underlay::{
-    AllocateRequest, DiscoverRequest, MitigateRequest, NodeRef, Offer, PolicyRule, ReleaseRequest,
-    underlay_controller_client::UnderlayControllerClient,
+    AllocateRequest, AllocateResponse, DiscoverRequest, DiscoverResponse, MitigateRequest,
+    MitigateResponse, NodeRef, Offer, PolicyRule, ReleaseRequest,
 };
 use tokio::time::Instant;
-use tonic::{Code, Request, Status};
+use tonic::{Code, Status};
 
 use crate::{
     CallError, ProviderClient,
-    call::{CallOptions, EndpointChoice},
-    failure::status_text,
+    call::{CallOptions, Failure},
+    error::status_text,
 };
+
+const DISCOVER: &str = "/underlay.UnderlayController/Discover";
+const ALLOCATE: &str = "/underlay.UnderlayController/Allocate";
+const RELEASE: &str = "/underlay.UnderlayController/Release";
+const MITIGATE: &str = "/underlay.UnderlayController/Mitigate";
 
 /// The error of a failed Allocate.
 #[derive(Debug, thiserror::Error)]
@@ -87,29 +89,19 @@ impl ProviderClient {
             peer_nodes,
             eligible_nodes: nodes,
         };
-        let (namespace, begun) = (&underlay.namespace, Instant::now());
-        let budgets = self.budgets().filter(|_| !self.trusts(underlay));
-        let mut options = CallOptions {
+        self.check_budget(underlay)?;
+        let deadline = self.longest_call(underlay, self.config().underlay_deadline);
+        let options = CallOptions {
             probe: true,
-            ..self.call_options("underlay.UnderlayController/Discover", true)
+            ..call_options(DISCOVER, deadline)
         };
-        if let Some(budgets) = budgets {
-            options.deadline = self.deadline_within_budget(budgets, underlay, options.deadline)?;
-        }
-        let answer = self.call_until(options, snapshot, underlay, move |channel, _| {
-            let request = request.clone();
-            async move {
-                let mut client = UnderlayControllerClient::new(channel);
-                Ok(client.discover(request).await?.into_inner())
-            }
-        });
-        let answer = answer.await;
-        if let Some(budgets) = budgets {
-            budgets.charge(namespace, Instant::now(), begun.elapsed());
-        }
+        let begun = Instant::now();
+        let answer: Result<DiscoverResponse, Failure> =
+            self.call(options, snapshot, underlay, &request).await;
+        self.charge_calls(&underlay.namespace, begun.elapsed());
         match answer {
             Ok(answer) => Ok(answer.offers),
-            Err(error) => Err(self.hide_details(underlay, error)),
+            Err(failure) => Err(self.hide_details(underlay, failure.error)),
         }
     }
 
@@ -123,45 +115,26 @@ impl ProviderClient {
         underlay: &Service,
         id: &str,
     ) -> Result<(), AllocateError> {
-        let attempts = Arc::new(AtomicU32::new(0));
-        let (counted, id) = (Arc::clone(&attempts), id.to_owned());
-        let call = move |channel, left| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            let mut request = Request::new(AllocateRequest { id: id.clone() });
-            // So that the underlay stops at the same time.
-            request.set_timeout(left);
-            async move {
-                let mut client = UnderlayControllerClient::new(channel);
-                match client.allocate(request).await {
-                    Err(status) if is_refusal(&status) => Ok(Err(status)),
-                    Err(status) => Err(status),
-                    Ok(_) => Ok(Ok(())),
-                }
-            }
-        };
-        let mut options = self.call_options("underlay.UnderlayController/Allocate", true);
+        let mut deadline = self.config().underlay_deadline;
         if !self.trusts(underlay) {
             // An untrusted underlay delays the binds of other pods.
-            options.deadline = options.deadline.min(self.config().deadline);
+            deadline = deadline.min(self.config().deadline);
         }
-        let answer = self.call_until(options, snapshot, underlay, call).await;
-        match answer {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(status)) => {
-                let error = CallError::Failed(status_text(&status));
-                // With a broken connection the first attempt's result is unknown.
-                if attempts.load(Ordering::Relaxed) > 1 {
-                    Err(AllocateError::Unknown(error))
-                } else {
-                    Err(AllocateError::Refused(error))
-                }
-            }
-            Err(
-                error
-                @ (CallError::NotReady | CallError::BreakerOpen(_) | CallError::NotAllowed(_)),
-            ) => Err(AllocateError::Refused(error)),
-            Err(error) => Err(AllocateError::Unknown(error)),
-        }
+        let options = call_options(ALLOCATE, deadline);
+        let request = AllocateRequest { id: id.to_owned() };
+        let answer = self.call(options, snapshot, underlay, &request).await;
+        let failure = match answer {
+            Ok(AllocateResponse {}) => return Ok(()),
+            Err(failure) => failure,
+        };
+        let refusal = failure.status.as_ref().filter(|status| is_refusal(status));
+        let refused = refusal.map(|status| CallError::Failed(status_text(status)));
+        Err(match (failure.attempts, refused) {
+            (0, _) => AllocateError::Refused(failure.error),
+            (1, Some(error)) => AllocateError::Refused(error),
+            // If the connection of the first attempt broke, its result is unknown.
+            (_, refused) => AllocateError::Unknown(refused.unwrap_or(failure.error)),
+        })
     }
 
     /// Releases an allocation. An unknown id counts as released.
@@ -174,19 +147,13 @@ impl ProviderClient {
         underlay: &Service,
         id: &str,
     ) -> Result<(), CallError> {
-        let id = id.to_owned();
-        let call = move |channel, _| {
-            let request = ReleaseRequest { id: id.clone() };
-            async move {
-                let mut client = UnderlayControllerClient::new(channel);
-                match client.release(request).await {
-                    Err(status) if status.code() != Code::NotFound => Err(status),
-                    _ => Ok(()),
-                }
-            }
-        };
-        let options = self.call_options("underlay.UnderlayController/Release", true);
-        self.call_until(options, snapshot, underlay, call).await
+        let options = call_options(RELEASE, self.config().underlay_deadline);
+        let request = ReleaseRequest { id: id.to_owned() };
+        let is_unknown = |status: &Status| status.code() == Code::NotFound;
+        match self.call(options, snapshot, underlay, &request).await {
+            Err(failure) if failure.status.as_ref().is_some_and(is_unknown) => Ok(()),
+            released => released.map_err(CallError::from),
+        }
     }
 
     /// Asks for the mitigation of a violation; returns the new allocation's id, or an empty text.
@@ -212,29 +179,21 @@ impl ProviderClient {
             peer: node(&what.peer_node),
             rules: what.rules.iter().map(rule).collect(),
         };
-        let call = move |channel, _| {
-            let request = request.clone();
-            async move {
-                let mut client = UnderlayControllerClient::new(channel);
-                Ok::<_, Status>(client.mitigate(request).await?.into_inner().id)
-            }
+        let options = CallOptions {
+            retry: false,
+            ..call_options(MITIGATE, self.config().underlay_deadline)
         };
-        let options = self.call_options("underlay.UnderlayController/Mitigate", false);
-        self.call_until(options, snapshot, underlay, call).await
+        let answer: MitigateResponse = self.call(options, snapshot, underlay, &request).await?;
+        Ok(answer.id)
     }
+}
 
-    fn call_options(&self, rpc: &'static str, again: bool) -> CallOptions {
-        CallOptions {
-            rpc,
-            port: providers::UNDERLAY_PORT,
-            deadline: self.config().underlay_deadline,
-            retry: again,
-            // Allocate and Release must not be repeated as probes.
-            probe: false,
-            may_be_unavailable: false,
-            endpoint: EndpointChoice::RoundRobin,
-            until: None,
-        }
+/// The options of calls that must not be repeated as probes.
+fn call_options(rpc: &'static str, deadline: Duration) -> CallOptions {
+    CallOptions {
+        port: providers::UNDERLAY_PORT,
+        probe: false,
+        ..CallOptions::new(rpc, deadline)
     }
 }
 

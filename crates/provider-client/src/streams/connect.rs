@@ -4,21 +4,25 @@ use std::{sync::Arc, time::Duration};
 
 use tautline_proto::ruleprovider::rule_provider_client::RuleProviderClient;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, watch},
     time::{Instant, interval, sleep, timeout},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use super::{ProviderStream, stream::SILENCE_TIMEOUT};
-use crate::{call::call_error, client::ProviderClient, metrics::Metrics};
+use super::{ProviderStream, Target, stream::SILENCE_TIMEOUT};
+use crate::{
+    CallError,
+    client::ProviderClient,
+    error::{is_answer, status_text},
+};
 
-/// The time after which a provider that does not know the stream is asked again. A stream that no
-/// pod has needed for this time ends.
-const STREAM_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// The time after which a provider that does not know the stream is asked again.
+const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(60);
 /// The first pause after a broken stream; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The time between two searches for questions that no pod asks.
 const UNUSED_INTERVAL: Duration = Duration::from_secs(10);
 
 enum End {
@@ -34,22 +38,24 @@ enum End {
 /// Runs streams to one provider; ends when no pod has asked for a long time.
 pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     let provider = &stream.provider;
+    let mut target = stream.target.subscribe();
     let (mut pause, mut turn) = (FIRST_PAUSE, 0);
     loop {
         let begun = Instant::now();
-        let end = follow(&client, &stream, turn).await;
-        stream.stream.lock().end();
+        let end = follow(&client, &stream, &mut target, turn).await;
+        stream.state.lock().end();
         stream.changed.notify_waiters();
         turn += 1;
         if begun.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
+        let are_several = target.borrow().endpoints.addresses.len() > 1;
         let wait = match end {
             End::Unused => break,
             End::Moved => continue,
             // Another one of the replicas may know the stream.
-            End::Unsupported if stream.target.lock().endpoints.are_several() => LONGEST_PAUSE,
-            End::Unsupported => STREAM_RETRY_INTERVAL,
+            End::Unsupported if are_several => LONGEST_PAUSE,
+            End::Unsupported => UNSUPPORTED_PAUSE,
             End::Broken(why) => {
                 tracing::debug!(%provider, %why, "stream of costs is broken");
                 let wait = pause;
@@ -59,20 +65,25 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
         };
         tokio::select! {
             () = sleep(wait) => {}
-            () = stream.moved.notified() => pause = FIRST_PAUSE,
+            _ = target.changed() => pause = FIRST_PAUSE,
         }
-        if stream.last_asked().elapsed() > STREAM_RETRY_INTERVAL {
+        if stream.state.lock().is_unused(Instant::now()) {
             break;
         }
     }
     let is_it = |_: &Arc<str>, known: &Arc<ProviderStream>| Arc::ptr_eq(known, &stream);
-    client.streams().by_provider.remove_if(provider, is_it);
+    client.0.streams.by_provider.remove_if(provider, is_it);
 }
 
 /// Runs one stream from its beginning to its end.
-async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -> End {
-    let endpoints = stream.target.lock().endpoints.clone();
-    let guard = match endpoints.admit(client.pool(), turn) {
+async fn follow(
+    client: &ProviderClient,
+    stream: &ProviderStream,
+    target: &mut watch::Receiver<Target>,
+    turn: usize,
+) -> End {
+    let endpoints = target.borrow_and_update().endpoints.clone();
+    let guard = match client.0.pool.admit(&endpoints, turn, false, None) {
         Ok(guard) => guard,
         Err(error) => return End::Broken(error.to_string()),
     };
@@ -81,90 +92,62 @@ async fn follow(client: &ProviderClient, stream: &ProviderStream, turn: usize) -
     let mut rpc =
         RuleProviderClient::new(connection.channel.clone()).max_decoding_message_size(max);
     let (out, messages) = mpsc::unbounded_channel();
-    client.streams().begin(stream, out);
+    client.0.streams.begin(stream, out);
     let opening = rpc.watch_costs(UnboundedReceiverStream::new(messages));
     let mut updates = match timeout(SILENCE_TIMEOUT, opening).await {
         Err(_) => return End::Broken(format!("{} is silent", connection.address)),
         Ok(Err(status)) if status.code() == Code::Unimplemented => {
-            guard.record(true, None);
+            guard.record(None);
             return End::Unsupported;
         }
         Ok(Err(status)) => {
-            let error = call_error(&connection.address, &status);
-            // A status from the wire has no source: the provider is well.
-            let is_well = std::error::Error::source(&status).is_none();
-            guard.record(is_well, Some(&error));
+            let error = CallError::new(&connection.address, &status);
+            guard.record((!is_answer(&status)).then_some(&error));
             return End::Broken(error.to_string());
         }
         Ok(Ok(response)) => response.into_inner(),
     };
-    guard.record(true, None);
-    let mut counted = CountedStream::new(client.metrics());
+    guard.record(None);
+    let metrics = &client.0.metrics;
+    metrics.streams.inc();
     let mut ticks = interval(UNUSED_INTERVAL);
-    loop {
+    let mut questions = 0;
+    let end = loop {
         let update = tokio::select! {
             update = timeout(SILENCE_TIMEOUT, updates.message()) => update,
-            () = stream.moved.notified() => {
-                let now = stream.target.lock().endpoints.clone();
-                if now.allow(&connection.address, &endpoints) {
+            _ = target.changed() => {
+                let now = target.borrow_and_update();
+                if now.endpoints.allow(&connection.address, &endpoints) {
                     continue;
                 }
-                return End::Moved;
+                break End::Moved;
             }
             _ = ticks.tick() => {
-                let mut state = stream.stream.lock();
-                state.close_unused(Instant::now());
-                counted.set_questions(state.open_questions());
-                if stream.last_asked().elapsed() > STREAM_RETRY_INTERVAL {
-                    return End::Unused;
+                let (now, mut state) = (Instant::now(), stream.state.lock());
+                state.close_unused(now);
+                let open = i64::try_from(state.open_questions()).unwrap_or(i64::MAX);
+                metrics.stream_questions.inc_by(open - questions);
+                questions = open;
+                if state.is_unused(now) {
+                    break End::Unused;
                 }
                 continue;
             }
         };
-        match update {
+        let why = match update {
             Ok(Ok(Some(update))) => {
-                stream.stream.lock().apply(update, Instant::now());
+                stream.state.lock().apply(update, Instant::now());
                 stream.changed.notify_waiters();
+                continue;
             }
-            Ok(Ok(None)) => return counted.broken("the provider ended it".to_owned()),
-            Ok(Err(status)) => return counted.broken(text(&status)),
-            Err(_) => return counted.broken("the provider is silent".to_owned()),
-        }
-    }
-}
-
-/// An open stream in the metrics.
-struct CountedStream<'a> {
-    metrics: &'a Metrics,
-    questions: i64,
-}
-
-impl<'a> CountedStream<'a> {
-    fn new(metrics: &'a Metrics) -> Self {
-        metrics.stream_begun();
-        let questions = 0;
-        Self { metrics, questions }
-    }
-
-    fn set_questions(&mut self, count: usize) {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.questions_opened(count - self.questions);
-        self.questions = count;
-    }
-
-    fn broken(&self, why: String) -> End {
-        self.metrics.stream_broken();
-        End::Broken(why)
-    }
-}
-
-impl Drop for CountedStream<'_> {
-    fn drop(&mut self) {
-        self.set_questions(0);
-        self.metrics.stream_ended();
-    }
-}
-
-fn text(status: &Status) -> String {
-    format!("{:?}: {}", status.code(), status.message())
+            Ok(Ok(None)) => "the provider ended it".to_owned(),
+            Ok(Err(status)) => status_text(&status),
+            Err(_) => "the provider is silent".to_owned(),
+        };
+        metrics.stream_breaks.inc();
+        break End::Broken(why);
+    };
+    metrics.streams.dec();
+    metrics.stream_questions.dec_by(questions);
+    end
 }

@@ -7,7 +7,10 @@ use std::{
 };
 
 use tautline_core::index::FlightChange;
-use tautline_proto::{MAX_HOLD, ruleprovider::InFlightPod};
+use tautline_proto::{
+    MAX_HOLD,
+    ruleprovider::{CostWatch, InFlightPod},
+};
 use tokio::time::Instant;
 
 /// The time after which every watch shows a bound pod.
@@ -24,75 +27,65 @@ pub(crate) struct Placements {
     bound: VecDeque<(Instant, Arc<str>)>,
     /// The UIDs of pods whose attempt failed, in this order.
     failed: VecDeque<(Instant, Arc<str>)>,
-}
-
-/// The changes to send to the provider.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct PlacementChanges {
-    pub ended: Vec<String>,
-    pub placed: Vec<InFlightPod>,
-}
-
-impl PlacementChanges {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ended.is_empty() && self.placed.is_empty()
-    }
+    /// The changes since the last message to the provider.
+    changes: CostWatch,
 }
 
 impl Placements {
     /// Applies an event of a pod; `pod` returns the message about it.
     pub(crate) fn apply(
         &mut self,
-        (uid, what): (&str, FlightChange),
+        uid: &str,
+        what: FlightChange,
         pod: impl FnOnce() -> InFlightPod,
         now: Instant,
-        out: &mut PlacementChanges,
     ) {
         match what {
-            FlightChange::Placed => self.place(uid, pod(), out),
+            FlightChange::Placed => self.place(uid, pod()),
             FlightChange::Bound => {
-                let pod = pod();
+                let (pod, known) = (pod(), self.pods.get(uid));
                 // If filter answered several nodes, the pod's node is known only now.
-                if self
-                    .pods
-                    .get(uid)
-                    .is_none_or(|known| known.node != pod.node)
-                {
-                    self.place(uid, pod, out);
+                if known.is_none_or(|known| known.node != pod.node) {
+                    self.place(uid, pod);
                 }
                 self.bound.push_back((now, uid.into()));
             }
             FlightChange::Ended => {
-                self.end(uid, out);
+                self.end(uid);
                 self.failed.push_back((now, uid.into()));
             }
         }
     }
 
-    fn place(&mut self, uid: &str, pod: InFlightPod, out: &mut PlacementChanges) {
-        if self.end(uid, out) {
+    fn place(&mut self, uid: &str, pod: InFlightPod) {
+        if self.end(uid) {
             self.bound.retain(|(_, bound)| **bound != *uid);
         }
         self.pods.insert(uid.into(), pod.clone());
-        out.placed.push(pod);
+        self.changes.placed_pods.push(pod);
     }
 
     /// Ends a pod, and returns whether it counted.
-    fn end(&mut self, uid: &str, out: &mut PlacementChanges) -> bool {
+    fn end(&mut self, uid: &str) -> bool {
         let counted = self.pods.remove(uid).is_some();
         if counted {
-            out.placed.retain(|pod| uid_of(pod) != uid);
-            out.ended.push(uid.to_owned());
+            self.changes.placed_pods.retain(|pod| uid_of(pod) != uid);
+            self.changes.ended_pods.push(uid.to_owned());
         }
         counted
     }
 
     /// Ends the pods that every watch shows by now.
-    pub(crate) fn expire(&mut self, now: Instant, out: &mut PlacementChanges) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(uid) = pop_due(&mut self.bound, now, SHOWN_AFTER) {
-            self.end(&uid, out);
+            self.end(&uid);
         }
         while pop_due(&mut self.failed, now, RESERVED_FOR).is_some() {}
+    }
+
+    /// The changes since the last call, as a message to the provider.
+    pub(crate) fn take_changes(&mut self) -> CostWatch {
+        std::mem::take(&mut self.changes)
     }
 
     /// The pods that count now.
@@ -142,13 +135,16 @@ mod tests {
     #[test]
     fn a_failed_attempt_may_hold_a_reservation_for_a_while() {
         let (mut placements, now) = (Placements::default(), Instant::now());
-        let mut out = PlacementChanges::default();
         for what in [FlightChange::Placed, FlightChange::Ended] {
-            placements.apply(("u", what), || pod("u", "a"), now, &mut out);
+            placements.apply("u", what, || pod("u", "a"), now);
         }
-        assert_eq!((out.ended, out.placed), (vec!["u".to_owned()], vec![]));
+        let out = placements.take_changes();
+        assert_eq!(
+            (out.ended_pods, out.placed_pods),
+            (vec!["u".to_owned()], vec![])
+        );
         assert!(placements.may_hold("u") && !placements.may_hold("v"));
-        placements.expire(now + RESERVED_FOR, &mut PlacementChanges::default());
+        placements.expire(now + RESERVED_FOR);
         assert!(!placements.may_hold("u"));
     }
 
@@ -160,23 +156,22 @@ mod tests {
         ) {
             let (mut placements, mut now) = (Placements::default(), Instant::now());
             let mut told: HashMap<String, InFlightPod> = HashMap::new();
-            let mut out = PlacementChanges::default();
             for (what, uid, node, seconds, is_sent) in steps {
                 now += Duration::from_secs(seconds);
                 let what = [FlightChange::Placed, FlightChange::Bound, FlightChange::Ended][usize::from(what)];
                 let (uid, node) = (["u", "v", "w"][uid], ["a", "b", "c"][node]);
-                placements.apply((uid, what), || pod(uid, node), now, &mut out);
-                placements.expire(now, &mut out);
+                placements.apply(uid, what, || pod(uid, node), now);
+                placements.expire(now);
                 if is_sent {
-                    let sent = std::mem::take(&mut out);
-                    sent.ended.iter().for_each(|uid| _ = told.remove(uid));
-                    told.extend(sent.placed.into_iter().map(|pod| (uid_of(&pod).to_owned(), pod)));
+                    let sent = placements.take_changes();
+                    sent.ended_pods.iter().for_each(|uid| _ = told.remove(uid));
+                    told.extend(sent.placed_pods.into_iter().map(|pod| (uid_of(&pod).to_owned(), pod)));
                     let counted = placements.pods().map(|pod| (uid_of(pod).to_owned(), pod.clone()));
                     prop_assert_eq!(&told, &counted.collect::<HashMap<_, _>>());
                 }
             }
-            placements.expire(now + SHOWN_AFTER, &mut out);
-            placements.expire(now + RESERVED_FOR, &mut out);
+            placements.expire(now + SHOWN_AFTER);
+            placements.expire(now + RESERVED_FOR);
             prop_assert!(placements.bound.is_empty() && placements.failed.is_empty());
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{DefaultHasher, Hash, Hasher},
+    hash::BuildHasher,
     sync::Arc,
     time::Duration,
 };
@@ -19,12 +19,11 @@ use tautline_proto::ruleprovider as wire;
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 use tonic::{Code, Status};
 
-use super::placements::PlacementChanges;
 use crate::codec::LONGEST_DETAIL_CHARS;
 
 /// The time without a sign of life after which a stream is of no use.
 pub(crate) const SILENCE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time without a pod that asks after which a question is closed.
+/// The time without a pod that asks after which a question, or the stream, is closed.
 const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of open questions; beyond it the least recently used one is closed.
 const MAX_QUESTIONS: usize = 64;
@@ -44,6 +43,20 @@ struct Question {
     /// True if the table is over the bound, so that it is not stored while the question is open.
     is_too_large: bool,
     used: Instant,
+}
+
+impl Question {
+    fn new(id: u64, opened: u64, used: Instant) -> Self {
+        Self {
+            id,
+            opened,
+            costs: Costs::default(),
+            failure: None,
+            per_pod: false,
+            is_too_large: false,
+            used,
+        }
+    }
 }
 
 /// The answer of a stream to a question.
@@ -70,10 +83,11 @@ pub(crate) struct CostStream {
     through: u64,
     /// The time of the provider's last valid update.
     heard: Option<Instant>,
-    next_id: u64,
+    /// The time when a pod last asked, or when the first stream began.
+    asked: Option<Instant>,
+    last_id: u64,
     nodes_end: u32,
     questions: HashMap<Bytes, Question>,
-    ids: HashMap<u64, Bytes>,
     /// The hashes of questions that were asked once: most pods with labels of their own ask only
     /// once.
     asked_once: VecDeque<u64>,
@@ -91,15 +105,11 @@ impl CostStream {
         self.questions.retain(|_, q| now < q.used + UNUSED_TIMEOUT);
         (self.sequence, self.through, self.heard) = (0, 0, None);
         self.out = Some(out);
-        self.ids.clear();
+        self.asked.get_or_insert(now);
         let mut opened = Vec::new();
         for (key, question) in &mut self.questions {
-            self.next_id += 1;
-            question.id = self.next_id;
-            question.opened = 1;
-            (question.costs, question.failure, question.per_pod) = Default::default();
-            question.is_too_large = false;
-            self.ids.insert(question.id, key.clone());
+            self.last_id += 1;
+            *question = Question::new(self.last_id, 1, question.used);
             opened.push(open(question.id, key));
         }
         self.nodes_end = 0;
@@ -161,29 +171,26 @@ impl CostStream {
     }
 
     /// Tells the provider about pods that were placed, or ended.
-    pub(crate) fn change_pods(&mut self, changes: PlacementChanges) {
-        self.send(wire::CostWatch {
-            ended_pods: changes.ended,
-            placed_pods: changes.placed,
-            ..wire::CostWatch::default()
-        });
+    pub(crate) fn change_pods(&mut self, changes: wire::CostWatch) {
+        self.send(changes);
         self.counts = self.sequence;
     }
 
     /// Looks up the costs of the nodes with these indexes. A question is opened when it is asked
     /// again.
     pub(crate) fn lookup(&mut self, key: &Bytes, nodes: &Arc<[u32]>, now: Instant) -> Lookup {
-        let is_silent = |heard: Instant| now >= heard + SILENCE_TIMEOUT;
-        if self.out.is_none() || self.heard.is_none_or(is_silent) {
+        self.asked = Some(now);
+        let age = self.heard.map(|heard| now.saturating_duration_since(heard));
+        let Some(age) = age.filter(|age| self.out.is_some() && *age < SILENCE_TIMEOUT) else {
             return Lookup::Call;
-        }
-        let (counts, through, heard) = (self.counts, self.through, self.heard);
+        };
+        let (counts, through) = (self.counts, self.through);
         let Some(question) = self.questions.get_mut(key) else {
-            return if self.is_asked_again(key) {
-                self.open(key, now)
-            } else {
-                Lookup::Call
-            };
+            if !self.is_asked_again(key) {
+                return Lookup::Call;
+            }
+            self.open(key, now);
+            return Lookup::Wait;
         };
         question.used = now;
         if through < counts.max(question.opened) {
@@ -195,14 +202,11 @@ impl CostStream {
         if let Some(status) = &question.failure {
             return Lookup::Failed(status.clone());
         }
-        let age = heard.map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
         Lookup::Costs(question.costs.of(Arc::clone(nodes)), age)
     }
 
     fn is_asked_again(&mut self, key: &Bytes) -> bool {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let hash = hasher.finish();
+        let hash = self.questions.hasher().hash_one(key);
         if self.asked_once.contains(&hash) {
             return true;
         }
@@ -211,48 +215,27 @@ impl CostStream {
         false
     }
 
-    fn open(&mut self, key: &Bytes, now: Instant) -> Lookup {
+    fn open(&mut self, key: &Bytes, now: Instant) {
         if self.questions.len() >= MAX_QUESTIONS {
-            self.close_least_used();
+            let oldest = self.questions.values().min_by_key(|q| q.used);
+            let oldest = oldest.map(|q| q.id);
+            self.close(|q| Some(q.id) == oldest);
         }
-        self.next_id += 1;
-        let id = self.next_id;
+        self.last_id += 1;
         self.send(wire::CostWatch {
-            opened_questions: vec![open(id, key)],
+            opened_questions: vec![open(self.last_id, key)],
             ..wire::CostWatch::default()
         });
-        let question = Question {
-            id,
-            opened: self.sequence,
-            costs: Costs::default(),
-            failure: None,
-            per_pod: false,
-            is_too_large: false,
-            used: now,
-        };
+        let question = Question::new(self.last_id, self.sequence, now);
         self.questions.insert(key.clone(), question);
-        self.ids.insert(id, key.clone());
-        Lookup::Wait
     }
 
-    fn close_least_used(&mut self) {
-        let oldest = self.questions.iter().min_by_key(|(_, q)| q.used);
-        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
-            self.close(&[key]);
-        }
-    }
-
-    fn close(&mut self, keys: &[Bytes]) {
-        let mut closed = Vec::new();
-        for key in keys {
-            if let Some(question) = self.questions.remove(key) {
-                self.ids.remove(&question.id);
-                closed.push(question.id);
-            }
-        }
-        if !closed.is_empty() {
+    fn close(&mut self, is_closed: impl Fn(&Question) -> bool) {
+        let closed = self.questions.extract_if(|_, q| is_closed(q));
+        let closed_questions: Vec<u64> = closed.map(|(_, q)| q.id).collect();
+        if !closed_questions.is_empty() {
             self.send(wire::CostWatch {
-                closed_questions: closed,
+                closed_questions,
                 ..wire::CostWatch::default()
             });
         }
@@ -260,19 +243,24 @@ impl CostStream {
 
     /// Closes the questions that no pod has asked for a long time.
     pub(crate) fn close_unused(&mut self, now: Instant) {
-        let unused = self
-            .questions
-            .iter()
-            .filter(|(_, q)| now >= q.used + UNUSED_TIMEOUT);
-        let unused: Vec<Bytes> = unused.map(|(key, _)| key.clone()).collect();
-        self.close(&unused);
+        self.close(|q| now >= q.used + UNUSED_TIMEOUT);
+    }
+
+    /// Returns whether no pod has asked anything for a long time.
+    pub(crate) fn is_unused(&self, now: Instant) -> bool {
+        self.asked.is_none_or(|asked| now > asked + UNUSED_TIMEOUT)
+    }
+
+    /// The open question with this number; there are few.
+    fn question(&mut self, id: u64) -> Option<&mut Question> {
+        self.questions.values_mut().find(|q| q.id == id)
     }
 
     /// Applies an update of the provider.
     pub(crate) fn apply(&mut self, update: wire::CostUpdate, now: Instant) {
+        let nodes_end = self.nodes_end;
         for costs in update.costs {
-            let key = self.ids.get(&costs.question);
-            let question = key.and_then(|key| self.questions.get_mut(key));
+            let question = self.question(costs.question);
             let Some(question) = question.filter(|q| !q.is_too_large) else {
                 continue;
             };
@@ -280,7 +268,7 @@ impl CostStream {
             question.per_pod = costs.per_pod;
             question.costs.resolution = costs.resolution;
             question.costs.request_cost = costs.request_cost;
-            for line in costs.lines.iter().filter(|l| l.index < self.nodes_end) {
+            for line in costs.lines.iter().filter(|l| l.index < nodes_end) {
                 let detail = CostDetail {
                     code: &line.reason,
                     detail: &text::sanitize(&line.detail, LONGEST_DETAIL_CHARS),
@@ -291,8 +279,7 @@ impl CostStream {
             }
         }
         for failure in update.failures {
-            let key = self.ids.get(&failure.question);
-            if let Some(question) = key.and_then(|key| self.questions.get_mut(key)) {
+            if let Some(question) = self.question(failure.question) {
                 question.failure = Some(Status::new(Code::from(failure.code), failure.message));
                 question.costs = Costs::default();
             }

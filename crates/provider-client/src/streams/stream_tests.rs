@@ -68,7 +68,7 @@ fn a_table_is_used_once_through_has_passed_all_that_counts() {
     stream.apply(through(2), now);
     assert_eq!(costs(&mut stream, &[1, 0, 7], now), "[6, 5, -9]");
     // A pod is placed.
-    stream.change_pods(PlacementChanges::default());
+    stream.change_pods(CostWatch::default());
     assert_eq!(costs(&mut stream, &[0], now), "wait");
     stream.apply(lines(1, &[(0, 9)]), now);
     stream.apply(through(3), now);

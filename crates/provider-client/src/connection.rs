@@ -1,0 +1,266 @@
+//! The connection to one address, with its circuit breaker: after repeated failures the breaker
+//! admits one probe at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+use tautline_core::providers::Address;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use crate::{codec::RawCall, error::CallError};
+
+/// The time without use after which a connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The number of consecutive failures that opens the breaker.
+const FAILURE_THRESHOLD: u32 = 5;
+/// The first pause; each failed probe doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct Breaker {
+    failures: u32,
+    open_until: Option<Instant>,
+    pause: Duration,
+    probing: bool,
+}
+
+impl Breaker {
+    /// Returns whether it admits a call. After a probe it admits no call until the probe's result
+    /// is [`record`](Self::record)ed.
+    fn admit(&mut self, now: Instant) -> bool {
+        match self.open_until {
+            None => true,
+            Some(until) if now >= until && !self.probing => {
+                self.probing = true;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+
+    fn record(&mut self, now: Instant, success: bool) {
+        let probe = std::mem::take(&mut self.probing);
+        if success {
+            *self = Self::default();
+            return;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.pause = match self.open_until {
+            None if self.failures < FAILURE_THRESHOLD => return,
+            None => FIRST_PAUSE,
+            Some(_) if probe => (self.pause * 2).min(LONGEST_PAUSE),
+            // The call was in progress when the breaker opened.
+            Some(_) => return,
+        };
+        self.open_until = Some(now + self.pause);
+    }
+
+    /// Records that an admitted call ended without a result, because its caller was dropped.
+    fn forget(&mut self) {
+        self.probing = false;
+    }
+
+    fn is_open(&self) -> bool {
+        self.open_until.is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub address: Address,
+    pub channel: Channel,
+    state: Mutex<State>,
+    /// The number of open breakers of all connections.
+    open: Gauge,
+}
+
+#[derive(Debug)]
+struct State {
+    breaker: Breaker,
+    used: Instant,
+    last_error: String,
+    /// The next probe; `None` unless a task is probing.
+    probe: Option<RawCall>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.state.get_mut().breaker.is_open() {
+            self.open.dec();
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(address: Address, channel: Channel, open: Gauge) -> Self {
+        let state = State {
+            breaker: Breaker::default(),
+            used: Instant::now(),
+            last_error: String::new(),
+            probe: None,
+        };
+        Self {
+            address,
+            channel,
+            state: Mutex::new(state),
+            open,
+        }
+    }
+
+    /// Admits one call, unless the breaker is open; a probe may pass an open breaker after its
+    /// pause.
+    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
+        let breaker = &mut self.state.lock().breaker;
+        let admitted = (probe || !breaker.is_open()) && breaker.admit(Instant::now());
+        admitted.then(|| CallGuard {
+            connection: Arc::clone(self),
+            recorded: false,
+        })
+    }
+
+    /// Records that a call wants this address.
+    pub(crate) fn set_used(&self) {
+        self.state.lock().used = Instant::now();
+    }
+
+    pub(crate) fn is_used(&self) -> bool {
+        self.state.lock().used.elapsed() < IDLE_TIMEOUT
+    }
+
+    pub(crate) fn last_error(&self) -> String {
+        self.state.lock().last_error.clone()
+    }
+
+    /// The end of the pause; `None` if the breaker is closed.
+    pub(crate) fn open_until(&self) -> Option<Instant> {
+        self.state.lock().breaker.open_until
+    }
+
+    /// Sets the next probe, and returns whether the caller must start the probing task.
+    pub(crate) fn set_probe(&self, probe: RawCall) -> bool {
+        self.state.lock().probe.replace(probe).is_none()
+    }
+
+    pub(crate) fn probe(&self) -> Option<RawCall> {
+        self.state.lock().probe.clone()
+    }
+
+    /// The time of the next probe; `None` if the breaker is closed or the address unused, which
+    /// ends the probing.
+    pub(crate) fn probe_due(&self) -> Option<Instant> {
+        let is_used = self.is_used();
+        let mut state = self.state.lock();
+        let due = state.breaker.open_until.filter(|_| is_used);
+        if due.is_none() {
+            state.probe = None;
+        }
+        due
+    }
+}
+
+/// One admitted call. A call that is dropped without a result has no effect on the breaker.
+#[derive(Debug)]
+pub(crate) struct CallGuard {
+    pub connection: Arc<Connection>,
+    recorded: bool,
+}
+
+impl CallGuard {
+    /// Records the result of the call: the failure, or `None` if the provider is well.
+    pub(crate) fn record(mut self, failure: Option<&CallError>) {
+        self.recorded = true;
+        let Connection { address, open, .. } = &*self.connection;
+        let mut state = self.connection.state.lock();
+        if let Some(error) = failure {
+            state.last_error = error.to_string();
+        }
+        let before = state.breaker.is_open();
+        state.breaker.record(Instant::now(), failure.is_none());
+        match (before, state.breaker.is_open()) {
+            (false, true) => {
+                open.inc();
+                let error = &state.last_error;
+                tracing::info!(%address, %error, "provider address is not called for a while");
+            }
+            (true, false) => {
+                open.dec();
+                tracing::info!(%address, "provider address answers again");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        if !self.recorded {
+            self.connection.state.lock().breaker.forget();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breaker_opens_probes_and_closes() {
+        let start = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..FAILURE_THRESHOLD {
+            assert!(b.admit(start));
+            b.record(start, false);
+        }
+        assert!(!b.admit(start));
+        let later = start + FIRST_PAUSE;
+        assert!(b.admit(later), "a probe");
+        assert!(!b.admit(later), "one probe at a time");
+        b.record(later, false);
+        assert!(!b.admit(later + FIRST_PAUSE), "the pause has doubled");
+        let later = later + FIRST_PAUSE * 2;
+        assert!(b.admit(later));
+        b.forget();
+        assert!(b.admit(later), "a forgotten probe is no failure");
+        b.record(later, true);
+        assert!(b.admit(later) && b.admit(later) && !b.is_open());
+    }
+
+    #[test]
+    fn breaker_ignores_failures_of_earlier_calls() {
+        let now = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..FAILURE_THRESHOLD * 3 {
+            assert!(b.admit(now));
+        }
+        for _ in 0..FAILURE_THRESHOLD * 3 {
+            b.record(now, false);
+        }
+        assert!(b.admit(now + FIRST_PAUSE));
+    }
+
+    #[test]
+    fn breaker_stays_closed_with_successes_between() {
+        let now = Instant::now();
+        let mut b = Breaker::default();
+        for i in 0..50 {
+            assert!(b.admit(now));
+            b.record(now, i % (FAILURE_THRESHOLD - 1) == 0);
+        }
+    }
+
+    #[test]
+    fn breaker_pause_is_bounded() {
+        let mut now = Instant::now();
+        let mut b = Breaker::default();
+        for _ in 0..100 {
+            while !b.admit(now) {
+                now += FIRST_PAUSE;
+            }
+            b.record(now, false);
+        }
+        assert!(b.admit(now + LONGEST_PAUSE));
+    }
+}
