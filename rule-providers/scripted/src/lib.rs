@@ -9,6 +9,7 @@ mod process;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use regex::Regex;
 use tautline_api::{
     CostProvider, Metadata, RuleProvider as RuleScript, constraint::Compliance as ApiCompliance,
 };
@@ -20,7 +21,7 @@ use tautline_sdk::{
 
 pub use crate::process::{ProcessConfig, run};
 
-use crate::pattern::{NodePattern, TargetPattern};
+use crate::pattern::NodePattern;
 
 const DEFAULT_COST: i64 = 1;
 
@@ -38,7 +39,7 @@ pub struct Scripted {
 struct CostScript {
     namespace: String,
     rule: String,
-    target: TargetPattern,
+    target: Regex,
     values: Vec<(NodePattern, i64)>,
 }
 
@@ -46,7 +47,7 @@ struct CostScript {
 struct ComplianceScript {
     namespace: String,
     rule: String,
-    targets: Vec<(String, TargetPattern)>,
+    targets: Vec<(String, Regex)>,
     value: Compliance,
     reason: String,
 }
@@ -66,16 +67,14 @@ impl Scripted {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
             let compile = || {
-                let target = TargetPattern::new(&s.spec.target)?;
-                let value = |v: &tautline_api::scripted::NodeCostValue| {
-                    Ok::<_, regex::Error>((NodePattern::new(&v.node)?, v.cost))
-                };
-                let values = s.spec.values.iter().map(value).collect::<Result<_, _>>()?;
+                let values = s.spec.values.iter();
                 Ok(CostScript {
                     namespace: namespace(&s.metadata),
                     rule: s.spec.rule.clone(),
-                    target,
-                    values,
+                    target: pattern::target(&s.spec.target)?,
+                    values: values
+                        .map(|v| Ok((NodePattern::new(&v.node)?, v.cost)))
+                        .collect::<Result<_, _>>()?,
                 })
             };
             valid("CostProvider", &s.metadata, compile())
@@ -89,18 +88,19 @@ impl Scripted {
     pub fn set_compliances(&self, mut scripts: Vec<Arc<RuleScript>>) {
         scripts.sort_by_key(|s| order(s.spec.priority, &s.metadata));
         let compiled = scripts.iter().filter_map(|s| {
-            let target = |t: &tautline_api::scripted::TargetPattern| {
-                Ok((t.name.clone(), TargetPattern::new(&t.reference)?))
+            let compile = || {
+                let targets = s.spec.targets.iter();
+                Ok(ComplianceScript {
+                    namespace: namespace(&s.metadata),
+                    rule: s.spec.rule.clone(),
+                    targets: targets
+                        .map(|t| Ok((t.name.clone(), pattern::target(&t.reference)?)))
+                        .collect::<Result<_, _>>()?,
+                    value: compliance(s.spec.value),
+                    reason: s.spec.reason.clone(),
+                })
             };
-            let targets: Result<Vec<_>, regex::Error> = s.spec.targets.iter().map(target).collect();
-            let script = targets.map(|targets| ComplianceScript {
-                namespace: namespace(&s.metadata),
-                rule: s.spec.rule.clone(),
-                targets,
-                value: compliance(s.spec.value),
-                reason: s.spec.reason.clone(),
-            });
-            valid("RuleProvider", &s.metadata, script)
+            valid("RuleProvider", &s.metadata, compile())
         });
         self.compliances.store(Arc::new(compiled.collect()));
     }
@@ -152,19 +152,15 @@ impl RuleProvider for Scripted {
             answer.per_pod = true;
             return Ok(answer);
         }
-        let script = apply.find(|s| s.target.matches(&source));
+        let script = apply.find(|s| s.target.is_match(&source));
         for node in request.eligible_nodes {
             let Some(script) = script else {
                 answer.usable(node, DEFAULT_COST, "no CostProvider is about this pod");
                 continue;
             };
-            let cost = script
-                .values
-                .iter()
-                .find(|(p, _)| p.matches(&node))
-                .map(|(_, c)| *c);
-            match cost {
-                Some(cost @ 0..) => answer.usable(node, cost, ""),
+            let value = script.values.iter().find(|(p, _)| p.matches(&node));
+            match value {
+                Some((_, cost @ 0..)) => answer.usable(node, *cost, ""),
                 Some(_) => answer.unusable(node, "Refused", "the CostProvider says so", false),
                 None => answer.unusable(node, "NotListed", "the CostProvider lacks it", false),
             }
@@ -186,7 +182,7 @@ impl RuleProvider for Scripted {
                     request
                         .targets
                         .get(name)
-                        .is_some_and(|r| pattern.matches(&pattern::whole(r)))
+                        .is_some_and(|r| pattern.is_match(&pattern::whole(r)))
                 })
         });
         Ok(match found {

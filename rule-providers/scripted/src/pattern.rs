@@ -3,22 +3,13 @@
 use regex::Regex;
 use tautline_sdk::Reference;
 
-/// A pattern of `cluster:namespace:apiVersion:Kind:name`. Parts that are missing on the left match
-/// anything.
-#[derive(Debug)]
-pub(crate) struct TargetPattern(Regex);
-
-impl TargetPattern {
-    pub(crate) fn new(pattern: &str) -> Result<Self, regex::Error> {
-        let missing = 5usize.saturating_sub(pattern.split(':').count());
-        anchored(&format!("{}{pattern}", ".*:".repeat(missing))).map(Self)
-    }
-
-    pub(crate) fn matches(&self, whole: &str) -> bool {
-        self.0.is_match(whole)
-    }
+/// Makes a pattern of [`whole`] references, of which parts may be missing on the left.
+pub(crate) fn target(pattern: &str) -> Result<Regex, regex::Error> {
+    let missing = 5usize.saturating_sub(pattern.split(':').count());
+    anchored(&format!("{}{pattern}", ".*:".repeat(missing)))
 }
 
+/// Returns `cluster:namespace:apiVersion:Kind:name`.
 pub(crate) fn whole(r: &Reference) -> String {
     [&*r.cluster, &r.namespace, &r.api_version, &r.kind, &r.name].join(":")
 }
@@ -73,16 +64,14 @@ mod tests {
             ("edge:.*:.*:.*:.*", false),
         ] {
             assert_eq!(
-                TargetPattern::new(pattern).unwrap().matches(&pod),
+                target(pattern).unwrap().is_match(&pod),
                 matches,
                 "{pattern}"
             );
         }
-        assert!(
-            NodePattern::new(".*:.*control*")
-                .unwrap()
-                .matches("my-control-1")
-        );
-        assert!(!NodePattern::new("control").unwrap().matches("my-control-1"));
+        for (pattern, matches) in [(".*:.*control*", true), ("control", false), ("^my", true)] {
+            let found = NodePattern::new(pattern).unwrap().matches("my-control-1");
+            assert_eq!(found, matches, "{pattern}");
+        }
     }
 }
