@@ -151,20 +151,11 @@ impl From<ReservationRequest> for wire::ReserveRequest {
     }
 }
 
-impl From<Request<wire::ConfirmRequest>> for ReservationRef {
-    fn from(request: Request<wire::ConfirmRequest>) -> Self {
+impl ReservationRef {
+    pub(crate) fn new<T>(request: Request<T>, id: impl FnOnce(T) -> String) -> Self {
         Self {
             forwarded: is_forwarded(&request),
-            id: request.into_inner().id,
-        }
-    }
-}
-
-impl From<Request<wire::ReleaseRequest>> for ReservationRef {
-    fn from(request: Request<wire::ReleaseRequest>) -> Self {
-        Self {
-            forwarded: is_forwarded(&request),
-            id: request.into_inner().id,
+            id: id(request.into_inner()),
         }
     }
 }

@@ -2,8 +2,16 @@
 
 use std::fmt;
 
-use prost::bytes::Bytes;
-use tautline_proto::endpoint_cost::{CostScale, NodeCost, put_scale, read_answer};
+use prost::bytes::BufMut;
+use tautline_proto::{
+    endpoint_cost::{CostScale, NodeCost, put_scale, read_answer},
+    ruleprovider::EndpointCostRequest,
+};
+use tonic::{
+    Status,
+    codec::{Codec, EncodeBuf, Encoder},
+};
+use tonic_prost::ProstDecoder;
 
 /// The cost of each node, in any unit that all nodes of the answer share. A node without a cost
 /// cannot be used.
@@ -88,13 +96,14 @@ impl CostAnswer {
         _ = read_answer(&self.lines, each);
     }
 
-    pub(crate) fn into_wire(mut self) -> Bytes {
+    /// Writes an `EndpointCostResponse`.
+    pub(crate) fn put(&self, out: &mut impl BufMut) {
+        out.put_slice(&self.lines);
         let scale = CostScale {
             resolution: self.resolution,
             request_cost: self.request_cost,
         };
-        put_scale(scale, &mut self.lines);
-        self.lines.into()
+        put_scale(scale, out);
     }
 }
 
@@ -119,6 +128,35 @@ impl fmt::Debug for CostAnswer {
     }
 }
 
+/// The codec of `EndpointCost`, whose answers are encoded already.
+pub(crate) struct CostCodec;
+
+impl Codec for CostCodec {
+    type Encode = CostAnswer;
+    type Decode = EndpointCostRequest;
+    type Encoder = Self;
+    type Decoder = ProstDecoder<EndpointCostRequest>;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        ProstDecoder::default()
+    }
+}
+
+impl Encoder for CostCodec {
+    type Item = CostAnswer;
+    type Error = Status;
+
+    fn encode(&mut self, answer: CostAnswer, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.reserve(answer.lines.len());
+        answer.put(out);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use prost::Message;
@@ -127,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn into_wire_sends_every_line() {
+    fn put_writes_every_line() {
         let mut answer: CostAnswer = [("a", 7)].into_iter().collect();
         answer.usable(String::from("b"), i64::MAX, "near");
         answer.unusable("c", "OverLimit", format!("{}ms", 31), true);
@@ -154,7 +192,8 @@ mod tests {
         ];
         assert_eq!(answer.nodes(), lines_added);
         (answer.resolution, answer.request_cost) = (5, Some(0));
-        let sent = answer.into_wire();
+        let mut sent = Vec::new();
+        answer.put(&mut sent);
         let on_wire = |n: NodeCost<'_>| wire::NodeCost {
             node: n.node.into(),
             cost: n.cost,
@@ -168,6 +207,6 @@ mod tests {
             resolution: 5,
             request_cost: Some(0),
         };
-        assert_eq!(wire::EndpointCostResponse::decode(sent), Ok(whole));
+        assert_eq!(wire::EndpointCostResponse::decode(&*sent), Ok(whole));
     }
 }

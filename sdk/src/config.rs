@@ -55,15 +55,12 @@ impl Config {
     fn from_variables(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<Self> {
         let set = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
         let address = |name: &str| {
-            let parse = |value: PathBuf| {
-                address(&value.to_string_lossy()).with_context(|| {
-                    format!(
-                        "{name}={}: write IP:PORT, such as 127.0.0.1:5309, or :5309",
-                        value.display()
-                    )
-                })
-            };
-            set(name).map(parse).transpose()
+            let value = set(name).map(|value| value.to_string_lossy().into_owned());
+            let parsed = value.as_deref().map(address).transpose();
+            parsed.with_context(|| {
+                let value = value.as_deref().unwrap_or_default();
+                format!("{name}={value}: write IP:PORT, such as 127.0.0.1:5309, or :5309")
+            })
         };
         let tls = match (set("TLS_CERT"), set("TLS_KEY"), set("TLS_CLIENT_CA")) {
             (Some(cert), Some(key), client_ca) => Some(ServerFiles {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use tokio::sync::watch;
@@ -48,80 +48,55 @@ const MAX_CHANGES: usize = 4096;
 /// }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct CostChanges(Arc<Shared>);
+pub struct CostChanges(watch::Sender<Log>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    log: Mutex<Log>,
-    notice: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct Log {
+pub(crate) struct Log {
     /// The number of changes so far.
     count: u64,
     nodes: VecDeque<Arc<str>>,
 }
 
-/// The costs that have changed since a mark.
-#[doc(hidden)]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changed {
-    /// The costs of these nodes may have changed.
-    Nodes(BTreeSet<Arc<str>>),
-    /// All costs may have changed.
-    All,
-}
-
 impl CostChanges {
     /// Reports that the costs of a node may have changed.
     pub fn changed(&self, node: &str) {
-        {
-            let mut log = self.log();
+        self.0.send_modify(|log| {
             if log.nodes.len() >= MAX_CHANGES {
                 log.nodes.pop_front();
             }
             log.nodes.push_back(node.into());
             log.count += 1;
-        }
-        self.0.notice.send_replace(());
+        });
     }
 
     /// Reports that all costs may have changed.
     pub fn changed_all(&self) {
-        {
-            let mut log = self.log();
+        self.0.send_modify(|log| {
             log.nodes.clear();
             log.count += 1;
-        }
-        self.0.notice.send_replace(());
+        });
     }
 
     /// Returns whether a caller follows the changes now. If not, a provider need not look for them.
     pub fn are_watched(&self) -> bool {
-        self.0.notice.receiver_count() > 0
-    }
-
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.0.log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.receiver_count() > 0
     }
 
     /// Returns a receiver that is notified of changes after this call.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
-        self.0.notice.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Log> {
+        self.0.subscribe()
     }
 
-    /// Returns the changes since `mark`, which advances to now; for tests of providers.
+    /// Returns the nodes whose costs may have changed since `mark`, which advances to now; `None`
+    /// means all. For tests of providers.
     #[doc(hidden)]
-    pub fn since(&self, mark: &mut u64) -> Changed {
-        let log = self.log();
+    pub fn since(&self, mark: &mut u64) -> Option<BTreeSet<Arc<str>>> {
+        let log = self.0.borrow();
         let count = log.count - *mark;
         *mark = log.count;
-        let first = usize::try_from(count).ok();
-        match first.and_then(|count| log.nodes.len().checked_sub(count)) {
-            Some(first) => Changed::Nodes(log.nodes.range(first..).cloned().collect()),
-            None => Changed::All,
-        }
+        let count = usize::try_from(count).ok()?;
+        let first = log.nodes.len().checked_sub(count)?;
+        Some(log.nodes.range(first..).cloned().collect())
     }
 }
 
@@ -135,21 +110,21 @@ mod tests {
         #[test]
         fn since_gives_every_change_once(steps in prop::collection::vec(0..40_usize, 0..60)) {
             let (changes, mut mark) = (CostChanges::default(), 0);
-            let mut expected = Changed::Nodes(BTreeSet::new());
+            let mut expected = Some(BTreeSet::new());
             for step in steps {
                 match (step, &mut expected) {
                     (0, expected) => {
                         changes.changed_all();
-                        *expected = Changed::All;
+                        *expected = None;
                     }
                     (1..10, expected) => {
                         prop_assert_eq!(&changes.since(&mut mark), &*expected);
-                        *expected = Changed::Nodes(BTreeSet::new());
+                        *expected = Some(BTreeSet::new());
                     }
                     (_, expected) => {
                         let name: Arc<str> = format!("n{}", step % 5).into();
                         changes.changed(&name);
-                        if let Changed::Nodes(nodes) = expected {
+                        if let Some(nodes) = expected {
                             nodes.insert(name);
                         }
                     }
@@ -163,9 +138,9 @@ mod tests {
     fn whoever_is_far_behind_asks_about_all() {
         let (changes, mut mark) = (CostChanges::default(), 0);
         (0..MAX_CHANGES).for_each(|_| changes.changed("a"));
-        assert_eq!(changes.since(&mut 0), Changed::Nodes(["a".into()].into()));
+        assert_eq!(changes.since(&mut 0), Some(["a".into()].into()));
         changes.changed("b");
-        assert_eq!(changes.since(&mut mark), Changed::All);
-        assert_eq!(changes.since(&mut mark), Changed::Nodes(BTreeSet::new()));
+        assert_eq!(changes.since(&mut mark), None);
+        assert_eq!(changes.since(&mut mark), Some(BTreeSet::new()));
     }
 }

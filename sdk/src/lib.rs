@@ -13,11 +13,9 @@
 mod allocate;
 mod answer;
 mod calls;
-mod codec;
 mod config;
 mod cost_changes;
-mod deadline;
-mod metrics;
+mod gate;
 mod pages;
 pub mod reservations;
 mod server;
@@ -35,8 +33,6 @@ pub use allocate::{
 };
 pub use answer::CostAnswer;
 pub use config::Config;
-#[doc(hidden)]
-pub use cost_changes::Changed;
 pub use cost_changes::CostChanges;
 pub use pages::AdminPage;
 pub use server::{Server, example_metrics, serve};
@@ -125,11 +121,8 @@ where
     F: Fn(CostRequest) -> Answer + Send + Sync + 'static,
     Answer: Future<Output = Result<CostAnswer, ProviderError>> + Send,
 {
-    fn endpoint_cost(
-        &self,
-        request: CostRequest,
-    ) -> impl Future<Output = Result<CostAnswer, ProviderError>> + Send {
-        self(request)
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        self(request).await
     }
 }
 

@@ -1,5 +1,3 @@
-use std::{future::Future, pin::Pin, sync::Arc};
-
 use tautline_serve::http::{self, HttpResponse};
 
 /// A response on the admin port.
@@ -39,33 +37,12 @@ impl From<AdminPage> for HttpResponse {
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Option<AdminPage>> + Send>>;
-
-#[derive(Clone)]
-pub(crate) struct Pages(Arc<dyn Fn(String, String) -> Answering + Send + Sync>);
-
-impl Default for Pages {
-    fn default() -> Self {
-        Self::new(|_, _| async { None })
-    }
-}
-
-impl Pages {
-    pub(crate) fn new<F>(answer: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Option<AdminPage>> + Send + 'static,
-    {
-        Self(Arc::new(move |path, query| Box::pin(answer(path, query))))
-    }
-
-    pub(crate) async fn answer(self, path: String, query: String) -> Option<HttpResponse> {
-        (self.0)(path, query).await.map(HttpResponse::from)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddr};
+    use std::{
+        net::{Ipv4Addr, SocketAddr},
+        sync::Arc,
+    };
 
     use tautline_serve::tasks::Tasks;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -75,6 +75,19 @@ struct Entry<G> {
     state: State,
 }
 
+impl<G: Clone> Entry<G> {
+    fn reservation(&self, prefix: &str, i: u64) -> Reservation<G> {
+        Reservation {
+            id: format!("{prefix}-{i}"),
+            grant: self.grant.clone(),
+            until: match self.state {
+                State::Held { until, .. } => Some(until),
+                State::Confirmed { .. } | State::Observed { .. } => None,
+            },
+        }
+    }
+}
+
 /// The result of [`Reservations::reserve`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation<G> {
@@ -135,21 +148,17 @@ impl<G: Clone> Reservations<G> {
         grant: impl FnOnce(&Self) -> Result<G, E>,
     ) -> Result<Reservation<G>, E> {
         let same = |i: &&u64| self.entries.get(i).is_some_and(|e| e.key == key);
-        let there = self
-            .uids
-            .get(&key.uid)
-            .and_then(|all| all.iter().find(same).copied());
-        if let Some(i) = there {
-            match self.entries.get_mut(&i) {
-                Some(entry) if !entry.state.ended(now) => {
-                    if let State::Held { until, attempts } = &mut entry.state {
-                        *until = (*until).max(now + hold);
-                        *attempts = attempts.saturating_add(1);
-                    }
-                    return Ok(self.answer(i, self.entries[&i].clone()));
-                }
-                _ => {}
+        let mut own = self.uids.get(&key.uid).into_iter().flatten();
+        let there = own.find(same).copied();
+        if let Some(i) = there
+            && let Some(entry) = self.entries.get_mut(&i)
+            && !entry.state.ended(now)
+        {
+            if let State::Held { until, attempts } = &mut entry.state {
+                *until = (*until).max(now + hold);
+                *attempts = attempts.saturating_add(1);
             }
+            return Ok(entry.reservation(&self.prefix, i));
         }
         let grant = grant(self)?;
         if let Some(i) = there {
@@ -164,8 +173,9 @@ impl<G: Clone> Reservations<G> {
         self.nodes.entry(key.node.clone()).or_default().insert(i);
         self.uids.entry(key.uid.clone()).or_default().insert(i);
         let entry = Entry { key, grant, state };
-        self.entries.insert(i, entry.clone());
-        Ok(self.answer(i, entry))
+        let reservation = entry.reservation(&self.prefix, i);
+        self.entries.insert(i, entry);
+        Ok(reservation)
     }
 
     /// Confirms the reservation of a bound pod; it lasts until [`observe_pod`](Self::observe_pod).
@@ -218,17 +228,15 @@ impl<G: Clone> Reservations<G> {
             let Some(entry) = self.entries.get_mut(&i) else {
                 continue;
             };
-            if !matches!(entry.state, State::Observed { .. }) {
+            let is_observed = matches!(entry.state, State::Observed { .. });
+            if !is_observed {
                 touched.insert(entry.key.node.clone());
             }
-            let here = bound_to == Some(entry.key.node.as_str());
-            if here && !entry.state.ended(now) {
-                if !matches!(entry.state, State::Observed { .. }) {
-                    let until = now + MAX_HOLD;
-                    entry.state = State::Observed { until };
-                }
-            } else {
+            if bound_to != Some(entry.key.node.as_str()) || entry.state.ended(now) {
                 self.remove(i);
+            } else if !is_observed {
+                let until = now + MAX_HOLD;
+                entry.state = State::Observed { until };
             }
         }
         touched
@@ -288,17 +296,6 @@ impl<G: Clone> Reservations<G> {
         let old = |s: State| matches!(s, State::Confirmed { since } if now.saturating_duration_since(since) >= age);
         let unseen = self.entries.values().filter(|e| old(e.state));
         unseen.map(|e| e.key.uid.clone()).collect()
-    }
-
-    fn answer(&self, i: u64, entry: Entry<G>) -> Reservation<G> {
-        Reservation {
-            id: format!("{}-{i}", self.prefix),
-            grant: entry.grant,
-            until: match entry.state {
-                State::Held { until, .. } => Some(until),
-                State::Confirmed { .. } | State::Observed { .. } => None,
-            },
-        }
     }
 
     fn parse_id(&self, id: &str) -> Option<u64> {

@@ -1,19 +1,19 @@
 //! A provider's server: gRPC with health and reflection, TLS, metrics, and a graceful shutdown.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result};
+use futures::future::BoxFuture;
 use prometheus_client::registry::Registry;
 use tautline_proto::{FILE_DESCRIPTOR_SET, allocator::allocator_server::AllocatorServer};
 use tautline_serve::{
     admin::{self, Readiness},
-    http::{Body as AdminBody, ConnectionMetrics, Port, PortMetrics, Protocol},
+    http::{Body as AdminBody, ConnectionMetrics, Port, PortMetrics},
     limits,
     tasks::{self, Tasks},
-    tls::{ServerFiles, ServerTls},
+    tls::ServerTls,
 };
-use tokio::{net::TcpListener, sync::mpsc};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -27,20 +27,17 @@ use tonic::{
 use tonic_health::ServingStatus;
 
 use crate::{
-    Allocator, Config, RuleProvider,
-    calls::{Socket, TrackedBody, TrackedRoutes},
-    metrics::Metrics,
-    pages::{AdminPage, Pages},
-    service::{AllocatorService, ReadinessGate, RuleService},
+    Allocator, Config, RuleProvider, calls,
+    gate::{Gate, Metrics},
+    pages::AdminPage,
+    service::{AllocatorService, MAX_REQUEST_BYTES, RuleService},
     watch_costs::CostStreams,
 };
 
-/// The maximum size of a request.
-const MAX_REQUEST_BYTES: usize = 16 << 20;
-/// The deadline of unary calls, so that unfinished requests end. Streams have no deadline.
-const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The prefix of the port's metrics.
 const PREFIX: &str = "ruleprovider_";
+
+type Pages = Arc<dyn Fn(String, String) -> BoxFuture<'static, Option<AdminPage>> + Send + Sync>;
 
 /// Registers the metrics of a server, each with one series, for the reference of metrics.
 #[doc(hidden)]
@@ -118,9 +115,11 @@ pub struct Server {
     admin: Option<TcpListener>,
     address: SocketAddr,
     drain: Option<CancellationToken>,
-    pages: Pages,
+    pages: Option<Pages>,
     routes: RoutesBuilder,
+    /// The services whose health is reported; "" is the overall health.
     names: Vec<&'static str>,
+    gate: Gate,
     /// The server's metrics; a provider may add its own, which get the prefix `tautline_`.
     pub registry: Registry,
     /// The conditions of readiness. Until all are met, health reports NOT_SERVING and calls return
@@ -140,16 +139,22 @@ impl Server {
             None => None,
         };
         let address = listener.local_addr()?;
-        let (registry, readiness) = (Registry::with_prefix("tautline"), Readiness::default());
+        let mut registry = Registry::with_prefix("tautline");
+        let readiness = Readiness::default();
+        let gate = Gate {
+            readiness: readiness.clone(),
+            metrics: Metrics::registered("", &mut registry),
+        };
         Ok(Self {
             config,
             listener,
             admin,
             address,
             drain: None,
-            pages: Pages::default(),
+            pages: None,
             routes: RoutesBuilder::default(),
-            names: Vec::new(),
+            names: vec![""],
+            gate,
             registry,
             readiness,
         })
@@ -171,7 +176,7 @@ impl Server {
     where
         F: Future<Output = Option<AdminPage>> + Send + 'static,
     {
-        self.pages = Pages::new(answer);
+        self.pages = Some(Arc::new(move |path, query| Box::pin(answer(path, query))));
     }
 
     /// Serves gRPC after the stop until this token is cancelled too, for callers that still confirm
@@ -196,8 +201,13 @@ impl Server {
     /// # Errors
     /// TLS files do not load.
     pub fn spawn<P: RuleProvider>(mut self, provider: Arc<P>, tasks: &mut Tasks) -> Result<()> {
-        let gate = self.gate();
-        self.add_rules(provider, gate, tasks);
+        let rules = RuleService {
+            provider,
+            gate: self.gate.clone(),
+            streams: CostStreams::default(),
+            stop: tasks.stop_token(),
+        };
+        self.add_service(rules);
         self.launch(tasks)
     }
 
@@ -211,94 +221,68 @@ impl Server {
         allocator: Arc<A>,
         tasks: &mut Tasks,
     ) -> Result<()> {
-        let gate = self.gate();
-        self.add_rules(provider, gate.clone(), tasks);
+        let gate = self.gate.clone();
         self.add_service(AllocatorServer::new(AllocatorService { allocator, gate }));
-        self.launch(tasks)
-    }
-
-    fn add_rules<P: RuleProvider>(&mut self, provider: Arc<P>, gate: ReadinessGate, tasks: &Tasks) {
-        self.add_service(RuleService {
-            provider,
-            gate,
-            streams: CostStreams::new(tasks.stop_token()),
-        });
-    }
-
-    fn gate(&mut self) -> ReadinessGate {
-        ReadinessGate {
-            readiness: self.readiness.clone(),
-            metrics: Metrics::registered("", &mut self.registry),
-        }
+        self.spawn(provider, tasks)
     }
 
     fn launch(mut self, tasks: &mut Tasks) -> Result<()> {
-        let mut names = self.names;
         let stop = tasks.stop_token();
         let (health, health_service) = tonic_health::server::health_reporter();
         let reflection = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
             .build_v1()
             .context("the contracts' descriptors do not load")?;
-        let routes = self
-            .routes
-            .routes()
-            .add_service(health_service)
-            .add_service(reflection);
+        let routes = self.routes.routes().add_service(health_service);
+        let routes = routes.add_service(reflection).prepare();
+        let routes = move |request: Request<Body>| routes.clone().call(request);
+        #[cfg(feature = "traces")]
+        let routes = crate::spans::traced(self.config.traces.clone(), routes);
 
         let port_metrics = PortMetrics::default();
-        let connections = &port_metrics.connections;
-        connections.register(PREFIX, &mut self.registry);
+        let registry = &mut self.registry;
+        port_metrics.connections.register(PREFIX, registry);
         let port = Port::new(self.config.limits(), MAX_REQUEST_BYTES, port_metrics);
 
-        let readiness = self.readiness.clone();
-        let ready_stop = stop.clone();
-        // Overall health is the service "".
-        names.push("");
+        let (readiness, ready_stop) = (self.readiness.clone(), stop.clone());
         tasks.spawn("health", async move {
             let report = async |status| {
-                for name in &names {
+                for name in &self.names {
                     health.set_service_status(name, status).await;
                 }
             };
             report(ServingStatus::NotServing).await;
-            tokio::select! { () = readiness.wait() => {}, () = ready_stop.cancelled() => return Ok(()) }
-            report(ServingStatus::Serving).await;
-            ready_stop.cancelled().await;
-            report(ServingStatus::NotServing).await;
+            let is_ready = ready_stop.run_until_cancelled(readiness.wait()).await;
+            if is_ready.is_some() {
+                report(ServingStatus::Serving).await;
+                ready_stop.cancelled().await;
+                report(ServingStatus::NotServing).await;
+            }
             Ok(())
         });
         if let Some(listener) = self.admin {
             let registry = Arc::new(self.registry);
             let pages = self.pages;
             let more = move |request: Request<AdminBody>| {
-                let uri = request.uri();
-                let query = uri.query().unwrap_or_default().to_owned();
-                pages.clone().answer(uri.path().to_owned(), query)
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                let answer = |pages: &Pages| pages(request.uri().path().to_owned(), query);
+                let page = pages.as_ref().map(answer);
+                async move { page?.await.map(Into::into) }
             };
             tasks.spawn(
                 "admin",
                 admin::serve(listener, registry, self.readiness, more, stop.clone()),
             );
         }
-        let tls = match self.config.tls {
-            Some(files) => Some(ServerTls::load(ServerFiles {
-                alpn: vec!["h2"],
-                ..files
-            })?),
-            None => None,
-        };
+        if let Some(files) = &mut self.config.tls {
+            files.alpn = vec!["h2"];
+        }
+        let tls = self.config.tls.map(ServerTls::load).transpose()?;
         if let Some(tls) = tls.clone() {
             tasks.spawn("tls", tls.watch_files(stop.clone()));
         }
         let closing = CancellationToken::new();
-        let routes = TrackedRoutes(routes.prepare());
-        #[cfg(feature = "traces")]
-        let routes = crate::spans::TracedRoutes {
-            routes,
-            traces: self.config.traces,
-        };
-        let served = listen(routes, (self.listener, port), tls, closing.clone());
+        let served = calls::serve(routes, (self.listener, port), tls, closing.clone());
         tasks.spawn("grpc", async move {
             let close = async {
                 stop.cancelled().await;
@@ -307,41 +291,9 @@ impl Server {
                 }
                 closing.cancel();
             };
-            tokio::pin!(served);
-            tokio::select! {
-                ended = &mut served => return ended,
-                () = close => {}
-            }
-            served.await
+            tokio::join!(close, served);
+            Ok(())
         });
         Ok(())
     }
-}
-
-async fn listen<R>(
-    routes: R,
-    (listener, port): (TcpListener, Port),
-    tls: Option<ServerTls>,
-    stop: CancellationToken,
-) -> Result<()>
-where
-    R: Service<Request<Body>, Response = Response<TrackedBody>, Error = Infallible>,
-    R: Clone + Send + 'static,
-    R::Future: Send + 'static,
-{
-    let until = stop.clone().cancelled_owned();
-    let (accepted, incoming) = mpsc::channel(64);
-    let connection = move |stream| {
-        let accepted = accepted.clone();
-        async move { _ = accepted.send(Ok::<_, Infallible>(Socket(stream))).await }
-    };
-    let accepting = port.accept(listener, tls, Protocol::Http2, connection, stop);
-    let serving = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(4 << 20)
-        .timeout(CALL_TIMEOUT)
-        .serve_with_incoming_shutdown(routes, ReceiverStream::new(incoming), until);
-    let ((), served) = tokio::join!(accepting, serving);
-    Ok(served?)
 }

@@ -23,7 +23,7 @@ use tautline_sdk::{
     testkit,
 };
 use tautline_serve::tasks::Tasks;
-use tonic::{Code, Status, transport::Channel};
+use tonic::{Code, Response, Status, transport::Channel};
 
 struct Costs;
 
@@ -96,32 +96,37 @@ async fn allocator_reserves_confirms_and_rejects() {
     let running = testkit::start_with_allocator(Costs, Devices(Mutex::new(Reservations::new("t"))))
         .await
         .unwrap();
-    let first = running.reserve(reservation("u1", "n1")).await.unwrap();
+    let mut allocator = running.allocator.clone();
+    let mut reserve = async |request| allocator.reserve(request).await.map(Response::into_inner);
+    let first = reserve(reservation("u1", "n1")).await.unwrap();
     assert_eq!(first.annotations["tautline.io/device"], "dev-0@n1");
     let left = SystemTime::try_from(first.expires.unwrap()).unwrap();
     assert!(left > SystemTime::now() && left < SystemTime::now() + Duration::from_secs(6));
-    let again = running.reserve(reservation("u1", "n1")).await.unwrap();
+    let again = reserve(reservation("u1", "n1")).await.unwrap();
     assert_eq!(
         (&again.id, &again.annotations),
         (&first.id, &first.annotations)
     );
 
-    let refused = running.reserve(reservation("u2", "n1")).await.unwrap_err();
+    let refused = reserve(reservation("u2", "n1")).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert_eq!(refused.message(), "the device of n1 is held for u1");
-    let unnamed = running.reserve(reservation("", "n1")).await.unwrap_err();
+    let unnamed = reserve(reservation("", "n1")).await.unwrap_err();
     assert_eq!(unnamed.code(), Code::InvalidArgument);
     assert!(unnamed.message().contains("uid: empty"), "{unnamed}");
 
-    running.confirm(&first.id).await.unwrap();
-    assert_eq!(
-        running.confirm("t-99").await.unwrap_err().code(),
-        Code::NotFound
-    );
-    let other = running.reserve(reservation("u2", "n2")).await.unwrap();
-    running.release(&other.id).await.unwrap();
-    running.release(&other.id).await.unwrap();
-    running.reserve(reservation("u3", "n2")).await.unwrap();
+    let mut allocator = running.allocator.clone();
+    let id = first.id;
+    allocator.confirm(ConfirmRequest { id }).await.unwrap();
+    let id = "t-99".to_owned();
+    let unknown = allocator.confirm(ConfirmRequest { id }).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    let other = reserve(reservation("u2", "n2")).await.unwrap();
+    for _ in 0..2 {
+        let id = other.id.clone();
+        allocator.release(ReleaseRequest { id }).await.unwrap();
+    }
+    reserve(reservation("u3", "n2")).await.unwrap();
     running.stop().await;
 }
 

@@ -5,6 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http_body_util::Full;
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::{Message, bytes::Bytes};
 use tautline_proto::ruleprovider::{
     EndpointCostRequest, PolicyRule, rule_provider_client::RuleProviderClient,
 };
@@ -17,7 +21,7 @@ use tokio::{
     net::TcpStream,
     sync::Notify,
 };
-use tonic::transport::Channel;
+use tonic::{Code, Status, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,4 +99,59 @@ async fn server_survives_floods() {
         .unwrap();
     provider.go.notify_one();
     in_time(blocked).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn stop_finishes_calls_in_progress() {
+    let provider = Held::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let mut blocked = running.client.clone();
+    let address = running.address;
+    let question = EndpointCostRequest {
+        eligible_nodes: vec!["n1".into()],
+        ..EndpointCostRequest::default()
+    };
+    let blocked = tokio::spawn(async move { blocked.endpoint_cost(question).await });
+    in_time(provider.called.notified()).await;
+    let stopped = tokio::spawn(running.stop());
+    // The port closes first.
+    let closed = async {
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(closed).await;
+    assert!(!stopped.is_finished());
+    provider.go.notify_one();
+    in_time(blocked).await.unwrap().unwrap();
+    in_time(stopped).await.unwrap();
+}
+
+#[tokio::test]
+async fn call_ends_when_its_caller_no_longer_waits() {
+    let running = testkit::start(Held::default()).await.unwrap();
+    let stream = TcpStream::connect(running.address).await.unwrap();
+    // hyper sends the header and does not act on it, as tonic's client does.
+    let (mut client, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let question = EndpointCostRequest {
+        eligible_nodes: vec!["n1".into()],
+        ..EndpointCostRequest::default()
+    };
+    let message = question.encode_to_vec();
+    let mut frame = vec![0];
+    frame.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+    frame.extend(message);
+    let request = Request::post("http://x/ruleprovider.RuleProvider/EndpointCost")
+        .header("content-type", "application/grpc")
+        .header("grpc-timeout", "50m")
+        .body(Full::<Bytes>::from(frame))
+        .unwrap();
+    let answer = in_time(client.send_request(request)).await.unwrap();
+    let status = Status::from_header_map(answer.headers()).unwrap();
+    let found = (status.code(), status.message());
+    assert_eq!(found, (Code::Cancelled, "Timeout expired"));
 }

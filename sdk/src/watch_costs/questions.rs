@@ -4,13 +4,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
 };
 
 use prost::Message;
 use tautline_proto::ruleprovider as wire;
 use tonic::Status;
 
-use crate::{CostAnswer, CostRequest, NodeCost, cost_changes::Changed};
+use crate::{CostAnswer, CostRequest, NodeCost};
 
 /// The maximum number of open questions of a stream.
 const MAX_QUESTIONS: usize = 512;
@@ -28,56 +29,41 @@ const CHUNK_NODES: usize = 500;
 pub(super) struct Questions {
     /// The number of the last message.
     pub(super) through: u64,
+    /// The failures of questions beyond the bounds.
+    pub(super) refused: Vec<wire::QuestionFailure>,
     nodes: BTreeMap<u32, String>,
     indexes: HashMap<String, u32>,
     open: BTreeMap<u64, Question>,
-    bytes: usize,
-    /// The ids of questions beyond the bounds.
-    refused: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Question {
     request: CostRequest,
     bytes: usize,
-    due: Due,
-    has_failed: bool,
+    /// The nodes whose costs are to be sent, by index; `None` means all.
+    due: Option<BTreeSet<u32>>,
     /// The hash of the line of each node that the caller has, by index.
     sent: HashMap<u32, u64>,
-    /// The resolution, request cost and `per_pod` that the caller has.
+    /// The resolution, request cost and `per_pod` that the caller has; `None` if the question is
+    /// new or has failed.
     scale: Option<(i64, Option<i64>, bool)>,
-}
-
-/// The nodes whose costs are to be sent.
-#[derive(Debug, Default)]
-enum Due {
-    #[default]
-    All,
-    /// The indexes of some nodes.
-    Nodes(BTreeSet<u32>),
 }
 
 impl Question {
     /// Records that a node's costs have changed. A caller without lines needs the costs of all
     /// nodes.
     fn add(&mut self, index: u32) {
-        let is_per_pod = self.scale.is_some_and(|(_, _, per_pod)| per_pod);
+        let has_lines = self.scale.is_some_and(|(_, _, per_pod)| !per_pod);
         match &mut self.due {
-            Due::Nodes(nodes) if !is_per_pod && !self.has_failed => _ = nodes.insert(index),
-            due => *due = Due::All,
+            Some(nodes) if has_lines => _ = nodes.insert(index),
+            due => *due = None,
         }
     }
 }
 
-/// The pods that a message names.
-pub(super) struct Pods {
-    pub(super) ended: Vec<String>,
-    pub(super) placed: Vec<wire::InFlightPod>,
-}
-
 impl Questions {
-    /// Applies a message of the caller.
-    pub(super) fn apply(&mut self, message: wire::CostWatch) -> Result<Pods, Status> {
+    /// Applies a message of the caller, except for its pods.
+    pub(super) fn apply(&mut self, message: wire::CostWatch) -> Result<(), Status> {
         if message.sequence <= self.through {
             return Err(Status::invalid_argument(format!(
                 "sequence: {} after {}; number the messages 1, 2, 3",
@@ -86,42 +72,36 @@ impl Questions {
         }
         self.through = message.sequence;
         for index in message.removed_nodes {
-            if let Some(name) = self.nodes.remove(&index)
-                && self.indexes.get(&name) == Some(&index)
-            {
-                self.indexes.remove(&name);
-            }
-            self.open
-                .values_mut()
-                .for_each(|q| _ = q.sent.remove(&index));
+            self.remove_node(index);
         }
         for wire::IndexedNode { index, name } in message.added_nodes {
-            let is_known = self.nodes.contains_key(&index);
-            if (self.nodes.len() >= MAX_NODES && !is_known) || name.len() > MAX_NAME_BYTES {
+            self.remove_node(index);
+            if self.nodes.len() >= MAX_NODES || name.len() > MAX_NAME_BYTES {
                 let what = format!(
                     "addedNodes: more than {MAX_NODES} nodes, or a name longer than {MAX_NAME_BYTES} bytes"
                 );
                 return Err(Status::resource_exhausted(what));
             }
             self.indexes.insert(name.clone(), index);
-            if let Some(before) = self.nodes.insert(index, name) {
-                self.indexes
-                    .retain(|name, at| *at != index || *name != before);
-            }
+            self.nodes.insert(index, name);
             self.open.values_mut().for_each(|q| q.add(index));
         }
         for id in message.closed_questions {
-            self.close(id);
+            self.open.remove(&id);
         }
         for wire::OpenedQuestion { id, question } in message.opened_questions {
-            self.close(id);
+            self.open.remove(&id);
             let question = question.unwrap_or_default();
             let bytes = question.encoded_len();
-            if self.open.len() >= MAX_QUESTIONS || self.bytes + bytes > MAX_QUESTION_BYTES {
-                self.refused.push(id);
+            let all_bytes = self.open.values().map(|q| q.bytes).sum::<usize>() + bytes;
+            if self.open.len() >= MAX_QUESTIONS || all_bytes > MAX_QUESTION_BYTES {
+                let what = format!(
+                    "more than {MAX_QUESTIONS} questions, or {MAX_QUESTION_BYTES} bytes of them, are open on this stream"
+                );
+                let status = Status::resource_exhausted(what);
+                self.refused.push(failure(id, &status));
                 continue;
             }
-            self.bytes += bytes;
             let question = Question {
                 request: question.into(),
                 bytes,
@@ -129,24 +109,28 @@ impl Questions {
             };
             self.open.insert(id, question);
         }
-        Ok(Pods {
-            ended: message.ended_pods,
-            placed: message.placed_pods,
-        })
+        Ok(())
     }
 
-    fn close(&mut self, id: u64) {
-        if let Some(question) = self.open.remove(&id) {
-            self.bytes -= question.bytes;
+    fn remove_node(&mut self, index: u32) {
+        let Some(name) = self.nodes.remove(&index) else {
+            return;
+        };
+        // The name may have another index by now.
+        if self.indexes.get(&name) == Some(&index) {
+            self.indexes.remove(&name);
+        }
+        for question in self.open.values_mut() {
+            question.sent.remove(&index);
         }
     }
 
-    /// Records that costs have changed.
-    pub(super) fn change(&mut self, changed: &Changed) {
+    /// Records that the costs of nodes have changed; `None` means all.
+    pub(super) fn change(&mut self, changed: Option<&BTreeSet<Arc<str>>>) {
         for question in self.open.values_mut() {
             match changed {
-                Changed::All => question.due = Due::All,
-                Changed::Nodes(nodes) => {
+                None => question.due = None,
+                Some(nodes) => {
                     let known = nodes.iter().filter_map(|name| self.indexes.get(&**name));
                     known.for_each(|index| question.add(*index));
                 }
@@ -156,46 +140,29 @@ impl Questions {
 
     /// Marks failed questions, so that they are asked again.
     pub(super) fn retry(&mut self) {
-        for question in self.open.values_mut().filter(|q| q.has_failed) {
-            question.due = Due::All;
+        for question in self.open.values_mut().filter(|q| q.scale.is_none()) {
+            question.due = None;
         }
     }
 
-    /// Takes the failures of questions beyond the bounds.
-    pub(super) fn take_refused(&mut self) -> Vec<wire::QuestionFailure> {
-        let refused = std::mem::take(&mut self.refused).into_iter();
-        let what = format!(
-            "more than {MAX_QUESTIONS} questions, or {MAX_QUESTION_BYTES} bytes of them, are open on this stream"
-        );
-        let status = Status::resource_exhausted(what);
-        refused.map(|id| failure(id, &status)).collect()
-    }
-
-    /// Takes the questions whose costs are to be sent, each with its nodes in chunks. They count as
-    /// sent.
-    pub(super) fn take_due(&mut self) -> Vec<(u64, Vec<CostRequest>)> {
-        let mut all = Vec::new();
-        for (id, question) in &mut self.open {
-            let due = std::mem::replace(&mut question.due, Due::Nodes(BTreeSet::new()));
-            let names: Vec<&String> = match &due {
-                Due::All => self.nodes.values().collect(),
-                Due::Nodes(nodes) if nodes.is_empty() => continue,
-                Due::Nodes(nodes) => nodes.iter().filter_map(|i| self.nodes.get(i)).collect(),
-            };
-            let request = |names: &[&String]| CostRequest {
-                eligible_nodes: names.iter().map(|name| (*name).clone()).collect(),
-                ..question.request.clone()
-            };
-            // A question without nodes is asked too: it may be invalid, and the caller waits for
-            // its costs.
-            let chunks = if names.is_empty() {
-                vec![request(&[])]
-            } else {
-                names.chunks(CHUNK_NODES).map(request).collect()
-            };
-            all.push((*id, chunks));
-        }
-        all
+    /// Takes the next nodes whose costs are to be sent: the id of their question, their indexes, and
+    /// the request to the provider. They count as sent.
+    pub(super) fn next_due(&mut self) -> Option<(u64, Vec<u32>, CostRequest)> {
+        let is_due = |question: &Question| question.due.as_ref().is_none_or(|due| !due.is_empty());
+        let (id, question) = self.open.iter_mut().find(|(_, q)| is_due(q))?;
+        // A new question without nodes is asked too: it may be invalid, and the caller waits for
+        // its costs.
+        let all = || self.nodes.keys().copied().collect();
+        let mut due = question.due.take().unwrap_or_else(all);
+        let rest = due.iter().nth(CHUNK_NODES).copied();
+        question.due = Some(rest.map_or_else(BTreeSet::new, |rest| due.split_off(&rest)));
+        let named = |index| Some((index, self.nodes.get(&index)?.clone()));
+        let (nodes, eligible_nodes) = due.into_iter().filter_map(named).unzip();
+        let request = CostRequest {
+            eligible_nodes,
+            ..question.request.clone()
+        };
+        Some((*id, nodes, request))
     }
 
     /// Returns the message with the new costs in an answer of the provider about the nodes `asked`,
@@ -203,35 +170,43 @@ impl Questions {
     pub(super) fn costs(
         &mut self,
         id: u64,
-        asked: &[String],
+        asked: &[u32],
         answer: &CostAnswer,
     ) -> Option<wire::QuestionCosts> {
+        // A node that an answer does not name cannot be used.
+        const NO_COST: NodeCost<'_> = NodeCost {
+            node: "",
+            cost: -1,
+            code: "NoCost",
+            detail: "",
+            freeable: false,
+            tie_break: 0,
+        };
         let question = self.open.get_mut(&id)?;
-        question.has_failed = false;
         let scale = (answer.resolution, answer.request_cost, answer.per_pod);
         let is_new = question.scale.replace(scale) != Some(scale);
-        let mut lines = Vec::new();
-        let mut missing: BTreeSet<u32> = BTreeSet::new();
-        if !answer.per_pod {
-            missing.extend(asked.iter().filter_map(|name| self.indexes.get(name)));
+        let mut costs = BTreeMap::new();
+        if answer.per_pod {
+            question.due = Some(BTreeSet::new());
+        } else {
+            costs.extend(asked.iter().map(|index| (*index, NO_COST)));
             answer.for_each(|line| {
-                if let Some(index) = self.indexes.get(line.node).filter(|i| missing.remove(i)) {
-                    lines.push((*index, line));
+                let index = self.indexes.get(line.node);
+                let cost = index.and_then(|index| costs.get_mut(index));
+                // The first line counts.
+                if let Some(cost) = cost.filter(|cost| cost.node.is_empty()) {
+                    *cost = line;
                 }
             });
         }
-        // A node that an answer does not name cannot be used.
-        let no_cost = NodeCost {
-            cost: -1,
-            code: "NoCost",
-            ..NodeCost::default()
-        };
-        lines.extend(missing.into_iter().map(|index| (index, no_cost)));
-        lines.retain(|(index, line)| {
-            let hash = hash_of(line);
+        costs.retain(|index, line| {
+            let mut hasher = DefaultHasher::new();
+            (line.cost, line.tie_break, line.freeable).hash(&mut hasher);
+            (line.code, line.detail).hash(&mut hasher);
+            let hash = hasher.finish();
             question.sent.insert(*index, hash) != Some(hash)
         });
-        if lines.is_empty() && !is_new {
+        if costs.is_empty() && !is_new {
             return None;
         }
         let line = |(index, line): (u32, NodeCost<'_>)| wire::IndexedCost {
@@ -244,7 +219,7 @@ impl Questions {
         };
         Some(wire::QuestionCosts {
             question: id,
-            lines: lines.into_iter().map(line).collect(),
+            lines: costs.into_iter().map(line).collect(),
             resolution: answer.resolution,
             request_cost: answer.request_cost,
             per_pod: answer.per_pod,
@@ -254,7 +229,7 @@ impl Questions {
     /// Records that a question failed, and returns the message. Its next costs name all its nodes.
     pub(super) fn failed(&mut self, id: u64, status: &Status) -> wire::QuestionFailure {
         if let Some(question) = self.open.get_mut(&id) {
-            question.has_failed = true;
+            question.due = Some(BTreeSet::new());
             question.scale = None;
             question.sent.clear();
         }
@@ -262,24 +237,117 @@ impl Questions {
     }
 }
 
-fn hash_of(line: &NodeCost<'_>) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let NodeCost {
-        node: _,
-        cost,
-        code,
-        detail,
-        freeable,
-        tie_break,
-    } = line;
-    (cost, code, detail, freeable, tie_break).hash(&mut hasher);
-    hasher.finish()
-}
-
 fn failure(question: u64, status: &Status) -> wire::QuestionFailure {
     wire::QuestionFailure {
         question,
         code: status.code().into(),
         message: status.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(nodes: u32, questions: u64) -> Questions {
+        let added_nodes = (0..nodes).map(|index| wire::IndexedNode {
+            index,
+            name: format!("n{index}"),
+        });
+        let opened_questions = (0..questions).map(|id| wire::OpenedQuestion { id, question: None });
+        let mut all = Questions::default();
+        let message = wire::CostWatch {
+            sequence: 1,
+            added_nodes: added_nodes.collect(),
+            opened_questions: opened_questions.collect(),
+            ..wire::CostWatch::default()
+        };
+        all.apply(message).unwrap();
+        all
+    }
+
+    fn answer(request: &CostRequest, cost: i64) -> CostAnswer {
+        let nodes = request.eligible_nodes.iter();
+        nodes.map(|node| (node, cost)).collect()
+    }
+
+    #[test]
+    fn next_due_gives_all_nodes_in_chunks() {
+        let mut all = opened(1200, 2);
+        for id in 0..2 {
+            for expected in [500, 500, 200] {
+                let (of, nodes, request) = all.next_due().unwrap();
+                assert_eq!((of, nodes.len()), (id, expected));
+                assert_eq!(request.eligible_nodes[0], format!("n{}", nodes[0]));
+                let costs = all.costs(id, &nodes, &answer(&request, 1)).unwrap();
+                assert_eq!(costs.lines.len(), expected);
+            }
+        }
+        assert!(all.next_due().is_none());
+        all.change(Some(&["n7".into(), "unknown".into()].into()));
+        let (id, nodes, request) = all.next_due().unwrap();
+        assert_eq!((id, &nodes[..]), (0, &[7][..]));
+        assert_eq!(
+            all.costs(id, &nodes, &answer(&request, 1)),
+            None,
+            "the same"
+        );
+        let (id, nodes, request) = all.next_due().unwrap();
+        let changed = all.costs(id, &nodes, &answer(&request, 2)).unwrap();
+        assert_eq!((id, changed.lines.len()), (1, 1));
+        assert!(all.next_due().is_none());
+    }
+
+    #[test]
+    fn next_due_asks_about_a_question_without_nodes() {
+        let mut all = opened(0, 1);
+        let (id, nodes, request) = all.next_due().unwrap();
+        assert!(nodes.is_empty());
+        assert!(all.costs(id, &nodes, &answer(&request, 1)).is_some());
+        assert!(all.next_due().is_none());
+    }
+
+    #[test]
+    fn failed_question_is_asked_again_about_all_nodes() {
+        let mut all = opened(600, 1);
+        let (id, ..) = all.next_due().unwrap();
+        all.failed(id, &Status::internal("broken"));
+        assert!(all.next_due().is_none(), "the other chunk waits, too");
+        all.retry();
+        for expected in [500, 100] {
+            let (id, nodes, request) = all.next_due().unwrap();
+            assert_eq!(nodes.len(), expected);
+            all.costs(id, &nodes, &answer(&request, 1)).unwrap();
+        }
+        all.retry();
+        assert!(all.next_due().is_none());
+    }
+
+    #[test]
+    fn costs_per_pod_have_no_lines() {
+        let mut all = opened(600, 1);
+        let (id, nodes, request) = all.next_due().unwrap();
+        let mut per_pod = answer(&request, 1);
+        per_pod.per_pod = true;
+        let costs = all.costs(id, &nodes, &per_pod).unwrap();
+        assert!(costs.per_pod && costs.lines.is_empty());
+        assert!(all.next_due().is_none());
+        all.change(Some(&["n7".into()].into()));
+        let (_, nodes, _) = all.next_due().unwrap();
+        assert_eq!(
+            nodes.len(),
+            500,
+            "if costs no longer depend on the pod, all are needed"
+        );
+    }
+
+    #[test]
+    fn costs_takes_the_first_line_of_a_node() {
+        let mut all = opened(2, 1);
+        let (id, nodes, _) = all.next_due().unwrap();
+        let twice = [("n1", 4), ("n1", 5), ("other", 6)].into_iter().collect();
+        let costs = all.costs(id, &nodes, &twice).unwrap();
+        let lines: Vec<_> = costs.lines.iter().map(|l| (l.index, l.cost)).collect();
+        assert_eq!(lines, [(0, -1), (1, 4)]);
     }
 }

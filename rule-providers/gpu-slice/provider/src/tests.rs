@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use tautline_core::{index::Object, model};
-use tautline_sdk::{Changed, Compliance, NodeCost, Reference, Rule, Workload};
+use tautline_sdk::{Compliance, NodeCost, Reference, Rule, Workload};
 
 use super::*;
 use crate::config::NodeOrder;
@@ -503,11 +503,11 @@ proptest! {
             let (mark, lines) = callers.entry(cards).or_default();
             let first = lines.is_empty();
             match changes.since(mark) {
-                Changed::Nodes(nodes) if !first => {
+                Some(nodes) if !first => {
                     let nodes: Vec<&str> = nodes.iter().map(|n| &**n).collect();
                     lines.extend(costs_of(&nodes, cards));
                 }
-                Changed::Nodes(_) | Changed::All => *lines = costs_of(&names, cards),
+                _ => *lines = costs_of(&names, cards),
             }
             lines.retain(|name, _| names.contains(&name.as_str()));
             prop_assert_eq!(&costs_of(&names, cards), &*lines);
