@@ -6,26 +6,16 @@
 
 mod classes;
 
+use std::collections::BTreeSet;
+
 use crate::{
-    coords::Pair,
-    smooth::Sample,
+    corrections::Sample,
+    model::{Location, Node, Pair},
     sparse::Sparse,
-    statistics::{median, spread, weighted_median},
-    tuning::TUNING,
+    statistics::{median, spread, weighted_quantile},
+    tuning,
 };
 use classes::{Class, Classes};
-pub(crate) use classes::{Location, Locations};
-
-/// The least number of pairs with which a node's samples can contradict its labels.
-const MIN_COMPARED_PAIRS: usize = 6;
-/// The upper bound of a pair's error in that comparison, in logarithm.
-const MAX_COMPARED_ERROR: f32 = 1.0;
-/// The residual, in standard deviations, that halves a pair's weight in a node's offset.
-const HALF_WEIGHT_DEVIATIONS: f32 = 2.0;
-/// The number of times that an offset is computed with such weights.
-const OFFSET_REWEIGHTINGS: usize = 2;
-/// The largest number of zones that are tried for a node whose labels may be wrong.
-const MAX_CANDIDATE_ZONES: usize = 256;
 
 /// A prediction by labels.
 #[derive(Clone, Copy, Debug)]
@@ -39,86 +29,138 @@ pub(crate) struct LabelEstimate {
 /// The classes and offsets of a fit; times are multiples of the fit's scale.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelFit {
-    pub locations: Locations,
+    /// True if any node has labels; else all nodes are one class.
+    pub labelled: bool,
+    /// True for each node whose samples contradict its labels; its location is the zone that its
+    /// samples fit.
+    pub contradicted: Vec<bool>,
+    /// The location of each node, and the index of its zone; `None` for a node without labels, or if
+    /// no node has labels, for a node without samples.
+    locations: Vec<Option<(Location, usize)>>,
+    /// The zones of all nodes, as locations without a rack.
+    zones: Vec<Location>,
     classes: Classes,
     offsets: Vec<f32>,
 }
 
 impl LabelFit {
+    /// Fits classes and offsets to the pairs. A node whose samples fit another zone far better than
+    /// its own is treated as part of that zone.
+    pub fn new(
+        nodes: &[Node],
+        measured: &[bool],
+        pairs: &[Pair],
+        samples: &Sparse<Sample>,
+    ) -> Self {
+        let labelled = nodes.iter().any(Node::is_labelled);
+        let located = nodes.iter().zip(measured).map(|(node, measured)| {
+            (node.is_labelled() || !labelled && *measured).then_some(node.location)
+        });
+        let located: Vec<Option<Location>> = located.collect();
+        let zone = |location: Location| Location {
+            rack: 0,
+            ..location
+        };
+        let zones: BTreeSet<Location> = located.iter().flatten().copied().map(zone).collect();
+        let zones: Vec<Location> = zones.into_iter().collect();
+        let locations = located.into_iter().map(|location| {
+            let location = location?;
+            Some((location, zones.binary_search(&zone(location)).ok()?))
+        });
+        let mut fit = Self {
+            labelled,
+            contradicted: vec![false; nodes.len()],
+            locations: locations.collect(),
+            zones,
+            classes: Classes::default(),
+            offsets: Vec::new(),
+        };
+        fit.fit(pairs);
+        // Nodes of one rack may share a wrong label: each relocated node helps to find the rest.
+        for _ in 0..tuning::RELOCATIONS {
+            let better = |node| Some((node, fit.better_zone(node, samples.row(node))?));
+            let all = (0..nodes.len()).filter(|_| labelled);
+            let moved: Vec<(usize, usize)> = all.filter_map(better).collect();
+            if moved.is_empty() {
+                break;
+            }
+            for (node, zone) in moved {
+                fit.contradicted[node] = true;
+                fit.locations[node] = Some((fit.zones[zone], zone));
+            }
+            fit.fit(pairs);
+        }
+        fit
+    }
+
     /// Fits classes and offsets to all pairs whose nodes both have a location.
-    pub fn new(locations: Locations, pairs: &[Pair]) -> Self {
-        let nodes = locations.nodes.len();
-        let at = |node: u32| locations.nodes[node as usize];
-        let known = |pair: &&Pair| [pair.a, pair.b].iter().all(|node| at(*node).is_some());
+    fn fit(&mut self, pairs: &[Pair]) {
+        let at = |node: u32| self.locations[node as usize].map(|(location, _)| location);
+        let known = |pair: &&Pair| at(pair.a).is_some() && at(pair.b).is_some();
         let pairs: Vec<Pair> = pairs.iter().filter(known).copied().collect();
         let times: Vec<f32> = pairs.iter().map(|pair| pair.log.exp()).collect();
-        let ends = pairs.iter().map(|pair| [pair.a, pair.b]);
-        let mut classes = Classes::new(ends.filter_map(|[a, b]| Some([at(a)?, at(b)?])));
-        let mut offsets = vec![0.0; nodes];
+        let ends = pairs.iter().map(|pair| Some([at(pair.a)?, at(pair.b)?]));
+        let mut classes = Classes::new(ends.flatten());
+        let mut offsets = vec![0.0; self.locations.len()];
         let numbered = (0u32..).zip(&pairs);
-        let of_nodes = Sparse::new(nodes, numbered.map(|(id, pair)| (pair.a, pair.b, id)));
+        let cells = numbered.clone().map(|(id, pair)| (pair.a, pair.b, id));
+        let of_nodes = Sparse::new(offsets.len(), cells);
+        let of_pair =
+            |offsets: &[f32], pair: &Pair| [pair.a, pair.b].map(|node| offsets[node as usize]);
         let rest = |offsets: &[f32]| -> Vec<f32> {
-            let both = pairs.iter().zip(&times);
-            both.map(|(pair, time)| time - offsets[pair.a as usize] - offsets[pair.b as usize])
-                .collect()
+            let rest = pairs.iter().zip(&times).map(|(pair, time)| {
+                let [a, b] = of_pair(offsets, pair);
+                time - a - b
+            });
+            rest.collect()
         };
-        for _ in 0..TUNING.label_sweeps {
+        for _ in 0..tuning::LABEL_SWEEPS {
             classes.fit(&rest(&offsets));
             fit_offsets(&mut offsets, &classes, &of_nodes, &times);
         }
         classes.fit(&rest(&offsets));
-        let residuals = (0u32..).zip(&pairs).map(|(id, pair)| {
-            let ends = [pair.a, pair.b].map(|node| offsets[node as usize]);
-            (pair.log - classes.of_pair(id).predicted(ends).ln()).abs()
+        let residuals = numbered.map(|(id, pair)| {
+            let predicted = classes.of_pair(id).predicted(of_pair(&offsets, pair));
+            (pair.log - predicted.ln()).abs()
         });
         let residuals: Vec<f32> = residuals.collect();
         classes.fit_errors(&residuals);
         classes.forget_pairs();
-        Self {
-            locations,
-            classes,
-            offsets,
-        }
+        (self.classes, self.offsets) = (classes, offsets);
     }
 
     /// Returns the estimates from a node.
     pub fn row(&self, from: usize) -> LabelRow<'_> {
-        let location = self.locations.nodes.get(from).copied().flatten();
-        let offset = self.offsets.get(from).copied().unwrap_or_default();
-        self.row_at(from, location, offset)
+        let location = self.locations[from].map(|(location, _)| location);
+        self.row_at(from, location, self.offsets[from])
     }
 
     fn row_at(&self, from: usize, location: Option<Location>, offset: f32) -> LabelRow<'_> {
-        let by_zone = location.map(|location| {
-            let zones = self.locations.zones.iter();
-            let classes = zones.map(|zone| self.classes.find(location, *zone));
-            classes.collect()
-        });
+        let class = |other: &Location| self.classes.find(location?, *other);
         LabelRow {
             fit: self,
             from,
             location,
             offset,
-            rack: location.and_then(|location| self.classes.find(location, location)),
-            by_zone: by_zone.unwrap_or_default(),
+            rack: location.as_ref().and_then(class),
+            by_zone: self.zones.iter().map(class).collect(),
         }
     }
 
     /// Returns the zone that a node's samples fit far better than its labels; `None` if they do not
     /// contradict its labels.
-    pub fn better_location(&self, node: usize, samples: &[(u32, Sample)]) -> Option<Location> {
-        let (least, ratio) = TUNING.contradiction;
+    fn better_zone(&self, node: usize, samples: &[(u32, Sample)]) -> Option<usize> {
         let as_labelled = self.row(node).mean_error(samples)?;
-        if as_labelled < least {
+        if as_labelled < tuning::CONTRADICTION {
             return None;
         }
-        let zones = self.locations.zones.iter().take(MAX_CANDIDATE_ZONES);
-        let candidates = zones.filter_map(|zone| {
+        let zones = self.zones.iter().enumerate().take(256);
+        let errors = zones.filter_map(|(index, zone)| {
             let row = self.row_at(node, Some(*zone), 0.0);
-            Some((row.mean_error(samples)?, *zone))
+            Some((row.mean_error(samples)?, index))
         });
-        let (error, zone) = candidates.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (error < ratio * as_labelled).then_some(zone)
+        let (error, zone) = errors.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (error < tuning::CONTRADICTION_RATIO * as_labelled).then_some(zone)
     }
 }
 
@@ -138,12 +180,12 @@ impl LabelRow<'_> {
     /// Returns the estimate to a node; `None` for the node itself, without labels, and if no class
     /// of the pair has samples.
     pub fn estimate(&self, to: usize) -> Option<LabelEstimate> {
-        let other = (*self.fit.locations.nodes.get(to)?)?;
+        let (other, zone) = self.fit.locations[to]?;
         let one = self.location.filter(|_| to != self.from)?;
         let class = if one.shares_rack(other) {
             self.rack?
         } else {
-            (*self.by_zone.get(other.zone_index as usize)?)?
+            self.by_zone[zone]?
         };
         Some(LabelEstimate {
             log: class.predicted([self.offset, self.fit.offsets[to]]).ln(),
@@ -151,57 +193,57 @@ impl LabelRow<'_> {
         })
     }
 
-    /// Returns the mean error of the estimates of measured pairs, in logarithm; `None` if too few
-    /// pairs have an estimate.
-    pub fn mean_error(&self, samples: &[(u32, Sample)]) -> Option<f32> {
+    /// Returns the mean error of the estimates of measured pairs, in logarithm; `None` if fewer
+    /// than six have an estimate.
+    fn mean_error(&self, samples: &[(u32, Sample)]) -> Option<f32> {
         let known = samples.iter().filter_map(|(to, sample)| {
             let off = sample.log - self.estimate(*to as usize)?.log;
-            Some(off.abs().min(MAX_COMPARED_ERROR))
+            Some(off.abs().min(tuning::MAX_ERROR))
         });
         let (sum, count) = known.fold((0.0, 0), |(sum, count), off| (sum + off, count + 1));
-        (count >= MIN_COMPARED_PAIRS).then(|| sum / count as f32)
+        (count >= 6).then(|| sum / count as f32)
     }
 }
 
 /// Fits each node's offset to its excess times: a pair's time minus its class's time and the other
 /// node's offset. The median comes first, so that a slow node is found however slow it is; then the
-/// mean with Cauchy's weights, which fall with the residual. The more uncertain an offset is, the
+/// mean with Cauchy's weights, which a residual of two standard deviations halves. The more uncertain an offset is, the
 /// more it is drawn towards 0.
 fn fit_offsets(offsets: &mut [f32], classes: &Classes, of_nodes: &Sparse<u32>, times: &[f32]) {
-    let above = |node: usize, offsets: &[f32], own: &mut Vec<(f32, f32)>| {
-        own.clear();
-        own.extend(of_nodes.row(node).iter().map(|&(other, at)| {
+    // Returns the excess times, each with the inverse of its class's spread.
+    let above = |node: usize, offsets: &[f32]| -> Vec<(f32, f32)> {
+        let own = of_nodes.row(node).iter().map(|&(other, at)| {
             let class = classes.of_pair(at);
             let above = times[at as usize] - class.time - offsets[other as usize];
-            (above, class.spread.powi(-2))
-        }));
+            (above, class.spread.recip())
+        });
+        own.collect()
     };
-    let mut own: Vec<(f32, f32)> = Vec::new();
     let (mut sizes, mut variances) = (Vec::new(), Vec::new());
     for node in 0..offsets.len() {
-        above(node, offsets, &mut own);
-        if own.is_empty() {
-            continue;
+        let mut own = above(node, offsets);
+        if let Some(offset) = weighted_quantile(&mut own, 0.5) {
+            let precision: f32 = own.iter().map(|(_, weight)| weight.powi(2)).sum();
+            variances.push(precision.recip());
+            offsets[node] = offset;
+            sizes.push(offset.abs());
         }
-        let precision: f32 = own.iter().map(|(_, precision)| precision).sum();
-        variances.push(precision.recip());
-        offsets[node] = weighted_median(&mut own);
-        sizes.push(offsets[node].abs());
     }
     let usual = spread(&mut sizes).powi(2) + median(&mut variances);
-    for node in 0..offsets.len() {
-        above(node, offsets, &mut own);
-        for _ in 0..OFFSET_REWEIGHTINGS {
+    for node in (0..offsets.len()).filter(|node| !of_nodes.row(*node).is_empty()) {
+        let own = above(node, offsets);
+        for _ in 0..2 {
             let offset = offsets[node];
             // An offset far beyond the usual ones is drawn towards 0 less.
             let (mut sum, mut total) = (0.0, (usual + offset.powi(2)).recip());
-            for (above, precision) in &own {
-                let off = (above - offset).powi(2) * precision / HALF_WEIGHT_DEVIATIONS.powi(2);
+            for (above, weight) in &own {
+                let precision = weight.powi(2);
+                let off = (above - offset).powi(2) * precision / 4.0;
                 let weight = precision / (1.0 + off);
                 sum += weight * above;
                 total += weight;
             }
-            offsets[node] = if own.is_empty() { 0.0 } else { sum / total };
+            offsets[node] = sum / total;
         }
     }
 }
@@ -225,36 +267,36 @@ mod tests {
         (path + offset(a) + offset(b)).ln()
     }
 
-    /// Labels as `zone_of` says, a third of all pairs, and samples 3 % off.
-    fn fitted(zone_of: impl Fn(u64) -> u64) -> (LabelFit, Vec<Pair>) {
-        let nodes: Vec<Node> = (0..NODES)
-            .map(|node| Node {
-                key: node + 1,
+    /// A fit to samples 3 % off of a third of all pairs, with labels as `zone_of` says.
+    fn fitted(zone_of: impl Fn(u64) -> u64) -> (LabelFit, Sparse<Sample>) {
+        let nodes = (0..NODES).map(|node| Node {
+            key: node + 1,
+            location: Location {
                 region: 1,
                 zone: zone_of(node),
                 rack: 0,
-            })
-            .collect();
+            },
+        });
+        let nodes: Vec<Node> = nodes.collect();
         let mut random = Random::new(5);
         let all = (0..NODES).flat_map(|b| (0..b).map(move |a| (a, b)));
-        let pairs: Vec<Pair> = all
-            .filter(|_| random.unit() < 0.33)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .map(|(a, b)| Pair {
-                a: a as u32,
-                b: b as u32,
-                log: truth(a, b) + 0.03 * random.normal(),
-                weight: 1.0,
-                spread: None,
-            })
-            .collect();
-        (LabelFit::new(Locations::new(&nodes), &pairs), pairs)
-    }
-
-    fn samples(pairs: &[Pair]) -> Sparse<Sample> {
-        let cells = pairs.iter().map(|p| (p.a, p.b, Sample::new(p, p.log)));
-        Sparse::new(NODES as usize, cells)
+        let some: Vec<(u64, u64)> = all.filter(|_| random.unit() < 0.33).collect();
+        let pairs = some.into_iter().map(|(a, b)| Pair {
+            a: a as u32,
+            b: b as u32,
+            log: truth(a, b) + 0.03 * random.normal(),
+            weight: 1.0,
+            noise: None,
+        });
+        let pairs: Vec<Pair> = pairs.collect();
+        let sample = |log| Sample {
+            log,
+            ..Sample::default()
+        };
+        let cells = pairs.iter().map(|p| (p.a, p.b, sample(p.log)));
+        let samples = Sparse::new(NODES as usize, cells);
+        let measured = [true; NODES as usize];
+        (LabelFit::new(&nodes, &measured, &pairs, &samples), samples)
     }
 
     #[test]
@@ -269,15 +311,10 @@ mod tests {
 
     #[test]
     fn node_with_a_wrong_label_moves_to_its_zone() {
-        let (fit, pairs) = fitted(|node| if node == 9 { 1 } else { zone(node) });
-        let samples = samples(&pairs);
-        let better = |node: u32| fit.better_location(node as usize, samples.row(node as usize));
-        let moved: Vec<u32> = (0..NODES as u32).filter(|n| better(*n).is_some()).collect();
-        assert_eq!(moved, [9]);
-        let mut locations = fit.locations.clone();
-        locations.nodes[9] = better(9);
-        let moved = LabelFit::new(locations, &pairs);
-        let error = moved.row(9).mean_error(samples.row(9)).unwrap();
+        let (fit, samples) = fitted(|node| if node == 9 { 1 } else { zone(node) });
+        let moved = (0..).zip(&fit.contradicted).filter(|(_, moved)| **moved);
+        assert_eq!(moved.map(|(node, _)| node).collect::<Vec<_>>(), [9]);
+        let error = fit.row(9).mean_error(samples.row(9)).unwrap();
         assert!(error < 0.1, "{error}");
     }
 }

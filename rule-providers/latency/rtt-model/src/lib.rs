@@ -57,20 +57,16 @@
 
 #![warn(missing_docs)]
 
-mod axes;
 mod calibration;
 mod coords;
+mod corrections;
 mod fit;
 mod fitting;
 mod hash;
 mod held_out;
 mod labels;
 mod model;
-mod neighbours;
-mod predictor;
 mod recovery;
-mod samples;
-mod smooth;
 mod snapshot;
 mod sparse;
 mod statistics;

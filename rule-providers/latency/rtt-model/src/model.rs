@@ -1,16 +1,11 @@
 use std::collections::HashMap;
 
-use crate::{Labels, NodeId, coords::Coords, hash, recovery::History};
+use crate::{Labels, NodeId, fitting::LastFit, hash};
 
 /// The longest accepted round-trip time: ten seconds, in microseconds.
 const MAX_MICROS: f32 = 10e6;
-/// The lower bound of a sample's own spread, in logarithm.
-const MIN_SPREAD: f32 = 1e-4;
-/// The upper bound of a sample's own spread, in logarithm.
-const MAX_SPREAD: f32 = 1.0;
 /// The largest number of samples stored for a node.
 const MAX_TARGETS_PER_NODE: usize = 1_024;
-
 /// The options of a model; the defaults serve clusters from 3 to some 10,000 nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -37,9 +32,22 @@ impl Default for Options {
 pub(crate) struct Node {
     /// The hash of the name; 0 if no node has this number.
     pub key: u64,
+    pub location: Location,
+}
+
+/// A node's labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
     pub region: u64,
     pub zone: u64,
     pub rack: u64,
+}
+
+impl Location {
+    /// True if both nodes are in one rack that is known.
+    pub fn shares_rack(self, other: Self) -> bool {
+        self.rack != 0 && self.rack == other.rack
+    }
 }
 
 impl Node {
@@ -48,7 +56,7 @@ impl Node {
     }
 
     pub fn is_labelled(&self) -> bool {
-        [self.region, self.zone, self.rack] != [0; 3]
+        self.location != Location::default()
     }
 
     fn new(key: u64, labels: Labels<'_>) -> Self {
@@ -56,12 +64,8 @@ impl Node {
         let region = part(1, labels.region);
         let zone = part(region ^ 2, labels.zone);
         let rack = part(zone ^ 3, labels.rack);
-        Self {
-            key,
-            region,
-            zone,
-            rack,
-        }
+        let location = Location { region, zone, rack };
+        Self { key, location }
     }
 }
 
@@ -72,6 +76,19 @@ pub(crate) struct Report {
     pub micros: f32,
     /// Half an 80 % error bar of the logarithm; `None` if unknown.
     pub spread: Option<f32>,
+}
+
+/// A measured pair of nodes, with both directions combined.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pair {
+    pub a: u32,
+    pub b: u32,
+    /// The logarithm of the measured time over the fit's scale.
+    pub log: f32,
+    /// The number of directions that were measured.
+    pub weight: f32,
+    /// Half an 80 % error bar of the logarithm, by the samples' own spread; `None` if unknown.
+    pub noise: Option<f32>,
 }
 
 /// The nodes with their labels and samples, and the coordinates of the last fit.
@@ -86,24 +103,7 @@ pub struct Model {
     pub(crate) free: Vec<u32>,
     /// The numbers of nodes removed since the last fit.
     pub(crate) resting: Vec<u32>,
-    pub(crate) places: Option<Places>,
-    /// The coordinates of fits without the held-out pairs, one for each fold.
-    pub(crate) unseen: Vec<Places>,
-    pub(crate) history: History,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Places {
-    /// The unit of the coordinates, in microseconds.
-    pub scale: f32,
-    pub coords: Coords,
-    /// True for each node whose coordinates come from samples.
-    pub placed: Vec<bool>,
-    /// True if the usual corrections of these places did harm, because samples are noisy.
-    pub noisy: bool,
-    /// The component of each node: nodes that samples connect have the same number. Empty if
-    /// unknown.
-    pub components: Vec<u32>,
+    pub(crate) last: Option<LastFit>,
 }
 
 impl Model {
@@ -118,14 +118,14 @@ impl Model {
     /// Returns a model of these nodes without samples; `None` if two nodes have the same name.
     pub(crate) fn rebuild(options: Options, nodes: Vec<Node>) -> Option<Self> {
         let mut model = Self::new(options);
-        model.samples = vec![Vec::new(); nodes.len()];
-        for (slot, node) in nodes.iter().enumerate() {
+        for (node, slot) in nodes.iter().zip(0..) {
             if !node.present() {
-                model.free.push(slot as u32);
-            } else if model.by_key.insert(node.key, slot as u32).is_some() {
+                model.free.push(slot);
+            } else if model.by_key.insert(node.key, slot).is_some() {
                 return None;
             }
         }
+        model.samples = vec![Vec::new(); nodes.len()];
         model.nodes = nodes;
         Some(model)
     }
@@ -134,18 +134,14 @@ impl Model {
     /// number stays and its labels are replaced.
     pub fn insert(&mut self, name: &str, labels: Labels<'_>) -> NodeId {
         let key = hash::text(0, name);
-        let node = Node::new(key, labels);
-        if let Some(&slot) = self.by_key.get(&key) {
-            self.nodes[slot as usize] = node;
-            return NodeId(slot);
-        }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.nodes.push(Node::default());
-            self.samples.push(Vec::new());
-            (self.nodes.len() - 1) as u32
+        let slot = *self.by_key.entry(key).or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.nodes.push(Node::default());
+                self.samples.push(Vec::new());
+                (self.nodes.len() - 1) as u32
+            })
         });
-        self.nodes[slot as usize] = node;
-        self.by_key.insert(key, slot);
+        self.nodes[slot as usize] = Node::new(key, labels);
         NodeId(slot)
     }
 
@@ -153,6 +149,11 @@ impl Model {
     pub fn node(&self, name: &str) -> Option<NodeId> {
         let slot = self.by_key.get(&hash::text(0, name))?;
         Some(NodeId(*slot))
+    }
+
+    /// Returns the node with this number; `None` if it was removed.
+    pub(crate) fn present(&self, node: NodeId) -> Option<&Node> {
+        self.nodes.get(node.slot()).filter(|node| node.present())
     }
 
     /// Returns the number of nodes, without the removed ones.
@@ -167,28 +168,24 @@ impl Model {
 
     /// Replaces a node's labels; ignores unknown nodes.
     pub fn relabel(&mut self, node: NodeId, labels: Labels<'_>) {
-        if let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) {
-            *known = Node::new(known.key, labels);
+        if let Some(key) = self.present(node).map(|known| known.key) {
+            self.nodes[node.slot()] = Node::new(key, labels);
         }
     }
 
     /// Removes a node and all samples from it and to it; ignores unknown nodes.
     pub fn remove(&mut self, node: NodeId) {
-        let Some(known) = self.nodes.get_mut(node.slot()).filter(|n| n.present()) else {
+        let Some(key) = self.present(node).map(|known| known.key) else {
             return;
         };
-        self.by_key.remove(&known.key);
-        *known = Node::default();
+        self.by_key.remove(&key);
+        self.nodes[node.slot()] = Node::default();
         self.samples[node.slot()] = Vec::new();
-        for samples in &mut self.samples {
-            if let Ok(at) = samples.binary_search_by_key(&node.0, |s| s.to) {
-                samples.remove(at);
-            }
+        for from in 0..self.samples.len() as u32 {
+            self.forget(NodeId(from), node);
         }
-        for places in self.places.iter_mut().chain(&mut self.unseen) {
-            if let Some(placed) = places.placed.get_mut(node.slot()) {
-                *placed = false;
-            }
+        if let Some(last) = &mut self.last {
+            last.forget(node);
         }
         self.resting.push(node.0);
     }
@@ -201,16 +198,15 @@ impl Model {
     /// Returns false and stores nothing if `micros` is not a number, not above 0, or over ten
     /// seconds; if a node is unknown or both are the same; or if `from` has too many targets.
     pub fn observe(&mut self, from: NodeId, to: NodeId, micros: f32, spread: Option<f32>) -> bool {
-        let known = |node: NodeId| self.nodes.get(node.slot()).is_some_and(Node::present);
-        let sane = micros > 0.0 && micros <= MAX_MICROS;
-        if !sane || from == to || !known(from) || !known(to) {
+        let sane = micros > 0.0 && micros <= MAX_MICROS && from != to;
+        if !sane || self.present(from).is_none() || self.present(to).is_none() {
             return false;
         }
         let spread = spread.filter(|spread| spread.is_finite() && *spread >= 0.0);
         let sample = Report {
             to: to.0,
             micros: micros.max(1.0),
-            spread: spread.map(|spread| spread.clamp(MIN_SPREAD, MAX_SPREAD)),
+            spread: spread.map(|spread| spread.clamp(1e-4, 1.0)),
         };
         let samples = &mut self.samples[from.slot()];
         match samples.binary_search_by_key(&to.0, |s| s.to) {
@@ -240,6 +236,50 @@ impl Model {
     pub fn sample(&self, from: NodeId, to: NodeId) -> Option<f32> {
         let samples = self.samples.get(from.slot())?;
         let at = samples.binary_search_by_key(&to.0, |s| s.to).ok()?;
-        samples.get(at).map(|s| s.micros)
+        Some(samples[at].micros)
+    }
+
+    /// Returns the unit of the coordinates, in microseconds: the mean of all samples, each counted
+    /// as at most twice the 90th percentile. The median would be tiny if most samples are of near
+    /// nodes.
+    pub(crate) fn scale(&self) -> f32 {
+        let mut all: Vec<f32> = self.samples.iter().flatten().map(|s| s.micros).collect();
+        if all.is_empty() {
+            return 1.0;
+        }
+        let at = (all.len() - 1) * 9 / 10;
+        let most = 2.0 * *all.select_nth_unstable_by(at, f32::total_cmp).1;
+        let sum: f64 = all.iter().map(|micros| f64::from(micros.min(most))).sum();
+        (sum / all.len() as f64) as f32
+    }
+
+    /// Returns all measured pairs in order, each with the lower number first.
+    pub(crate) fn pairs(&self, scale: f32) -> Vec<Pair> {
+        let mut pairs: Vec<Pair> = Vec::new();
+        for (from, samples) in (0u32..).zip(&self.samples) {
+            pairs.extend(samples.iter().map(|sample| Pair {
+                a: sample.to.min(from),
+                b: sample.to.max(from),
+                log: (sample.micros / scale).ln(),
+                weight: 1.0,
+                // Few figures understate their spread.
+                noise: sample.spread.map(|spread| 1.1 * spread),
+            }));
+        }
+        // The sort is stable, so that both directions are always summed in the same order.
+        pairs.sort_by_key(|pair| (pair.a, pair.b));
+        pairs.dedup_by(|next, first| {
+            let same = (next.a, next.b) == (first.a, first.b);
+            if same {
+                first.log = (first.log + next.log) / 2.0;
+                first.weight += next.weight;
+                first.noise = match (first.noise, next.noise) {
+                    (Some(one), Some(other)) => Some(one.hypot(other) / 2.0),
+                    (one, other) => one.or(other).map(|noise| noise / 2.0f32.sqrt()),
+                };
+            }
+            same
+        });
+        pairs
     }
 }

@@ -3,128 +3,94 @@
 
 use crate::model::Report;
 
-/// The ratio to the usual error above which the error of a fit is worse.
-const WORSE_ERROR_RATIO: f32 = 1.3;
-/// The number of worse fits in a row after which a fit from scratch is tried.
-const MIN_WORSE_FITS: u32 = 2;
-/// The error up to which a fit is never worse, in logarithm.
-const MIN_WORSE_ERROR: f32 = 0.005;
-/// The part of the way by which the usual error follows a larger one in each fit.
-const USUAL_ERROR_STEP_RATIO: f32 = 0.05;
-/// The largest number of fits between two tries. The pause doubles after each try, as samples of
-/// the change come in; it starts again after as many fits in a row that are not worse.
-const MAX_PAUSE_FITS: u32 = 64;
-/// The number of tries after parts have joined, whatever the errors.
-const TRIES_AFTER_JOIN: u32 = 4;
-/// The largest number of parts of a network: each has at least one in 50 of its nodes, and at least
-/// two nodes.
-const MAX_NETWORK_PARTS: usize = 50;
-/// The component of a node without samples.
-const NO_COMPONENT: u32 = u32::MAX;
+/// The part of a node without samples.
+pub(crate) const NO_PART: u32 = u32::MAX;
 
-/// The errors of past fits on held-out pairs, and the schedule of tries from scratch.
+/// The errors of past fits on held-out pairs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct History {
     /// The usual error, in logarithm.
     usual: Option<f32>,
     /// The number of worse fits in a row.
     worse: u32,
-    /// The number of fits in a row that are not worse.
-    good: u32,
-    /// The number of tries that are left after parts have joined.
-    tries: u32,
-    /// The number of fits before the next try.
-    wait: u32,
-    /// The number of fits between the last try and the next.
-    pause: u32,
+    /// The number of fits since parts have joined, with the first; 0 if none have.
+    since_join: u32,
 }
 
 impl History {
-    /// Adds a fit's error and returns whether a fit from scratch is to be tried.
+    /// Adds a fit's error and returns whether a fit from scratch is to be tried: at the second fit in
+    /// a row whose error is 30 % above the usual one, or at the first after parts have joined;
+    /// then after twice as many fits each time, as samples of the change come in.
     pub fn asks(&mut self, missed: Option<f32>, joined: bool) -> bool {
         if let Some(missed) = missed {
-            self.compare(missed);
+            let usual = self.usual.get_or_insert(missed);
+            let is_worse = missed > (1.3 * *usual).max(0.005);
+            self.worse = if is_worse { self.worse + 1 } else { 0 };
+            // A larger error becomes the usual one slowly.
+            *usual = missed.min(*usual + 0.05 * (missed - *usual));
         }
-        if joined {
-            (self.tries, self.wait, self.pause) = (TRIES_AFTER_JOIN, 0, 0);
-        } else if self.good >= MAX_PAUSE_FITS {
-            self.pause = 0;
-        }
-        self.wait = self.wait.saturating_sub(1);
-        let asks = self.wait == 0 && (self.worse >= MIN_WORSE_FITS || self.tries > 0);
-        if asks {
-            self.tries = self.tries.saturating_sub(1);
-            self.pause = (2 * self.pause).clamp(1, MAX_PAUSE_FITS);
-            self.wait = self.pause;
-        }
-        asks
-    }
-
-    fn compare(&mut self, missed: f32) {
-        let usual = self.usual.get_or_insert(missed);
-        if missed > (WORSE_ERROR_RATIO * *usual).max(MIN_WORSE_ERROR) {
-            (self.worse, self.good) = (self.worse + 1, 0);
-        } else {
-            (self.worse, self.good) = (0, self.good + 1);
-        }
-        *usual += if missed < *usual {
-            missed - *usual
-        } else {
-            USUAL_ERROR_STEP_RATIO * (missed - *usual)
+        self.since_join = match self.since_join {
+            _ if joined => 1,
+            0 => 0,
+            since => since.saturating_add(1),
         };
+        let worse = self.worse.saturating_sub(1);
+        let joined = self.since_join <= 8 && self.since_join.is_power_of_two();
+        joined || worse.is_power_of_two() || worse > 0 && worse.is_multiple_of(64)
     }
 }
 
-/// Returns, for each node, the lowest node that samples connect with it; [`NO_COMPONENT`] if it
-/// has no samples.
-pub(crate) fn components(samples: &[Vec<Report>]) -> Vec<u32> {
-    let mut parents: Vec<u32> = (0..samples.len() as u32).collect();
-    let mut connected = vec![false; samples.len()];
-    for (from, targets) in (0u32..).zip(samples) {
-        for sample in targets {
-            connected[from as usize] = true;
-            connected[sample.to as usize] = true;
-            let (a, b) = (root(&mut parents, from), root(&mut parents, sample.to));
-            parents[a.max(b) as usize] = a.min(b);
+/// Returns, for each node, the lowest node that samples connect with it; [`NO_PART`] if it has no
+/// samples.
+pub(crate) fn parts(samples: &[Vec<Report>]) -> Vec<u32> {
+    let mut parts = vec![NO_PART; samples.len()];
+    for (from, to) in links(samples) {
+        let [a, b] = [from, to].map(|node| root(&mut parts, node));
+        parts[a.max(b) as usize] = a.min(b);
+    }
+    // The lower node that each is connected with comes first.
+    for node in 0..parts.len() {
+        if let Some(part) = parts.get(parts[node] as usize) {
+            parts[node] = *part;
         }
     }
-    (0u32..)
-        .zip(connected)
-        .map(|(node, connected)| {
-            if connected {
-                root(&mut parents, node)
-            } else {
-                NO_COMPONENT
-            }
-        })
-        .collect()
+    parts
 }
 
-fn root(parents: &mut [u32], mut node: u32) -> u32 {
-    while parents[node as usize] != node {
-        let next = parents[node as usize];
-        parents[node as usize] = parents[next as usize];
+fn links(samples: &[Vec<Report>]) -> impl Iterator<Item = (u32, u32)> {
+    let nodes = (0..).zip(samples);
+    nodes.flat_map(|(from, targets)| targets.iter().map(move |sample| (from, sample.to)))
+}
+
+/// Returns the lowest node that is known to be connected with `node`, which has samples.
+fn root(parts: &mut [u32], mut node: u32) -> u32 {
+    if parts[node as usize] == NO_PART {
+        parts[node as usize] = node;
+    }
+    while parts[node as usize] != node {
+        let next = parts[node as usize];
+        parts[node as usize] = parts[next as usize];
         node = next;
     }
     node
 }
 
-/// Returns whether two parts that were apart are one now.
-pub(crate) fn have_joined(before: &[u32], now: &[u32]) -> bool {
-    let both = before.iter().zip(now);
-    let mut parts: Vec<(u32, u32)> = both
-        .map(|(before, now)| (*now, *before))
-        .filter(|(now, before)| *now != NO_COMPONENT && *before != NO_COMPONENT)
-        .collect();
-    parts.sort_unstable();
-    let least = (parts.len() / MAX_NETWORK_PARTS).max(2);
-    let mut large = parts
-        .chunk_by(|a, b| a == b)
-        .filter(|part| part.len() >= least);
-    let mut last = large.next();
-    large.any(|part| {
-        last.replace(part)
-            .is_some_and(|last| last[0].0 == part[0].0)
+/// Returns whether samples connect two parts that were apart, each of at least one in 50 of the
+/// nodes, and of two.
+pub(crate) fn have_joined(before: &[u32], samples: &[Vec<Report>]) -> bool {
+    let mut sizes = vec![0; before.len()];
+    for part in before.iter().filter(|part| **part != NO_PART) {
+        sizes[*part as usize] += 1;
+    }
+    let least = (sizes.iter().sum::<usize>() / 50).max(2);
+    let large = |node: u32| {
+        let part = before.get(node as usize)?;
+        sizes.get(*part as usize).filter(|size| **size >= least)?;
+        Some(*part)
+    };
+    links(samples).any(|(from, to)| {
+        let parts = large(from).zip(large(to));
+        parts.is_some_and(|(one, other)| one != other)
     })
 }
 
@@ -132,7 +98,7 @@ pub(crate) fn have_joined(before: &[u32], now: &[u32]) -> bool {
 mod tests {
     use super::*;
 
-    fn links(nodes: usize, links: &[(u32, u32)]) -> Vec<u32> {
+    fn linked(nodes: usize, links: &[(u32, u32)]) -> Vec<Vec<Report>> {
         let mut samples = vec![Vec::new(); nodes];
         for (from, to) in links {
             samples[*from as usize].push(Report {
@@ -141,18 +107,17 @@ mod tests {
                 spread: None,
             });
         }
-        components(&samples)
+        samples
     }
 
     #[test]
     fn two_parts_that_join_are_noticed() {
-        let apart = links(6, &[(0, 1), (2, 1), (4, 3)]);
-        assert_eq!(apart, [0, 0, 0, 3, 3, NO_COMPONENT]);
-        let joined = links(6, &[(0, 1), (2, 1), (4, 3), (4, 2)]);
+        let apart = parts(&linked(6, &[(0, 1), (2, 1), (4, 3)]));
+        assert_eq!(apart, [0, 0, 0, 3, 3, NO_PART]);
+        let joined = linked(6, &[(0, 1), (2, 1), (4, 3), (4, 2)]);
         assert!(have_joined(&apart, &joined));
-        assert!(!have_joined(&joined, &apart));
-        assert!(!have_joined(&joined, &joined));
-        let one_more = links(6, &[(0, 1), (2, 1), (4, 3), (5, 2)]);
+        assert!(!have_joined(&parts(&joined), &joined));
+        let one_more = linked(6, &[(0, 1), (2, 1), (4, 3), (5, 2)]);
         assert!(!have_joined(&apart, &one_more));
         assert!(!have_joined(&[], &joined));
     }

@@ -38,6 +38,10 @@ impl<T: Copy + Default> Sparse<T> {
         Self { start, entries }
     }
 
+    pub fn rows(&self) -> usize {
+        self.start.len() - 1
+    }
+
     pub fn row(&self, row: usize) -> &[(u32, T)] {
         &self.entries[self.start[row] as usize..self.start[row + 1] as usize]
     }
@@ -46,9 +50,9 @@ impl<T: Copy + Default> Sparse<T> {
         &mut self.entries[self.start[row] as usize..self.start[row + 1] as usize]
     }
 
-    pub fn get(&self, row: usize, column: u32) -> Option<T> {
+    pub fn get(&self, row: usize, column: usize) -> Option<T> {
         let row = self.row(row);
-        let at = row.binary_search_by_key(&column, |e| e.0).ok()?;
-        row.get(at).map(|e| e.1)
+        let at = row.binary_search_by_key(&column, |e| e.0 as usize).ok()?;
+        Some(row[at].1)
     }
 }

@@ -1,11 +1,5 @@
 //! Robust statistics, which a few wrong values do not move far.
 
-/// The ratio of the standard deviation to the median absolute deviation, for normal errors.
-const DEVIATIONS_PER_MEDIAN: f32 = 1.4826;
-
-/// The number of standard deviations within which four of five normal errors lie.
-const DEVIATIONS_OF_FOUR_IN_FIVE: f32 = 1.2816;
-
 /// Returns the median, the mean of the middle two for an even number of values; 0 without values.
 pub(crate) fn median(values: &mut [f32]) -> f32 {
     let half = values.len() / 2;
@@ -21,40 +15,23 @@ pub(crate) fn median(values: &mut [f32]) -> f32 {
     }
 }
 
-/// Returns the standard deviation of residuals with these absolute values, by their median.
+/// Returns the standard deviation of normal residuals with these absolute values, by their median.
 pub(crate) fn spread(sizes: &mut [f32]) -> f32 {
-    DEVIATIONS_PER_MEDIAN * median(sizes)
+    1.4826 * median(sizes)
 }
 
-/// Returns the standard deviation of residuals with these absolute values, by their 80 % quantile;
-/// 0 without values.
+/// Returns the standard deviation of normal residuals with these absolute values, by their 80 %
+/// quantile; 0 without values.
 pub(crate) fn four_of_five(sizes: &mut [f32]) -> f32 {
     let at = sizes.len() * 4 / 5;
     if sizes.is_empty() {
         return 0.0;
     }
-    *sizes.select_nth_unstable_by(at, f32::total_cmp).1 / DEVIATIONS_OF_FOUR_IN_FIVE
-}
-
-/// Returns the median of (value, precision) pairs, weighted by the square roots of the precisions;
-/// 0 without values.
-pub(crate) fn weighted_median(values: &mut [(f32, f32)]) -> f32 {
-    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let half = values
-        .iter()
-        .map(|(_, precision)| precision.sqrt())
-        .sum::<f32>()
-        / 2.0;
-    let mut below = 0.0;
-    let middle = values.iter().find(|(_, precision)| {
-        below += precision.sqrt();
-        below >= half
-    });
-    middle.map_or(0.0, |(value, _)| *value)
+    *sizes.select_nth_unstable_by(at, f32::total_cmp).1 / 1.2816
 }
 
 /// Returns the quantile `part` of (value, weight) pairs; `None` without values.
-pub(crate) fn weighted_quantile(mut values: Vec<(f32, f32)>, part: f32) -> Option<f32> {
+pub(crate) fn weighted_quantile(values: &mut [(f32, f32)], part: f32) -> Option<f32> {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let all: f32 = values.iter().map(|v| v.1).sum();
     let mut sum = 0.0;

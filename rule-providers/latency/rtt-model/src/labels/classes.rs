@@ -1,89 +1,16 @@
 //! Classes of pairs, from specific to general, and their typical times.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::{
-    model::Node,
+    model::Location,
     statistics::{four_of_five, median, spread},
-    tuning::TUNING,
+    tuning,
 };
-
-/// The least ratio of a prediction to its class's typical time, whatever the nodes' offsets.
-const MIN_PART_OF_CLASS: f32 = 0.2;
-/// The least ratio of a class's spread to its time: samples of few pairs agree by chance.
-const MIN_SPREAD: f32 = 0.005;
-/// The least number of samples of a class with an error of its own.
-const MIN_SAMPLES_OF_ERROR: usize = 30;
-/// The least error of a class, in logarithm.
-const MIN_ERROR: f32 = 1e-3;
-/// The index that stands for no class.
-const NO_CLASS: u32 = u32::MAX;
 
 /// The least time of a class, in multiples of the scale: the offsets of slow nodes may exceed all of
 /// its samples.
 const MIN_TIME: f32 = 1e-6;
-
-/// A node's labels as hashes of their names within their parents; 0 if unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Location {
-    region: u64,
-    zone: u64,
-    rack: u64,
-    /// The index of the node's zone among all nodes' zones.
-    pub zone_index: u32,
-}
-
-impl Location {
-    /// True if both nodes are in one rack that is known.
-    pub fn shares_rack(self, other: Self) -> bool {
-        self.rack != 0 && self.rack == other.rack
-    }
-}
-
-/// The locations of nodes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Locations {
-    /// The location of each node; `None` if the node has no labels but others have, or if no node
-    /// has this number.
-    pub nodes: Vec<Option<Location>>,
-    /// The zones of all nodes, as locations without a rack, by their index.
-    pub(super) zones: Vec<Location>,
-}
-
-impl Locations {
-    pub fn new(nodes: &[Node]) -> Self {
-        let labelled = nodes.iter().any(Node::is_labelled);
-        let mut indexes = HashMap::new();
-        let mut locations = Self::default();
-        for node in nodes {
-            let Node {
-                region, zone, rack, ..
-            } = *node;
-            let counts = node.present() && node.is_labelled() == labelled;
-            let location = counts.then(|| {
-                let zones = &mut locations.zones;
-                let zone_index = *indexes.entry((region, zone)).or_insert_with(|| {
-                    let zone_index = zones.len() as u32;
-                    zones.push(Location {
-                        region,
-                        zone,
-                        rack: 0,
-                        zone_index,
-                    });
-                    zone_index
-                });
-                Location {
-                    region,
-                    zone,
-                    rack,
-                    zone_index,
-                }
-            });
-            locations.nodes.push(location);
-        }
-        locations
-    }
-}
 
 /// The kind of a class with the labels that its pairs share. General kinds come first, so that
 /// parents are fitted before their children.
@@ -102,18 +29,14 @@ enum Key {
 
 /// Returns the classes of a pair, the most specific first.
 fn keys(a: Location, b: Location) -> impl Iterator<Item = Key> {
-    let ordered = |a: u64, b: u64| (a.min(b), a.max(b));
-    let (low, high) = ordered(a.zone, b.zone);
-    let (low_region, high_region) = ordered(a.region, b.region);
-    let zoned = a.zone != 0 && b.zone != 0;
     let rack = a.shares_rack(b);
-    let same = zoned && low == high;
+    let zoned = a.zone != 0 && b.zone != 0;
     let all = [
         rack.then_some(Key::Rack(a.rack)),
         rack.then_some(Key::AnyRack(a.zone)),
-        zoned.then_some(Key::Zones(low, high)),
-        same.then_some(Key::AnyZone),
-        Some(Key::Regions(low_region, high_region)),
+        zoned.then(|| Key::Zones(a.zone.min(b.zone), a.zone.max(b.zone))),
+        (zoned && a.zone == b.zone).then_some(Key::AnyZone),
+        Some(Key::Regions(a.region.min(b.region), a.region.max(b.region))),
     ];
     all.into_iter().flatten()
 }
@@ -130,9 +53,9 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// Returns the time of a pair whose nodes have these offsets.
+    /// Returns the time of a pair whose nodes have these offsets: at least a fifth of the class's.
     pub fn predicted(self, offsets: [f32; 2]) -> f32 {
-        (self.time + offsets[0] + offsets[1]).max(self.time * MIN_PART_OF_CLASS)
+        (self.time + offsets[0] + offsets[1]).max(self.time * 0.2)
     }
 }
 
@@ -142,7 +65,7 @@ pub(super) struct Classes {
     keys: Vec<Key>,
     classes: Vec<Class>,
     /// The index of each class's next more general class.
-    parents: Vec<u32>,
+    parents: Vec<Option<usize>>,
     /// The pairs of each class: it is their most specific or second most specific class.
     members: Vec<Vec<u32>>,
     /// The index of each pair's most specific class.
@@ -160,34 +83,27 @@ impl Classes {
             [own, parent, last]
         };
         // Each chain is computed twice rather than stored: there are many pairs.
-        let with_members = pairs
-            .clone()
-            .flat_map(|pair| chain(pair).into_iter().take(2));
+        let chains = pairs.map(chain);
+        let with_members = chains.clone().flat_map(|chain| chain.into_iter().take(2));
         let keys: BTreeSet<Key> = with_members.flatten().collect();
         let keys: Vec<Key> = keys.into_iter().collect();
-        let index = |key: Option<Key>| {
-            let at = key.and_then(|key| keys.binary_search(&key).ok());
-            at.map_or(NO_CLASS, |at| at as u32)
-        };
         let mut classes = Self {
             classes: vec![Class::default(); keys.len()],
-            parents: vec![NO_CLASS; keys.len()],
+            parents: vec![None; keys.len()],
             members: vec![Vec::new(); keys.len()],
-            ..Self::default()
+            of_pairs: Vec::new(),
+            keys,
         };
-        for (pair, chain) in (0u32..).zip(pairs.map(chain)) {
-            let [own, parent, grandparent] = chain.map(index);
-            classes.of_pairs.push(own);
-            for class in [own, parent].into_iter().filter(|class| *class != NO_CLASS) {
-                classes.members[class as usize].push(pair);
-            }
-            for (class, parent) in [(own, parent), (parent, grandparent)] {
-                if let Some(known) = classes.parents.get_mut(class as usize) {
-                    *known = parent;
+        for (pair, chain) in (0u32..).zip(chains) {
+            let [own, parent, last] = chain.map(|key| classes.keys.binary_search(&key?).ok());
+            classes.of_pairs.extend(own.map(|own| own as u32));
+            for (class, parent) in [(own, parent), (parent, last)] {
+                if let Some(class) = class {
+                    classes.members[class].push(pair);
+                    classes.parents[class] = parent;
                 }
             }
         }
-        classes.keys = keys;
         classes
     }
 
@@ -204,59 +120,47 @@ impl Classes {
 
     /// Fits the classes' times and spreads to `rest`, the pairs' times without the nodes' offsets.
     pub fn fit(&mut self, rest: &[f32]) {
-        let mut values: Vec<f32> = Vec::new();
         for at in 0..self.classes.len() {
-            let parent = self.classes.get(self.parents[at] as usize).copied();
-            let members = &self.members[at];
-            let count = members.len() as f32;
-            values.clear();
-            values.extend(members.iter().map(|pair| rest[*pair as usize]));
+            let parent = self.parents[at].map(|parent| self.classes[parent]);
+            let count = self.members[at].len();
+            let own = self.members[at].iter().map(|pair| rest[*pair as usize]);
+            let mut values: Vec<f32> = own.clone().collect();
             if let Some(parent) = parent {
                 // Each sample counts twice, the parent's time three times.
-                let own = values.len();
-                values.extend_from_within(..own);
-                values.extend([parent.time; 3]);
+                values.extend(own.clone().chain([parent.time; 3]));
             }
             let mut time = median(&mut values);
             if let (Some(parent), Key::Rack(_)) = (parent, self.keys[at]) {
-                let prior = TUNING.rack_prior;
-                time = (count * time + prior * parent.time) / (count + prior);
+                let prior = tuning::RACK_PRIOR;
+                time = (count as f32 * time + prior * parent.time) / (count as f32 + prior);
             }
             time = time.max(MIN_TIME);
-            values.clear();
-            values.extend(
-                members
-                    .iter()
-                    .map(|pair| (rest[*pair as usize] - time).abs()),
-            );
-            let own = match parent {
-                Some(parent) if members.len() < TUNING.min_samples_of_spread => parent.spread,
-                _ => spread(&mut values),
+            let spread = match parent {
+                Some(parent) if count < tuning::MIN_SAMPLES_OF_SPREAD => parent.spread,
+                _ => spread(&mut own.map(|rest| (rest - time).abs()).collect::<Vec<f32>>()),
             };
-            let spread = own.max(MIN_SPREAD * time);
             self.classes[at] = Class {
                 time,
-                spread,
-                ..Class::default()
+                // Samples of few pairs agree by chance.
+                spread: spread.max(0.005 * time),
+                error: 0.0,
             };
         }
     }
 
-    /// Fits the classes' errors to the absolute residuals of the pairs. A class with few samples
-    /// has its parent's error.
+    /// Fits the classes' errors to the absolute residuals of the pairs. A class with fewer than
+    /// 30 samples has its parent's error.
     pub fn fit_errors(&mut self, residuals: &[f32]) {
         let usual = four_of_five(&mut residuals.to_vec());
         for at in 0..self.classes.len() {
-            let parent = self.classes.get(self.parents[at] as usize);
-            let parent_error = parent.map_or(usual, |class| class.error);
             let members = self.members[at].iter();
             let mut own: Vec<f32> = members.map(|pair| residuals[*pair as usize]).collect();
-            let error = if own.len() < MIN_SAMPLES_OF_ERROR {
-                parent_error
+            let error = if own.len() < 30 {
+                self.parents[at].map_or(usual, |parent| self.classes[parent].error)
             } else {
                 four_of_five(&mut own)
             };
-            self.classes[at].error = error.max(MIN_ERROR);
+            self.classes[at].error = error.max(1e-3);
         }
     }
 
@@ -277,7 +181,6 @@ mod tests {
             region: 1,
             zone: 1,
             rack: 0,
-            zone_index: 0,
         };
         let mut classes = Classes::new(std::iter::repeat_n([location; 2], 3));
         for rest in [[-1.0; 3], [0.0; 3], [MIN_TIME; 3]] {
