@@ -74,7 +74,7 @@ impl ReplicaArgs {
             )?;
             let host = host.trim_matches(['[', ']']).to_owned();
             let name = self.replica_tls_name.unwrap_or(host);
-            config = config.with_tls(PeerTls { files, name });
+            config.tls = Some(PeerTls { files, name });
         }
         Ok(Some(config))
     }

@@ -3,10 +3,10 @@ use std::{
     time::{Instant, SystemTime},
 };
 
+use tautline_core::model::key;
 use tautline_gpu_placement::{
-    Inventory,
     device_annotation::{self, CardShare},
-    inventory::Card,
+    inventory::PodReservation,
     names::DEVICES_ANNOTATION,
 };
 use tautline_sdk::{
@@ -14,15 +14,13 @@ use tautline_sdk::{
 };
 
 use crate::{
-    cluster_inventory::{AnswerParts, NodeEntry},
+    cluster_inventory::{ClusterInventory, NodeEntry},
     cost::{self, PreparedRequest},
     dra::ExtendedResources,
     fit::{Fit, Location},
     gpu_request::GpuRequest,
-    grant::Grant,
-    pod_holdings::PodHoldings,
     provider::GpuSlice,
-    state::State,
+    state::{PodHoldings, State},
 };
 
 impl Allocator for GpuSlice {
@@ -47,24 +45,23 @@ impl GpuSlice {
         request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         let mut state = self.state.lock();
-        let gpu_request = GpuRequest::new(
-            &state.inventory.names,
-            &request.rule,
-            request.details.as_ref(),
-        )
-        .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
+        let details = request.details.as_ref();
+        let gpu_request = GpuRequest::new(&state.inventory.names, &request.rule, details)
+            .map_err(|e| AllocatorError::BadRule(e.to_string()))?;
         let snapshot = state.sync(&self.store, now);
         // kube-scheduler has allocated the devices that drivers serve.
-        let by_driver = request.details.as_ref().and_then(|workload| {
+        let extended = details.and_then(|workload| {
             let (devices, names) = (&state.devices, &state.inventory.names);
-            let extended = ExtendedResources::new(devices, names, &gpu_request, workload, None)?;
-            Some(extended.are_for(snapshot.node(&request.node)?))
+            ExtendedResources::new(devices, names, &gpu_request, workload)
         });
-        let by_driver = by_driver.unwrap_or_default();
+        let node = snapshot.node(&request.node);
+        let by_driver = extended
+            .zip(node)
+            .is_some_and(|(extended, node)| extended.are_for(node));
         // A grant that the pod has by another rule must not be an obstacle.
-        let holdings = PodHoldings::reserved(&state, &request.uid, now);
-        let without_pod = holdings.node_without_pod(&mut state, &snapshot, &request.node, now);
-        let pod = format!("{}/{}", request.workload.namespace, request.workload.name);
+        let holdings = PodHoldings::new(&state, &request.uid, None, now);
+        let without_pod = holdings.node_without_pod(&state, &snapshot, &request.node, now);
+        let pod = key(&request.workload.namespace, &request.workload.name);
         let key = Key {
             uid: request.uid,
             node: request.node.clone(),
@@ -76,38 +73,35 @@ impl GpuSlice {
             ..
         } = &mut *state;
         let reservation = reservations.reserve(now, key, request.hold, |_| {
-            let AnswerParts {
+            let ClusterInventory {
                 names,
                 nodes,
                 costs,
                 ..
-            } = inventory.parts();
+            } = inventory;
             let exhausted =
                 |why: String| AllocatorError::Exhausted(format!("node {}: {why}", request.node));
             let Some(node) = nodes.get(request.node.as_str()) else {
                 return Err(exhausted("not in the provider's view yet".into()));
             };
-            let (node, capacities) = match &without_pod {
-                Some((node, capacities)) => (node, Some(&capacities[..])),
-                None => (node, None),
-            };
+            let (node, is_cached) = (without_pod.as_ref().unwrap_or(node), without_pod.is_none());
             let mut prepared = PreparedRequest::new(&gpu_request);
-            let location = match cost::fit(names, costs, node, &mut prepared, capacities) {
+            let location = match cost::fit(names, costs, node, is_cached, &mut prepared) {
                 _ if by_driver => None,
                 Fit::Usable { location, .. } => location,
                 Fit::Unusable(u) => return Err(exhausted(format!("{}: {}", u.code, u.detail))),
             };
-            let parts = location.map_or_else(|| Ok(Vec::new()), |l| take_cards(node, &l));
-            Ok(Grant {
-                pod: pod.as_str().into(),
+            let parts = location.map(|location| take_cards(node, &location, exhausted));
+            Ok(PodReservation {
+                pod: pod.into(),
                 cpu_milli: gpu_request.cpu_milli,
                 memory_bytes: gpu_request.memory_bytes,
-                cards: parts.map_err(exhausted)?,
+                parts: parts.transpose()?.unwrap_or_default(),
             })
         })?;
         state.sync_node(now, &request.node);
-        let inventory = state.inventory.node(&request.node).map(|n| &n.inventory);
-        let annotations = self.annotations(&reservation.grant.cards, inventory);
+        let node = state.inventory.nodes.get(request.node.as_str());
+        let annotations = self.annotations(&reservation.grant.parts, node);
         let expires = reservation
             .until
             .map(|until| SystemTime::now() + until.saturating_duration_since(now));
@@ -132,30 +126,26 @@ impl GpuSlice {
     }
 
     /// Returns the annotations that name the pod's cards, or no annotations if this provider gave
-    /// no cards. The node's `inventory` is needed for the indexes.
+    /// no cards. The `node` is needed for the indexes.
     fn annotations(
         &self,
         parts: &[CardShare],
-        inventory: Option<&Inventory>,
+        node: Option<&NodeEntry>,
     ) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
-        if !parts.is_empty() {
-            all.insert(
-                DEVICES_ANNOTATION.to_owned(),
-                device_annotation::format(parts),
-            );
-            if let Some(name) = &self.index_annotation {
-                let index = |part: &CardShare| {
-                    let known = inventory.and_then(|i| i.card(&part.card));
-                    CardShare {
-                        card: known.map_or_else(|| part.card.clone(), |(_, c)| c.name.clone()),
-                        milli: part.milli,
-                        start: part.start,
-                    }
-                };
-                let indexes: Vec<CardShare> = parts.iter().map(index).collect();
-                all.insert(name.clone(), device_annotation::format_indexes(&indexes));
+        if parts.is_empty() {
+            return all;
+        }
+        let text = device_annotation::format(parts);
+        all.insert(DEVICES_ANNOTATION.to_owned(), text);
+        if let Some(name) = &self.index_annotation {
+            let mut indexes = parts.to_vec();
+            for part in &mut indexes {
+                if let Some((_, card)) = node.and_then(|n| n.inventory.card(&part.card)) {
+                    part.card = card.name.clone();
+                }
             }
+            all.insert(name.clone(), device_annotation::format_indexes(&indexes));
         }
         all
     }
@@ -163,28 +153,32 @@ impl GpuSlice {
 
 /// Returns the parts of cards to reserve. They are empty if a device plugin or the scheduler picks
 /// the device.
-fn take_cards(node: &NodeEntry, location: &Location) -> Result<Vec<CardShare>, String> {
+fn take_cards(
+    node: &NodeEntry,
+    location: &Location,
+    exhausted: impl Fn(String) -> AllocatorError,
+) -> Result<Vec<CardShare>, AllocatorError> {
     let pool = node.inventory.pools.get(location.pool);
     let Some(pool) = pool.filter(|p| p.kind.mode.is_recorded()) else {
         return Ok(Vec::new());
     };
     let mut capacity = node.inventory.capacity(pool, 0);
     let taken = capacity.take(&location.shape, location.card.map(usize::from));
-    let taken = taken.map_err(|short| format!("too little {short}"))?;
-    let parts = taken.parts.into_iter();
-    let parts = parts.filter_map(|(card, milli)| Some((pool.cards.get(usize::from(card))?, milli)));
-    let share = |(card, milli): (&Card, u16)| {
+    let taken = taken.map_err(|short| exhausted(format!("too little {short}")))?;
+    let share = |(card, milli): (u16, u16)| {
+        let card = pool.cards.get(usize::from(card))?;
         let start = card.place(milli);
         if card.mig.is_some() && start.is_none() {
-            return Err(format!("card {} has no place for {milli}m", card.name));
+            let why = format!("card {} has no place for {milli}m", card.name);
+            return Some(Err(exhausted(why)));
         }
-        Ok(CardShare {
+        Some(Ok(CardShare {
             card: card.record_name().into(),
             milli,
             start,
-        })
+        }))
     };
-    parts.map(share).collect()
+    taken.parts.into_iter().filter_map(share).collect()
 }
 
 #[cfg(test)]

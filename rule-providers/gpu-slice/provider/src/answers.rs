@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use tautline_core::{Snapshot, model::Node};
+use tautline_core::Snapshot;
 use tautline_gpu_placement::dra;
 use tautline_sdk::{
     Compliance, CostAnswer, CostRequest, Evaluation, EvaluationRequest, NodeCost, ProviderError,
@@ -10,15 +10,13 @@ use tautline_sdk::{
 
 use crate::{
     assumed::QUESTION_POD_LIFETIME,
-    cluster_inventory::AnswerParts,
+    cluster_inventory::ClusterInventory,
     compliance,
     cost::{self, PreparedRequest},
     dra::ExtendedResources,
-    fit::{self, Fit},
+    fit::{Fit, POSITION_STEPS, Unfit},
     gpu_request::{Amount, GpuRequest},
-    pod_holdings::PodHoldings,
-    state::State,
-    unfit::Unfit,
+    state::{PodHoldings, State},
     use_compliance,
 };
 
@@ -109,8 +107,8 @@ impl Question {
             _ => None,
         };
         let extended = workload.and_then(|workload| {
-            let (known, names) = (&state.devices, &state.inventory.names);
-            ExtendedResources::new(known, names, &request, workload, devices.as_ref())
+            let (devices, names) = (&state.devices, &state.inventory.names);
+            ExtendedResources::new(devices, names, &request, workload)
         });
         let pod = snapshot.pod(&cost_request.source.namespace, &cost_request.source.name);
         // A pod's own requests were counted when the watch first showed the pod.
@@ -122,7 +120,7 @@ impl Question {
             devices,
             extended,
             names_claims: workload.is_some_and(|w| !w.resource_claims.is_empty()),
-            holdings: PodHoldings::of_pod(state, snapshot, cost_request, uid, now),
+            holdings: PodHoldings::new(state, uid, pod, now),
         })
     }
 
@@ -133,7 +131,7 @@ impl Question {
                 .inventory
                 .costs
                 .resolution()
-                .saturating_mul(fit::POSITION_STEPS),
+                .saturating_mul(POSITION_STEPS),
             Amount::Nothing | Amount::Units { .. } => 0,
         }
     }
@@ -156,8 +154,9 @@ impl Question {
             devices, inventory, ..
         } = state;
         let models = &self.request.models;
-        if let Some((extended, node)) = self.extended_on(snapshot, name) {
-            return match extended.pending(devices, self.devices.as_ref(), node) {
+        let extended = self.extended.as_ref().zip(snapshot.node(name));
+        if let Some((extended, node)) = extended.filter(|(e, node)| e.are_for(node)) {
+            return match extended.pending(self.devices.as_ref(), node) {
                 Ok(pending) => devices.fit(inventory, snapshot, name, &pending, models),
                 Err(unfit) => Fit::Unusable(unfit),
             };
@@ -166,30 +165,17 @@ impl Question {
             return devices.fit(inventory, snapshot, name, claims, &[]);
         }
         let without_pod = self.holdings.node_without_pod(state, snapshot, name, now);
-        let AnswerParts {
+        let ClusterInventory {
             names,
             nodes,
             costs,
             ..
-        } = state.inventory.parts();
+        } = &mut state.inventory;
         match (nodes.get(name), &without_pod) {
             (None, _) => Fit::Unusable(Unfit::unknown_node()),
-            (_, Some((node, capacities))) => {
-                cost::fit(names, costs, node, prepared, Some(capacities))
-            }
-            (Some(node), None) => cost::fit(names, costs, node, prepared, None),
+            (Some(node), None) => cost::fit(names, costs, node, true, prepared),
+            (_, Some(node)) => cost::fit(names, costs, node, false, prepared),
         }
-    }
-
-    /// Returns the pod's extended resources with the node, if drivers serve its request for GPUs
-    /// there.
-    fn extended_on<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-        name: &str,
-    ) -> Option<(&'a ExtendedResources, &'a Node)> {
-        let (extended, node) = (self.extended.as_ref()?, snapshot.node(name)?);
-        extended.are_for(node).then_some((extended, node))
     }
 }
 
@@ -199,48 +185,30 @@ pub(crate) fn evaluation(
     evaluation_request: &EvaluationRequest,
     now: Instant,
 ) -> Result<Evaluation, ProviderError> {
-    let State {
-        inventory,
-        devices,
-        uses,
-        ..
-    } = state;
-    let request = GpuRequest::new(&inventory.names, &evaluation_request.rule, None)?;
+    let request = GpuRequest::new(&state.inventory.names, &evaluation_request.rule, None)?;
     let mut parts = Vec::new();
-    for (name, target) in evaluation_request
-        .targets
-        .iter()
-        .filter(|(_, t)| t.kind == "Pod")
-    {
-        match snapshot.pod(&target.namespace, &target.name) {
-            None => parts.push(match evaluation_request.target_nodes.get(name) {
+    let targets = evaluation_request.targets.iter();
+    for (name, target) in targets.filter(|(_, t)| t.kind == "Pod") {
+        let Some(pod) = snapshot.pod(&target.namespace, &target.name) else {
+            let pod = &target.name;
+            parts.push(match evaluation_request.target_nodes.get(name) {
                 Some(Some(node)) => Evaluation::new(
                     Compliance::Error,
-                    format!("pod {} on node {node} is not known yet", target.name),
+                    format!("pod {pod} on node {node} is not known yet"),
                 ),
                 // A provider that does not reserve does not watch waiting pods.
                 _ => Evaluation::new(
                     Compliance::Pending,
-                    format!("pod {} is not placed, as far as is known", target.name),
+                    format!("pod {pod} is not placed, as far as is known"),
                 ),
-            }),
-            Some(pod) => {
-                let node = pod.node.as_deref();
-                parts.extend(node.and_then(|node| devices.evaluate(node, pod)));
-                parts.push(compliance::of_pod(
-                    inventory, devices, snapshot, pod, &request,
-                ));
-                parts.extend(use_compliance::of_pod(inventory, uses, pod, now));
-            }
-        }
+            });
+            continue;
+        };
+        let node = pod.node.as_deref();
+        parts.extend(node.and_then(|node| state.devices.evaluate(node, pod)));
+        parts.push(compliance::of_pod(state, snapshot, pod, &request));
+        parts.extend(use_compliance::of_pod(state, pod, now));
     }
-    if parts.is_empty() {
-        return Ok(Evaluation::compliant("no pod is among the targets"));
-    }
-    let compliance = Compliance::aggregate(parts.iter().map(|p| p.compliance));
-    let worst = parts.into_iter().find(|p| p.compliance == compliance);
-    Ok(Evaluation {
-        compliance,
-        reason: worst.map(|p| p.reason).unwrap_or_default(),
-    })
+    let worst = compliance::worst(parts);
+    Ok(worst.unwrap_or_else(|| Evaluation::compliant("no pod is among the targets")))
 }

@@ -7,9 +7,8 @@ use std::{
 };
 
 use tautline_core::{Snapshot, model::Pod, quantity};
+use tautline_gpu_placement::inventory::PodReservation;
 use tautline_sdk::{InFlightPod, reservations::Reservations};
-
-use crate::grant::Grant;
 
 /// The time for which the in-flight pods of a cost request count; a later request names them again.
 pub(crate) const QUESTION_POD_LIFETIME: Duration = Duration::from_secs(2);
@@ -82,7 +81,7 @@ impl Assumed {
     pub(crate) fn on(
         &self,
         node: &str,
-        reservations: &Reservations<Grant>,
+        reservations: &Reservations<PodReservation>,
         now: Instant,
     ) -> Vec<Arc<Pod>> {
         let here = self.0.iter().filter(|(_, pod)| *pod.node == *node);

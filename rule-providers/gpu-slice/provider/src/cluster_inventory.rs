@@ -18,17 +18,11 @@ use crate::{
     request_learner::RequestLearner,
 };
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodeEntry {
     pub(crate) inventory: Inventory,
     pub(crate) slots: Vec<usize>,
     pub(crate) position: f64,
-}
-
-pub(crate) struct AnswerParts<'a> {
-    pub(crate) names: &'a Names,
-    pub(crate) nodes: &'a HashMap<Arc<str>, NodeEntry>,
-    pub(crate) costs: &'a mut CostCache,
 }
 
 /// The pods on a node that the watch does not show there yet.
@@ -42,30 +36,16 @@ pub(crate) struct Held {
 pub(crate) struct ClusterInventory {
     pub(crate) names: Names,
     pub(crate) costs: CostCache,
-    nodes: HashMap<Arc<str>, NodeEntry>,
+    pub(crate) nodes: HashMap<Arc<str>, NodeEntry>,
     pub(crate) changes: CostChanges,
     /// The [`CostCache::version`] at the last change.
     version: (u32, u32),
     last_snapshot: Arc<Snapshot>,
-    slots: SlotAllocator,
+    /// The number of indexes in the cost cache, and those of deleted nodes, which are reused.
+    slot_count: usize,
+    unused_slots: Vec<usize>,
     order: NodeOrder,
     learner: RequestLearner,
-}
-
-/// Allocates indexes in the cost cache. Indexes of deleted nodes are reused.
-#[derive(Debug, Default)]
-struct SlotAllocator {
-    unused: Vec<usize>,
-    count: usize,
-}
-
-impl SlotAllocator {
-    fn allocate(&mut self) -> usize {
-        self.unused.pop().unwrap_or_else(|| {
-            self.count += 1;
-            self.count - 1
-        })
-    }
 }
 
 impl ClusterInventory {
@@ -85,25 +65,10 @@ impl ClusterInventory {
             changes: CostChanges::default(),
             version: (0, 0),
             last_snapshot: Arc::default(),
-            slots: SlotAllocator::default(),
+            slot_count: 0,
+            unused_slots: Vec::new(),
             order: config.order,
             learner,
-        }
-    }
-
-    pub(crate) fn node(&self, name: &str) -> Option<&NodeEntry> {
-        self.nodes.get(name)
-    }
-
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &NodeEntry)> {
-        self.nodes.iter()
-    }
-
-    pub(crate) fn parts(&mut self) -> AnswerParts<'_> {
-        AnswerParts {
-            names: &self.names,
-            nodes: &self.nodes,
-            costs: &mut self.costs,
         }
     }
 
@@ -132,10 +97,9 @@ impl ClusterInventory {
         let new = now
             .changed_pods(&last)
             .filter_map(|(old, new)| new.filter(|new| old.is_none_or(|old| old.uid != new.uid)));
-        let (names, nodes) = (&self.names, &self.nodes);
-        let shape = |costs: &CostCache, pod: &Pod| pod_shape(names, nodes, costs, pod);
-        let new = new.map(|pod| &**pod);
-        self.learner.count_pods(&mut self.costs, new, shape);
+        let new = new.filter(|pod| self.learner.counts(pod));
+        let shapes: Vec<Shape> = new.filter_map(|pod| self.pod_shape(pod)).collect();
+        self.learner.count_shapes(&mut self.costs, &shapes);
         self.last_snapshot = now;
         self.note_version();
     }
@@ -154,7 +118,7 @@ impl ClusterInventory {
             let gone = self.nodes.remove(name);
             for slot in gone.iter().flat_map(|e| &e.slots) {
                 self.costs.set_capacity(*slot, None);
-                self.slots.unused.push(*slot);
+                self.unused_slots.push(*slot);
             }
             return gone.is_some();
         };
@@ -168,15 +132,17 @@ impl ClusterInventory {
                 tracing::warn!(node = name, "{warning}");
             }
         }
-        while entry.slots.len() > inventory.pools.len() {
-            if let Some(slot) = entry.slots.pop() {
-                self.costs.set_capacity(slot, None);
-                self.slots.unused.push(slot);
-            }
+        let pools = inventory.pools.len();
+        for slot in entry.slots.drain(pools.min(entry.slots.len())..) {
+            self.costs.set_capacity(slot, None);
+            self.unused_slots.push(slot);
         }
-        while entry.slots.len() < inventory.pools.len() {
-            entry.slots.push(self.slots.allocate());
-        }
+        entry.slots.resize_with(pools, || {
+            self.unused_slots.pop().unwrap_or_else(|| {
+                self.slot_count += 1;
+                self.slot_count - 1
+            })
+        });
         if self.order == NodeOrder::Mixed {
             entry.position = fnv1a_64(&[name]) as f64 / u64::MAX as f64;
         }
@@ -208,7 +174,26 @@ impl ClusterInventory {
     /// Returns the shape that the pod requests; `None`: it requests no cards, or units of unknown
     /// size.
     pub(crate) fn pod_shape(&self, pod: &Pod) -> Option<Shape> {
-        pod_shape(&self.names, &self.nodes, &self.costs, pod)
+        let entry = pod.node.as_deref().and_then(|n| self.nodes.get(n));
+        let pools = entry.map_or(&[][..], |e| &e.inventory.pools);
+        let on_node = pools.iter().find_map(|p| p.kind.mode.unit_milli());
+        let modes = self.costs.kinds().iter().map(|k| k.mode);
+        let least = || modes.filter(|m| m.unit_milli().is_some()).min();
+        let unit_milli = on_node.or_else(|| least()?.unit_milli());
+        // The smallest card of any node counts if the memory of the cards on the pod's node is not
+        // known.
+        let memory = |pools: &[CardPool]| {
+            let of_agents = pools.iter().filter(|p| p.has_agent());
+            of_agents.filter_map(|p| p.card_memory_bytes).min()
+        };
+        let anywhere = || {
+            self.nodes
+                .values()
+                .filter_map(|e| memory(&e.inventory.pools))
+        };
+        let card_memory_bytes = || memory(pools).or_else(|| anywhere().min());
+        let by_agent = pools.iter().any(CardPool::has_agent);
+        gpu_request::pod_shape_with(&self.names, pod, unit_milli, by_agent, card_memory_bytes)
     }
 
     pub(crate) fn count_request(&mut self, uid: &str, request: &GpuRequest) -> Option<Shape> {
@@ -225,32 +210,4 @@ impl ClusterInventory {
     pub(crate) fn class_count(&self) -> usize {
         self.learner.class_count()
     }
-}
-
-fn pod_shape(
-    names: &Names,
-    nodes: &HashMap<Arc<str>, NodeEntry>,
-    costs: &CostCache,
-    pod: &Pod,
-) -> Option<Shape> {
-    let entry = pod.node.as_deref().and_then(|n| nodes.get(n));
-    let pools = entry.map_or(&[][..], |e| &e.inventory.pools);
-    let on_node = pools.iter().find_map(|p| p.kind.mode.unit_milli());
-    let anywhere = || {
-        let modes = costs.kinds().iter().map(|k| k.mode);
-        modes.filter(|m| m.unit_milli().is_some()).min()
-    };
-    let unit_milli = on_node.or_else(|| anywhere()?.unit_milli());
-    // The smallest card of any node counts if the memory of the cards on the pod's node is not
-    // known.
-    let memory = |pools: &[CardPool]| {
-        let of_agents = pools.iter().filter(|p| p.has_agent());
-        of_agents.filter_map(|p| p.card_memory_bytes).min()
-    };
-    let card_memory_bytes = || {
-        let all = || nodes.values().map(|e| &e.inventory.pools);
-        memory(pools).or_else(|| all().filter_map(|p| memory(p)).min())
-    };
-    let by_agent = pools.iter().any(CardPool::has_agent);
-    gpu_request::pod_shape_with(names, pod, unit_milli, by_agent, card_memory_bytes)
 }

@@ -8,32 +8,37 @@ use tautline_core::{
 use tautline_gpu_placement::{
     CARD_MILLI, Inventory,
     device_annotation::CardShare,
-    inventory::{AgentRequest, CardPool, list_pods, seniority},
+    inventory::{AgentRequest, Card, CardPool, list_pods, seniority},
     node_inventory::{MEMORY_RESOURCE, MILLI_RESOURCE},
-    shape::is_model,
+    shape::{is_model, memory_milli},
 };
 use tautline_sdk::{Compliance, Evaluation};
 
 use crate::{
-    cluster_inventory::ClusterInventory,
-    dra::Devices,
     gpu_request::{Amount, GpuRequest, units_milli},
+    state::State,
 };
 
+/// Returns the first of the worst evaluations; `None`: there are none.
+pub(crate) fn worst(all: Vec<Evaluation>) -> Option<Evaluation> {
+    let worst = Compliance::aggregate(all.iter().map(|e| e.compliance));
+    all.into_iter().find(|e| e.compliance == worst)
+}
+
 pub(crate) fn of_pod(
-    cluster: &ClusterInventory,
-    devices: &Devices,
+    state: &State,
     snapshot: &Snapshot,
     pod: &Pod,
     request: &GpuRequest,
 ) -> Evaluation {
+    let pod_name = &pod.name;
     let Some(node) = pod.node.as_deref() else {
-        return Evaluation::new(
-            Compliance::Pending,
-            format!("pod {} is not placed", pod.name),
-        );
+        let reason = format!("pod {pod_name} is not placed");
+        return Evaluation::new(Compliance::Pending, reason);
     };
-    let Some(entry) = cluster.node(node).filter(|_| snapshot.node(node).is_some()) else {
+    let cluster = &state.inventory;
+    let entry = cluster.nodes.get(node);
+    let Some(entry) = entry.filter(|_| snapshot.node(node).is_some()) else {
         return Evaluation::violation(format!("node {node} is gone"));
     };
     let inventory = &entry.inventory;
@@ -52,19 +57,13 @@ pub(crate) fn of_pod(
         Some(Ok(parts)) => of_assigned_cards(inventory, node, &name, &parts, request),
         Some(Err(error)) => Evaluation::new(
             Compliance::Error,
-            format!(
-                "pod {}: its device annotation cannot be read: {error}",
-                pod.name
-            ),
+            format!("pod {pod_name}: its device annotation cannot be read: {error}"),
         ),
         None if lacks_annotation(inventory, pod, request) => {
             if let Some((pool, card, conflict)) = inventory.conflict(&name) {
-                let reason = format!(
-                    "node {node}: {conflict}; pod {} has no device annotation",
-                    pod.name
-                );
-                let left = u32::from(CARD_MILLI).saturating_sub(card.held_before(&name));
-                return apply_limit(request, Some(pool), &[left.into()], reason);
+                let reason =
+                    format!("node {node}: {conflict}; pod {pod_name} has no device annotation");
+                return apply_limit(request, Some(pool), &[left_to(card, &name)], reason);
             }
             let of = if request.by_rule {
                 "the rule gives it"
@@ -74,13 +73,12 @@ pub(crate) fn of_pod(
             Evaluation::new(
                 Compliance::Error,
                 format!(
-                    "pod {} has no device annotation for the cards that {of} on node {node}: they \
-                     were not reserved when it was bound; run the extender with --bind",
-                    pod.name
+                    "pod {pod_name} has no device annotation for the cards that {of} on node \
+                     {node}: they were not reserved when it was bound; run the extender with --bind"
                 ),
             )
         }
-        None => of_resources(cluster, devices, snapshot, inventory, pod, node, request),
+        None => of_resources(state, snapshot, inventory, pod, node, request),
     }
 }
 
@@ -92,14 +90,14 @@ fn unwanted_product<'a>(
     parts: &[CardShare],
     request: &GpuRequest,
 ) -> Option<&'a str> {
-    let held = parts.iter().filter_map(|p| inventory.card(&p.card));
-    let held: Vec<&str> = held.map(|(pool, _)| &*pool.kind.product).collect();
-    let wanted = |p: &&str| request.models.iter().any(|m| is_model(p, m));
     if request.models.is_empty() {
         return None;
     }
-    if !held.is_empty() {
-        return held.into_iter().find(|p| !wanted(p));
+    let held = parts.iter().filter_map(|p| inventory.card(&p.card));
+    let mut held = held.map(|(pool, _)| &*pool.kind.product).peekable();
+    let wanted = |p: &&str| request.models.iter().any(|m| is_model(p, m));
+    if held.peek().is_some() {
+        return held.find(|p| !wanted(p));
     }
     let pools = inventory.pools.iter().map(|p| &*p.kind.product);
     let mut products = pools.chain(inventory.counted.iter().map(|c| &*c.product));
@@ -113,25 +111,18 @@ fn instances_for_cards<'a>(
     pod: &Pod,
     request: &GpuRequest,
 ) -> Option<&'a str> {
-    let for_cards = matches!(
-        request.amount,
-        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
-    );
     let mut counted = inventory.counted.iter();
     let has = counted.find(|c| c.is_instance && pod.requests.milli(&c.resource) > 0);
-    Some(&*has.filter(|_| request.by_rule && for_cards)?.resource)
+    let has = has.filter(|_| request.by_rule && request.amount.is_of_cards());
+    Some(&*has?.resource)
 }
 
 /// Returns whether a pod without a device annotation needs one, because a rule requests its cards
 /// or an agent gives them out.
 fn lacks_annotation(inventory: &Inventory, pod: &Pod, request: &GpuRequest) -> bool {
     let handed_out = |p: &CardPool| p.kind.mode.is_recorded() && p.offered;
-    let of_cards = matches!(
-        request.amount,
-        Amount::Cards(_) | Amount::Share(_) | Amount::Memory(_)
-    );
     let own = AgentRequest::new(|resource| pod.requests.milli(resource) / 1000);
-    request.by_rule && of_cards && inventory.pools.iter().any(handed_out)
+    request.by_rule && request.amount.is_of_cards() && inventory.pools.iter().any(handed_out)
         || !own.is_empty() && inventory.pools.iter().any(CardPool::has_agent)
 }
 
@@ -147,48 +138,40 @@ fn of_assigned_cards(
         let cards = cards.join(", ");
         return Evaluation::compliant(format!("node {node}: card {cards} has what it holds"));
     };
-    let reason = format!("node {node}: {fault}");
-    let remaining: Vec<i64> = parts
+    let held = parts
         .iter()
-        .filter_map(|part| {
-            let (_, card) = inventory
-                .card(&part.card)
-                .filter(|(_, c)| c.fault.is_none())?;
-            let left = u32::from(CARD_MILLI)
-                .saturating_sub(card.held_before(pod))
-                .min(u32::from(part.milli));
-            Some(i64::from(left))
-        })
-        .collect();
-    let mut held = parts.iter().filter_map(|p| inventory.card(&p.card));
-    let pool = held.next().map(|(pool, _)| pool);
-    apply_limit(
-        request,
-        pool.or(inventory.pools.first()),
-        &remaining,
-        reason,
-    )
+        .filter_map(|part| Some((part, inventory.card(&part.card)?)));
+    let pool = held.clone().next().map(|(_, (pool, _))| pool);
+    let usable = held.filter(|(_, (_, card))| card.fault.is_none());
+    let left = usable.map(|(part, (_, card))| left_to(card, pod).min(part.milli.into()));
+    let (pool, left) = (pool.or(inventory.pools.first()), left.collect::<Vec<_>>());
+    apply_limit(request, pool, &left, format!("node {node}: {fault}"))
+}
+
+/// Returns the thousandths of a card that earlier holders leave to the pod.
+fn left_to(card: &Card, pod: &str) -> i64 {
+    u32::from(CARD_MILLI)
+        .saturating_sub(card.held_before(pod))
+        .into()
 }
 
 fn of_resources(
-    cluster: &ClusterInventory,
-    devices: &Devices,
+    state: &State,
     snapshot: &Snapshot,
     inventory: &Inventory,
     pod: &Pod,
     node: &str,
     request: &GpuRequest,
 ) -> Evaluation {
-    let gpu = pod
-        .requests
-        .iter()
-        .filter(|(r, wanted)| *wanted > 0 && cluster.names.is_gpu(r));
-    for (resource, wanted) in gpu {
+    let requests = pod.requests.iter();
+    for (resource, wanted) in
+        requests.filter(|(r, wanted)| *wanted > 0 && state.inventory.names.is_gpu(r))
+    {
         let has = snapshot
             .node(node)
             .map_or(0, |n| n.allocatable.milli(resource));
         // The pod's claim has the devices of the resource.
-        if has == 0 && devices.serves(resource) {
+        if has == 0 && state.devices.serves(resource) {
             continue;
         }
         let pods = snapshot.pods_on(node).iter();
@@ -197,40 +180,37 @@ fn of_resources(
         let own = seniority(pod);
         let mut before: Vec<&Arc<Pod>> = holders.clone().filter(|p| seniority(p) < own).collect();
         let others = before.iter().fold(0, |total, p| sum(total, p));
-        if others.saturating_add(wanted) > has {
-            let used = holders.fold(0, sum);
-            let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
-            let mut reason =
-                format!("node {node} offers {resource} {offers} and its pods hold {hold}");
-            if !before.is_empty() {
-                before.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
-                let names = before.iter().map(|p| key(&p.namespace, &p.name));
-                reason += "; before it came ";
-                reason += &list_pods(names);
-            }
-            let remaining = (has - others).clamp(0, wanted);
-            let pool = inventory
-                .pools
-                .iter()
-                .find(|p| p.resource.as_deref() == Some(resource));
-            let remaining = match resource {
-                MILLI_RESOURCE => split_cards(remaining / 1000),
-                MEMORY_RESOURCE => Vec::new(),
-                _ => as_cards(pool, remaining / 1000),
-            };
-            return apply_limit(request, pool, &remaining, reason);
+        if others.saturating_add(wanted) <= has {
+            continue;
         }
+        let used = holders.fold(0, sum);
+        let (offers, hold) = (quantity::format_milli(has), quantity::format_milli(used));
+        let mut reason = format!("node {node} offers {resource} {offers} and its pods hold {hold}");
+        if !before.is_empty() {
+            before.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
+            let names = before.iter().map(|p| key(&p.namespace, &p.name));
+            reason += "; before it came ";
+            reason += &list_pods(names);
+        }
+        let mut pools = inventory.pools.iter();
+        let pool = pools.find(|p| p.resource.as_deref() == Some(resource));
+        let left = (has - others).clamp(0, wanted) / 1000;
+        let left = match resource {
+            MILLI_RESOURCE => split_cards(left),
+            MEMORY_RESOURCE => Vec::new(),
+            _ => split_cards(pool_milli(pool, left)),
+        };
+        return apply_limit(request, pool, &left, reason);
     }
     Evaluation::compliant(format!("node {node} offers what its pods hold"))
 }
 
-fn as_cards(pool: Option<&CardPool>, units: i64) -> Vec<i64> {
-    let card = i64::from(CARD_MILLI);
-    let milli = match pool.and_then(|p| p.kind.mode.unit_milli()) {
+/// Returns the thousandths of cards that units of the pool's resource stand for.
+fn pool_milli(pool: Option<&CardPool>, units: i64) -> i64 {
+    match pool.and_then(|p| p.kind.mode.unit_milli()) {
         Some(unit) => units_milli(units, unit),
-        None => units.saturating_mul(card),
-    };
-    split_cards(milli)
+        None => units.saturating_mul(CARD_MILLI.into()),
+    }
 }
 
 fn split_cards(milli: i64) -> Vec<i64> {
@@ -249,39 +229,30 @@ fn apply_limit(
     remaining: &[i64],
     reason: String,
 ) -> Evaluation {
-    let whole = remaining.iter().filter(|r| **r == i64::from(CARD_MILLI));
-    let (whole, all): (i64, i64) = (whole.count() as i64, remaining.iter().sum());
     let largest = remaining.iter().copied().max().unwrap_or(0);
-    let (enough, left) = match &request.minimum {
-        None | Some(Amount::Nothing | Amount::OfAgent(_)) => (false, String::new()),
-        Some(Amount::Cards(least)) => (
-            whole >= *least,
-            format!("{whole} of its cards left whole, the limit is {least}"),
-        ),
-        Some(Amount::Share(least)) => (
-            largest >= *least,
-            format!("{largest}m is left to it, the limit is {least}m"),
-        ),
+    let milli = |left: i64, of: &str, least: i64| {
+        (left >= least).then(|| format!("{left}m{of} is left to it, the limit is {least}m"))
+    };
+    let left = match &request.minimum {
+        None | Some(Amount::Nothing | Amount::OfAgent(_)) => None,
+        Some(Amount::Cards(least)) => {
+            let whole = remaining.iter().filter(|r| **r == i64::from(CARD_MILLI));
+            let whole = whole.count() as i64;
+            let text = || format!("{whole} of its cards left whole, the limit is {least}");
+            (whole >= *least).then(text)
+        }
+        Some(Amount::Share(least)) => milli(largest, "", *least),
         Some(Amount::Units { units, .. }) => {
-            let least: i64 = as_cards(pool, *units).iter().sum();
-            let left = format!("{all}m is left to it, the limit is {least}m");
-            (all >= least, left)
+            milli(remaining.iter().sum(), "", pool_milli(pool, *units))
         }
         Some(Amount::Memory(bytes)) => {
             let card = pool.and_then(|p| p.card_memory_bytes).filter(|c| *c > 0);
-            let least = card.map(|card| bytes.saturating_mul(1000).saturating_add(card - 1) / card);
-            match least {
-                Some(least) => (
-                    largest >= least,
-                    format!("{largest}m of a card is left to it, the limit is {least}m"),
-                ),
-                None => (false, String::new()),
-            }
+            let least = card.and_then(|card| memory_milli(*bytes, card));
+            least.and_then(|least| milli(largest, " of a card", least))
         }
     };
-    if enough {
-        Evaluation::new(Compliance::Limit, format!("{reason}; {left}"))
-    } else {
-        Evaluation::violation(reason)
+    match left {
+        Some(left) => Evaluation::new(Compliance::Limit, format!("{reason}; {left}")),
+        None => Evaluation::violation(reason),
     }
 }

@@ -1,18 +1,20 @@
 use std::sync::Arc;
 
 use tautline_gpu_placement::{
-    CARD_MILLI, CostCache, Names, NodeCapacity, PlacementCost, Shape, SharingMode,
-    inventory::{Card, CardPool},
+    CARD_MILLI, CostCache, Names, PlacementCost, Shape, SharingMode,
+    inventory::{Card, CardPool, CountedResource},
+    shape::is_model,
 };
 
 use crate::{
     cluster_inventory::NodeEntry,
-    counted_units,
-    fit::{Fit, Location},
+    fit::{Fit, Location, POSITION_STEPS, Unfit},
     gpu_request::{Amount, GpuRequest},
     pool_shape::shape_on_pool,
-    unfit::Unfit,
 };
+
+/// The extra cost of shares of unknown size, in the answer's cost steps.
+const UNKNOWN_SIZE_COST: i64 = 1 << 52;
 
 /// A request with its shapes: the shape on each kind of pool is computed once.
 pub(crate) struct PreparedRequest<'a> {
@@ -62,33 +64,25 @@ impl<'a> PreparedRequest<'a> {
     }
 }
 
-/// Returns the node's answer to the request. `capacities` replace those of the cost cache, because
-/// a pod may use the cards again that it holds itself.
+/// Returns the node's answer to the request. `is_cached` is false if the node's free capacity is
+/// not that in the cost cache, because a pod may use the cards again that it holds itself.
 pub(crate) fn fit(
     names: &Names,
     costs: &mut CostCache,
     node: &NodeEntry,
+    is_cached: bool,
     prepared: &mut PreparedRequest<'_>,
-    capacities: Option<&[NodeCapacity]>,
 ) -> Fit {
     let request = prepared.request;
     // A pod without GPUs on a GPU node takes CPU and memory that the free GPUs may need.
     if request.amount == Amount::Nothing && node.inventory.pools.is_empty() {
-        return Fit::Usable {
-            cost: 0,
-            tie_break: 0,
-            policy_cost: 0,
-            detail: "the pod requests no GPU".into(),
-            location: None,
-        };
+        return Fit::usable(0, 0, 0.0, "the pod requests no GPU".into(), None);
     }
     let mut best: Option<(PlacementCost, usize)> = None;
     let mut closest: Option<Unfit> = None;
     let mut reject = |unfit: Unfit| {
-        if closest
-            .as_ref()
-            .is_none_or(|c| unfit.closeness > c.closeness)
-        {
+        let closeness = closest.as_ref().map(|c| c.closeness);
+        if Some(unfit.closeness) > closeness {
             closest = Some(unfit);
         }
     };
@@ -100,12 +94,12 @@ pub(crate) fn fit(
                 continue;
             }
         };
-        let place = match capacities.and_then(|c| c.get(i)) {
-            Some(capacity) => {
-                let slot = node.slots.get(i).copied().unwrap_or(usize::MAX);
-                costs.place_with_capacity(shape, slot, capacity)
-            }
-            None => costs.place_by_index(index, node.slots[i]),
+        let place = if is_cached {
+            costs.place_by_index(index, node.slots[i])
+        } else {
+            let slot = node.slots.get(i).copied().unwrap_or(usize::MAX);
+            let kind = costs.kind_index(&pool.kind);
+            costs.place_with_capacity(shape, slot, &node.inventory.capacity(pool, kind))
         };
         match place {
             Ok(place) if best.is_none_or(|(b, _)| place.cost < b.cost) => best = Some((place, i)),
@@ -126,7 +120,7 @@ pub(crate) fn fit(
         return Fit::usable(cost, by_order, node.position, detail, Some(location));
     }
     for counted in &node.inventory.counted {
-        match counted_units::cost(names, request, counted) {
+        match counted_cost(names, request, counted) {
             Ok((cost, detail)) => return Fit::usable(cost, 0, node.position, detail, None),
             Err(unfit) => reject(unfit),
         }
@@ -147,4 +141,51 @@ fn remainder(pool: &CardPool, location: &Location) -> String {
             format!("{left} of {} cards would be left", pool.cards.len())
         }
     }
+}
+
+/// Returns the cost of units of which only the number is known, such as MIG instances and shares of
+/// unknown size, and a text for people. The cost counts first the units that another such pod
+/// could not use, then the units left.
+fn counted_cost(
+    names: &Names,
+    request: &GpuRequest,
+    counted: &CountedResource,
+) -> Result<(i64, String), Unfit> {
+    let resource = &counted.resource;
+    let units = match &request.amount {
+        Amount::Units { resource, units } if **resource == *counted.resource => *units,
+        amount if amount.is_of_cards() && counted.is_instance && !names.is_instance(resource) => {
+            let detail = format!("its {resource} are MIG instances (strategy single), no cards");
+            return Err(Unfit::new(2, "NoSuchGpu", detail));
+        }
+        Amount::Share(_) | Amount::Memory(_) if names.is_shared(resource) => {
+            let detail = format!("the label {} is missing", names.replicas);
+            return Err(Unfit::new(3, "NoReplicasLabel", detail));
+        }
+        Amount::Share(_) | Amount::Memory(_) => return Err(Unfit::no_shared_gpu()),
+        _ => return Err(Unfit::new(0, "NoSuchGpu", "it has no such GPU")),
+    };
+    let (product, models) = (&counted.product, &request.models);
+    if !models.is_empty() && !models.iter().any(|m| is_model(product, m)) {
+        return Err(Unfit::wrong_model(product, models));
+    }
+    if request.requested(resource).is_some_and(|r| r < units) {
+        return Err(Unfit::not_requested(units, resource));
+    }
+    let (has, free) = (counted.total, (counted.total - counted.used).max(0));
+    if has < units {
+        let detail = format!("offers {has} {resource}, {units} wanted");
+        return Err(Unfit::new(7, "NoSuchGpu", detail));
+    }
+    if free < units {
+        let detail = format!("{free} of {has} {resource} free, {units} wanted");
+        return Err(Unfit::busy("GpuBusy", detail));
+    }
+    let left = free - units;
+    let useless = (left % units.max(1)).min(1 << 16);
+    let mut cost = (useless << 16) + left.min((1 << 16) - 1);
+    if names.is_shared(resource) {
+        cost += UNKNOWN_SIZE_COST / POSITION_STEPS;
+    }
+    Ok((cost, format!("leaves {left} of {has} {resource} free")))
 }

@@ -1,6 +1,7 @@
-use tautline_gpu_placement::Shape;
+use std::sync::Arc;
 
-use crate::unfit::Unfit;
+use tautline_core::quantity;
+use tautline_gpu_placement::{PlacementError, Shape, Shortage, inventory::CardPool};
 
 /// The number of cost steps between two policy costs; the steps order equally good nodes.
 pub(crate) const POSITION_STEPS: i64 = 1 << 17;
@@ -59,6 +60,87 @@ impl Fit {
             policy_cost,
             detail,
             location,
+        }
+    }
+}
+
+/// The reason why a node cannot take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// A stable reason code in CamelCase, such as `GpuBusy`.
+    pub code: &'static str,
+    /// A text for people, which may have figures.
+    pub detail: String,
+    /// True if the removal of pods from the node could make it usable.
+    pub freeable: bool,
+    /// The closeness to a fit, from 0 (the node has no such cards) to 9 (the cards are only busy).
+    /// The closest pool gives the reason.
+    pub(crate) closeness: u8,
+}
+
+impl Unfit {
+    pub(crate) fn new(closeness: u8, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            freeable: false,
+            closeness,
+        }
+    }
+
+    pub(crate) fn busy(code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            freeable: true,
+            ..Self::new(9, code, detail)
+        }
+    }
+
+    pub(crate) fn unknown_node() -> Self {
+        Self::new(1, "UnknownNode", "not in the provider's view yet")
+    }
+
+    pub(crate) fn wrong_model(product: &str, models: &[Arc<str>]) -> Self {
+        let detail = format!("{product:?} is not one of {}", models.join("|"));
+        Self::new(6, "WrongModel", detail)
+    }
+
+    pub(crate) fn not_requested(units: i64, resource: &str) -> Self {
+        let detail = format!("the pod must request {units} {resource}");
+        Self::new(5, "NotRequested", detail)
+    }
+
+    pub(crate) fn no_shared_gpu() -> Self {
+        Self::new(1, "NoSharedGpu", "no card of it is shared")
+    }
+
+    pub(crate) fn from_refusal(pool: &CardPool, shape: &Shape, refusal: PlacementError) -> Self {
+        let short = match refusal {
+            PlacementError::UnknownNode => return Self::unknown_node(),
+            PlacementError::OtherKind => {
+                return Self::wrong_model(&pool.kind.product, &shape.models);
+            }
+            PlacementError::Shortage(short) => short,
+        };
+        let wanted = quantity::format_milli(shape.milli());
+        match short {
+            Shortage::Cpu => Self::busy("CpuShort", "too little CPU is free"),
+            Shortage::Memory => Self::busy("MemoryShort", "too little memory is free"),
+            Shortage::Gpu => {
+                let cards = pool.cards.iter().filter(|c| c.fault.is_none()).count();
+                let needed = usize::from(shape.whole) + usize::from(shape.share > 0);
+                if cards < needed {
+                    let detail = format!("has {cards} cards, {needed} wanted");
+                    return Self::new(7, "NoSuchGpu", detail);
+                }
+                let idle: i64 = pool.cards.iter().map(|c| i64::from(c.left_milli())).sum();
+                let free = quantity::format_milli(idle);
+                if idle >= shape.milli() {
+                    let detail = format!("{free} cards free in parts, {wanted} wanted");
+                    return Self::busy("GpuFragmented", detail);
+                }
+                let detail = format!("{free} of {cards} cards free, {wanted} wanted");
+                Self::busy("GpuBusy", detail)
+            }
         }
     }
 }

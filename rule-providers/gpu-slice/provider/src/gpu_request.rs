@@ -163,7 +163,7 @@ fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models
     if models.iter().any(|m| m.is_empty()) {
         return Err(bad("a model is empty".into()));
     }
-    let amount = Amount::parse(amount).map_err(bad)?;
+    let amount = Amount::parse(amount, bad)?;
     if field == "request" && matches!(amount, Some(Amount::Nothing | Amount::Memory(0))) {
         return Err(bad("requests no GPU, so any node would do".into()));
     }
@@ -171,7 +171,15 @@ fn parse(rule: &Rule, field: &str, text: &str) -> Result<(Option<Amount>, Models
 }
 
 impl Amount {
-    fn parse(text: &str) -> Result<Option<Self>, String> {
+    /// Returns whether the amount is of cards of any resource.
+    pub(crate) fn is_of_cards(&self) -> bool {
+        matches!(self, Self::Cards(_) | Self::Share(_) | Self::Memory(_))
+    }
+
+    fn parse(
+        text: &str,
+        bad: impl Fn(String) -> ProviderError,
+    ) -> Result<Option<Self>, ProviderError> {
         if text.is_empty() || text == "true" {
             return Ok(None);
         }
@@ -181,7 +189,7 @@ impl Amount {
                 units: 1,
             }));
         }
-        let milli = quantity::parse_milli(text).map_err(|e| e.to_string())?;
+        let milli = quantity::parse_milli(text).map_err(|e| bad(e.to_string()))?;
         if text.ends_with(['i', 'k', 'M', 'G', 'T', 'P', 'E']) {
             return Ok(Some(Self::Memory(milli / 1000)));
         }
@@ -189,7 +197,7 @@ impl Amount {
             0 => Ok(Some(Self::Nothing)),
             1..1000 => Ok(Some(Self::Share(milli))),
             _ if milli % 1000 == 0 => Ok(Some(Self::Cards(milli / 1000))),
-            _ => Err("more than one card is given in whole cards only".into()),
+            _ => Err(bad("more than one card is given in whole cards only".into())),
         }
     }
 

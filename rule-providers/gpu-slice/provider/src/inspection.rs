@@ -1,7 +1,5 @@
 //! Inspects one snapshot of a cluster for reporting tools, with the provider's own code.
 
-mod request_summary;
-
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -15,29 +13,26 @@ use tautline_core::{
     quantity,
 };
 use tautline_gpu_placement::{
-    CostCache, Inventory, Names, NodeCapacity, PlannedClasses, RequestClass, Shape,
-    policy::PolicyName,
+    Inventory, NodeCapacity, PlannedClasses, RequestClass, Shape, policy::PolicyName,
 };
 use tautline_sdk::{
     Container, CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference, Rule, Workload,
 };
 
-pub use request_summary::RequestSummary;
-
 use crate::{
     RULE, answers,
-    cluster_inventory::{ClusterInventory, Held, NodeEntry},
+    cluster_inventory::{ClusterInventory, Held},
     config::Config,
     fit::Fit,
-    gpu_request::GpuRequest,
+    gpu_request::{Amount, GpuRequest},
     state::State,
 };
 
 /// The provider's view of one snapshot.
 #[derive(Debug)]
 pub struct Inspection {
-    state: State,
-    policy: PolicyName,
+    pub(crate) state: State,
+    pub(crate) policy: PolicyName,
     snapshot: Arc<Snapshot>,
     /// The counted shapes of waiting pods whose request only a rule states, by `namespace/name`.
     by_rule: HashMap<String, Shape>,
@@ -55,14 +50,12 @@ pub struct NodeGpus<'a> {
 }
 
 /// A pod that requests cards.
-#[derive(Clone, Debug)]
-pub struct CountedRequest {
+pub(crate) struct CountedRequest {
     /// The pod as `namespace/name`.
-    pub pod: String,
-    /// The requested CPU, memory and cards.
-    pub shape: Shape,
+    pub(crate) pod: String,
+    pub(crate) shape: Shape,
     /// True if a rule of an offer states the shape; otherwise the pod does.
-    pub by_rule: bool,
+    pub(crate) by_rule: bool,
 }
 
 /// A request of costs for one pod, as the provider would receive it.
@@ -86,6 +79,24 @@ pub struct Questions {
     pub other_rules: Vec<Arc<str>>,
 }
 
+/// The GPUs that a pod requests, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestSummary {
+    /// The requested GPUs, such as `2 whole cards` or `250m of one card`; `None`: no GPU is
+    /// requested.
+    pub gpu: Option<String>,
+    /// The minimum when the node degrades, in the same form.
+    pub minimum: Option<String>,
+    /// The parts of product names that a card may have; empty: any card.
+    pub models: Arc<[Arc<str>]>,
+    /// True if the rule states the request; otherwise the pod does.
+    pub by_rule: bool,
+    /// The requested CPU, in thousandths of a core.
+    pub cpu_milli: i64,
+    /// The requested main memory, in bytes.
+    pub memory_bytes: i64,
+}
+
 impl Inspection {
     /// Learns the distribution of requests from requests and cards of pods, and from rules of
     /// waiting pods.
@@ -106,16 +117,14 @@ impl Inspection {
             if inspection.state.inventory.pod_shape(pod).is_some() {
                 continue;
             }
-            let questions = inspection.questions_for(pod, &[]);
-            for Question { ask, .. } in questions.rules.iter().filter(|q| q.by.is_some()) {
+            let questions = inspection.questions_for(pod, &[]).rules;
+            for Question { ask, .. } in questions.iter().filter(|q| q.by.is_some()) {
                 // A rule that cannot be read is reported when the pod is inspected.
-                let request = inspection.request(ask);
-                let Some(request) = request.ok().filter(|r| r.by_rule) else {
-                    continue;
-                };
+                let request = inspection.request(ask).ok().filter(|r| r.by_rule);
                 let name = key(pod);
                 let uid = if pod.uid.is_empty() { &name } else { &*pod.uid };
-                if let Some(shape) = inspection.state.inventory.count_request(uid, &request) {
+                let inventory = &mut inspection.state.inventory;
+                if let Some(shape) = request.and_then(|r| inventory.count_request(uid, &r)) {
                     inspection.by_rule.insert(name, shape);
                 }
             }
@@ -129,28 +138,12 @@ impl Inspection {
         &self.snapshot
     }
 
-    /// Returns the names of the resources, labels and annotations that describe GPUs.
-    pub fn names(&self) -> &Names {
-        &self.state.inventory.names
-    }
-
-    pub(crate) fn node_entries(&self) -> impl Iterator<Item = (&Arc<str>, &NodeEntry)> {
-        self.state.inventory.nodes()
-    }
-
-    pub(crate) fn costs(&self) -> &CostCache {
-        &self.state.inventory.costs
-    }
-
-    pub(crate) fn policy(&self) -> PolicyName {
-        self.policy
-    }
-
     /// Returns all nodes, sorted by name, also those without GPUs.
     pub fn nodes(&self) -> Vec<NodeGpus<'_>> {
-        let mut all: Vec<_> = self.state.inventory.nodes().collect();
+        let inventory = &self.state.inventory;
+        let mut all: Vec<_> = inventory.nodes.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
-        let capacity = |slot: &usize| self.state.inventory.costs.capacity(*slot);
+        let capacity = |slot: &usize| inventory.costs.capacity(*slot);
         let gpus = all.into_iter().map(|(name, entry)| NodeGpus {
             name,
             inventory: &entry.inventory,
@@ -166,32 +159,22 @@ impl Inspection {
         self.state.inventory.costs.classes()
     }
 
-    /// Returns the number of classes, including the rarest ones.
-    pub fn class_count(&self) -> usize {
-        self.state.inventory.class_count()
-    }
-
     /// Returns [`Self::classes`] with the card kinds that may serve them.
     pub fn types(&self) -> PlannedClasses {
         PlannedClasses::new(self.classes(), self.state.inventory.costs.kinds())
     }
 
     /// Returns the pods that request cards, sorted by name; units of unknown size are left out.
-    pub fn requests(&self) -> Vec<CountedRequest> {
-        let mut all: Vec<CountedRequest> = self
-            .snapshot
-            .pods()
-            .filter_map(|pod| {
-                let (pod_key, own) = (key(pod), self.state.inventory.pod_shape(pod));
-                let by_rule = own.is_none();
-                let shape = own.or_else(|| self.by_rule.get(&pod_key).cloned())?;
-                Some(CountedRequest {
-                    pod: pod_key,
-                    shape,
-                    by_rule,
-                })
+    pub(crate) fn requests(&self) -> Vec<CountedRequest> {
+        let counted = |pod: &Arc<Pod>| {
+            let (pod_key, own) = (key(pod), self.state.inventory.pod_shape(pod));
+            Some(CountedRequest {
+                by_rule: own.is_none(),
+                shape: own.or_else(|| self.by_rule.get(&pod_key).cloned())?,
+                pod: pod_key,
             })
-            .collect();
+        };
+        let mut all: Vec<CountedRequest> = self.snapshot.pods().filter_map(counted).collect();
         all.sort_unstable_by(|a, b| a.pod.cmp(&b.pod));
         all
     }
@@ -210,11 +193,15 @@ impl Inspection {
             uid: pod.uid.to_string(),
             labels: pod.labels.clone(),
         };
-        let question = |by, rule| Question {
+        let question = |by, rule: &model::Rule| Question {
             by,
             ask: CostRequest {
                 source: Reference::pod(&pod.namespace, &pod.name),
-                rule,
+                rule: Rule {
+                    name: rule.name.to_string(),
+                    request: rule.request.clone(),
+                    limit: rule.limit.clone(),
+                },
                 eligible_nodes: nodes.to_vec(),
                 workload: Some(workload(pod)),
                 ..CostRequest::default()
@@ -233,8 +220,8 @@ impl Inspection {
             }
             if let Some(rule) = constraints.rules.iter().find(|r| *r.name == *RULE) {
                 let policy = self.policy_of(offer, rule).unwrap_or_default();
-                all.rules
-                    .push(question(Some((Arc::clone(offer), policy)), sdk_rule(rule)));
+                let by = Some((Arc::clone(offer), policy));
+                all.rules.push(question(by, rule));
             }
         }
         if all.rules.is_empty() {
@@ -242,7 +229,7 @@ impl Inspection {
                 name: RULE.into(),
                 ..model::Rule::default()
             };
-            all.rules.push(question(None, sdk_rule(&rule)));
+            all.rules.push(question(None, &rule));
         }
         all
     }
@@ -265,7 +252,15 @@ impl Inspection {
         &self,
         cost_request: &CostRequest,
     ) -> Result<RequestSummary, ProviderError> {
-        Ok(RequestSummary::new(&self.request(cost_request)?))
+        let request = self.request(cost_request)?;
+        Ok(RequestSummary {
+            gpu: text(&request.amount),
+            minimum: request.minimum.as_ref().and_then(text),
+            models: request.models,
+            by_rule: request.by_rule,
+            cpu_milli: request.cpu_milli,
+            memory_bytes: request.memory_bytes,
+        })
     }
 
     /// Returns the answer for each eligible node, in the request's order. Fails if the rule cannot
@@ -288,11 +283,36 @@ fn key(pod: &Pod) -> String {
     model::key(&pod.namespace, &pod.name)
 }
 
-fn sdk_rule(rule: &model::Rule) -> Rule {
-    Rule {
-        name: rule.name.to_string(),
-        request: rule.request.clone(),
-        limit: rule.limit.clone(),
+fn text(amount: &Amount) -> Option<String> {
+    Some(match amount {
+        Amount::Nothing => return None,
+        Amount::Cards(cards) => thousandths(cards.saturating_mul(1000)),
+        Amount::Share(milli) => thousandths(*milli),
+        Amount::Memory(bytes) => memory(*bytes),
+        Amount::OfAgent(own) => match (own.milli, own.memory_gib) {
+            (milli, 0) => thousandths(milli),
+            (0, _) => memory(own.memory_bytes()),
+            (milli, _) => format!(
+                "{} or {}, the larger",
+                thousandths(milli),
+                memory(own.memory_bytes())
+            ),
+        },
+        Amount::Units { resource, units } => format!("{units} {resource}"),
+    })
+}
+
+fn memory(bytes: i64) -> String {
+    let text = quantity::format_milli(bytes.saturating_mul(1000));
+    format!("{text} memory of one card")
+}
+
+fn thousandths(milli: i64) -> String {
+    let cards = |n: i64| format!("{n} whole card{}", if n == 1 { "" } else { "s" });
+    match (milli / 1000, milli % 1000) {
+        (0, share) => format!("{share}m of one card"),
+        (whole, 0) => cards(whole),
+        (whole, share) => format!("{} and {share}m of another", cards(whole)),
     }
 }
 
@@ -303,24 +323,18 @@ fn workload(pod: &Pod) -> Workload {
         let pairs = labels.iter();
         pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
     };
+    let containers = placement.iter().flat_map(|p| &p.containers);
+    let container = |of: &model::ContainerRequests| Container {
+        kind: of.kind,
+        requests: amounts(&of.requests),
+    };
     Workload {
         uid: pod.uid.to_string(),
         labels: texts(&pod.labels),
         annotations: texts(annotations.unwrap_or(&pod.annotations)),
         requests: amounts(&pod.requests),
         resource_claims: pod.claims().map(str::to_owned).collect(),
-        containers: placement
-            .iter()
-            .flat_map(|p| &p.containers)
-            .map(container)
-            .collect(),
-    }
-}
-
-fn container(of: &model::ContainerRequests) -> Container {
-    Container {
-        kind: of.kind,
-        requests: amounts(&of.requests),
+        containers: containers.map(container).collect(),
     }
 }
 

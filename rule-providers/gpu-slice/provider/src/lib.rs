@@ -16,15 +16,10 @@ mod cluster_inventory;
 mod compliance;
 mod config;
 mod cost;
-mod counted_units;
 pub mod dra;
-mod dra_watch;
 mod fit;
 mod gpu_request;
-mod grant;
 pub mod inspection;
-mod metrics;
-mod pod_holdings;
 mod pool_shape;
 mod process;
 mod provider;
@@ -32,22 +27,20 @@ pub mod replicas;
 pub mod report;
 mod request_learner;
 mod state;
-mod unfit;
 mod use_compliance;
-mod use_page;
 mod use_store;
+mod uses;
 
 use prometheus_client::registry::Registry;
 use tautline_runtime::watch::WatchMetrics;
 
 pub use crate::{
     config::{Config, NodeOrder},
-    fit::{Fit, Location},
+    fit::{Fit, Location, Unfit},
     gpu_request::pod_shape,
     inspection::Inspection,
     process::{ProcessConfig, run},
     provider::GpuSlice,
-    unfit::Unfit,
 };
 
 pub(crate) const RULE: &str = "gpu-slice";
@@ -56,8 +49,8 @@ pub(crate) const RULE: &str = "gpu-slice";
 #[doc(hidden)]
 pub fn example_metrics(registry: &mut Registry) {
     tautline_sdk::example_metrics(registry);
-    metrics::Metrics::example("", registry);
-    agents::AgentMetrics::example("", registry);
+    provider::Metrics::example("", registry);
+    use_store::AgentMetrics::example("", registry);
     replicas::Metrics::example("", registry);
     WatchMetrics::example("", registry);
 }

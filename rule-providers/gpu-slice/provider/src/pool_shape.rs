@@ -8,8 +8,8 @@ use tautline_gpu_placement::{
 };
 
 use crate::{
+    fit::Unfit,
     gpu_request::{Amount, GpuRequest, units_milli},
-    unfit::Unfit,
 };
 
 /// A number of whole cards that exceeds any node's number of cards.
@@ -18,10 +18,14 @@ const MAX_WHOLE_CARDS: u16 = 1_024;
 pub(crate) fn shape_on_pool(request: &GpuRequest, pool: &CardPool) -> Result<Shape, Unfit> {
     let mode = pool.kind.mode;
     if pool.has_agent() {
-        let milli = pool.round_up(agent_milli(request, pool)?);
-        let milli = milli.ok_or_else(Unfit::whole_only)?;
+        let Some(milli) = pool.round_up(agent_milli(request, pool)?) else {
+            let detail = "its cards are given whole: MIG is off, and the node's limits are mig";
+            return Err(Unfit::new(2, "NoSharedGpu", detail));
+        };
         if milli > 0 && !pool.offered {
-            return Err(Unfit::not_offered());
+            let detail = "its agent is away, or another device plugin has the cards: \
+                          tautline.io/gpu-milli is not allocatable";
+            return Err(Unfit::new(8, "GpuNotOffered", detail));
         }
         let shape = request.shape(mode, milli);
         return check_containers(request, pool, &shape).map(|()| shape);
@@ -114,7 +118,8 @@ fn agent_milli(request: &GpuRequest, pool: &CardPool) -> Result<i64, Unfit> {
 /// Checks that each container finds its part on the pod's cards, as the agent will give it.
 fn check_containers(request: &GpuRequest, pool: &CardPool, shape: &Shape) -> Result<(), Unfit> {
     if request.containers.len() > MAX_CONTAINERS {
-        return Err(Unfit::many_containers());
+        let detail = format!("more than {MAX_CONTAINERS} containers of the pod request cards");
+        return Err(Unfit::new(8, "ContainerSplit", detail));
     }
     // No node has that many cards.
     if shape.whole > MAX_WHOLE_CARDS {
@@ -128,7 +133,16 @@ fn check_containers(request: &GpuRequest, pool: &CardPool, shape: &Shape) -> Res
     for at in 0..request.containers.len() {
         let part = parts_of(&request.containers, at, cards.clone(), |()| memory);
         if let Err(PartError::Short { asks, left }) = part {
-            return Err(Unfit::container_split(asks, &left));
+            let left: Vec<String> = left.iter().map(|milli| format!("{milli}m")).collect();
+            let left = match left.as_slice() {
+                [] => "none".to_owned(),
+                left => left.join(" and "),
+            };
+            let detail = format!(
+                "a container needs {asks}m, with a part of a card on one card, and the pod's other \
+                 containers leave it {left}: request whole cards, or amounts that fill cards together"
+            );
+            return Err(Unfit::new(8, "ContainerSplit", detail));
         }
     }
     Ok(())

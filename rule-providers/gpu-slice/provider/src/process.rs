@@ -1,23 +1,28 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use tautline_agent_link::{AgentAuth, TokenReviewer, review};
+use tautline_api::convert::ConvertError;
 use tautline_runtime::{
+    admin::Readiness,
     cluster::Cluster,
     cluster_store::ClusterStore,
     tasks::{self, Tasks},
-    watch::{Watch, WatchMetrics},
+    watch::{Watch, WatchMetrics, watch_list},
 };
-use tautline_sdk::{Server, reservations::ReservationCounts};
+use tautline_sdk::Server;
 
 use crate::{
     agents::AUDIENCE,
     config::Config,
-    dra_watch,
-    metrics::Metrics,
-    provider::GpuSlice,
-    replicas::{self, ReplicaCosts, Replicas},
+    dra,
+    provider::{GpuSlice, Metrics},
+    replicas::{self, Replicas},
 };
+
+const GROUP_VERSION: &str = "resource.k8s.io/v1";
 
 /// The configuration of [`run`].
 #[derive(Debug)]
@@ -52,10 +57,9 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
     let provider = GpuSlice::new(store.clone(), config.provider);
     watch.pods(&mut tasks);
     let client = cluster.client();
-    dra_watch::watch(client, &provider, &server.readiness, &mut tasks).await?;
+    watch_devices(client, &provider, &server.readiness, &mut tasks).await?;
 
     let metrics = Metrics::registered("", &mut server.registry);
-    metrics.set(ReservationCounts::default(), (0, 0));
     let maintain = provider.clone().maintain(metrics, tasks.stop_token());
     tasks.spawn("reservations", async {
         maintain.await;
@@ -77,17 +81,62 @@ pub async fn run(cluster: Cluster, config: ProcessConfig) -> Result<()> {
         std::future::ready(pages.admin_page(&format!("{path}?{query}")))
     });
 
-    let provider = Arc::new(provider);
-    let inner = Arc::clone(&provider);
+    let inner = Arc::new(provider);
     let replicas = match config.replicas {
         None => Replicas::alone(inner, &mut server),
         Some(config) => Replicas::of_lease(inner, config, client.clone(), &mut server, &mut tasks)?,
     };
     tracing::info!(address = %server.address(), "rule provider listening");
-    let costs = ReplicaCosts {
-        provider,
-        replicas: Arc::clone(&replicas),
-    };
-    server.spawn_with_allocator(Arc::new(costs), replicas, &mut tasks)?;
+    server.spawn_with_allocator(Arc::clone(&replicas), replicas, &mut tasks)?;
     tasks.run(tasks::shutdown_signal()).await
+}
+
+/// Watches the objects of DRA, if the cluster has their API (Kubernetes 1.34).
+async fn watch_devices(
+    client: &Client,
+    provider: &GpuSlice,
+    readiness: &Readiness,
+    tasks: &mut Tasks,
+) -> Result<()> {
+    match client.list_api_group_resources(GROUP_VERSION).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            tracing::info!(
+                "the cluster has no {GROUP_VERSION}: devices of DRA drivers are not counted"
+            );
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let watched = provider.clone();
+    let api: Api<DeserializeGuard<ResourceSlice>> = Api::all(client.clone());
+    watch_list(api, None, readiness, tasks, move |list| {
+        watched.set_slices(usable(&list, dra::resource_slice));
+    });
+    let watched = provider.clone();
+    let api: Api<DeserializeGuard<ResourceClaim>> = Api::all(client.clone());
+    watch_list(api, None, readiness, tasks, move |list| {
+        watched.set_claims(usable(&list, dra::resource_claim));
+    });
+    let watched = provider.clone();
+    let api: Api<DeserializeGuard<DeviceClass>> = Api::all(client.clone());
+    watch_list(api, None, readiness, tasks, move |list| {
+        watched.set_classes(list.iter().map(|class| dra::device_class(class)).collect());
+    });
+    Ok(())
+}
+
+fn usable<K: ResourceExt, T>(
+    list: &[Arc<K>],
+    convert: impl Fn(&K) -> Result<T, ConvertError>,
+) -> Vec<T> {
+    let one = |object: &Arc<K>| match convert(object) {
+        Ok(converted) => Some(converted),
+        Err(error) => {
+            let name = object.name_any();
+            tracing::warn!(%name, %error, "object cannot be used");
+            None
+        }
+    };
+    list.iter().filter_map(one).collect()
 }

@@ -1,21 +1,21 @@
 use std::{
+    collections::HashSet,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
+use prometheus_client::metrics::{family::Family, gauge::Gauge};
 use tautline_gpu_placement::dra::{Claim, Class, Slice};
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{
-    CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, InFlightPod,
+    AdminPage, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest, InFlightPod,
     ProviderError, RuleProvider,
 };
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    answers, cluster_inventory::ClusterInventory, config::Config, metrics::Metrics, state::State,
-};
+use crate::{answers, cluster_inventory::ClusterInventory, config::Config, state::State};
 
 /// The time between two updates of the state and of its metrics.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
@@ -24,6 +24,35 @@ const CHANGE_GATHER_TIME: Duration = Duration::from_millis(5);
 /// The longest wait for the watch to show a pod's claims. The watch is about as fast as the
 /// scheduler's, and it never shows a malformed claim.
 const CLAIM_WAIT: Duration = Duration::from_millis(50);
+/// The page on the admin port, and the field of its query with the names of nodes: the use of the
+/// nodes' cards, of all nodes without the field.
+const USE_PAGE: (&str, &str) = ("/gpu/use", "nodes=");
+
+tautline_runtime::metrics! {
+    pub(crate) struct Metrics {
+        reservations: Family<ByState, Gauge> => "gpu_reservations",
+            "Reservations of pods that the watch does not show bound, by state: held until \
+             Confirm, or confirmed";
+        claims: Family<ByState, Gauge> => "gpu_claims",
+            "Resource claims, by state: allocated, or without devices";
+    }
+    labels ByState { state: &'static str }
+}
+
+impl Metrics {
+    fn set(&self, state: &State, now: Instant) {
+        let set = |of: &Family<ByState, Gauge>, state, count| {
+            let gauge = of.get_or_create(&ByState { state });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        let reservations = state.reservations.counts(now);
+        set(&self.reservations, "held", reservations.held);
+        set(&self.reservations, "confirmed", reservations.confirmed);
+        let (allocated, free) = state.devices.claim_counts();
+        set(&self.claims, "allocated", allocated);
+        set(&self.claims, "free", free);
+    }
+}
 
 /// The provider of the rule `gpu-slice`; its clones share one state.
 #[derive(Clone, Debug)]
@@ -42,16 +71,13 @@ impl GpuSlice {
         let index_annotation = config.index_annotation.clone();
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let started = started.unwrap_or_default().as_nanos();
-        let process = std::process::id();
+        let ids = format!("{started:x}-{:x}", std::process::id());
         let inventory = ClusterInventory::new(config);
         Self {
             store,
             index_annotation,
             changes: inventory.changes.clone(),
-            state: Arc::new(Mutex::new(State::new(
-                inventory,
-                &format!("{started:x}-{process:x}"),
-            ))),
+            state: Arc::new(Mutex::new(State::new(inventory, &ids))),
             claims: watch::Sender::default(),
         }
     }
@@ -75,6 +101,22 @@ impl GpuSlice {
         state.inventory.changes.changed_all();
     }
 
+    /// Returns the page of a path on the admin port, with its query; `None`: there is no such page.
+    pub fn admin_page(&self, path: &str) -> Option<AdminPage> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        if path != USE_PAGE.0 {
+            return None;
+        }
+        let only = query.split('&').find_map(|f| f.strip_prefix(USE_PAGE.1));
+        let only: Option<HashSet<&str>> = only.map(|nodes| nodes.split(',').collect());
+        let wanted = |node: &str| only.as_ref().is_none_or(|only| only.contains(node));
+        let page = self.state.lock().uses.page(Instant::now(), wanted);
+        Some(match serde_json::to_string(&page) {
+            Ok(body) => AdminPage::json(body),
+            Err(error) => AdminPage::text(500, error),
+        })
+    }
+
     async fn wait_for_claims(&self, request: &CostRequest) {
         let mut named = request.workload.iter().flat_map(|w| &w.resource_claims);
         if named.next().is_none() {
@@ -91,6 +133,7 @@ impl GpuSlice {
     }
 
     pub(crate) async fn maintain(self, metrics: Metrics, stop: CancellationToken) {
+        metrics.set(&self.state.lock(), Instant::now());
         let mut changes = self.store.changes();
         loop {
             // Callers that follow changes of costs get them soon; other callers ask for costs.
@@ -108,7 +151,7 @@ impl GpuSlice {
                     let mut state = self.state.lock();
                     state.sync(&self.store, now);
                     state.uses.expire(now);
-                    metrics.set(state.reservations.counts(now), state.devices.claim_counts());
+                    metrics.set(&state, now);
                 }
             }
         }

@@ -17,8 +17,6 @@
 //! least a second before the end of its hold or not at all. So the new holder's watch shows all
 //! bound pods if it is less than a second late, or, after a hand-over, less than [`CATCH_UP`] late.
 
-mod config;
-mod costs;
 mod open_grants;
 mod peer;
 
@@ -37,13 +35,14 @@ use tautline_runtime::{
     tasks::Tasks,
 };
 use tautline_sdk::{
-    Allocator, AllocatorError, MAX_HOLD, ReservationRef, ReservationRequest, Reserved, Server,
+    Allocator, AllocatorError, CostAnswer, CostChanges, CostRequest, Evaluation, EvaluationRequest,
+    InFlightPod, MAX_HOLD, ProviderError, ReservationRef, ReservationRequest, Reserved,
+    RuleProvider, Server,
 };
 use tokio::{sync::watch, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-pub use config::{Config, PeerTls};
-pub(crate) use costs::ReplicaCosts;
+pub use peer::PeerTls;
 
 use self::{
     open_grants::OpenGrants,
@@ -69,6 +68,37 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The time by which a call under way may outlast the longest hold.
 const DRAIN_MARGIN: Duration = Duration::from_secs(2);
 
+/// The Lease of the replicas, and TLS between them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The settings of the Lease, whose identity has this replica's address.
+    lease: lease::LeaseConfig,
+    /// The TLS of calls to the holder, which the holder must serve; `None`: they are in plain text.
+    pub tls: Option<PeerTls>,
+}
+
+impl Config {
+    /// Returns the configuration with a Lease. The other replicas call this replica at `advertise`
+    /// (HOST:PORT). `identity` must be unique over time.
+    pub fn new(namespace: &str, name: &str, identity: &str, advertise: &str) -> Self {
+        let identity = format!("{identity}@{advertise}");
+        Self {
+            lease: lease::LeaseConfig::new(namespace, name, identity),
+            tls: None,
+        }
+    }
+
+    /// Sets the duration of the Lease, at least 3 s. A silent holder is replaced after this
+    /// duration, and steps down after two thirds of the duration.
+    #[must_use]
+    pub fn with_duration(mut self, duration: Duration) -> Self {
+        self.lease.duration = duration.max(Duration::from_secs(3));
+        self.lease.renew_deadline = self.lease.duration.mul_f64(2.0 / 3.0);
+        self.lease.retry = self.lease.duration.div_f64(6.0);
+        self
+    }
+}
+
 enum Role {
     Granting(Granting),
     Standby(Option<Arc<Peer>>),
@@ -86,12 +116,12 @@ impl Granting {
     }
 }
 
-/// An allocator of which one replica grants; the other replicas forward to it.
+/// An allocator of which one replica grants; the other replicas forward to it. As a provider it
+/// sends changes of costs only while it grants, because a standby does not know the reservations.
 pub struct Replicas<A> {
     inner: Arc<A>,
     role: ArcSwap<Role>,
     open_grants: OpenGrants,
-    hold: Duration,
     granting: Gauge,
 }
 
@@ -99,12 +129,11 @@ impl<A: Allocator> Replicas<A> {
     /// Returns the only replica. It grants nothing for the longest hold after its start, because
     /// its predecessor may have granted just before.
     pub fn alone(inner: Arc<A>, server: &mut Server) -> Arc<Self> {
-        let from = Instant::now() + MAX_HOLD;
         let granting = Metrics::registered("", &mut server.registry).granting;
-        let made = Self::new(inner, MAX_HOLD, granting);
+        let made = Self::new(inner, granting);
         made.set_role(Role::Granting(Granting {
             term: None,
-            not_before: from,
+            not_before: Instant::now() + MAX_HOLD,
         }));
         Arc::new(made)
     }
@@ -119,8 +148,9 @@ impl<A: Allocator> Replicas<A> {
         tasks: &mut Tasks,
     ) -> Result<Arc<Self>> {
         let metrics = Metrics::registered("", &mut server.registry);
-        let peers = Peers::new(config.tls, metrics.forwarded).context("TLS between replicas")?;
-        let made = Arc::new(Self::new(inner, config.hold, metrics.granting));
+        let mut peers =
+            Peers::new(config.tls, metrics.forwarded).context("TLS between replicas")?;
+        let made = Arc::new(Self::new(inner, metrics.granting));
         let (stop, given_up) = (tasks.stop_token(), CancellationToken::new());
         let readiness = server.readiness.clone();
         server.drain_until(given_up.clone());
@@ -132,25 +162,20 @@ impl<A: Allocator> Replicas<A> {
                 () = readiness.wait() => {}
             }
             replicas
-                .run_election(&client, &config.lease, &peers, &stop)
+                .run_election(&client, &config.lease, &mut peers, &stop)
                 .await;
             Ok(())
         });
         Ok(made)
     }
 
-    fn new(inner: Arc<A>, hold: Duration, granting: Gauge) -> Self {
+    fn new(inner: Arc<A>, granting: Gauge) -> Self {
         Self {
             inner,
             role: ArcSwap::from_pointee(Role::Standby(None)),
             open_grants: OpenGrants::default(),
-            hold,
             granting,
         }
-    }
-
-    fn grants(&self) -> bool {
-        matches!(&**self.role.load(), Role::Granting(granting) if granting.holds())
     }
 
     fn set_role(&self, role: Role) {
@@ -163,7 +188,7 @@ impl<A: Allocator> Replicas<A> {
         &self,
         client: &Client,
         config: &lease::LeaseConfig,
-        peers: &Peers,
+        peers: &mut Peers,
         stop: &CancellationToken,
     ) {
         let api: Api<Lease> = Api::namespaced(client.clone(), &config.namespace);
@@ -184,7 +209,7 @@ impl<A: Allocator> Replicas<A> {
         mut terms: watch::Receiver<Option<Term>>,
         api: &Api<Lease>,
         config: &lease::LeaseConfig,
-        peers: &Peers,
+        peers: &mut Peers,
         stop: &CancellationToken,
     ) {
         let mut holder_poll = tokio::time::interval(HOLDER_POLL_INTERVAL);
@@ -209,24 +234,18 @@ impl<A: Allocator> Replicas<A> {
     }
 
     fn lead(&self, term: Term) {
-        let wait = if term.handed_over {
-            CATCH_UP
-        } else {
-            self.hold
-        };
-        let from = Instant::now() + wait;
+        let wait = if term.handed_over { CATCH_UP } else { MAX_HOLD };
         tracing::info!(handed_over = term.handed_over, "this replica reserves");
-        let term = Some(term);
         self.set_role(Role::Granting(Granting {
-            term,
-            not_before: from,
+            not_before: Instant::now() + wait,
+            term: Some(term),
         }));
     }
 
     /// Stops granting. Before a hand-over, it first waits until no grant of this replica or of its
     /// predecessor is under way, because the next holder grants at once.
     async fn step_down(&self, handing_over: bool) {
-        let latest = Instant::now() + self.hold + DRAIN_MARGIN;
+        let latest = Instant::now() + MAX_HOLD + DRAIN_MARGIN;
         if let Role::Granting(granting) = &*self.role.load_full() {
             let quiet = |now| now >= granting.not_before && self.open_grants.is_quiet(now);
             while handing_over && !quiet(Instant::now()) && Instant::now() < latest {
@@ -253,22 +272,10 @@ impl<A: Allocator> Replicas<A> {
         self.set_role(Role::Standby(peer));
     }
 
-    fn forward_target<'a>(
-        &self,
-        peer: Option<&'a Arc<Peer>>,
-        forwarded: bool,
-    ) -> Result<&'a Peer, AllocatorError> {
-        match peer {
-            _ if forwarded => Err(not_now("this replica does not hold the Lease (any more)")),
-            None => Err(not_now("no replica is known to hold the Lease")),
-            Some(peer) => Ok(peer),
-        }
-    }
-
     async fn grant(
         &self,
         granting: &Granting,
-        mut request: ReservationRequest,
+        request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
         // The call begins before the check of the term, so that step_down waits for it.
         let call = self.open_grants.begin();
@@ -280,19 +287,17 @@ impl<A: Allocator> Replicas<A> {
             .not_before
             .saturating_duration_since(Instant::now());
         if !wait.is_zero() {
-            let what = format!(
-                "what was reserved before this replica took over may be under way for another {} ms",
-                wait.as_millis()
-            );
-            return Err(AllocatorError::Unavailable(what));
+            let millis = wait.as_millis();
+            return Err(not_now(&format!(
+                "what was reserved before this replica took over may be under way for another \
+                 {millis} ms"
+            )));
         }
-        request.hold = request.hold.min(self.hold);
         let hold = request.hold;
         let reserved = self.inner.reserve(request).await?;
         if !granting.holds() {
-            let id = reserved.id;
             let given_back = ReservationRef {
-                id,
+                id: reserved.id,
                 forwarded: false,
             };
             self.inner.release(given_back).await?;
@@ -307,13 +312,21 @@ fn not_now(what: &str) -> AllocatorError {
     AllocatorError::Unavailable(what.to_owned())
 }
 
+fn forward_target(peer: Option<&Arc<Peer>>, forwarded: bool) -> Result<&Peer, AllocatorError> {
+    match peer {
+        _ if forwarded => Err(not_now("this replica does not hold the Lease (any more)")),
+        None => Err(not_now("no replica is known to hold the Lease")),
+        Some(peer) => Ok(peer),
+    }
+}
+
 impl<A: Allocator> Allocator for Replicas<A> {
     async fn reserve(&self, request: ReservationRequest) -> Result<Reserved, AllocatorError> {
         // The role and its term live as long as the call.
         match &*self.role.load_full() {
             Role::Granting(granting) => self.grant(granting, request).await,
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), request.forwarded)?
+                forward_target(peer.as_ref(), request.forwarded)?
                     .reserve(request)
                     .await
             }
@@ -329,7 +342,7 @@ impl<A: Allocator> Allocator for Replicas<A> {
                 confirmed
             }
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), request.forwarded)?
+                forward_target(peer.as_ref(), request.forwarded)?
                     .confirm(request)
                     .await
             }
@@ -345,10 +358,53 @@ impl<A: Allocator> Allocator for Replicas<A> {
                 Ok(())
             }
             Role::Standby(peer) => {
-                self.forward_target(peer.as_ref(), request.forwarded)?
+                forward_target(peer.as_ref(), request.forwarded)?
                     .release(request)
                     .await
             }
         }
+    }
+}
+
+impl<A: RuleProvider + Allocator> RuleProvider for Replicas<A> {
+    async fn endpoint_cost(&self, request: CostRequest) -> Result<CostAnswer, ProviderError> {
+        self.inner.endpoint_cost(request).await
+    }
+
+    async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
+        self.inner.evaluate(request).await
+    }
+
+    fn changes(&self) -> Option<&CostChanges> {
+        let grants = matches!(&**self.role.load(), Role::Granting(granting) if granting.holds());
+        self.inner.changes().filter(|_| grants)
+    }
+
+    fn placed(&self, pod: InFlightPod) {
+        self.inner.placed(pod);
+    }
+
+    fn ended(&self, uid: &str) {
+        self.inner.ended(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tautline_runtime::cluster_store::ClusterStore;
+
+    use super::*;
+    use crate::GpuSlice;
+
+    #[tokio::test]
+    async fn only_the_granting_replica_sends_costs_ahead() {
+        let provider = GpuSlice::new(ClusterStore::default(), crate::Config::default());
+        let replicas = Replicas::new(Arc::new(provider), Gauge::default());
+        assert!(replicas.changes().is_none());
+        let (not_before, term) = (Instant::now(), None);
+        replicas.set_role(Role::Granting(Granting { term, not_before }));
+        assert!(replicas.changes().is_some());
+        replicas.set_role(Role::Standby(None));
+        assert!(replicas.changes().is_none());
     }
 }

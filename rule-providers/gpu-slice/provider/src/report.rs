@@ -3,7 +3,6 @@
 pub mod format;
 mod fragmentation;
 mod top;
-mod uses;
 mod what_if;
 
 pub use fragmentation::{
@@ -11,12 +10,13 @@ pub use fragmentation::{
 };
 pub use top::{
     Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, Order, PoolTop, Top, Total,
-    UsedTop, has_gpus, warnings,
-};
-pub use uses::{
-    CardUse, IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, NodeUse, PodUse, UseAnswer, Uses, UsesError,
+    has_gpus, warnings,
 };
 pub use what_if::{MAX_PODS, Placed, WhatIf, WhatIfError, WhatIfPod};
+
+pub use crate::uses::{
+    IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, NodeUse, UseAnswer, UsedTop, Uses, UsesError,
+};
 
 #[cfg(test)]
 mod tests;

@@ -29,18 +29,13 @@ impl RequestLearner {
         }
     }
 
-    pub(crate) fn count_pods<'a>(
-        &mut self,
-        costs: &mut CostCache,
-        pods: impl Iterator<Item = &'a Pod>,
-        shape: impl Fn(&CostCache, &Pod) -> Option<Shape>,
-    ) {
-        if self.fixed {
-            return;
-        }
-        let pods = pods.filter(|p| !self.counted_pods.contains(&p.uid));
-        let shapes: Vec<Shape> = pods.filter_map(|p| shape(costs, p)).collect();
-        self.distribution.observe_unordered(&shapes);
+    /// Returns whether the pod still counts when the watch first shows it.
+    pub(crate) fn counts(&self, pod: &Pod) -> bool {
+        !self.fixed && !self.counted_pods.contains(&pod.uid)
+    }
+
+    pub(crate) fn count_shapes(&mut self, costs: &mut CostCache, shapes: &[Shape]) {
+        self.distribution.observe_unordered(shapes);
         let count = u32::try_from(shapes.len()).unwrap_or(u32::MAX);
         self.pending = self.pending.saturating_add(count);
         self.plan(costs);

@@ -5,6 +5,7 @@ use std::{
 };
 
 use tautline_core::{Snapshot, model::Pod};
+use tautline_gpu_placement::inventory::{self, PodReservation};
 use tautline_proto::gpu::Use;
 use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{InFlightPod, reservations::Reservations};
@@ -12,10 +13,9 @@ use tonic::Status;
 
 use crate::{
     assumed::Assumed,
-    cluster_inventory::{ClusterInventory, Held},
+    cluster_inventory::{ClusterInventory, Held, NodeEntry},
     dra::Devices,
-    grant::{self, Grant},
-    use_compliance::Users,
+    use_compliance::is_stray,
     use_store::{SessionId, UseStore},
 };
 
@@ -28,7 +28,8 @@ const WATCH_CATCH_UP: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) inventory: ClusterInventory,
-    pub(crate) reservations: Reservations<Grant>,
+    /// The grants; their parts are empty if a device plugin or the scheduler picks the device.
+    pub(crate) reservations: Reservations<PodReservation>,
     pub(crate) devices: Devices,
     pub(crate) uses: UseStore,
     pub(crate) assumed: Assumed,
@@ -111,9 +112,9 @@ impl State {
         used: Use,
         now: Instant,
     ) -> Result<(), Status> {
-        let entry = self.inventory.node(node);
-        let users = entry.map(|e| Users::new(&e.inventory, &self.last_snapshot, node));
-        let is_stray = |of: &_| users.as_ref().is_some_and(|users| users.is_stray(of));
+        let entry = self.inventory.nodes.get(node);
+        let pods = self.last_snapshot.pods_on(node);
+        let is_stray = |of: &_| entry.is_some_and(|e| is_stray(&e.inventory, pods, of));
         self.uses.report(node, session, used, now, is_stray)
     }
 
@@ -141,15 +142,86 @@ impl State {
 
     fn sync_inventory(&mut self, snapshot: &Arc<Snapshot>, now: Instant, touched: &[Arc<str>]) {
         let (reservations, assumed) = (&self.reservations, &self.assumed);
-        self.inventory
-            .sync(Arc::clone(snapshot), touched, |node| Held {
-                reserved: grant::reserved_on(reservations, now, node, ""),
-                assumed: assumed.on(node, reservations, now),
-            });
+        self.inventory.sync(Arc::clone(snapshot), touched, |node| {
+            held_on(reservations, assumed, now, node, "")
+        });
     }
 }
 
-fn settle(reservations: &mut Reservations<Grant>, now: Instant, pod: &Pod) -> BTreeSet<String> {
+fn settle(
+    reservations: &mut Reservations<PodReservation>,
+    now: Instant,
+    pod: &Pod,
+) -> BTreeSet<String> {
     let node = pod.node.as_deref().filter(|_| !pod.finished);
     reservations.observe_pod(now, &pod.uid, node)
+}
+
+/// Returns the pods on a node that the watch does not show there, without the reservations of the
+/// pod with the UID `except`.
+fn held_on(
+    reservations: &Reservations<PodReservation>,
+    assumed: &Assumed,
+    now: Instant,
+    node: &str,
+    except: &str,
+) -> Held {
+    let grants = reservations.grants_on_node(now, node);
+    let others = grants.filter(|(key, _)| key.uid != except || except.is_empty());
+    Held {
+        reserved: others.map(|(_, grant)| grant.clone()).collect(),
+        assumed: assumed.on(node, reservations, now),
+    }
+}
+
+/// The cards that the pod of a request already holds, and may use again.
+pub(crate) struct PodHoldings {
+    pod: Option<Arc<Pod>>,
+    uid: String,
+    nodes: Vec<String>,
+}
+
+impl PodHoldings {
+    /// Finds the nodes on which the pod holds cards. `pod` is the pod of that name in the snapshot.
+    pub(crate) fn new(state: &State, uid: &str, pod: Option<&Arc<Pod>>, now: Instant) -> Self {
+        let pod = pod.filter(|p| p.node.is_some() && (uid.is_empty() || *p.uid == *uid));
+        let shown = pod.and_then(|p| p.node.as_deref());
+        let assumed = state.assumed.node_of(uid).map(|node| &**node);
+        let reserved = state.reservations.nodes_of_pod(now, uid);
+        let nodes = reserved.chain(assumed).chain(shown);
+        Self {
+            pod: pod.cloned(),
+            uid: uid.to_owned(),
+            nodes: nodes.map(str::to_owned).collect(),
+        }
+    }
+
+    /// Returns the node as if the pod did not hold cards there. `None`: the pod holds nothing
+    /// there, or the node is unknown.
+    pub(crate) fn node_without_pod(
+        &self,
+        state: &State,
+        snapshot: &Snapshot,
+        name: &str,
+        now: Instant,
+    ) -> Option<NodeEntry> {
+        if !self.nodes.iter().any(|node| node == name) {
+            return None;
+        }
+        let node = snapshot.node(name)?;
+        let held = held_on(&state.reservations, &state.assumed, now, name, &self.uid);
+        let same = |p: &Pod| {
+            let own = self.pod.as_ref();
+            let is_named = own.is_some_and(|o| o.name == p.name && o.namespace == p.namespace);
+            is_named || (*p.uid == *self.uid && !self.uid.is_empty())
+        };
+        let pods = snapshot.pods_on(name).iter().chain(&held.assumed);
+        let pods = pods.map(|p| &**p).filter(|p| !same(p));
+        let known = state.inventory.nodes.get(name)?;
+        Some(NodeEntry {
+            inventory: inventory::read(&state.inventory.names, node, pods, &held.reserved),
+            slots: known.slots.clone(),
+            position: known.position,
+        })
+    }
 }

@@ -246,7 +246,7 @@ async fn records_of_others_count_neither_for_nor_against_a_pod() {
     assert_eq!(found.0, Compliance::Limit);
     assert!(found.1.contains(text), "{found:?}");
     let state = provider.state.lock();
-    let of_forger = of_pod(&state.inventory, &state.uses, &forger, Instant::now()).unwrap();
+    let of_forger = of_pod(&state, &forger, Instant::now()).unwrap();
     assert_eq!(of_forger.compliance, Compliance::Violation);
     assert!(of_forger.reason.contains(text), "{of_forger:?}");
 }
@@ -268,24 +268,23 @@ async fn without_an_offer_of_the_agent_no_use_is_stray() {
 }
 
 #[test]
-fn users_are_the_nodes_pods_by_uid() {
+fn containers_belong_to_the_nodes_pods_by_uid() {
     let provider = provider(&[("web", "GPU-a:250"), ("other", "GPU-b:250")]);
     let (state, snapshot) = (provider.state.lock(), provider.store.snapshot());
-    let inventory = &state.inventory.node("n7").unwrap().inventory;
-    let users = Users::new(inventory, &snapshot, "n7");
-    assert_eq!(users.pods.len(), 2);
-    assert!(!users.is_stray(&uses("web", "GPU-a", GIB)));
+    let inventory = &state.inventory.nodes.get("n7").unwrap().inventory;
+    let is_stray = |of: &ContainerUse| is_stray(inventory, snapshot.pods_on("n7"), of);
+    assert!(!is_stray(&uses("web", "GPU-a", GIB)));
     // The agent's name of a known pod does not count.
     let named = ContainerUse {
         pod: "web".into(),
         ..uses("other", "GPU-a", GIB)
     };
-    assert!(users.is_stray(&named));
+    assert!(is_stray(&named));
     let unknown = ContainerUse {
         pod_uid: "1-2".into(),
         ..uses("web", "GPU-a", GIB)
     };
-    assert!(!users.is_stray(&unknown));
+    assert!(!is_stray(&unknown));
 }
 
 #[tokio::test]
@@ -296,10 +295,9 @@ async fn without_news_nothing_changes() {
     let Object::Pod(pod) = pod else { panic!() };
     {
         let state = provider.state.lock();
-        let (inventory, uses) = (&state.inventory, &state.uses);
         let almost = later - Duration::from_secs(1);
-        assert!(of_pod(inventory, uses, &pod, almost).is_some());
-        assert!(of_pod(inventory, uses, &pod, later).is_none());
+        assert!(of_pod(&state, &pod, almost).is_some());
+        assert!(of_pod(&state, &pod, later).is_none());
     }
     assert_eq!(check(&provider, "web").await.0, Compliance::Violation);
 }

@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use tautline_core::text;
 use tautline_proto::gpu::{CardUse, ContainerUse, Use};
 use tonic::Status;
 
-use crate::agents::AgentMetrics;
+use crate::uses::{self, Page};
 
 /// The age from which a report no longer counts; the use of the node's cards is then unknown.
 pub(crate) const MAX_REPORT_AGE: Duration = Duration::from_secs(30);
@@ -23,6 +24,37 @@ const MAX_COMMAND_CHARS: usize = 64;
 /// The number of consecutive reports that must show a container on a card that its pod does not
 /// have. A single report may be older than the end of the pod.
 const STRAY_REPORTS: u32 = 2;
+
+tautline_runtime::metrics! {
+    /// The metrics of the agents. Clones share all values.
+    pub(crate) struct AgentMetrics {
+        used: Family<OfCard, Gauge> => "gpu_used_bytes",
+            "Memory in use of each card, as the node's agent reports it";
+        /// The number of open streams.
+        pub(crate) agents: Gauge => "gpu_agents", "Agents that are connected to this replica";
+        /// The number of streams that were refused because their agents gave no proof of the node.
+        pub(crate) refused: Counter
+            => "gpu_agents_refused", "Streams of agents that were refused";
+    }
+    labels OfCard { node: String, card: String }
+}
+
+impl AgentMetrics {
+    /// Replaces the use of a node's cards. Cards that are no longer reported are dropped.
+    fn replace(&self, node: &str, old: &[CardUse], new: &[CardUse]) {
+        let of = |of: &CardUse| OfCard {
+            node: node.to_owned(),
+            card: of.card.clone(),
+        };
+        for gone in old.iter().filter(|o| new.iter().all(|n| n.card != o.card)) {
+            self.used.remove(&of(gone));
+        }
+        for card in new {
+            let bytes = signed(card.memory_bytes);
+            self.used.get_or_create(&of(card)).set(bytes);
+        }
+    }
+}
 
 pub(crate) type SessionId = u64;
 
@@ -65,6 +97,7 @@ fn key(of: &ContainerUse) -> (&str, &str, &str) {
 impl UseStore {
     /// Opens a session of the node's agent, which replaces an older session.
     pub(crate) fn open(&mut self, node: &str) -> SessionId {
+        self.metrics.agents.inc();
         self.sessions += 1;
         self.nodes.entry(node.into()).or_default().session = Some(self.sessions);
         self.sessions
@@ -72,6 +105,7 @@ impl UseStore {
 
     /// Closes a session. The agent's last report still counts until it is too old.
     pub(crate) fn close(&mut self, node: &str, session: SessionId) {
+        self.metrics.agents.dec();
         if let Some(of) = self.nodes.get_mut(node)
             && of.session == Some(session)
         {
@@ -123,15 +157,14 @@ impl UseStore {
         (of.age(now)? < MAX_REPORT_AGE).then_some(of)
     }
 
-    /// Returns the nodes with a fresh report, its age and the use, sorted by name.
-    pub(crate) fn all_fresh(&self, now: Instant) -> Vec<(&str, Duration, &NodeUse)> {
-        let fresh = self.nodes.iter().filter_map(|(node, of)| {
-            let age = of.age(now).filter(|age| *age < MAX_REPORT_AGE)?;
-            Some((&**node, age, of))
-        });
-        let mut all: Vec<_> = fresh.collect();
-        all.sort_by_key(|(node, ..)| *node);
-        all
+    /// Returns the fresh reports of the nodes that `wanted` accepts, sorted by name.
+    pub(crate) fn page(&self, now: Instant, wanted: impl Fn(&str) -> bool) -> Page {
+        let wanted = self.nodes.iter().filter(|(node, _)| wanted(node));
+        let mut nodes: Vec<_> = wanted
+            .filter_map(|(node, of)| of.shown(node, now))
+            .collect();
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        Page { nodes }
     }
 
     /// Drops the reports that are too old.
@@ -154,6 +187,33 @@ impl NodeUse {
     fn age(&self, now: Instant) -> Option<Duration> {
         Some(now.saturating_duration_since(self.at?))
     }
+
+    fn shown(&self, node: &str, now: Instant) -> Option<uses::NodeUse> {
+        let age = self.age(now).filter(|age| *age < MAX_REPORT_AGE)?;
+        let card = |of: &CardUse| uses::CardUse {
+            card: of.card.clone(),
+            memory_bytes: signed(of.memory_bytes),
+            busy_milli: of.busy_milli.into(),
+        };
+        let container = |seen: &SeenUse| uses::ContainerUse {
+            namespace: seen.of.namespace.clone(),
+            pod: seen.of.pod.clone(),
+            container: seen.of.container.clone(),
+            card: seen.of.card.clone(),
+            memory_bytes: signed(seen.of.memory_bytes),
+            sm_milli: seen.of.sm_milli.into(),
+        };
+        Some(uses::NodeUse {
+            node: node.to_owned(),
+            age_seconds: age.as_secs(),
+            cards: self.cards.iter().map(card).collect(),
+            containers: self.containers.iter().map(container).collect(),
+        })
+    }
+}
+
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
 }
 
 /// Checks a report, and makes its commands printable. The error names the invalid field.

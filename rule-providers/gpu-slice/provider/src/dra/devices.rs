@@ -9,14 +9,17 @@ use tautline_core::{
 use tautline_gpu_placement::{
     CARD_MILLI,
     dra::{
-        Allocation, Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest,
-        PendingRequests, Slice, pending_requests,
+        Claim, Class, DeviceCard, DeviceStore, Match, NodeDevices, PendingRequest, PendingRequests,
+        Slice, pending_requests,
     },
     shape::is_model,
 };
 use tautline_sdk::{CostRequest, Evaluation};
 
-use crate::{cluster_inventory::ClusterInventory, fit::Fit, unfit::Unfit};
+use crate::{
+    cluster_inventory::ClusterInventory,
+    fit::{Fit, Unfit},
+};
 
 /// The cost of a node that may have the claimed devices, above the costs of all nodes that have
 /// them.
@@ -26,10 +29,9 @@ const UNCERTAIN_DEVICES_COST: i64 = 1 << 33;
 pub(crate) struct Devices {
     pools: DeviceStore,
     nodes: HashMap<Arc<str>, NodeDevices>,
-    allocated: usize,
-    /// The number of claims; `None`: the cluster has no API for claims, or the number is not known
-    /// yet.
-    claims: Option<usize>,
+    /// The numbers of claims with and without devices; `None`: the cluster has no API for claims,
+    /// or they are not known yet.
+    claims: Option<(usize, usize)>,
 }
 
 impl Devices {
@@ -39,8 +41,8 @@ impl Devices {
     }
 
     pub(crate) fn set_claims(&mut self, list: Vec<Claim>) {
-        self.allocated = list.iter().filter(|c| c.allocated.is_some()).count();
-        self.claims = Some(list.len());
+        let allocated = list.iter().filter(|c| c.allocated.is_some()).count();
+        self.claims = Some((allocated, list.len() - allocated));
         self.pools.reset_claims(list);
         self.nodes.clear();
     }
@@ -51,8 +53,7 @@ impl Devices {
     }
 
     pub(crate) fn claim_counts(&self) -> (usize, usize) {
-        let all = self.claims.unwrap_or(0);
-        (self.allocated, all - self.allocated)
+        self.claims.unwrap_or_default()
     }
 
     pub(crate) fn forget<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
@@ -75,8 +76,11 @@ impl Devices {
         self.pools.class_of_resource(resource).is_some()
     }
 
-    pub(super) fn add_resource(&self, pending: &mut PendingRequests, resource: &str, units: u32) {
+    /// Returns the request for units of a resource; `None`: no class serves it.
+    pub(super) fn resource_request(&self, resource: &str, units: u32) -> Option<PendingRequest> {
+        let mut pending = PendingRequests::default();
         pending.add_resource(&self.pools, resource, units);
+        pending.requests.pop()
     }
 
     pub(crate) fn knows_claims_of(&self, request: &CostRequest) -> bool {
@@ -93,7 +97,7 @@ impl Devices {
         pending: &PendingRequests,
         models: &[Arc<str>],
     ) -> Fit {
-        let (Some(node), Some(entry)) = (snapshot.node(name), inventory.node(name)) else {
+        let (Some(node), Some(entry)) = (snapshot.node(name), inventory.nodes.get(name)) else {
             return Fit::Unusable(Unfit::unknown_node());
         };
         let pools = &self.pools;
@@ -129,26 +133,18 @@ impl Devices {
 
     pub(crate) fn evaluate(&self, node: &str, pod: &Pod) -> Option<Evaluation> {
         let claims = self.pools.claims_of(&pod.uid, &pod.namespace, []);
-        if claims.is_empty() {
-            return None;
-        }
-        let held = || claims.iter().flat_map(|c| c.allocated.iter().flatten());
-        let name = |held: &Allocation| held.device.device.to_string();
-        for allocation in held() {
+        let held = claims.iter().flat_map(|c| c.allocated.iter().flatten());
+        let mut devices = Vec::new();
+        for allocation in held {
+            let device = &*allocation.device.device;
             if let Some(fault) = self.pools.fault(allocation) {
-                let device = name(allocation);
                 let reason = format!("node {node}: {device}: {fault}");
                 return Some(Evaluation::violation(reason));
             }
+            devices.push(device);
         }
-        let devices: Vec<String> = held().map(name).collect();
-        if devices.is_empty() {
-            return None;
-        }
-        let devices = devices.join(", ");
-        Some(Evaluation::compliant(format!(
-            "node {node}: it has {devices}"
-        )))
+        let text = || format!("node {node}: it has {}", devices.join(", "));
+        (!devices.is_empty()).then(|| Evaluation::compliant(text()))
     }
 }
 
@@ -161,10 +157,7 @@ fn free_devices(pools: &DeviceStore, node: &Node, pods: &[Arc<Pod>]) -> NodeDevi
         let mut pending = PendingRequests::default();
         for (resource, milli) in pod.requests.iter() {
             let units = u32::try_from(milli / 1000).unwrap_or(0);
-            if units > 0
-                && node.allocatable.milli(resource) == 0
-                && pools.class_of_resource(resource).is_some()
-            {
+            if units > 0 && node.allocatable.milli(resource) == 0 {
                 pending.add_resource(pools, resource, units);
             }
         }

@@ -1,11 +1,10 @@
 use std::{io, path::Path, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwapOption;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use tautline_proto::allocator::{
     ConfirmRequest, ReleaseRequest, ReserveRequest, allocator_client::AllocatorClient,
 };
-use tautline_runtime::tls::FileChanges;
+use tautline_runtime::tls::{ClientFiles, FileChanges};
 use tautline_sdk::{
     AllocatorError, ReservationRef, ReservationRequest, Reserved, add_forwarded_metadata,
 };
@@ -14,7 +13,7 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use super::{ForwardOutcome, PeerTls};
+use super::ForwardOutcome;
 
 /// The deadline of a call to the holder. It is below the extender's provider deadline of 500 ms, so
 /// that the extender gets the reason.
@@ -22,9 +21,19 @@ const DEADLINE: Duration = Duration::from_millis(400);
 
 type ForwardedCalls = Family<ForwardOutcome, Counter>;
 
+/// TLS of calls to the replica that holds the Lease.
+#[derive(Clone, Debug)]
+pub struct PeerTls {
+    /// The CA of the replicas and this replica's client certificate, which are reloaded when they
+    /// change.
+    pub files: ClientFiles,
+    /// The name that the server certificate of each replica must have.
+    pub name: String,
+}
+
 pub(super) struct Peers {
     tls: Option<PeerTls>,
-    current: ArcSwapOption<ClientTlsConfig>,
+    current: Option<Arc<ClientTlsConfig>>,
     forwarded: ForwardedCalls,
 }
 
@@ -33,7 +42,7 @@ impl Peers {
         let current = tls.as_ref().map(read).transpose()?;
         Ok(Self {
             tls,
-            current: ArcSwapOption::from_pointee(current),
+            current: current.map(Arc::new),
             forwarded,
         })
     }
@@ -50,32 +59,29 @@ impl Peers {
     }
 
     /// Reads the files again; the next lookup of the holder makes a new channel.
-    pub(super) fn reload(&self) {
+    pub(super) fn reload(&mut self) {
         match self.tls.as_ref().map(read).transpose() {
-            Ok(tls) => self.current.store(tls.map(Arc::new)),
+            Ok(tls) => self.current = tls.map(Arc::new),
             Err(error) => tracing::warn!(%error, "TLS files between replicas do not load"),
         }
     }
 
     pub(super) fn connect(&self, address: &str, known: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
-        let tls = self.current.load_full();
+        let tls = self.current.as_ref();
         let same = |p: &&Arc<Peer>| {
-            let (old, new) = (p.tls.as_ref(), tls.as_ref());
-            p.address == address && old.map(Arc::as_ptr) == new.map(Arc::as_ptr)
+            p.address == address && p.tls.as_ref().map(Arc::as_ptr) == tls.map(Arc::as_ptr)
         };
         if let Some(known) = known.filter(same) {
             return Some(Arc::clone(known));
         }
-        match channel(address, tls.as_deref()) {
+        match channel(address, tls.map(|tls| &**tls)) {
             Ok(channel) => {
                 tracing::info!(%address, "another replica reserves");
-                let (address, client) = (address.to_owned(), AllocatorClient::new(channel));
-                let passed = self.forwarded.clone();
                 Some(Arc::new(Peer {
-                    address,
-                    client,
-                    tls,
-                    passed,
+                    address: address.to_owned(),
+                    client: AllocatorClient::new(channel),
+                    tls: tls.cloned(),
+                    forwarded: self.forwarded.clone(),
                 }))
             }
             Err(error) => {
@@ -122,7 +128,7 @@ pub(super) struct Peer {
     address: String,
     client: AllocatorClient<Channel>,
     tls: Option<Arc<ClientTlsConfig>>,
-    passed: ForwardedCalls,
+    forwarded: ForwardedCalls,
 }
 
 impl Peer {
@@ -130,21 +136,21 @@ impl Peer {
         &self,
         request: ReservationRequest,
     ) -> Result<Reserved, AllocatorError> {
-        let mut client = self.client.clone();
         let request = forwarded_request(ReserveRequest::from(request));
-        Ok(self.within(client.reserve(request)).await?.into())
+        let answer = self.within(self.client.clone().reserve(request)).await;
+        answer.map(Into::into)
     }
 
     pub(super) async fn confirm(&self, request: ReservationRef) -> Result<(), AllocatorError> {
-        let mut client = self.client.clone();
         let request = forwarded_request(ConfirmRequest { id: request.id });
-        self.within(client.confirm(request)).await.map(drop)
+        let answer = self.within(self.client.clone().confirm(request)).await;
+        answer.map(drop)
     }
 
     pub(super) async fn release(&self, request: ReservationRef) -> Result<(), AllocatorError> {
-        let mut client = self.client.clone();
         let request = forwarded_request(ReleaseRequest { id: request.id });
-        self.within(client.release(request)).await.map(drop)
+        let answer = self.within(self.client.clone().release(request)).await;
+        answer.map(drop)
     }
 
     async fn within<T>(
@@ -162,7 +168,9 @@ impl Peer {
             Err(AllocatorError::Unavailable(_) | AllocatorError::Internal(_)) => "failed",
             Err(_) => "refused",
         };
-        self.passed.get_or_create(&ForwardOutcome { outcome }).inc();
+        self.forwarded
+            .get_or_create(&ForwardOutcome { outcome })
+            .inc();
         answer.map_err(|error| match error {
             AllocatorError::Unavailable(what) => {
                 AllocatorError::Unavailable(format!("the replica at {}: {what}", self.address))
@@ -261,7 +269,7 @@ mod tests {
             let name = name.clone();
             Peers::new(Some(PeerTls { files, name }), Family::default()).unwrap()
         };
-        let known = peers(true);
+        let mut known = peers(true);
         let peer = known.connect(&address, None).unwrap();
         assert_eq!(
             peer.reserve(reservation_request()).await.unwrap().id,

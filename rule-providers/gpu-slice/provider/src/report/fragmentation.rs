@@ -10,14 +10,16 @@ use std::{
 
 use tautline_core::model::{Pod, key};
 use tautline_gpu_placement::{
-    CARD_MILLI, NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool,
-    planned_classes::PlannedClass,
+    NodeCapacity, PlannedClasses, RequestClass, inventory::CardPool, planned_classes::PlannedClass,
 };
 
 pub use model::{Class, Counted, Fragmentation, Given, NodeCounts, Product};
 
-use super::{format, uses::Uses};
-use crate::inspection::{CountedRequest, Inspection, NodeGpus};
+use super::format;
+use crate::{
+    inspection::{CountedRequest, Inspection, NodeGpus},
+    uses::Uses,
+};
 
 impl Fragmentation {
     /// Reports on all nodes with cards that are known one by one.
@@ -27,12 +29,10 @@ impl Fragmentation {
         let with: Vec<&NodeGpus<'_>> = all.iter().filter(|n| !n.capacities.is_empty()).collect();
         let rooms = || with.iter().flat_map(|n| &n.capacities);
         let requests = inspection.requests();
-        let mut pods: HashMap<RequestClass, Vec<String>> = HashMap::new();
+        let mut pods: HashMap<_, Vec<String>> = HashMap::new();
         for request in &requests {
-            let of = pods
-                .entry(RequestClass::of_shape(&request.shape))
-                .or_default();
-            of.push(request.pod.clone());
+            let class = RequestClass::of_shape(&request.shape);
+            pods.entry(class).or_default().push(request.pod.clone());
         }
         let classes = inspection.classes().iter().zip(types.iter());
         let classes = classes.map(|((class, _), of)| {
@@ -98,16 +98,9 @@ pub fn copies_on(class: &RequestClass, of: &PlannedClass, node: &NodeGpus<'_>) -
         .iter()
         .filter(|room| of.may_run_on(room.kind()));
     let copies = rooms.filter_map(|room| room.max_copies(&class.shape()));
-    copies.sum::<i64>().min(by_cpu(class, node))
-}
-
-/// Returns the number of requests of a class for which the node's free CPU suffices. The pools of a
-/// node share its CPU.
-fn by_cpu(class: &RequestClass, node: &NodeGpus<'_>) -> i64 {
-    match class.cpu_milli {
-        0 => i64::MAX,
-        each => node.inventory.cpu_milli / each,
-    }
+    // The pools of a node share its CPU.
+    let by_cpu = node.inventory.cpu_milli.checked_div(class.cpu_milli);
+    copies.sum::<i64>().min(by_cpu.unwrap_or(i64::MAX))
 }
 
 /// The fit of a class on a pool, in the order from the best to the worst.
@@ -151,24 +144,24 @@ impl NodeCounts {
 }
 
 fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Product> {
-    let mut all: BTreeMap<(&str, String), Vec<&NodeCapacity>> = BTreeMap::new();
+    let mut all: BTreeMap<_, Vec<(&str, &NodeCapacity)>> = BTreeMap::new();
     for node in nodes {
         for (pool, room) in node.inventory.pools.iter().zip(&node.capacities) {
-            let lane = format::sharing_mode(pool.kind.mode);
-            let of = all.entry((&pool.kind.product, lane));
-            of.or_default().push(room);
+            let key = (&*pool.kind.product, format::sharing_mode(pool.kind.mode));
+            all.entry(key).or_default().push((&**node.name, room));
         }
     }
-    let product = |((product, lane), rooms): (_, Vec<&NodeCapacity>)| Product {
-        product: format::product(product).to_owned(),
-        lane,
-        nodes: rooms.len(),
-        cards: rooms.iter().map(|r| r.cards().len()).sum(),
-        idle_milli: rooms.iter().map(|r| r.idle_milli()).sum(),
-        fragmented_milli: types.map(|t| {
-            let sum: f64 = rooms.iter().map(|r| t.fragmented_milli(r)).sum();
-            sum.round() as i64
-        }),
+    let product = |((product, lane), of_nodes): (_, Vec<(&str, &NodeCapacity)>)| {
+        let rooms = || of_nodes.iter().map(|(_, room)| room);
+        let lost = types.map(|t| rooms().map(|r| t.fragmented_milli(r)).sum::<f64>());
+        Product {
+            product: format::product(product).to_owned(),
+            lane,
+            nodes: of_nodes.len(),
+            cards: rooms().map(|r| r.cards().len()).sum(),
+            idle_milli: rooms().map(|r| r.idle_milli()).sum(),
+            fragmented_milli: lost.map(|f| f.round() as i64),
+        }
     };
     all.into_iter().map(product).collect()
 }
@@ -207,23 +200,22 @@ impl Given {
 impl Counted {
     fn of(inspection: &Inspection, requests: &[CountedRequest]) -> Self {
         let counted: HashSet<&str> = requests.iter().map(|r| r.pod.as_str()).collect();
+        let inventory = &inspection.state.inventory;
         let requests_gpu = |pod: &&Arc<Pod>| {
             let mut requests = pod.requests.iter();
-            requests
-                .any(|(r, milli)| milli >= i64::from(CARD_MILLI) && inspection.names().is_gpu(r))
+            requests.any(|(r, milli)| milli >= 1000 && inventory.names.is_gpu(r))
         };
-        let names = inspection.snapshot().pods().filter(requests_gpu);
-        let names = names.map(|p| key(&p.namespace, &p.name));
-        let mut left: Vec<String> = names.filter(|p| !counted.contains(p.as_str())).collect();
+        let pods = inspection.snapshot().pods().filter(requests_gpu);
+        let pods = pods.map(|p| key(&p.namespace, &p.name));
+        let mut left: Vec<String> = pods.filter(|p| !counted.contains(p.as_str())).collect();
         left.sort_unstable();
+        let classes = inspection.classes().len();
         Self {
             pods: requests.len(),
             pods_by_rule: requests.iter().filter(|r| r.by_rule).count(),
             pods_not_counted: left,
-            classes: inspection.classes().len(),
-            classes_left_out: inspection
-                .class_count()
-                .saturating_sub(inspection.classes().len()),
+            classes,
+            classes_left_out: inventory.class_count().saturating_sub(classes),
         }
     }
 }

@@ -6,19 +6,18 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use tautline_core::Snapshot;
 use tautline_gpu_placement::{
-    NodeCapacity, PlannedClasses, SharingMode,
+    CARD_MILLI, NodeCapacity, PlannedClasses,
+    device_annotation::CardShare,
     inventory::{self, Card, CardPool, CountedResource},
 };
 
-pub use model::{
-    Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, PoolTop, Top, Total, UsedTop,
-};
+pub use model::{Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, PoolTop, Top, Total};
 
-use super::{
-    format,
-    uses::{NodeUse, PodUse, Uses},
+use super::format;
+use crate::{
+    inspection::{Inspection, NodeGpus},
+    uses::{NodeUse, Uses},
 };
-use crate::inspection::{Inspection, NodeGpus};
 
 /// The order of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,13 +92,8 @@ impl NodeTop {
         }
     }
 
-    /// The cards of all pools.
-    pub fn cards(&self) -> impl Iterator<Item = &CardTop> {
-        self.pools.iter().flat_map(|p| &p.cards)
-    }
-
     fn sum(&self, of: impl Fn(&CardTop) -> i64) -> i64 {
-        self.cards().map(of).sum()
+        self.pools.iter().flat_map(|p| &p.cards).map(of).sum()
     }
 }
 
@@ -118,10 +112,7 @@ impl PoolTop {
         Self {
             product: format::product(&pool.kind.product).to_owned(),
             lane: format::sharing_mode_name(pool.kind.mode),
-            unit_milli: match pool.kind.mode {
-                SharingMode::Shared { unit_milli } => Some(unit_milli),
-                _ => None,
-            },
+            unit_milli: pool.kind.mode.unit_milli(),
             resource: pool.resource.as_deref().map(str::to_owned),
             card_memory_bytes: pool.card_memory_bytes,
             cards: pool.cards.iter().enumerate().map(card).collect(),
@@ -132,14 +123,10 @@ impl PoolTop {
 
 impl CardTop {
     fn of(card: &Card, fragmented: Option<f64>, used: Option<&NodeUse>) -> Self {
-        let by_pod = |used: PodUse| UsedTop {
-            used_bytes: used.memory_bytes,
-            busy_milli: used.sm_milli,
-        };
         let holder = |h: &inventory::Holder| HolderTop {
             pod: h.pod.to_string(),
             milli: i64::from(h.milli),
-            used: used.map(|used| by_pod(used.pod(card, &h.pod))),
+            used: used.map(|used| used.pod(card, &h.pod)),
             card_is_guessed: !h.annotated,
         };
         let fault = card.fault.as_deref();
@@ -150,11 +137,8 @@ impl CardTop {
             fault: fault
                 .filter(|f| *f != inventory::UNHEALTHY)
                 .map(str::to_owned),
-            used: used.and_then(|used| used.card(card)).map(|card| UsedTop {
-                used_bytes: card.memory_bytes,
-                busy_milli: card.busy_milli,
-            }),
-            overcommitted: card.held_milli() > u32::from(tautline_gpu_placement::CARD_MILLI),
+            used: used.and_then(|used| used.card(card)),
+            overcommitted: card.held_milli() > u32::from(CARD_MILLI),
             held_milli: i64::from(card.held_milli()),
             free_milli: i64::from(card.left_milli()),
             fragmented_milli: fragmented.map(|f| f.round() as i64),
@@ -178,15 +162,13 @@ impl CountedTop {
 
 /// Returns the sums by product and sharing mode; counted resources come last.
 fn totals(nodes: &[NodeTop]) -> Vec<Total> {
-    let mut cards: BTreeMap<(String, String), Vec<&PoolTop>> = BTreeMap::new();
-    let mut units: BTreeMap<(String, String), Vec<&CountedTop>> = BTreeMap::new();
+    let mut cards: BTreeMap<_, Vec<(&str, &PoolTop)>> = BTreeMap::new();
+    let mut units: BTreeMap<_, Vec<&CountedTop>> = BTreeMap::new();
     for node in nodes {
         for pool in &node.pools {
-            let key = (
-                pool.product.clone(),
-                format::sharing_mode(pool.sharing_mode),
-            );
-            cards.entry(key).or_default().push(pool);
+            let lane = format::sharing_mode(pool.sharing_mode);
+            let of = cards.entry((pool.product.clone(), lane)).or_default();
+            of.push((&*node.node, pool));
         }
         for counted in &node.counted {
             let key = (counted.product.clone(), counted.resource.clone());
@@ -194,7 +176,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
         }
     }
     let of_cards = cards.into_iter().map(|((product, lane), pools)| {
-        let all: Vec<&CardTop> = pools.iter().flat_map(|p| &p.cards).collect();
+        let all: Vec<&CardTop> = pools.iter().flat_map(|(_, p)| &p.cards).collect();
         let sum = |of: fn(&CardTop) -> i64| all.iter().map(|c| of(c)).sum();
         let amounts = Amounts::Cards(CardSums {
             cards: all.len(),
@@ -204,11 +186,10 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             fragmented_milli: useless(&all).map(|f| f.round() as i64),
             fragmented: useless(&all),
         });
-        let nodes = pools.len();
         Total {
             product,
             lane,
-            nodes,
+            nodes: pools.len(),
             amounts,
         }
     });
@@ -219,11 +200,10 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
             used_units: sum(|c| c.used_units),
             free_units: sum(|c| c.free_units),
         };
-        let nodes = all.len();
         Total {
             product,
             lane,
-            nodes,
+            nodes: all.len(),
             amounts,
         }
     });
@@ -268,15 +248,13 @@ pub fn warnings(inspection: &Inspection, uses: &Uses, node: &NodeGpus<'_>) -> Ve
             }
         }
     }
+    let names = &inspection.state.inventory.names;
     for pod in inspection.snapshot().pods_on(name) {
-        let Some(Ok(parts)) = node.inventory.assigned_cards(inspection.names(), pod) else {
+        let Some(Ok(parts)) = node.inventory.assigned_cards(names, pod) else {
             continue;
         };
-        for part in parts
-            .iter()
-            .filter(|p| node.inventory.card(&p.card).is_none())
-        {
-            let card = &part.card;
+        let gone = |p: &&CardShare| node.inventory.card(&p.card).is_none();
+        for CardShare { card, .. } in parts.iter().filter(gone) {
             let of = format!("pod {}/{} holds card {card}", pod.namespace, pod.name);
             all.push(format!("node {name}: {of}, and the node has no such card"));
         }

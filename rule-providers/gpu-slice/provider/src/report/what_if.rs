@@ -1,14 +1,10 @@
 //! Places further pods on trial, one after the other, as the provider would.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Instant,
-};
+use std::{borrow::Cow, collections::BTreeMap, time::Instant};
 
 use serde::Serialize;
 use tautline_gpu_placement::{
-    CostCache, Inventory, NodeCapacity,
+    CostCache, Inventory, Names, NodeCapacity,
     inventory::{CardPool, Holder},
 };
 use tautline_sdk::{ProviderError, Rule};
@@ -106,7 +102,7 @@ impl Inspection {
             request: text.to_owned(),
             limit: String::new(),
         };
-        let request = GpuRequest::new(self.names(), &rule, None)?;
+        let request = GpuRequest::new(&self.state.inventory.names, &rule, None)?;
         match request.amount {
             Amount::Nothing => Err(WhatIfError::Nothing(text.to_owned())),
             _ => Ok(request),
@@ -116,10 +112,9 @@ impl Inspection {
 
 /// The nodes and their costs, with the pods placed so far.
 struct Trial<'a> {
-    inspection: &'a Inspection,
+    names: &'a Names,
     /// The nodes, sorted by name.
-    nodes: Vec<(&'a Arc<str>, &'a NodeEntry)>,
-    changed: HashMap<&'a str, NodeEntry>,
+    nodes: Vec<(&'a str, Cow<'a, NodeEntry>)>,
     costs: CostCache,
 }
 
@@ -127,11 +122,14 @@ impl<'a> Trial<'a> {
     fn new(inspection: &'a Inspection) -> Self {
         let snapshot = inspection.snapshot();
         let cordoned = |name: &str| snapshot.node(name).is_none_or(|n| n.unschedulable);
-        let nodes = inspection.node_entries();
-        let mut nodes: Vec<_> = nodes.filter(|(name, _)| !cordoned(name)).collect();
+        let inventory = &inspection.state.inventory;
+        let nodes = inventory.nodes.iter().filter(|(name, _)| !cordoned(name));
+        let mut nodes: Vec<_> = nodes
+            .map(|(name, entry)| (&**name, Cow::Borrowed(entry)))
+            .collect();
         nodes.sort_unstable_by_key(|(name, _)| *name);
-        let known = inspection.costs();
-        let mut costs = CostCache::new(inspection.policy().build());
+        let known = &inventory.costs;
+        let mut costs = CostCache::new(inspection.policy.build());
         for kind in known.kinds() {
             costs.kind_index(kind);
         }
@@ -143,9 +141,8 @@ impl<'a> Trial<'a> {
             }
         }
         Self {
-            inspection,
+            names: &inventory.names,
             nodes,
-            changed: HashMap::new(),
             costs,
         }
     }
@@ -153,45 +150,30 @@ impl<'a> Trial<'a> {
     fn place(&mut self, request: &GpuRequest) -> (Option<Placed>, BTreeMap<&'static str, usize>) {
         let mut prepared = PreparedRequest::new(request);
         let mut refused = BTreeMap::new();
-        let mut best: Option<(i64, &Arc<str>, Option<Location>)> = None;
-        let names = self.inspection.names();
-        for (name, entry) in &self.nodes {
-            let entry = self.changed.get(&***name).unwrap_or(entry);
-            match cost::fit(names, &mut self.costs, entry, &mut prepared, None) {
+        let mut best: Option<(i64, usize, Option<Location>)> = None;
+        for (at, (_, entry)) in self.nodes.iter().enumerate() {
+            match cost::fit(self.names, &mut self.costs, entry, true, &mut prepared) {
                 Fit::Unusable(unfit) => *refused.entry(unfit.code).or_default() += 1,
                 Fit::Usable { cost, location, .. } => {
                     if best.as_ref().is_none_or(|(least, ..)| cost < *least) {
-                        best = Some((cost, name, location));
+                        best = Some((cost, at, location));
                     }
                 }
             }
         }
-        let Some((_, name, location)) = best else {
+        let Some((_, at, location)) = best else {
             return (None, refused);
         };
-        let cards = self.take(name, request, location);
         let placed = Placed {
-            node: name.to_string(),
-            cards,
+            node: self.nodes[at].0.to_owned(),
+            cards: self.take(at, request, location),
         };
         (Some(placed), BTreeMap::new())
     }
 
     /// Gives the pod its cards, and returns their names.
-    fn take(
-        &mut self,
-        name: &'a Arc<str>,
-        request: &GpuRequest,
-        location: Option<Location>,
-    ) -> Vec<String> {
-        let known = self.nodes.iter().find(|(n, _)| *n == name);
-        let entry = self.changed.entry(name).or_insert_with(|| {
-            known.map_or_else(NodeEntry::default, |(_, entry)| NodeEntry {
-                inventory: entry.inventory.clone(),
-                slots: entry.slots.clone(),
-                position: entry.position,
-            })
-        });
+    fn take(&mut self, at: usize, request: &GpuRequest, location: Option<Location>) -> Vec<String> {
+        let entry = self.nodes[at].1.to_mut();
         let Some(location) = location else {
             count_units(&mut entry.inventory, request);
             return Vec::new();

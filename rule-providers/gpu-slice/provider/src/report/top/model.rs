@@ -1,6 +1,8 @@
 use serde::Serialize;
 use tautline_gpu_placement::SharingMode;
 
+use crate::uses::UsedTop;
+
 /// The cards of the nodes. Fragmented amounts are absent while no requests are known.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,16 +126,6 @@ impl CardTop {
             _ => "ok",
         }
     }
-}
-
-/// The use of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct UsedTop {
-    /// The used memory of the card, in bytes.
-    pub used_bytes: i64,
-    /// The thousandths of the time that the card is in use.
-    pub busy_milli: i64,
 }
 
 /// A pod's part of a card.

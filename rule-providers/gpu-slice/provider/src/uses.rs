@@ -1,8 +1,9 @@
-//! The use of the cards, as the agents on the nodes report it to the provider.
+//! The use of the cards, as the agents on the nodes report it to the provider: what the provider
+//! shows at `/gpu/use`, and the reports make of it.
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tautline_core::model;
 use tautline_gpu_placement::{
     CARD_MILLI,
@@ -13,9 +14,10 @@ use tautline_gpu_placement::{
 pub const IDLE_MEMORY_PERCENT: i64 = 5;
 /// The use of a card's time below which a pod is idle, in thousandths.
 pub const IDLE_BUSY_MILLI: i64 = 10;
+
 /// The memory, in bytes, that monitoring, or a process outside of pods such as a display server,
 /// may use of any card.
-const STRAY_BYTES: i64 = 64 << 20;
+pub(crate) const STRAY_BYTES: u32 = 64 << 20;
 
 /// The last report of each node.
 #[derive(Debug, Default)]
@@ -24,51 +26,51 @@ pub struct Uses {
     without_page: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Page {
-    nodes: Vec<NodeUse>,
+/// The page `/gpu/use` of a replica.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Page {
+    pub(crate) nodes: Vec<NodeUse>,
 }
 
 /// The use of a node's cards.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeUse {
-    node: String,
-    age_seconds: u64,
-    cards: Vec<CardUse>,
-    containers: Vec<ContainerUse>,
+    pub(crate) node: String,
+    pub(crate) age_seconds: u64,
+    pub(crate) cards: Vec<CardUse>,
+    pub(crate) containers: Vec<ContainerUse>,
 }
 
 /// The use of a card by all containers and processes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CardUse {
-    card: String,
-    /// The used memory of the card, in bytes.
-    pub memory_bytes: i64,
-    /// The thousandths of the time that the card is busy.
-    pub busy_milli: i64,
+pub(crate) struct CardUse {
+    pub(crate) card: String,
+    pub(crate) memory_bytes: i64,
+    pub(crate) busy_milli: i64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ContainerUse {
-    namespace: String,
+pub(crate) struct ContainerUse {
+    pub(crate) namespace: String,
     /// The pod's name; empty for a process outside of pods, whose command is `container`.
-    pod: String,
-    container: String,
-    card: String,
-    memory_bytes: i64,
-    sm_milli: i64,
+    pub(crate) pod: String,
+    pub(crate) container: String,
+    pub(crate) card: String,
+    pub(crate) memory_bytes: i64,
+    pub(crate) sm_milli: i64,
 }
 
-/// A pod's use of one card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PodUse {
+/// The use of a card, by all or by one pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UsedTop {
     /// The used memory of the card, in bytes.
-    pub memory_bytes: i64,
-    /// The thousandths of the card's time that the pod uses.
-    pub sm_milli: i64,
+    pub used_bytes: i64,
+    /// The thousandths of the time that the card is in use.
+    pub busy_milli: i64,
 }
 
 /// One replica's answer to a GET of `/gpu/use`: the replica's name, the HTTP status and the body.
@@ -105,9 +107,8 @@ impl Uses {
     /// answer 404.
     pub fn merge<'a>(answers: impl IntoIterator<Item = UseAnswer<'a>>) -> Result<Self, UsesError> {
         let mut uses = Self::default();
-        let (mut asked, mut read) = (false, false);
+        let mut read = false;
         for (from, status, body) in answers {
-            asked = true;
             match status {
                 200 => {}
                 404 => {
@@ -132,10 +133,10 @@ impl Uses {
                 }
             }
         }
-        if asked && !read {
-            return Err(UsesError::NoReport);
+        if read || uses.without_page.is_empty() {
+            return Ok(uses);
         }
-        Ok(uses)
+        Err(UsesError::NoReport)
     }
 
     /// Returns the names of the replicas that do not have the page.
@@ -152,36 +153,37 @@ impl Uses {
 impl ContainerUse {
     /// Returns whether it is a container of the pod `NAMESPACE/NAME`.
     fn is_of(&self, pod: &str) -> bool {
-        let name = pod.strip_prefix(self.namespace.as_str());
-        let name = name.and_then(|rest| rest.strip_prefix('/'));
-        !self.pod.is_empty() && name == Some(&self.pod)
+        !self.pod.is_empty() && pod.split_once('/') == Some((&*self.namespace, &*self.pod))
     }
 }
 
 impl NodeUse {
     /// Returns the use of a card; `None`: the agent does not report the card.
-    pub fn card(&self, card: &Card) -> Option<&CardUse> {
-        self.cards.iter().find(|c| card.is(&c.card))
+    pub(crate) fn card(&self, card: &Card) -> Option<UsedTop> {
+        let used = self.cards.iter().find(|c| card.is(&c.card))?;
+        Some(UsedTop {
+            used_bytes: used.memory_bytes,
+            busy_milli: used.busy_milli,
+        })
     }
 
     /// Returns the use of a card by all containers of the pod `NAMESPACE/NAME`.
-    pub fn pod(&self, card: &Card, pod: &str) -> PodUse {
-        let mut sum = PodUse::default();
-        for of in self.containers.iter().filter(|of| card.is(&of.card)) {
-            if of.is_of(pod) {
-                sum.memory_bytes = sum.memory_bytes.saturating_add(of.memory_bytes);
-                sum.sm_milli = sum.sm_milli.saturating_add(of.sm_milli);
-            }
+    pub(crate) fn pod(&self, card: &Card, pod: &str) -> UsedTop {
+        let mut sum = UsedTop::default();
+        let containers = self.containers.iter();
+        for of in containers.filter(|of| card.is(&of.card) && of.is_of(pod)) {
+            sum.used_bytes = sum.used_bytes.saturating_add(of.memory_bytes);
+            sum.busy_milli = sum.busy_milli.saturating_add(of.sm_milli);
         }
         sum
     }
 
     /// Returns the containers and processes that use more than a little memory of a card without
     /// having it, each as a text with its used memory in bytes.
-    pub fn strays<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (String, i64)> + 'a {
+    pub(crate) fn strays<'a>(&'a self, card: &'a Card) -> impl Iterator<Item = (String, i64)> + 'a {
         let of_card = self.containers.iter().filter(|of| card.is(&of.card));
         of_card.filter_map(|of| {
-            if of.memory_bytes <= STRAY_BYTES {
+            if of.memory_bytes <= i64::from(STRAY_BYTES) {
                 return None;
             }
             if of.pod.is_empty() {
@@ -196,12 +198,12 @@ impl NodeUse {
     }
 
     /// Returns whether the holder hardly uses its part of the card at this moment.
-    pub fn is_idle(&self, pool: &CardPool, card: &Card, holder: &Holder) -> bool {
+    pub(crate) fn is_idle(&self, pool: &CardPool, card: &Card, holder: &Holder) -> bool {
         let used = self.pod(card, &holder.pod);
         let memory = pool.card_memory_bytes.unwrap_or(0) / i64::from(CARD_MILLI);
         let part = memory.saturating_mul(holder.milli.into());
-        used.sm_milli < IDLE_BUSY_MILLI
-            && used.memory_bytes.saturating_mul(100) < part.saturating_mul(IDLE_MEMORY_PERCENT)
+        used.busy_milli < IDLE_BUSY_MILLI
+            && used.used_bytes.saturating_mul(100) < part.saturating_mul(IDLE_MEMORY_PERCENT)
     }
 }
 
