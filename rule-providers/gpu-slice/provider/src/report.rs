@@ -18,5 +18,10 @@ pub use crate::uses::{
     IDLE_BUSY_MILLI, IDLE_MEMORY_PERCENT, NodeUse, UseAnswer, UsedTop, Uses, UsesError,
 };
 
+/// Counts the nodes of the parts, which are sorted by node.
+fn node_count<T>(parts: &[(&str, T)]) -> usize {
+    parts.chunk_by(|a, b| a.0 == b.0).count()
+}
+
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ use tautline_gpu_placement::{
 
 pub use model::{Class, Counted, Fragmentation, Given, NodeCounts, Product};
 
-use super::format;
+use super::{format, node_count};
 use crate::{
     inspection::{CountedRequest, Inspection, NodeGpus},
     uses::Uses,
@@ -157,7 +157,7 @@ fn products(nodes: &[&NodeGpus<'_>], types: Option<&PlannedClasses>) -> Vec<Prod
         Product {
             product: format::product(product).to_owned(),
             lane,
-            nodes: of_nodes.len(),
+            nodes: node_count(&of_nodes),
             cards: rooms().map(|r| r.cards().len()).sum(),
             idle_milli: rooms().map(|r| r.idle_milli()).sum(),
             fragmented_milli: lost.map(|f| f.round() as i64),

@@ -91,3 +91,22 @@ fn what_if_names_what_it_cannot_read() {
         .unwrap();
     assert!(late.pods.is_empty() && !late.complete);
 }
+
+#[test]
+fn a_node_with_two_pools_of_a_product_counts_once() {
+    let cards = r#"{"limits": "mps", "cards": [
+        {"uuid": "GPU-a", "index": 0, "product": "A100", "memoryBytes": 42949672960},
+        {"uuid": "GPU-b", "index": 1, "product": "A100", "memoryBytes": 85899345920}]}"#;
+    let agent = |name| {
+        let annotations = [("tautline.io/gpu-inventory", cards)];
+        node(name, &annotations, &[("tautline.io/gpu-milli", 2000)])
+    };
+    let inspection = inspection(vec![agent("a"), agent("b")]);
+    assert!(inspection.nodes().iter().all(|n| n.capacities.len() == 2));
+    let top = Top::new(&inspection, &Uses::default(), None, Order::Name);
+    let totals: Vec<usize> = top.totals.iter().map(|total| total.nodes).collect();
+    assert_eq!(totals, [2]);
+    let products = Fragmentation::new(&inspection, &Uses::default()).products;
+    let products: Vec<_> = products.iter().map(|p| (p.nodes, p.cards)).collect();
+    assert_eq!(products, [(2, 4)]);
+}

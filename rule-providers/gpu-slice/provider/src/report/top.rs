@@ -13,7 +13,7 @@ use tautline_gpu_placement::{
 
 pub use model::{Amounts, CardSums, CardTop, CountedTop, HolderTop, NodeTop, PoolTop, Top, Total};
 
-use super::format;
+use super::{format, node_count};
 use crate::{
     inspection::{Inspection, NodeGpus},
     uses::{NodeUse, Uses},
@@ -189,7 +189,7 @@ fn totals(nodes: &[NodeTop]) -> Vec<Total> {
         Total {
             product,
             lane,
-            nodes: pools.len(),
+            nodes: node_count(&pools),
             amounts,
         }
     });
