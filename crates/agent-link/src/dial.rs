@@ -13,9 +13,9 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
+use crate::tokens::MAX_TOKEN_BYTES;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// The maximum length of a token; usual tokens have one or two thousand bytes.
-const MAX_TOKEN_BYTES: usize = 64 << 10;
 /// The longest wait of a stream before it reconnects after a change of a file. Each stream waits a
 /// random part of this time.
 const MAX_RENEWAL_DELAY: Duration = Duration::from_secs(5);

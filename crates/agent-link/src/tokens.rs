@@ -20,7 +20,8 @@ pub(crate) const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of concurrent reviews: all agents may reconnect at once.
 const MAX_CONCURRENT_REVIEWS: usize = 16;
-const MAX_TOKEN_BYTES: usize = 16 << 10;
+/// The maximum length of a token; usual tokens have one or two thousand bytes.
+pub(crate) const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The time before the expiry of a token at which its cached review ends.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 /// The longest time for which a review is cached.
