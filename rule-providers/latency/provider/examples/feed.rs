@@ -67,9 +67,8 @@ async fn serve(nodes: usize, listen: SocketAddr) {
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await.unwrap(), Tasks::default());
-    let network = Network::new(store.clone(), false);
+    let network = Network::new(store, false);
     let measuring = Measuring {
-        store: store.clone(),
         network: network.clone(),
         auth: AgentAuth {
             trust_all: true,
@@ -81,7 +80,7 @@ async fn serve(nodes: usize, listen: SocketAddr) {
         agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(store).with_network(network.clone());
+    let provider = Latency::with_network(network.clone());
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     println!("at first: {}", usage());
     let watch = async move {

@@ -1,15 +1,92 @@
-//! The thread that predicts the round-trip times of unmeasured pairs. It fits the model to changes
-//! of the pair store, and publishes estimates and each node's targets. Requests read the last fit
-//! and never wait.
+//! The prediction of the round-trip times of unmeasured pairs, in a thread apart. It fits the model
+//! to changes of the pair store, and publishes estimates and each node's targets. Requests read the
+//! last fit and never wait.
 
-mod background;
-mod context;
 mod fitter;
 mod state_file;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use background::run;
-pub(crate) use context::FitContext;
-pub use context::{DEFAULT_TARGETS, FitSettings, RACK};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::network::Network;
+use fitter::Fitter;
+
+/// The default label that names the rack of a node.
+pub const RACK: &str = "topology.kubernetes.io/rack";
+/// The default number of nodes that each node measures, in addition to those that rules name.
+pub const DEFAULT_TARGETS: usize = 32;
+const MAX_WAIT: Duration = Duration::from_millis(500);
+const RECOVERY_PAUSE: Duration = Duration::from_secs(5);
+
+/// The settings of predictions and of the measurements for them.
+#[derive(Clone, Debug)]
+pub struct FitSettings {
+    /// The label that names the rack of a node.
+    pub rack_label: String,
+    /// The number of nodes that each node measures, in addition to those that rules name.
+    pub targets: usize,
+    /// The file that preserves samples and coordinates over a restart; with `None` they are lost.
+    pub state_file: Option<PathBuf>,
+}
+
+impl Default for FitSettings {
+    fn default() -> Self {
+        Self {
+            rack_label: RACK.to_owned(),
+            targets: DEFAULT_TARGETS,
+            state_file: None,
+        }
+    }
+}
+
+/// Runs fits until `stop`.
+pub(crate) async fn run(network: Arc<Network>, settings: FitSettings, stop: &CancellationToken) {
+    let fitter = Fitter::new(Arc::clone(&network), settings);
+    let (mut fitter, _) = step(fitter, |fitter| fitter.restore(Instant::now())).await;
+    loop {
+        let changed = timeout(MAX_WAIT, network.agents_changed.notified());
+        if stop.run_until_cancelled(changed).await.is_none() {
+            break;
+        }
+        let succeeded;
+        (fitter, succeeded) = step(fitter, |fitter| fitter.step(Instant::now())).await;
+        if !succeeded {
+            stop.run_until_cancelled(sleep(RECOVERY_PAUSE)).await;
+        }
+    }
+    step(fitter, |fitter| fitter.save()).await;
+}
+
+/// Runs a step in a thread apart; returns false with a new fitter if the step panics. Then the next
+/// fit starts from the pair store, and requests use the last fit until then.
+async fn step(
+    mut fitter: Fitter,
+    step: impl FnOnce(&mut Fitter) + Send + 'static,
+) -> (Fitter, bool) {
+    let (network, settings) = (Arc::clone(&fitter.network), fitter.settings.clone());
+    let stepped = spawn_blocking(move || {
+        step(&mut fitter);
+        fitter
+    });
+    if let Ok(fitter) = stepped.await {
+        return (fitter, true);
+    }
+    network.metrics.fit_panics.inc();
+    tracing::error!(
+        "a fit panicked; the last estimates stay, and the next fit starts from nothing"
+    );
+    network.pairs.lock().mark_all_changed();
+    (Fitter::new(network, settings), false)
+}

@@ -11,7 +11,6 @@
 #![warn(missing_docs)]
 
 mod agents;
-mod cluster_access;
 mod fitting;
 mod format;
 mod location;
@@ -37,7 +36,7 @@ pub use network::{Network, PeerRow};
 pub use provider::Latency;
 pub use run::{Config, EchoKeySource, run};
 pub use tables::{
-    namespaces::Tables,
+    Tables,
     sources::{BANDWIDTH_TABLE_LABEL, TABLE_LABEL, tables_of},
     table::{Bandwidth, BandwidthTable, PairTable, RoundTrip, Table},
 };

@@ -38,6 +38,12 @@ pub(crate) fn node_of_pod(snapshot: &Snapshot, target: &Reference) -> Option<Str
     pod.node.as_deref().map(str::to_owned)
 }
 
+/// Returns each two items of a list, in its order.
+pub(crate) fn each_two<T>(list: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    let all = list.iter().enumerate();
+    all.flat_map(move |(i, a)| list[i + 1..].iter().map(move |b| (a, b)))
+}
+
 pub(crate) fn is_pod(target: &Reference) -> bool {
     target.kind == "Pod"
 }

@@ -60,24 +60,23 @@ impl RttStats {
 }
 
 #[cfg(test)]
-impl RttStats {
-    pub(crate) fn of(median: Duration) -> Self {
-        Self {
-            median,
-            windows: [median; 3].into_iter().collect(),
-            p50: median,
-            p95: median * 2,
-            samples: 60,
-            ..Self::default()
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl RttStats {
+        pub(crate) fn of(median: Duration) -> Self {
+            Self {
+                median,
+                windows: [median; 3].into_iter().collect(),
+                p50: median,
+                p95: median * 2,
+                samples: 60,
+                ..Self::default()
+            }
+        }
+    }
 
     proptest! {
         #[test]

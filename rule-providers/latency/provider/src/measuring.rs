@@ -1,34 +1,35 @@
-mod cleanup;
-mod key_rotation;
-mod sleep;
+//! The tasks behind the service for agents: readiness, target lists, clean-up and fitting.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use anyhow::Context;
 use tautline_agent_link::AgentAuth;
-use tautline_runtime::{admin::Readiness, cluster_store::ClusterStore, tasks::Tasks};
+use tautline_core::index::Kind;
+use tautline_runtime::{admin::Readiness, tasks::Tasks};
 use tautline_sdk::Server;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     agents::{AgentService, keys::EchoKeys},
-    fitting::{self, FitContext, FitSettings},
-    network::Network,
+    fitting::{self, FitSettings},
+    network::{Network, pair_store::PairCounts},
 };
-use sleep::sleep;
 
 const AGENTS: &str = "agents";
 const READINESS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The usual wait for agents, which reconnect within half a minute plus jitter.
 pub const AGENTS_WITHIN: Duration = Duration::from_secs(45);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// The number of instances that are swept under one lock, for which requests wait.
+const INSTANCES_PER_LOCK: usize = 128;
+const NODE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The taint of a node whose kubelet has not reported for some 40 s.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// The service for agents: it receives their reports, sends them targets, and fits the model.
 #[derive(Clone, Debug)]
 pub struct Measuring {
-    /// The store with the nodes of the cluster, the one that `network` uses.
-    pub store: ClusterStore,
     /// The network that receives reports and estimates.
-    pub network: Network,
+    pub network: Arc<Network>,
     /// The accepted proofs of an agent's identity. Without any, readiness does not wait for agents.
     pub auth: AgentAuth,
     /// The keys of echoes, which agents receive.
@@ -46,7 +47,6 @@ impl Measuring {
     /// Adds the agents' service and metrics to the server, and starts all tasks.
     pub fn serve(self, server: &mut Server, tasks: &mut Tasks) {
         let Self {
-            store,
             network,
             auth,
             keys,
@@ -58,79 +58,131 @@ impl Measuring {
         network.metrics.register("", &mut server.registry);
         if auth.is_configured() {
             server.readiness.expect(AGENTS);
-            let (net, end, ready) = (network.clone(), stop.clone(), server.readiness.clone());
-            tasks.spawn("agents", async move {
-                if wait_for_agents(&net, agents_within, &end, &ready).await {
-                    ready.done(AGENTS);
-                }
+            let (net, ready) = (Arc::clone(&network), server.readiness.clone());
+            spawn(tasks, "agents", async move {
+                wait_for_agents(&net, agents_within, &ready).await;
+                ready.done(AGENTS);
                 // The end of a task ends the process.
-                end.cancelled().await;
-                Ok(())
+                std::future::pending().await
             });
         }
-        let service = AgentService::new(network.clone(), auth, keys.clone(), stop.clone());
+        let service = AgentService::new(Arc::clone(&network), auth, keys.clone(), stop.clone());
         server.add_service(service);
-
-        let (lists, end) = (network.lists.clone(), stop.clone());
-        tasks.spawn("targets", async move {
-            lists.run(end).await;
-            Ok(())
+        let net = Arc::clone(&network);
+        spawn(tasks, "targets", async move { net.keep_lists().await });
+        let net = Arc::clone(&network);
+        spawn(tasks, "measurements", async move {
+            loop {
+                sleep(SWEEP_INTERVAL).await;
+                sweep(&net);
+            }
         });
-        let (net, end) = (network.clone(), stop.clone());
-        tasks.spawn("measurements", async move {
-            cleanup::sweep_pairs(net, end).await;
-            Ok(())
-        });
-        let (net, nodes, end) = (network.clone(), store.clone(), stop.clone());
-        tasks.spawn("measured nodes", async move {
-            cleanup::follow_nodes(net, nodes, end).await;
-            Ok(())
-        });
-        let context = FitContext::new(store, fit, &network);
-        let (end, ready) = (stop.clone(), server.readiness.clone());
+        let net = Arc::clone(&network);
+        spawn(
+            tasks,
+            "measured nodes",
+            async move { follow_nodes(&net).await },
+        );
+        let (net, end, ready) = (Arc::clone(&network), stop.clone(), server.readiness.clone());
         tasks.spawn("fitting", async move {
-            tokio::select! { () = end.cancelled() => return Ok(()), () = ready.wait() => {} }
-            let thread = tokio::task::spawn_blocking(move || fitting::run(context, &end));
-            thread.await.context("the fitting thread")
+            if end.run_until_cancelled(ready.wait()).await.is_some() {
+                fitting::run(net, fit, &end).await;
+            }
+            Ok(())
         });
         if let Some(file) = key_file {
-            let rotation = key_rotation::follow_file(network.lists, keys, file, stop);
-            tasks.spawn("echo key", rotation);
+            tasks.spawn("echo key", async move {
+                keys.follow_file(&file, &network, &stop).await;
+                Ok(())
+            });
         }
     }
 }
 
-/// Waits until four fifths of the nodes have an agent, or for `within`; returns false if stopped.
-/// Agents count once everything else is ready: before that, no node is known.
-async fn wait_for_agents(
-    network: &Network,
-    within: Duration,
-    stop: &CancellationToken,
-    ready: &Readiness,
-) -> bool {
-    let last = tokio::time::Instant::now() + within;
-    while tokio::time::Instant::now() < last {
+/// Spawns a task that runs until the process stops.
+pub(crate) fn spawn(
+    tasks: &mut Tasks,
+    name: &str,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let stop = tasks.stop_token();
+    tasks.spawn(name, async move {
+        _ = stop.run_until_cancelled(task).await;
+        Ok(())
+    });
+}
+
+/// Waits until four fifths of the nodes have an agent, or for `within`. Agents count once
+/// everything else is ready: before that, no node is known.
+async fn wait_for_agents(network: &Network, within: Duration, ready: &Readiness) {
+    let is_ready = || {
         let rest = ready.missing().iter().all(|name| name == AGENTS);
-        if rest && network.sessions.cover_cluster() {
-            return true;
+        rest && network.agents_cover_cluster()
+    };
+    let wait = async {
+        while !is_ready() {
+            sleep(READINESS_CHECK_INTERVAL).await;
         }
-        if !sleep(stop, READINESS_CHECK_INTERVAL.min(within)).await {
-            return false;
-        }
+    };
+    _ = timeout(within, wait).await;
+}
+
+/// Removes expired pairs and instances, and sets the metrics of the others.
+fn sweep(network: &Network) {
+    let ids = network.pairs.lock().ids();
+    let mut all = PairCounts::default();
+    for some in ids.chunks(INSTANCES_PER_LOCK) {
+        let gone = network.pairs.lock().sweep(some, network.now(), &mut all);
+        network.close_sessions(&gone);
     }
-    true
+    network.metrics.set_pairs(all);
+    if let Some(fit) = network.estimates.load().as_ref() {
+        let age = fit.at.elapsed().as_secs_f64();
+        network.metrics.fit_age_seconds.set(age);
+    }
+}
+
+/// Removes the measurements of nodes that no longer exist, and marks the nodes that are down.
+async fn follow_nodes(network: &Network) {
+    let mut changes = network.store.changes_except_pods();
+    let mut last = None;
+    loop {
+        let now = *changes.borrow_and_update();
+        if last.is_none_or(|last| now.changed(&last, &[Kind::Node])) {
+            let nodes = network.store.snapshot();
+            let exists = |name: &str, uid: &str| nodes.node(name).is_some_and(|n| *n.uid == *uid);
+            let is_down = |name: &str| {
+                let taints = nodes.node(name).map(|n| n.taints.iter());
+                taints.is_some_and(|mut all| all.any(|t| t.key == UNREACHABLE))
+            };
+            let gone = {
+                let mut pairs = network.pairs.lock();
+                pairs.set_down(is_down);
+                pairs.retain_nodes(exists)
+            };
+            network.close_sessions(&gone);
+            last = Some(now);
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+        sleep(NODE_CHECK_INTERVAL).await;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use tautline_core::{index::Object, model};
     use tautline_proto::latency::Hello;
+    use tautline_runtime::cluster_store::ClusterStore;
+
+    use tokio::time::Instant;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn readiness_waits_for_agents_but_not_for_ever() {
-        let (stop, ready) = (CancellationToken::new(), Readiness::default());
+        let ready = Readiness::default();
         ready.expect(AGENTS);
         let store = ClusterStore::default();
         for name in ["a", "b"] {
@@ -147,17 +199,14 @@ mod tests {
             address: "10.0.0.1:5310".into(),
             nic_bits_per_second: 0,
         };
-        let began = tokio::time::Instant::now();
-        let _a = network.sessions.open(&hello("a")).unwrap();
-        assert!(!network.sessions.cover_cluster(), "one of two");
-        assert!(wait_for_agents(&network, AGENTS_WITHIN, &stop, &ready).await);
+        let began = Instant::now();
+        let _a = network.open_session(&hello("a")).unwrap();
+        assert!(!network.agents_cover_cluster(), "one of two");
+        wait_for_agents(&network, AGENTS_WITHIN, &ready).await;
         assert!(began.elapsed() >= AGENTS_WITHIN);
-        let again = tokio::time::Instant::now();
-        let b = network.sessions.open(&hello("b")).unwrap();
-        assert!(wait_for_agents(&network, AGENTS_WITHIN, &stop, &ready).await);
+        let again = Instant::now();
+        let _b = network.open_session(&hello("b")).unwrap();
+        wait_for_agents(&network, AGENTS_WITHIN, &ready).await;
         assert_eq!(again.elapsed(), Duration::ZERO);
-        stop.cancel();
-        drop(b);
-        assert!(!wait_for_agents(&network, AGENTS_WITHIN, &stop, &ready).await);
     }
 }

@@ -1,205 +1,143 @@
 //! The measured network: the round-trip times that agents report, the estimates of all other pairs,
-//! and the orders to measure more. [`Network`] joins its modules, each of which uses only earlier
-//! ones: pair_store, measured_pairs, sessions, orders, probes and throughput, demanded_pairs,
-//! demand, target_lists, estimates and view.
+//! and the orders to measure more.
 
-mod demand;
 pub(crate) mod demanded_pairs;
-pub(crate) mod estimates;
-pub(crate) mod measured_pairs;
 pub(crate) mod metrics;
-mod orders;
+pub(crate) mod orders;
 pub(crate) mod pair_store;
-mod probes;
 pub(crate) mod sessions;
-pub(crate) mod signals;
-pub(crate) mod target_lists;
+mod target_lists;
 #[cfg(test)]
-pub(crate) mod test_measurements;
-mod throughput;
+pub(crate) mod tests;
 pub(crate) mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use tautline_runtime::cluster_store::ClusterStore;
+use tokio::sync::Notify;
 
 use crate::measurement::Measurement;
-use demand::Demand;
-use demanded_pairs::Requester;
-use estimates::Estimates;
-use measured_pairs::MeasuredPairs;
+use demanded_pairs::{DemandedPairs, Requester};
 use metrics::NetworkMetrics;
-use orders::Orders;
-use probes::Probes;
-use sessions::AgentSessions;
-use signals::Signals;
-use target_lists::TargetLists;
-#[cfg(test)]
-use test_measurements::TestMeasurements;
-use throughput::ThroughputTests;
-use view::NetworkView;
+use orders::ProbeTime;
+use pair_store::{InstanceId, PairStore};
+use sessions::SessionHandle;
+use target_lists::ChosenTargets;
 pub use view::PeerRow;
+use view::PublishedFit;
 
-/// The measured and predicted round-trip times between nodes. Clones share them.
-#[derive(Clone, Debug)]
+/// The time on the network's clock at its start, for samples that are older than this process.
+const CLOCK_START: Duration = Duration::from_secs(3_600);
+/// The time after the last frame of any agent for which the network counts as measured.
+const MEASURING_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The measured and predicted round-trip times between nodes. A caller that needs two locks must
+/// take those of `demand` and of `sessions` before that of `pairs`.
+#[derive(Debug)]
 pub struct Network {
-    pub(crate) pairs: Arc<MeasuredPairs>,
-    pub(crate) sessions: Arc<AgentSessions>,
-    pub(crate) orders: Arc<Orders>,
-    probes: Arc<Probes>,
-    throughput: Arc<ThroughputTests>,
-    pub(crate) demand: Arc<Demand>,
-    pub(crate) lists: Arc<TargetLists>,
-    pub(crate) estimates: Arc<Estimates>,
-    pub(crate) signals: Arc<Signals>,
+    pub(crate) store: ClusterStore,
+    pub(crate) allows_transfers: bool,
+    start: Instant,
+    pub(crate) pairs: Mutex<PairStore>,
+    /// The sessions of the connected agents.
+    pub(crate) sessions: Mutex<HashMap<InstanceId, SessionHandle>>,
+    /// The time of the last frame, in milliseconds; 0 before the first one.
+    last_frame: AtomicU64,
+    pub(crate) demand: Mutex<DemandedPairs>,
+    /// The targets of each instance that the model chose.
+    pub(crate) chosen: ArcSwap<ChosenTargets>,
+    /// A number that changes with the echo keys.
+    pub(crate) key_epoch: AtomicU64,
+    /// The last probe of each pair (the lesser ID first).
+    last_probes: Mutex<HashMap<(InstanceId, InstanceId), ProbeTime>>,
+    pub(crate) estimates: ArcSwapOption<PublishedFit>,
+    pub(crate) agents_changed: Notify,
+    lists_outdated: Notify,
     pub(crate) metrics: NetworkMetrics,
-    #[cfg(test)]
-    pub(crate) fixed: Arc<TestMeasurements>,
-}
-
-impl Default for Network {
-    fn default() -> Self {
-        Self::new(ClusterStore::default(), false)
-    }
 }
 
 impl Network {
-    /// Creates the network of the store's nodes, without measurements. `transfers` allows tests of
-    /// bandwidth.
-    pub fn new(store: ClusterStore, transfers: bool) -> Self {
-        let (pairs, signals) = (Arc::<MeasuredPairs>::default(), Arc::<Signals>::default());
-        let metrics = NetworkMetrics::default();
-        let sessions = Arc::new(AgentSessions::new(
-            store.clone(),
-            Arc::clone(&pairs),
-            Arc::clone(&signals),
-            metrics.clone(),
-        ));
-        let orders = Arc::new(Orders::new(Arc::clone(&sessions)));
-        let (clock, wake) = (Arc::clone(&pairs), Arc::clone(&signals));
-        let demand = Arc::new(Demand::new(store, clock, wake));
-        let lists = TargetLists::new(
-            Arc::clone(&pairs),
-            Arc::clone(&demand),
-            Arc::clone(&sessions),
-            Arc::clone(&signals),
-            metrics.clone(),
-        );
-        let probes = Probes::new(Arc::clone(&pairs), Arc::clone(&orders), metrics.clone());
-        let tests = ThroughputTests::new(transfers, Arc::clone(&pairs), Arc::clone(&orders));
-        Self {
-            pairs,
-            sessions,
-            orders,
-            probes: Arc::new(probes),
-            throughput: Arc::new(tests),
-            demand,
-            lists: Arc::new(lists),
-            estimates: Arc::default(),
-            signals,
-            metrics,
-            #[cfg(test)]
-            fixed: Arc::default(),
-        }
+    /// Creates the network of the store's nodes, without measurements. `allows_transfers` allows
+    /// tests of bandwidth.
+    pub fn new(store: ClusterStore, allows_transfers: bool) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            allows_transfers,
+            start: Instant::now(),
+            pairs: Mutex::default(),
+            sessions: Mutex::default(),
+            last_frame: AtomicU64::default(),
+            demand: Mutex::default(),
+            chosen: ArcSwap::default(),
+            key_epoch: AtomicU64::default(),
+            last_probes: Mutex::default(),
+            estimates: ArcSwapOption::default(),
+            agents_changed: Notify::default(),
+            lists_outdated: Notify::default(),
+            metrics: NetworkMetrics::default(),
+        })
+    }
+
+    /// Returns the time on the clock of the pairs and of the demand.
+    pub(crate) fn now(&self) -> Duration {
+        self.at(Instant::now())
+    }
+
+    pub(crate) fn at(&self, time: Instant) -> Duration {
+        CLOCK_START + time.saturating_duration_since(self.start)
     }
 
     pub(crate) fn measurement(&self, a: &str, b: &str) -> Measurement {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.measurement(a, b) {
-            return fixed;
+        let store = self.pairs.lock();
+        match (store.id(a), store.id(b)) {
+            (Some(a), Some(b)) => store.measurement(a, b, self.now()),
+            _ => Measurement::Missing,
         }
-        self.pairs.measurement(a, b)
     }
 
-    pub(crate) fn view(&self) -> NetworkView {
-        NetworkView::new(
-            Arc::clone(&self.pairs),
-            &self.estimates,
-            #[cfg(test)]
-            Arc::clone(&self.fixed),
-        )
-    }
-
-    /// Returns the round-trip times between a node and all others. This takes some microseconds; at
-    /// 5,000 nodes the first row of a node after a fit takes some 100 more.
-    pub fn row(&self, peer: &str) -> PeerRow {
-        self.view().row(peer)
-    }
-
-    pub(crate) fn demand(&self, requester: Requester<'_>, a: &str, b: &str, keep: Duration) {
-        self.demand.add(requester, a, b, keep);
-    }
-
+    /// Returns the speed of the slowest interface that leads out of the node.
     pub(crate) fn nic_bits_per_second(&self, node: &str) -> Option<u64> {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.nic(node) {
-            return Some(fixed);
-        }
-        self.pairs.nic_bits_per_second(node)
+        let store = self.pairs.lock();
+        store.get(store.id(node)?)?.nic_bits_per_second
+    }
+
+    pub(crate) fn frame_received(&self, now: Duration) {
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.last_frame.store(millis, Ordering::Relaxed);
     }
 
     pub(crate) fn is_measuring(&self) -> bool {
-        #[cfg(test)]
-        if self.fixed.is_measuring() {
-            return true;
+        match self.last_frame.load(Ordering::Relaxed) {
+            0 => false,
+            at => self.now() < Duration::from_millis(at) + MEASURING_TIMEOUT,
         }
-        self.sessions.is_measuring()
     }
 
-    pub(crate) async fn probe(
-        &self,
-        peer: &str,
-        nodes: &[&str],
-        samples: u32,
-        within: Duration,
-    ) -> Vec<(String, Measurement)> {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.probe(peer, nodes) {
-            return fixed;
-        }
-        self.probes.probe(peer, nodes, samples, within).await
+    /// Returns whether four fifths of the nodes have an agent.
+    pub(crate) fn agents_cover_cluster(&self) -> bool {
+        let nodes = self.store.snapshot().node_count();
+        self.sessions.lock().len().saturating_mul(5) >= nodes.saturating_mul(4)
     }
 
-    /// Measures the throughput by a transfer, in bits per second. Errors are texts for users.
-    pub(crate) async fn throughput(
-        &self,
-        from: &str,
-        to: &str,
-        max_bytes: u64,
-        within: Duration,
-    ) -> Result<u64, String> {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.throughput(from, to) {
-            return fixed;
+    /// Records that an active rule of the requester names the pair, which is then measured every
+    /// two seconds until `keep` after the last call. Pairs of unknown nodes are ignored.
+    pub(crate) fn demand(&self, requester: Requester<'_>, a: &str, b: &str, keep: Duration) {
+        let snapshot = self.store.snapshot();
+        if snapshot.node(a).is_none() || snapshot.node(b).is_none() {
+            return;
         }
-        self.throughput.run(from, to, max_bytes, within).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tautline_rtt_model::Estimate;
-
-    use super::*;
-    use crate::measurement::RttStats;
-
-    #[test]
-    fn test_measurements_are_read() {
-        let network = Network::default();
-        assert_eq!(network.measurement("a", "b"), Measurement::Missing);
-        assert!(!network.is_measuring());
-        let measurement = Measurement::Fresh(RttStats::of(Duration::from_millis(1)));
-        network.fixed.set("a", "b", measurement.clone());
-        assert_eq!(network.measurement("b", "a"), measurement);
-        let estimate = Estimate {
-            micros: 5.0,
-            low: 4.0,
-            high: 6.0,
-        };
-        network.fixed.set_estimate("a", "b", estimate);
-        assert_eq!(network.row("b").estimate("a"), Some(estimate));
-        network.fixed.set_nic("a", 1);
-        assert_eq!(network.nic_bits_per_second("a"), Some(1));
-        assert!(network.is_measuring());
+        let until = self.now() + keep;
+        if self.demand.lock().add(requester, a, b, until) {
+            self.lists_outdated.notify_one();
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
         verify::Verifier,
     },
     tables::{
-        namespaces::Tables,
+        Tables,
         table::{Bandwidth, RoundTrip},
     },
 };
@@ -31,15 +31,15 @@ const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 /// The provider of the rules `latency`, `jitter` and `bandwidth`. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Latency {
-    pub(crate) store: ClusterStore,
-    pods: PodDemand,
+    /// The demand for pods, for a store that has pods only once they are requested.
+    pub(crate) pods: PodDemand,
     trusted: Arc<TrustedNamespaces>,
     pub(crate) tables: Arc<ArcSwap<Tables<RoundTrip>>>,
     pub(crate) bandwidth: Arc<BandwidthRule>,
-    pub(crate) network: Network,
+    pub(crate) network: Arc<Network>,
     verifier: Verifier,
     pub(crate) states: Arc<PairStates>,
-    metrics: AnswerMetrics,
+    pub(crate) metrics: AnswerMetrics,
     changes: CostChanges,
 }
 
@@ -47,14 +47,18 @@ impl Latency {
     /// Creates a provider without measurements. Nodes and pods come from `store`, and so do the
     /// offers and policies for bandwidth.
     pub fn new(store: ClusterStore) -> Self {
-        let (network, metrics) = (Network::default(), AnswerMetrics::default());
+        Self::with_network(Network::new(store, false))
+    }
+
+    /// Creates a provider with the measurements of a network, and its store.
+    pub fn with_network(network: Arc<Network>) -> Self {
+        let metrics = AnswerMetrics::default();
         Self {
-            store,
             pods: PodDemand::default(),
             trusted: Arc::default(),
             tables: Arc::default(),
             bandwidth: Arc::default(),
-            verifier: Verifier::new(network.clone(), metrics.clone()),
+            verifier: Verifier::new(Arc::clone(&network), metrics.clone()),
             network,
             states: Arc::default(),
             metrics,
@@ -62,27 +66,11 @@ impl Latency {
         }
     }
 
-    /// Replaces the empty network with one that has measurements.
-    #[must_use]
-    pub fn with_network(mut self, network: Network) -> Self {
-        self.verifier = Verifier::new(network.clone(), self.metrics.clone());
-        self.network = network;
-        self
-    }
-
-    /// Replaces the demand for pods, for a store that has pods only once they are requested.
-    #[must_use]
-    pub(crate) fn with_pods(mut self, pods: PodDemand) -> Self {
-        self.pods = pods;
-        self
-    }
-
     /// Trusts these namespaces. Their bindings reserve bandwidth and demand measurements for
     /// objects of any kind that are named like nodes, and their number of demanded pairs is not
     /// bounded.
     #[must_use]
     pub fn with_trusted(mut self, trusted: TrustedNamespaces) -> Self {
-        self.bandwidth = Arc::new(BandwidthRule::trusting(trusted.clone()));
         self.trusted = Arc::new(trusted);
         self
     }
@@ -112,33 +100,13 @@ impl Latency {
         }
     }
 
-    pub(crate) fn metrics(&self) -> &AnswerMetrics {
-        &self.metrics
-    }
-
     pub(crate) fn context(&self) -> RuleContext<'_> {
         RuleContext {
-            store: &self.store,
             trusted: &self.trusted,
             tables: &self.tables,
             network: &self.network,
             metrics: &self.metrics,
         }
-    }
-
-    pub(crate) async fn evaluate_rtt(
-        &self,
-        request: EvaluationRequest,
-        quantity: Quantity,
-    ) -> Result<Evaluation, ProviderError> {
-        evaluation::evaluate(
-            self.context(),
-            &self.verifier,
-            &self.states,
-            request,
-            quantity,
-        )
-        .await
     }
 }
 
@@ -147,7 +115,8 @@ impl RuleProvider for Latency {
         match request.rule.name.as_str() {
             "jitter" => jitter_cost::cost(self.context(), request),
             BANDWIDTH => {
-                self.pods.listed(&self.store, request.deadline).await?;
+                let store = &self.network.store;
+                self.pods.listed(store, request.deadline).await?;
                 self.bandwidth.cost(self.context(), request)
             }
             _ => latency_cost::cost(self.context(), &self.verifier, request).await,
@@ -160,13 +129,16 @@ impl RuleProvider for Latency {
 
     async fn evaluate(&self, request: EvaluationRequest) -> Result<Evaluation, ProviderError> {
         if request.rule.name == BANDWIDTH || !names_all_pod_nodes(&request) {
-            self.pods.listed(&self.store, request.deadline).await?;
+            let store = &self.network.store;
+            self.pods.listed(store, request.deadline).await?;
         }
-        match request.rule.name.as_str() {
-            "jitter" => self.evaluate_rtt(request, Quantity::Jitter).await,
-            BANDWIDTH => self.bandwidth.evaluate(self.context(), request),
-            _ => self.evaluate_rtt(request, Quantity::Latency).await,
-        }
+        let quantity = match request.rule.name.as_str() {
+            BANDWIDTH => return self.bandwidth.evaluate(self.context(), request),
+            "jitter" => Quantity::Jitter,
+            _ => Quantity::Latency,
+        };
+        let (verifier, states) = (&self.verifier, &self.states);
+        evaluation::evaluate(self.context(), verifier, states, request, quantity).await
     }
 }
 

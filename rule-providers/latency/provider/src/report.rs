@@ -2,15 +2,11 @@
 //! whole microseconds, and their names end in `Micros`; unknown values are absent. A wrong request
 //! gets a line of text: 400 with the fix, 404 with similar names.
 
-mod error;
 mod facts;
 mod matrix;
 mod model;
-mod names;
 mod pages;
 mod pair;
-mod pairs;
-mod provider_facts;
 mod query;
 pub mod scale;
 mod top;

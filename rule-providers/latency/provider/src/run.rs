@@ -13,9 +13,8 @@ use tautline_sdk::Server;
 
 use crate::{
     agents::{AUDIENCE, keys::EchoKeys},
-    cluster_access::echo_key,
     fitting::FitSettings,
-    measuring::Measuring,
+    measuring::{Measuring, spawn},
     network::Network,
     provider::Latency,
     report::Pages,
@@ -73,20 +72,19 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             (keys, Some(file))
         }
         EchoKeySource::Secret(namespace, name) => {
-            (echo_key::shared(client, &namespace, &name).await?, None)
+            (EchoKeys::of_secret(client, &namespace, &name).await?, None)
         }
         EchoKeySource::Random => (EchoKeys::random()?, None),
     };
     let pods = PodDemand::on_request();
     let store = watch(cluster, &pods, &mut server, &mut tasks);
-    let network = Network::new(store.clone(), config.allow_transfers);
+    let network = Network::new(store, config.allow_transfers);
     let tokens = config.agent_tokens.map(|(namespace, name)| {
         let review = review(client.clone(), AUDIENCE);
         Arc::new(TokenReviewer::new(AUDIENCE, (&namespace, &name), review))
     });
     let measuring = Measuring {
-        store: store.clone(),
-        network: network.clone(),
+        network: Arc::clone(&network),
         auth: AgentAuth {
             trust_all: config.trust_agents,
             certificates: config.agent_certificates,
@@ -98,11 +96,9 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
         agents_within: config.agents_within,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(store)
-        .with_pods(pods)
-        .with_network(network)
-        .with_trusted(config.trusted.clone());
-    provider.metrics().register("", &mut server.registry);
+    let mut provider = Latency::with_network(network).with_trusted(config.trusted.clone());
+    provider.pods = pods;
+    provider.metrics.register("", &mut server.registry);
     let pages = Pages::new(provider.clone());
     server.admin_pages(move |path, query| pages.clone().answer(path, query));
     match config.table {
@@ -112,11 +108,7 @@ pub async fn run(cluster: &Cluster, config: Config) -> Result<()> {
             sources::follow_config_maps(client, &provider, trusted, readiness, &mut tasks);
         }
     }
-    let (changes, stop) = (provider.clone().tell_changes(), tasks.stop_token());
-    tasks.spawn("changes", async move {
-        _ = stop.run_until_cancelled(changes).await;
-        Ok(())
-    });
+    spawn(&mut tasks, "changes", provider.clone().tell_changes());
     tracing::info!(address = %server.address(), "rule provider listening");
     server.spawn(Arc::new(provider), &mut tasks)?;
     tasks.run(tasks::shutdown_signal()).await

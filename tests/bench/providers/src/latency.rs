@@ -232,9 +232,8 @@ async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
         ..Config::default()
     };
     let (mut server, mut tasks) = (Server::bind(config).await?, Tasks::default());
-    let network = Network::new(store.clone(), false);
+    let network = Network::new(store, false);
     let measuring = Measuring {
-        store: store.clone(),
         network: network.clone(),
         auth: AgentAuth {
             trust_all: true,
@@ -246,7 +245,7 @@ async fn measured(store: ClusterStore, listen: SocketAddr) -> Result<()> {
         agents_within: AGENTS_WITHIN,
     };
     measuring.serve(&mut server, &mut tasks);
-    let provider = Latency::new(store).with_network(network.clone());
+    let provider = Latency::with_network(network.clone());
     server.spawn(Arc::new(Unprobed(provider.clone())), &mut tasks)?;
     // Every target is reported once in 30 s; a fit runs every 10 s.
     let deadline = Instant::now() + Duration::from_secs(180);

@@ -1,16 +1,28 @@
+//! The secrets from which the keys of echoes are derived: random, of a file, or of a Secret.
+
 use std::{path::Path, sync::Arc, time::Duration};
 
+use anyhow::Context;
 use arc_swap::ArcSwap;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, Client, api::PostParams};
 use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
 };
 use tautline_latency_protocol::{echo_id, pair_key, responder_key, signing_key};
+use tautline_runtime::{api_call::within, tls::FileChanges};
+use tokio_util::sync::CancellationToken;
+
+use crate::network::Network;
 
 /// The pause between two steps of a key rotation, within which all agents receive the new keys.
-pub(crate) const ROTATION_STEP: Duration = Duration::from_secs(10);
+const ROTATION_STEP: Duration = Duration::from_secs(10);
 const MIN_SECRET_BYTES: usize = 16;
 const MAX_SECRET_BYTES: usize = 4096;
+/// The field of the Secret with the echo key.
+const FIELD: &str = "key";
+const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -52,46 +64,93 @@ impl EchoKeys {
     /// Generates a secret of 32 random bytes, which no other replica has. Fails if the system has
     /// no random bytes.
     pub fn random() -> Result<Self, KeyError> {
-        let mut secret = [0; 32];
-        let filled = SystemRandom::new().fill(&mut secret);
-        filled.map_err(|_| KeyError::Random)?;
-        Ok(Self::new(&secret))
-    }
-
-    /// Derives keys from a secret, which errors name by its `source`.
-    pub(crate) fn from_bytes(secret: &[u8], source: &str) -> Result<Self, KeyError> {
-        checked(secret, source).map(Self::new)
+        random_secret().map(|secret| Self::new(&secret))
     }
 
     pub(crate) fn from_file(path: &Path) -> Result<Self, KeyError> {
         read(path).map(|secret| Self::new(&secret))
     }
 
-    /// Starts a rotation to the secret in the file. Responders accept it and the previous one;
-    /// initiators use it after [`EchoKeys::issue_newest`]. After an error the old secret stays in
-    /// use.
-    pub(crate) fn reload(&self, path: &Path) -> Result<(), KeyError> {
-        self.accept(&read(path)?);
-        Ok(())
+    /// Derives the keys from a Secret that all replicas share; the first replica creates it.
+    pub(crate) async fn of_secret(
+        client: &Client,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<Self> {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let at = format!("Secret {namespace}/{name}");
+        let find = async || match within(API_TIMEOUT, secrets.get_opt(name)).await? {
+            Some(found) => anyhow::Ok(found),
+            None => {
+                let (params, secret) = (PostParams::default(), new_secret(name)?);
+                match within(API_TIMEOUT, secrets.create(&params, &secret)).await {
+                    // Another replica has created it meanwhile.
+                    Err(error) if error.code() == Some(409) => {
+                        Ok(within(API_TIMEOUT, secrets.get(name)).await?)
+                    }
+                    created => Ok(created?),
+                }
+            }
+        };
+        Self::in_secret(find().await.with_context(|| at.clone())?, &at)
+    }
+
+    fn in_secret(secret: Secret, at: &str) -> anyhow::Result<Self> {
+        let key = secret.data.and_then(|mut data| data.remove(FIELD));
+        let key = key.map(|k| k.0).unwrap_or_default();
+        let checked = checked(&key, &format!("{at}, data.{FIELD}"));
+        let key = checked.context("delete the Secret and restart, and a new one is created")?;
+        Ok(Self::new(key))
+    }
+
+    /// Rotates the keys whenever the file changes. Responders accept the new secret and the
+    /// previous one; initiators use it one step later. After an error the old secret stays in use.
+    pub(crate) async fn follow_file(
+        &self,
+        file: &Path,
+        network: &Network,
+        stop: &CancellationToken,
+    ) {
+        let mut changes = FileChanges::new(vec![file.to_owned()]);
+        while changes.next(stop).await {
+            match read(file) {
+                Ok(secret) => self.accept(&secret),
+                Err(error) => {
+                    tracing::warn!("{error}; keeping the old echo key");
+                    continue;
+                }
+            }
+            for next_step in [Self::issue_newest, Self::drop_previous] {
+                network.keys_changed();
+                let pause = tokio::time::sleep(ROTATION_STEP);
+                if stop.run_until_cancelled(pause).await.is_none() {
+                    return;
+                }
+                next_step(self);
+            }
+            network.keys_changed();
+            tracing::info!(file = %file.display(), "echo key replaced");
+        }
     }
 
     fn accept(&self, secret: &[u8]) {
         let issued = self.0.load().issued.clone();
-        let new = signing_key(secret);
-        let accepted = vec![new, issued.clone()];
-        self.0.store(Arc::new(Secrets { issued, accepted }));
+        self.set(issued.clone(), vec![signing_key(secret), issued]);
     }
 
-    pub(crate) fn issue_newest(&self) {
+    fn issue_newest(&self) {
         let accepted = self.0.load().accepted.clone();
-        if let Some(issued) = accepted.first().cloned() {
-            self.0.store(Arc::new(Secrets { issued, accepted }));
+        if let Some(newest) = accepted.first() {
+            self.set(newest.clone(), accepted.clone());
         }
     }
 
-    pub(crate) fn drop_previous(&self) {
+    fn drop_previous(&self) {
         let issued = self.0.load().issued.clone();
-        let accepted = vec![issued.clone()];
+        self.set(issued.clone(), vec![issued]);
+    }
+
+    fn set(&self, issued: hmac::Key, accepted: Vec<hmac::Key>) {
         self.0.store(Arc::new(Secrets { issued, accepted }));
     }
 
@@ -121,9 +180,26 @@ fn checked<'a>(secret: &'a [u8], source: &str) -> Result<&'a [u8], KeyError> {
     }
 }
 
+fn random_secret() -> Result<[u8; 32], KeyError> {
+    let mut secret = [0; 32];
+    let filled = SystemRandom::new().fill(&mut secret);
+    filled.map_err(|_| KeyError::Random)?;
+    Ok(secret)
+}
+
+fn new_secret(name: &str) -> Result<Secret, KeyError> {
+    let mut secret = Secret {
+        data: Some([(FIELD.to_owned(), ByteString(random_secret()?.to_vec()))].into()),
+        ..Secret::default()
+    };
+    secret.metadata.name = Some(name.to_owned());
+    Ok(secret)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::tests::network_of;
 
     fn derived(own: &[u8], initiator: &str) -> Vec<u8> {
         let key = pair_key(&signing_key(own), echo_id(initiator));
@@ -169,10 +245,67 @@ mod tests {
         let same = EchoKeys::new(b"0123456789abcdef");
         assert_eq!(keys.pair_key("i", "r"), same.pair_key("i", "r"));
         std::fs::write(&path, "short").unwrap();
-        let error = keys.reload(&path).unwrap_err().to_string();
+        let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("key: 5 bytes; write 16"), "{error}");
         assert_eq!(keys.pair_key("i", "r"), same.pair_key("i", "r"));
         let other = EchoKeys::random().unwrap();
         assert_ne!(other.pair_key("i", "r"), same.pair_key("i", "r"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_key_is_sent_in_three_steps_and_an_invalid_one_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        let keys = EchoKeys::from_file(&path).unwrap();
+        let old = keys.pair_key("i", "r");
+        let (network, stop) = (network_of(&[]), CancellationToken::new());
+        let followed = (
+            keys.clone(),
+            Arc::clone(&network),
+            path.clone(),
+            stop.clone(),
+        );
+        let follower = tokio::spawn(async move {
+            let (keys, network, path, stop) = followed;
+            keys.follow_file(&path, &network, &stop).await;
+        });
+        tokio::task::yield_now().await;
+        let epoch_now = || network.key_epoch.load(std::sync::atomic::Ordering::Relaxed);
+
+        std::fs::write(&path, "short").unwrap();
+        tokio::time::sleep(ROTATION_STEP).await;
+        assert_eq!(epoch_now(), 0);
+
+        std::fs::write(&path, "fedcba9876543210").unwrap();
+        let epoch = async |wanted| {
+            let deadline = tokio::time::Instant::now() + ROTATION_STEP * 6;
+            while epoch_now() < wanted {
+                assert!(tokio::time::Instant::now() < deadline, "no new lists");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        epoch(1).await;
+        assert_eq!(keys.responder_keys("r").len(), 2);
+        assert_eq!(keys.pair_key("i", "r"), old);
+        epoch(2).await;
+        assert_ne!(keys.pair_key("i", "r"), old);
+        epoch(3).await;
+        assert_eq!(keys.responder_keys("r").len(), 1, "the old one is dropped");
+        stop.cancel();
+        follower.await.unwrap();
+    }
+
+    #[test]
+    fn created_secret_has_a_valid_key_and_an_empty_one_is_refused() {
+        assert!(EchoKeys::in_secret(new_secret("echo").unwrap(), "Secret a/echo").is_ok());
+        assert_ne!(new_secret("a").unwrap().data, new_secret("a").unwrap().data);
+        let error = EchoKeys::in_secret(Secret::default(), "Secret a/echo").unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("delete the Secret")
+                && error.contains("Secret a/echo, data.key: 0 bytes"),
+            "{error}"
+        );
     }
 }

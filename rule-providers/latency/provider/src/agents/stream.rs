@@ -1,10 +1,12 @@
 //! The stream of one agent: its authentication, then reports from the agent, and targets and orders
 //! to it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use tautline_agent_link::{Credentials, RateLimit};
-use tautline_core::planning::fnv1a_64;
+use tautline_agent_link::{Credentials, MAX_NODE_NAME_BYTES, RateLimit, is_node_name};
 use tautline_latency_protocol::echo_id;
 use tautline_proto::latency::{
     FromAgent, Hello, Probe, Probed, Report, Target, Targets, Throughput, ToAgent, Transferred,
@@ -16,22 +18,22 @@ use tokio::{
 };
 use tonic::{Status, Streaming};
 
-use super::{
-    context::{Outgoing, StreamContext},
-    hello,
-};
+use super::{AgentService, Outgoing};
 use crate::network::{
-    pair_store::{InstanceId, PairStore},
-    sessions::{AgentSession, Order},
+    orders::{Measure, Order},
+    pair_store::InstanceId,
+    sessions::AgentSession,
 };
 
 /// The time within which an agent must send its first message and prove its identity.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_UNANSWERED_ORDERS: usize = 64;
+const MAX_BOOT_ID_BYTES: usize = 64;
 
 pub(super) struct Stream {
-    pub context: StreamContext,
+    pub service: AgentService,
     pub inbound: Streaming<FromAgent>,
     pub remote: Option<SocketAddr>,
     pub outbound: mpsc::Sender<Outgoing>,
@@ -45,7 +47,7 @@ impl Stream {
             Err(status) => return status,
         };
         drop(permit);
-        match self.context.network.sessions.open(&hello) {
+        match self.service.network.open_session(&hello) {
             Ok(mut session) => {
                 tracing::debug!(node = %hello.node, "agent connected");
                 let ended = self.serve(&mut session).await;
@@ -57,7 +59,7 @@ impl Stream {
     }
 
     async fn authenticate(&mut self, credentials: Credentials) -> Result<Hello, Status> {
-        let stop = self.context.stop.clone();
+        let stop = self.service.stop.clone();
         tokio::select! {
             () = stop.cancelled() => Err(stopping()),
             hello = timeout(HELLO_TIMEOUT, self.hello(&credentials)) => hello
@@ -72,10 +74,10 @@ impl Stream {
                 "the first message must be a Hello",
             ));
         };
-        hello::check(&hello, self.remote.map(|r| r.ip()))?;
-        let admitted = self.context.auth.check(credentials, &hello.node).await;
+        check(&hello, self.remote.map(|r| r.ip()))?;
+        let admitted = self.service.auth.check(credentials, &hello.node).await;
         if let Err(status) = admitted {
-            self.context.network.metrics.agents_refused.inc();
+            self.service.network.metrics.agents_refused.inc();
             tracing::debug!(node = %hello.node, reason = status.message(), "agent refused");
             return Err(status);
         }
@@ -87,7 +89,7 @@ impl Stream {
         // The rate limit: the next message is not read before this time.
         let mut read_at = Instant::now();
         let mut idle_at = Instant::now() + IDLE_TIMEOUT;
-        let stop = self.context.stop.clone();
+        let stop = self.service.stop.clone();
         loop {
             let next = async {
                 sleep_until(read_at).await;
@@ -114,7 +116,7 @@ impl Stream {
                     };
                     let wait = limit.record(Instant::now());
                     if !wait.is_zero() {
-                        self.context.network.metrics.frames_limited.inc();
+                        self.service.network.metrics.frames_limited.inc();
                     }
                     read_at = Instant::now() + wait;
                     idle_at = read_at + IDLE_TIMEOUT;
@@ -141,15 +143,15 @@ impl Stream {
     }
 
     /// Processes a message; returns false if another session has replaced this one.
-    fn receive(&self, session: &AgentSession, message: FromAgent) -> bool {
-        let network = &self.context.network;
+    fn receive(&self, session: &mut AgentSession, message: FromAgent) -> bool {
+        let network = &self.service.network;
         let (pairs, answer) = match message.what {
             Some(from_agent::What::Report(Report { pairs, .. })) => (pairs, None),
             Some(from_agent::What::Probed(Probed { id, pairs })) => (pairs, Some((id, None))),
             Some(from_agent::What::Transferred(done)) => (Vec::new(), Some((done.id, Some(done)))),
             Some(from_agent::What::Hello(_)) | None => return true,
         };
-        let now = network.pairs.now();
+        let now = network.now();
         let refused = {
             let mut store = network.pairs.lock();
             if !store.is_current(session.id, session.stream) {
@@ -157,125 +159,96 @@ impl Stream {
             }
             store.report(session.id, &pairs, now)
         };
-        network.sessions.frame_received(now);
+        network.frame_received(now);
         network.metrics.frames.inc();
         for refusal in refused {
             network.metrics.refuse_report(refusal);
         }
-        if let Some((id, transferred)) = answer {
-            network.orders.complete(session.id, id, transferred);
+        if let Some((id, result)) = answer
+            && let Some(answer) = session.unanswered.remove(&id)
+        {
+            _ = answer.send(result);
         }
         true
     }
 
     fn targets(&self, session: &mut AgentSession) -> Option<to_agent::What> {
-        let list = session.targets.borrow_and_update().clone();
-        let own = self.instance_name(session)?;
-        let targets = self.targets_without_keys(list.targets.iter().copied());
-        let hash = hash(&targets, list.key_epoch);
-        if std::mem::replace(&mut session.sent_list, hash) == hash {
-            return None;
-        }
+        let list = session.targets.borrow_and_update().clone()?;
+        let targets = list.targets.iter().map(|t| (t.id, t.demand));
         Some(to_agent::What::Targets(Targets {
-            targets: self.with_keys(&own, targets),
-            echo_id: echo_id(&own),
-            responder_keys: self.context.keys.responder_keys(&own),
+            targets: self.with_keys(session, targets),
+            echo_id: echo_id(&session.name),
+            responder_keys: self.service.keys.responder_keys(&session.name),
         }))
     }
 
-    fn order(&self, session: &AgentSession, order: Order) -> Option<to_agent::What> {
-        let orders = &self.context.network.orders;
-        let own = self.instance_name(session)?;
-        let millis = |within: Duration| u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
-        match order {
-            Order::Probe {
-                id,
-                targets,
-                samples,
-                within,
-            } => {
-                let targets = self.targets_without_keys(targets.into_iter().map(|t| (t, false)));
-                if targets.is_empty() {
-                    orders.complete(session.id, id, None);
-                    return None;
-                }
-                Some(to_agent::What::Probe(Probe {
+    /// Returns the message of an order; `None` if it cannot be carried out, because its targets
+    /// have no address or too many orders are unanswered.
+    fn order(&self, session: &mut AgentSession, order: Order) -> Option<to_agent::What> {
+        let deadline = u32::try_from(order.within.as_millis()).unwrap_or(u32::MAX);
+        let id = session.last_order + 1;
+        let message = match order.what {
+            Measure::Probe { targets, samples } => {
+                let targets = targets.into_iter().map(|to| (to, false));
+                let targets = self.with_keys(session, targets);
+                (!targets.is_empty()).then_some(to_agent::What::Probe(Probe {
                     id,
-                    targets: self.with_keys(&own, targets),
+                    targets,
                     samples,
-                    deadline_millis: millis(within),
+                    deadline_millis: deadline,
                 }))
             }
-            Order::Transfer {
-                id,
-                to,
-                max_bytes,
-                within,
-            } => {
-                let targets = self.targets_without_keys([(to, false)].into_iter());
-                let target = self.with_keys(&own, targets).pop();
-                if target.is_none() {
-                    let gone = Transferred {
+            Measure::Transfer { to, max_bytes } => {
+                let target = self.with_keys(session, [(to, false)].into_iter()).pop();
+                target.map(|target| {
+                    to_agent::What::Throughput(Throughput {
                         id,
-                        error: "the other node's agent has gone".to_owned(),
-                        ..Transferred::default()
-                    };
-                    orders.complete(session.id, id, Some(gone));
-                    return None;
-                }
-                Some(to_agent::What::Throughput(Throughput {
-                    id,
-                    target,
-                    max_bytes,
-                    max_millis: millis(within),
-                }))
+                        target: Some(target),
+                        max_bytes,
+                        max_millis: deadline,
+                    })
+                })
             }
+        };
+        let unanswered = &mut session.unanswered;
+        unanswered.retain(|_, answer| !answer.is_closed());
+        if message.is_some() && unanswered.len() < MAX_UNANSWERED_ORDERS {
+            session.last_order = id;
+            unanswered.insert(id, order.answer);
+            return message;
         }
+        _ = order.answer.send(Some(Transferred {
+            error: "the other node's agent has gone".to_owned(),
+            ..Transferred::default()
+        }));
+        None
     }
 
-    fn instance_name(&self, session: &AgentSession) -> Option<std::sync::Arc<str>> {
-        let store = self.context.network.pairs.lock();
-        Some(store.get(session.id)?.name.clone())
-    }
-
-    fn targets_without_keys(
+    /// Returns the targets, each with `true` if a rule names the pair, as messages have them,
+    /// without those that have no address.
+    fn with_keys(
         &self,
+        session: &AgentSession,
         targets: impl Iterator<Item = (InstanceId, bool)>,
     ) -> Vec<Target> {
-        let store = self.context.network.pairs.lock();
-        targets
-            .filter_map(|(id, demand)| target(&store, id, demand))
-            .collect()
-    }
-
-    fn with_keys(&self, own: &str, mut targets: Vec<Target>) -> Vec<Target> {
+        let store = self.service.network.pairs.lock();
+        let targets = targets.filter_map(|(id, demand)| {
+            let instance = store.get(id)?;
+            Some(Target {
+                node: instance.node.as_ref().to_owned(),
+                instance: instance.name.as_ref().to_owned(),
+                address: instance.address?.to_string(),
+                key: Vec::new(),
+                demand,
+            })
+        });
+        let mut targets: Vec<Target> = targets.collect();
+        drop(store);
         for target in &mut targets {
-            target.key = self.context.keys.pair_key(own, &target.instance);
+            target.key = self.service.keys.pair_key(&session.name, &target.instance);
         }
         targets
     }
-}
-
-/// Returns a hash of the list and the key epoch, never 0.
-fn hash(targets: &[Target], key_epoch: u64) -> u64 {
-    let epoch = key_epoch.to_string();
-    let mut parts = vec![epoch.as_str()];
-    for target in targets {
-        let demand = if target.demand { "demand" } else { "" };
-        parts.extend([target.instance.as_str(), target.address.as_str(), demand]);
-    }
-    fnv1a_64(&parts).max(1)
-}
-
-fn target(store: &PairStore, id: InstanceId, demand: bool) -> Option<Target> {
-    let instance = store.get(id)?;
-    Some(Target {
-        node: instance.node.as_ref().to_owned(),
-        instance: instance.name.as_ref().to_owned(),
-        address: instance.address?.to_string(),
-        key: Vec::new(),
-        demand,
-    })
 }
 
 fn stopping() -> Status {
@@ -286,4 +259,117 @@ fn replaced() -> Status {
     Status::aborted(
         "another stream speaks for the node, or the node is not the same any more; connect again",
     )
+}
+
+/// Checks the first message of an agent.
+fn check(hello: &Hello, remote: Option<IpAddr>) -> Result<(), Status> {
+    let refuse = |field: &str, expected: &str| {
+        let node: String = hello.node.chars().take(MAX_NODE_NAME_BYTES).collect();
+        Err(Status::invalid_argument(format!(
+            "Hello of node {node:?}, {field}: {expected}"
+        )))
+    };
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    if !is_node_name(&hello.node) {
+        let expected = "expected the name of a Node: up to 253 letters, digits, `-` and `.`";
+        return refuse("node", expected);
+    }
+    let length = 1..=MAX_BOOT_ID_BYTES;
+    if !length.contains(&hello.boot_id.len()) || !hello.boot_id.bytes().all(plain) {
+        return refuse(
+            "bootId",
+            "expected what /proc/sys/kernel/random/boot_id holds",
+        );
+    }
+    let Ok(address) = hello.address.parse::<SocketAddr>() else {
+        return refuse("address", "expected IP:PORT, such as 10.1.2.3:5310");
+    };
+    match unusable(address, remote) {
+        Some(what) => {
+            let expected = format!(
+                "expected an address that other nodes reach, not {what}; give the agent \
+                 its pod's (--advertise, POD_IP)"
+            );
+            refuse("address", &expected)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the reason why other agents must not send echoes to an address, or `None` if they may.
+/// A loopback address is accepted only from a loopback address, for tests.
+fn unusable(address: SocketAddr, remote: Option<IpAddr>) -> Option<&'static str> {
+    let loopback = remote.is_some_and(|r| r.to_canonical().is_loopback());
+    let (link_local, broadcast) = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.is_broadcast()),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), false),
+    };
+    match address.ip().to_canonical() {
+        _ if address.port() == 0 => Some("port 0"),
+        ip if ip.is_unspecified() => Some("the unspecified one"),
+        ip if ip.is_multicast() => Some("multicast"),
+        ip if ip.is_loopback() && !loopback => Some("loopback"),
+        _ if link_local => Some("link-local"),
+        _ if broadcast => Some("broadcast"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_must_be_a_nodes() {
+        let local: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        let remote: IpAddr = "10.0.0.9".parse().unwrap();
+        for (address, from, refused) in [
+            ("10.1.2.3:5310", Some(remote), None),
+            ("[fd00::1]:5310", None, None),
+            ("[::ffff:10.1.2.3]:5310", Some(remote), None),
+            ("10.1.2.3:0", Some(remote), Some("port 0")),
+            ("0.0.0.0:5310", Some(local), Some("the unspecified one")),
+            ("[::]:5310", Some(remote), Some("the unspecified one")),
+            ("224.0.0.1:5310", Some(local), Some("multicast")),
+            ("[ff02::1]:5310", Some(remote), Some("multicast")),
+            ("169.254.169.254:80", Some(local), Some("link-local")),
+            ("[::ffff:169.254.1.1]:80", Some(remote), Some("link-local")),
+            ("[fe80::1]:5310", Some(remote), Some("link-local")),
+            ("255.255.255.255:9", Some(remote), Some("broadcast")),
+            ("127.0.0.1:5310", Some(remote), Some("loopback")),
+            ("127.0.0.1:5310", None, Some("loopback")),
+            ("[::ffff:127.9.9.9]:5310", Some(remote), Some("loopback")),
+            ("[::1]:5310", Some(remote), Some("loopback")),
+            ("127.0.0.1:5310", Some(local), None),
+            ("[::1]:5310", Some(local), None),
+        ] {
+            let hello = Hello {
+                node: "a".into(),
+                boot_id: "boot".into(),
+                address: address.into(),
+                ..Hello::default()
+            };
+            let result = check(&hello, from).map_err(|status| status.message().to_owned());
+            let expected = match refused {
+                Some(what) => Err(format!(
+                    "Hello of node \"a\", address: expected an address that other nodes reach, \
+                     not {what}; give the agent its pod's (--advertise, POD_IP)"
+                )),
+                None => Ok(()),
+            };
+            assert_eq!(result, expected, "{address} from {from:?}");
+        }
+    }
+
+    #[test]
+    fn node_name_must_be_valid() {
+        let hello = Hello {
+            node: "a\nb".into(),
+            boot_id: "boot".into(),
+            address: "10.1.2.3:5310".into(),
+            ..Hello::default()
+        };
+        let refused = check(&hello, None).unwrap_err();
+        assert!(refused.message().contains(", node: expected"), "{refused}");
+    }
 }

@@ -41,7 +41,7 @@ const MILLI: u64 = 1_000_000;
 
 struct Running {
     address: SocketAddr,
-    network: Network,
+    network: Arc<Network>,
     keys: EchoKeys,
     store: ClusterStore,
     stop: CancellationToken,
@@ -73,7 +73,6 @@ async fn start(auth: AgentAuth, tls: Option<TlsFiles>) -> Running {
     let network = Network::new(store.clone(), true);
     let keys = EchoKeys::random().unwrap();
     let measuring = Measuring {
-        store: store.clone(),
         network: network.clone(),
         auth,
         keys: keys.clone(),
@@ -83,7 +82,7 @@ async fn start(auth: AgentAuth, tls: Option<TlsFiles>) -> Running {
     };
     measuring.serve(&mut server, &mut tasks);
     let (address, stop) = (server.address(), tasks.stop_token());
-    let provider = Latency::new(store.clone()).with_network(network.clone());
+    let provider = Latency::with_network(network.clone());
     server.spawn(Arc::new(provider), &mut tasks).unwrap();
     tokio::spawn(tasks.run(std::future::pending()));
     Running {
@@ -121,6 +120,10 @@ struct Agent {
 
 impl Agent {
     async fn connect(endpoint: Endpoint, node: &str, token: Option<&str>) -> Self {
+        Self::with(endpoint, hello(node), token).await
+    }
+
+    async fn with(endpoint: Endpoint, hello: Hello, token: Option<&str>) -> Self {
         let (send, messages) = mpsc::channel(64);
         let mut client = AgentsClient::new(endpoint.connect().await.unwrap());
         let mut request = Request::new(ReceiverStream::new(messages));
@@ -130,7 +133,7 @@ impl Agent {
         }
         let stream = client.follow(request).await.unwrap().into_inner();
         let agent = Self { send, stream };
-        agent.say(Says::Hello(hello(node))).await;
+        agent.say(Says::Hello(hello)).await;
         agent
     }
 
@@ -244,6 +247,6 @@ async fn reports_are_stored_and_targets_are_sent() {
     .await;
 
     // New keys are sent at once.
-    running.network.lists.keys_changed();
+    running.network.keys_changed();
     a.targets(|t| named(t) == ["b"]).await;
 }

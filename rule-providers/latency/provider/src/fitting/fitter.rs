@@ -8,12 +8,13 @@ use hashbrown::HashMap;
 use tautline_core::{Snapshot, model};
 use tautline_rtt_model::{Fit, Labels, Model, NodeId, Options};
 
-use super::{context::FitContext, state_file};
+use super::{FitSettings, state_file};
 use crate::{
     location::ZONE,
     network::{
-        estimates::PublishedFit,
+        Network,
         pair_store::{Changes, InstanceId, PAIR_RETENTION},
+        view::PublishedFit,
     },
 };
 
@@ -30,7 +31,8 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 const INSTANCES_PER_LOCK: usize = 128;
 
 pub(super) struct Fitter {
-    context: FitContext,
+    pub network: Arc<Network>,
+    pub settings: FitSettings,
     model: Model,
     ids: HashMap<InstanceId, ModelNode>,
     by_node: HashMap<NodeId, InstanceId>,
@@ -54,20 +56,11 @@ struct ModelNode {
 }
 
 impl Fitter {
-    pub fn new(context: FitContext) -> Self {
-        Self::with(context, Model::new(Options::default()))
-    }
-
-    pub fn restored(context: FitContext, model: Model, now: Instant) -> Self {
-        let mut fitter = Self::with(context, model);
-        fitter.drop_restored_at = Some(now + PAIR_RETENTION);
-        fitter
-    }
-
-    fn with(context: FitContext, model: Model) -> Self {
+    pub fn new(network: Arc<Network>, settings: FitSettings) -> Self {
         Self {
-            context,
-            model,
+            network,
+            settings,
+            model: Model::new(Options::default()),
             ids: HashMap::new(),
             by_node: HashMap::new(),
             fit: None,
@@ -82,8 +75,17 @@ impl Fitter {
         }
     }
 
+    /// Restores the model from the state file, if there is a valid one.
+    pub fn restore(&mut self, now: Instant) {
+        let path = self.settings.state_file.as_deref();
+        if let Some(model) = path.and_then(|path| state_file::restore(path, &self.network)) {
+            self.model = model;
+            self.drop_restored_at = Some(now + PAIR_RETENTION);
+        }
+    }
+
     pub fn step(&mut self, now: Instant) {
-        let changes = self.context.network.pairs.lock().take_changes();
+        let changes = self.network.pairs.lock().take_changes();
         let regained = changes.regained;
         let new = self.apply(changes);
         self.choose(&new, now);
@@ -113,28 +115,30 @@ impl Fitter {
 
     fn apply(&mut self, changes: Changes) -> Vec<InstanceId> {
         self.nodes_changed |= !changes.joined.is_empty() || !changes.left.is_empty();
-        let only_nodes = changes.samples.is_empty() && changes.dropped.is_empty();
+        let only_nodes = changes.reported.is_empty() && changes.dropped.is_empty();
         self.samples_changed |= !only_nodes || !changes.left.is_empty();
-        let snapshot = self.context.store.snapshot();
-        let mut new = Vec::new();
-        for (id, name, node) in changes.joined {
-            let labels = labels(&snapshot, &node, &self.context.settings.rack_label);
-            let node = self.model.insert(&name, labels);
-            let (targets, lost) = (Vec::new(), Vec::new());
-            self.by_node.insert(node, id);
-            let known = ModelNode {
-                node,
-                targets,
-                lost,
-            };
-            self.ids.insert(id, known);
-            new.push(id);
-        }
         for id in changes.left {
             if let Some(known) = self.ids.remove(&id) {
                 self.by_node.remove(&known.node);
                 self.model.remove(known.node);
             }
+        }
+        let (snapshot, store) = (self.network.store.snapshot(), self.network.pairs.lock());
+        let mut new = Vec::new();
+        for id in changes.joined {
+            let Some(instance) = store.get(id) else {
+                continue;
+            };
+            let labels = labels(&snapshot, &instance.node, &self.settings.rack_label);
+            let node = self.model.insert(&instance.name, labels);
+            self.by_node.insert(node, id);
+            let known = ModelNode {
+                node,
+                targets: Vec::new(),
+                lost: Vec::new(),
+            };
+            self.ids.insert(id, known);
+            new.push(id);
         }
         let pair = |from, to| Some((self.ids.get(&from)?.node, self.ids.get(&to)?.node));
         for (from, to) in changes.dropped {
@@ -142,9 +146,11 @@ impl Fitter {
                 self.model.forget(from, to);
             }
         }
-        for sample in changes.samples {
-            if let Some((from, to)) = pair(sample.from, sample.to) {
-                self.model.observe(from, to, sample.micros, sample.spread);
+        for (from, to) in changes.reported {
+            if let Some((micros, spread)) = store.sample(from, to)
+                && let Some((from, to)) = pair(from, to)
+            {
+                self.model.observe(from, to, micros, spread);
             }
         }
         new
@@ -152,7 +158,7 @@ impl Fitter {
 
     fn drop_unmeasured(&mut self) {
         for (from, source) in &self.ids {
-            let known = self.context.network.pairs.lock().targets(*from);
+            let known = self.network.pairs.lock().targets(*from);
             for (to, target) in &self.ids {
                 if known.binary_search(to).is_err()
                     && self.model.sample(source.node, target.node).is_some()
@@ -174,28 +180,25 @@ impl Fitter {
         let ids: HashMap<InstanceId, NodeId> =
             self.ids.iter().map(|(id, k)| (*id, k.node)).collect();
         let known = ids.values().filter(|node| fit.knows(**node)).count();
-        let metrics = &self.context.network.metrics;
+        let metrics = &self.network.metrics;
         metrics.fit_seconds.set(took.as_secs_f64());
         metrics.fit_nodes.set(known as i64);
         self.flag(&fit);
         self.fit = Some(Arc::clone(&fit));
         let published = PublishedFit::new(fit, ids, now);
-        self.context
-            .network
-            .estimates
-            .store(Some(Arc::new(published)));
+        self.network.estimates.store(Some(Arc::new(published)));
     }
 
     fn relabel(&mut self) {
-        let snapshot = self.context.store.snapshot();
+        let snapshot = self.network.store.snapshot();
         let nodes: Vec<(NodeId, Arc<str>)> = {
-            let store = self.context.network.pairs.lock();
+            let store = self.network.pairs.lock();
             let all = self.ids.iter();
             all.filter_map(|(id, known)| Some((known.node, store.get(*id)?.node.clone())))
                 .collect()
         };
         for (id, node) in nodes {
-            let labels = labels(&snapshot, &node, &self.context.settings.rack_label);
+            let labels = labels(&snapshot, &node, &self.settings.rack_label);
             self.model.relabel(id, labels);
         }
     }
@@ -204,7 +207,7 @@ impl Fitter {
         if ids.is_empty() {
             return;
         }
-        let (k, fit) = (self.context.settings.targets, self.fit.as_deref());
+        let (k, fit) = (self.settings.targets, self.fit.as_deref());
         for (id, mut lost) in ids.iter().zip(self.lost(ids, now)) {
             if let Some(known) = self.ids.get_mut(id) {
                 self.model
@@ -218,9 +221,9 @@ impl Fitter {
 
     /// Returns, for each instance in `ids`, the nodes that it could not reach.
     fn lost(&self, ids: &[InstanceId], now: Instant) -> Vec<Vec<NodeId>> {
-        let now = self.context.network.pairs.at(now);
+        let now = self.network.at(now);
         let some = ids.chunks(INSTANCES_PER_LOCK).flat_map(|some| {
-            let store = self.context.network.pairs.lock();
+            let store = self.network.pairs.lock();
             let lost = |id: &InstanceId| {
                 let lost = store.lost(*id, now);
                 lost.filter_map(|to| Some(self.ids.get(&to)?.node))
@@ -244,7 +247,7 @@ impl Fitter {
     }
 
     fn publish_targets(&self) {
-        let before = self.context.network.lists.chosen();
+        let before = self.network.chosen.load();
         let by_node = &self.by_node;
         let all = self.ids.iter().map(|(id, known)| {
             let targets = known.targets.iter().filter_map(|t| by_node.get(t).copied());
@@ -254,18 +257,18 @@ impl Fitter {
                 _ => (*id, targets),
             }
         });
-        self.context.network.lists.set_chosen(all.collect());
+        self.network.set_chosen(all.collect());
     }
 
     fn flag(&mut self, fit: &Fit) {
-        let store = self.context.network.pairs.lock();
+        let store = self.network.pairs.lock();
         let ids = fit.with_contradicted_labels();
         let ids = ids.filter_map(|node| self.by_node.get(&node));
         let instances = ids.filter_map(|id| store.get(*id));
         let flagged: BTreeSet<Arc<str>> = instances.map(|i| Arc::clone(&i.node)).collect();
         drop(store);
         let count = i64::try_from(flagged.len()).unwrap_or(i64::MAX);
-        self.context.network.metrics.flagged.set(count);
+        self.network.metrics.flagged.set(count);
         for node in flagged.difference(&self.flagged) {
             tracing::info!(
                 %node,
@@ -276,10 +279,10 @@ impl Fitter {
     }
 
     pub fn save(&self) {
-        let Some(path) = &self.context.settings.state_file else {
+        let Some(path) = &self.settings.state_file else {
             return;
         };
-        if let Err(error) = state_file::write(path, &self.context.network.pairs, &self.model) {
+        if let Err(error) = state_file::write(path, &self.network, &self.model) {
             tracing::warn!(path = %path.display(), %error, "the state file cannot be written");
         }
     }

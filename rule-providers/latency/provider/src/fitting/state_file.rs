@@ -7,20 +7,31 @@ use std::{
     path::Path,
 };
 
-use tautline_rtt_model::{Model, Options};
+use tautline_rtt_model::{Model, Options, RestoreError};
 
-use super::context::FitContext;
-use crate::network::measured_pairs::MeasuredPairs;
+use crate::network::Network;
 
 const HEADER: &str = "tautline-latency-state 1";
 /// The largest state file that is read, in bytes; 10,000 nodes take some 10 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
+#[derive(Debug, thiserror::Error)]
+enum StateError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is larger than {MAX_FILE_BYTES} bytes")]
+    TooLarge,
+    #[error("it has no header {HEADER:?}")]
+    Foreign,
+    #[error(transparent)]
+    Model(#[from] RestoreError),
+}
+
 /// Writes the state file, whole or not at all.
-pub(super) fn write(path: &Path, pairs: &MeasuredPairs, model: &Model) -> io::Result<()> {
+pub(super) fn write(path: &Path, network: &Network, model: &Model) -> io::Result<()> {
     let mut out = format!("{HEADER}\n");
     {
-        let store = pairs.lock();
+        let store = network.pairs.lock();
         for id in store.ids() {
             if let Some(i) = store.get(id) {
                 out.push_str(&format!("{} {} {}\n", i.node, i.uid, i.boot));
@@ -36,22 +47,14 @@ pub(super) fn write(path: &Path, pairs: &MeasuredPairs, model: &Model) -> io::Re
     fs::rename(new, path)
 }
 
-pub(super) fn restore(context: &FitContext) -> Option<Model> {
-    let path = context.settings.state_file.as_deref()?;
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-        Ok(found) if found.len() <= MAX_FILE_BYTES => {}
-        _ => {
-            tracing::warn!(path = %path.display(), "the state file cannot be read, or is too large");
-            return None;
-        }
-    }
-    let read = fs::read(path).map_err(|e| e.to_string());
-    match read.and_then(|bytes| parse(&bytes, context)) {
+/// Restores the model of the last run; logs why it cannot.
+pub(super) fn restore(path: &Path, network: &Network) -> Option<Model> {
+    match read(path, network) {
         Ok(model) => {
             tracing::info!(path = %path.display(), nodes = model.len(), "state restored");
             Some(model)
         }
+        Err(StateError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "the state file cannot be used; starting from nothing");
             None
@@ -60,20 +63,20 @@ pub(super) fn restore(context: &FitContext) -> Option<Model> {
 }
 
 /// Restores the model without instances that no longer exist; the others enter the pair store.
-fn parse(bytes: &[u8], context: &FitContext) -> Result<Model, String> {
+fn read(path: &Path, network: &Network) -> Result<Model, StateError> {
+    if fs::metadata(path)?.len() > MAX_FILE_BYTES {
+        return Err(StateError::TooLarge);
+    }
+    let bytes = fs::read(path)?;
     let end = bytes.windows(2).position(|w| w == b"\n\n");
-    let (head, snapshot) = end
-        .map(|at| bytes.split_at(at + 2))
-        .ok_or("it has no header")?;
-    let head = std::str::from_utf8(head).map_err(|e| e.to_string())?;
+    let (head, snapshot) = bytes.split_at(end.ok_or(StateError::Foreign)? + 2);
+    let head = std::str::from_utf8(head).map_err(|_| StateError::Foreign)?;
     let mut lines = head.lines();
     if lines.next() != Some(HEADER) {
-        return Err(format!("it does not begin with {HEADER:?}"));
+        return Err(StateError::Foreign);
     }
-    let mut model = Model::restore(Options::default(), snapshot).map_err(|e| e.to_string())?;
-    let nodes = context.store.snapshot();
-    let pairs = &context.network.pairs;
-    let now = pairs.now();
+    let mut model = Model::restore(Options::default(), snapshot)?;
+    let nodes = network.store.snapshot();
     for line in lines {
         let parts: Vec<&str> = line.split(' ').collect();
         let [node, uid, boot] = parts[..] else {
@@ -81,10 +84,10 @@ fn parse(bytes: &[u8], context: &FitContext) -> Result<Model, String> {
         };
         let same = nodes.node(node).is_some_and(|n| *n.uid == *uid);
         let name = format!("{uid}/{boot}");
-        let mut store = pairs.lock();
+        let mut store = network.pairs.lock();
         // The instance of a connected agent is newer.
         if same && store.id(node).is_none() {
-            store.instance(node, uid, boot, now);
+            store.instance(node, uid, boot, network.now());
         }
         let instance = store.id(node).and_then(|id| store.get(id));
         let present = instance.is_some_and(|i| *i.name == *name);

@@ -8,13 +8,13 @@ use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
 use tautline_runtime::cluster_store::ClusterStore;
 
-use super::{FitContext, FitSettings, background::step_caught, fitter::Fitter, state_file};
+use super::{FitSettings, fitter::Fitter, state_file, step};
 use crate::network::{Network, pair_store::InstanceId};
 
 const NODES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 /// A network of six nodes, and its fits.
-fn network(state_file: Option<&Path>) -> (Network, FitContext) {
+fn network(state_file: Option<&Path>) -> (Arc<Network>, FitSettings) {
     let store = ClusterStore::default();
     for name in NODES {
         store.apply(Object::Node(model::Node {
@@ -27,9 +27,7 @@ fn network(state_file: Option<&Path>) -> (Network, FitContext) {
         state_file: state_file.map(Into::into),
         ..FitSettings::default()
     };
-    let network = Network::new(store.clone(), false);
-    let context = FitContext::new(store, settings, &network);
-    (network, context)
+    (Network::new(store, false), settings)
 }
 
 /// All nodes but the last measure each other: they are on a line, 1 ms apart.
@@ -76,8 +74,8 @@ fn fit(fitter: &mut Fitter, minutes: u64) {
 
 #[test]
 fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
-    let (network, context) = network(None);
-    let mut fitter = Fitter::new(context);
+    let (network, settings) = network(None);
+    let mut fitter = Fitter::new(network.clone(), settings);
     fit(&mut fitter, 1);
     assert!(network.row("a").estimate("e").is_none());
     measure(&network);
@@ -87,7 +85,7 @@ fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
     assert!(near.micros < far.micros, "{near:?} {far:?}");
     assert!(row.estimate("a").is_none() && row.estimate("f").is_none());
     let store = network.pairs.lock();
-    let targets = network.lists.chosen();
+    let targets = network.chosen.load();
     let of_a = &targets[&store.id("a").unwrap()];
     assert_eq!(of_a.len(), 4, "all others that have an agent");
     drop(store);
@@ -101,7 +99,7 @@ fn unmeasured_pairs_are_estimated_and_targets_are_chosen() {
 
 #[test]
 fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
-    let (network, context) = network(None);
+    let (network, settings) = network(None);
     measure(&network);
     let half = |to: &str, middle_half_nanos: u64| {
         let mut store = network.pairs.lock();
@@ -122,7 +120,7 @@ fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
     };
     half("b", 20_000);
     half("c", 400_000);
-    fit(&mut Fitter::new(context), 1);
+    fit(&mut Fitter::new(network.clone(), settings), 1);
     let row = network.row("a");
     let bar = |to: &str| {
         let estimate = row.estimate(to).unwrap();
@@ -136,26 +134,26 @@ fn measured_pairs_bar_is_as_wide_as_its_own_samples_spread() {
 fn state_file_restores_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state");
-    let (before, context) = network(Some(&path));
+    let (before, settings) = network(Some(&path));
     measure(&before);
-    let mut fitter = Fitter::new(context);
+    let mut fitter = Fitter::new(before, settings);
     fit(&mut fitter, 1);
     fitter.save();
 
-    let (after, context) = network(Some(&path));
-    context.store.apply(Object::Node(model::Node {
+    let (after, settings) = network(Some(&path));
+    after.store.apply(Object::Node(model::Node {
         name: "e".into(),
         uid: "another".into(),
         ..model::Node::default()
     }));
-    let model = state_file::restore(&context).unwrap();
-    let mut fitter = Fitter::restored(context, model, Instant::now());
+    let mut fitter = Fitter::new(after.clone(), settings);
+    fitter.restore(Instant::now());
     fit(&mut fitter, 2);
     let row = after.row("a");
     assert!(row.estimate("d").is_some());
     assert!(row.estimate("e").is_none(), "another node of that name");
     assert_eq!(
-        row.measurement("b"),
+        after.measurement("a", "b"),
         crate::measurement::Measurement::Missing,
         "nothing is measured now"
     );
@@ -172,25 +170,24 @@ fn state_file_restores_the_model() {
     ] {
         std::fs::write(&path, bad).unwrap();
         assert!(
-            state_file::restore(&network(Some(&path)).1).is_none(),
+            state_file::restore(&path, &network(None).0).is_none(),
             "{bad}"
         );
     }
 }
 
-#[test]
-fn panic_keeps_the_last_fit() {
-    let (network, context) = network(None);
+#[tokio::test]
+async fn panic_keeps_the_last_fit() {
+    let (network, settings) = network(None);
     measure(&network);
-    let mut fitter = Fitter::new(context.clone());
+    let mut fitter = Fitter::new(network.clone(), settings);
     fit(&mut fitter, 1);
-    assert!(!step_caught(&context, &mut fitter, |_| panic!(
-        "on purpose"
-    )));
+    let (fitter, succeeded) = step(fitter, |_| panic!("on purpose")).await;
+    assert!(!succeeded);
     assert_eq!(network.metrics.fit_panics.get(), 1);
     assert!(network.row("a").estimate("d").is_some());
     let last = network.estimates.load_full().unwrap();
-    assert!(step_caught(&context, &mut fitter, |f| fit(f, 2)));
+    assert!(step(fitter, |f| fit(f, 2)).await.1);
     assert!(!Arc::ptr_eq(&last, &network.estimates.load_full().unwrap()));
     assert!(network.row("a").estimate("d").is_some());
 }
@@ -199,10 +196,12 @@ fn panic_keeps_the_last_fit() {
 fn an_unreachable_landmark_is_replaced_and_tried_again() {
     const SECOND: Duration = Duration::from_secs(1);
     let names: Vec<String> = (0..40).map(|n| format!("n{n}")).collect();
+    let start = Instant::now();
     // Replicas meet the agents in different order, and take the reports at different times.
     let replica = |turned: usize, late: Duration| {
-        let (network, mut context) = network(None);
-        context.settings.targets = 8;
+        let (network, mut settings) = network(None);
+        let began = network.at(start);
+        settings.targets = 8;
         let mut order = names.clone();
         order.rotate_left(turned);
         let mut store = network.pairs.lock();
@@ -213,15 +212,14 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
                 address: "10.0.0.1:5310".into(),
                 ..Hello::default()
             };
-            let (id, _) = store.join(&format!("uid-{name}"), &hello, Duration::ZERO);
-            store.report(id, &[], 60 * SECOND + late);
+            let (id, _) = store.join(&format!("uid-{name}"), &hello, began);
+            store.report(id, &[], began + 60 * SECOND + late);
         }
         drop(store);
-        (network, Fitter::new(context), late)
+        (network.clone(), Fitter::new(network, settings), late)
     };
     let mut replicas = [replica(0, Duration::ZERO), replica(17, 3 * SECOND)];
-    type Replica = (Network, Fitter, Duration);
-    let start = Instant::now();
+    type Replica = (Arc<Network>, Fitter, Duration);
     let step = |replica: &mut Replica, at: u32| replica.1.step(start + at * SECOND + replica.2);
     let report = |replica: &mut Replica, from: &str, to: &str, state: State, at: u32| {
         let pair = Pair {
@@ -239,17 +237,14 @@ fn an_unreachable_landmark_is_replaced_and_tried_again() {
             refresh_millis: 35_000,
             ..Pair::default()
         };
+        let at = replica.0.at(start) + at * SECOND + replica.2;
         let mut store = replica.0.pairs.lock();
         let from = store.id(from).unwrap();
-        assert!(
-            store
-                .report(from, &[pair], at * SECOND + replica.2)
-                .is_empty()
-        );
+        assert!(store.report(from, &[pair], at).is_empty());
     };
     let targets = |replica: &Replica, of: &str| -> Vec<String> {
         let store = replica.0.pairs.lock();
-        let chosen = replica.0.lists.chosen();
+        let chosen = replica.0.chosen.load();
         let list = chosen[&store.id(of).unwrap()].iter();
         list.map(|id| store.get(*id).unwrap().node.to_string())
             .collect()

@@ -23,14 +23,6 @@ pub(crate) struct Requester<'a> {
     pub trusted: bool,
 }
 
-#[cfg(test)]
-impl Requester<'static> {
-    pub const TRUSTED: Self = Self {
-        namespace: "system",
-        trusted: true,
-    };
-}
-
 type Requesters = Vec<(Arc<str>, Duration)>;
 
 #[derive(Debug, Default)]
@@ -188,6 +180,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Requester<'static> {
+        pub const TRUSTED: Self = Self {
+            namespace: "system",
+            trusted: true,
+        };
+    }
 
     const SECOND: Duration = Duration::from_secs(1);
 

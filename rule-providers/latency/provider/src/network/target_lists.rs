@@ -2,24 +2,18 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    net::SocketAddr,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use arc_swap::{ArcSwap, Guard};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 use super::{
-    demand::Demand,
+    Network,
     demanded_pairs::{Assignment, NODE_SLOTS, assign},
-    measured_pairs::MeasuredPairs,
-    metrics::NetworkMetrics,
     pair_store::InstanceId,
-    sessions::{AgentSessions, TargetList},
-    signals::Signals,
+    sessions::{ListedTarget, TargetList},
 };
 
 /// The pause after an update of the lists: changes within it are sent together.
@@ -30,69 +24,31 @@ const MAX_TARGETS: usize = 128;
 
 pub(crate) type ChosenTargets = HashMap<InstanceId, Arc<[InstanceId]>>;
 
-#[derive(Debug)]
-pub(crate) struct TargetLists {
-    pairs: Arc<MeasuredPairs>,
-    demand: Arc<Demand>,
-    sessions: Arc<AgentSessions>,
-    signals: Arc<Signals>,
-    metrics: NetworkMetrics,
-    chosen: ArcSwap<ChosenTargets>,
-    key_epoch: AtomicU64,
-}
-
 /// Returns the number of the current minute, which changes at all replicas at about the same time.
 fn minute() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs() / 60)
 }
 
-impl TargetLists {
-    pub fn new(
-        pairs: Arc<MeasuredPairs>,
-        demand: Arc<Demand>,
-        sessions: Arc<AgentSessions>,
-        signals: Arc<Signals>,
-        metrics: NetworkMetrics,
-    ) -> Self {
-        Self {
-            pairs,
-            demand,
-            sessions,
-            signals,
-            metrics,
-            chosen: ArcSwap::default(),
-            key_epoch: AtomicU64::new(0),
-        }
-    }
-
-    pub fn chosen(&self) -> Guard<Arc<ChosenTargets>> {
-        self.chosen.load()
-    }
-
-    pub fn set_chosen(&self, chosen: ChosenTargets) {
+impl Network {
+    pub(crate) fn set_chosen(&self, chosen: ChosenTargets) {
         self.chosen.store(Arc::new(chosen));
-        self.signals.assign.notify_one();
+        self.lists_outdated.notify_one();
     }
 
-    pub fn keys_changed(&self) {
+    pub(crate) fn keys_changed(&self) {
         self.key_epoch.fetch_add(1, Ordering::Relaxed);
-        self.signals.assign.notify_one();
+        self.lists_outdated.notify_one();
     }
 
-    #[cfg(test)]
-    pub fn key_epoch(&self) -> u64 {
-        self.key_epoch.load(Ordering::Relaxed)
-    }
-
-    pub async fn run(&self, stop: CancellationToken) {
+    /// Keeps the lists of all agents up to date; never ends.
+    pub(crate) async fn keep_lists(&self) {
         let (mut excess, mut last) = (0, minute());
         loop {
             tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.signals.assign.notified() => {}
-                () = tokio::time::sleep(EXPIRY_CHECK_INTERVAL) => {
-                    let expired = self.demand.expire();
+                () = self.lists_outdated.notified() => {}
+                () = sleep(EXPIRY_CHECK_INTERVAL) => {
+                    let expired = self.demand.lock().expire(self.now());
                     // Excess pairs rotate each minute.
                     if !expired && (excess == 0 || last == minute()) {
                         continue;
@@ -100,7 +56,7 @@ impl TargetLists {
                 }
             }
             last = minute();
-            let assignment = self.update(last);
+            let assignment = self.update_lists(last);
             if assignment.excess > 0 && excess == 0 {
                 tracing::warn!(
                     pairs = assignment.pairs,
@@ -110,18 +66,15 @@ impl TargetLists {
                 );
             }
             excess = assignment.excess;
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(BATCH_PAUSE) => {}
-            }
+            sleep(BATCH_PAUSE).await;
         }
     }
 
-    fn update(&self, minute: u64) -> Assignment<InstanceId> {
+    fn update_lists(&self, minute: u64) -> Assignment<InstanceId> {
         let key_epoch = self.key_epoch.load(Ordering::Relaxed);
         let (demanded, refused): (Vec<(InstanceId, InstanceId)>, usize) = {
             let mut demand = self.demand.lock();
-            demand.expire(self.pairs.now());
+            demand.expire(self.now());
             let store = self.pairs.lock();
             let both = |(a, b)| store.id(a).zip(store.id(b));
             let pairs = demand.pairs(minute).filter_map(both).collect();
@@ -134,19 +87,18 @@ impl TargetLists {
         assignment.pairs += refused;
         assignment.excess += refused;
         let store = self.pairs.lock();
-        let has_address = |id: &InstanceId| store.get(*id).is_some_and(|i| i.address.is_some());
+        let address = |id| store.get(id)?.address;
         for (id, handle) in open.iter() {
-            let targets = list(*id, &chosen, &assignment.targets, has_address);
+            let new = Some(TargetList {
+                targets: list(*id, &chosen, &assignment.targets, address),
+                key_epoch,
+            });
             handle.targets.send_if_modified(|list| {
-                let same = list.made && list.key_epoch == key_epoch && *list.targets == *targets;
-                if !same {
-                    *list = TargetList {
-                        targets: targets.into(),
-                        key_epoch,
-                        made: true,
-                    };
+                let changed = *list != new;
+                if changed {
+                    *list = new;
                 }
-                !same
+                changed
             });
         }
         self.metrics.demanded_pairs.set(assignment.pairs as i64);
@@ -160,19 +112,19 @@ fn list(
     id: InstanceId,
     chosen: &ChosenTargets,
     demanded: &BTreeMap<InstanceId, Vec<InstanceId>>,
-    has_address: impl Fn(&InstanceId) -> bool,
-) -> Vec<(InstanceId, bool)> {
+    address: impl Fn(InstanceId) -> Option<SocketAddr>,
+) -> Arc<[ListedTarget]> {
     let demanded = demanded.get(&id).map(Vec::as_slice).unwrap_or_default();
-    let named = demanded
-        .iter()
-        .filter(|t| has_address(t))
-        .map(|t| (*t, true));
     let chosen = chosen.get(&id).map(|c| &**c).unwrap_or_default();
-    let chosen = chosen
-        .iter()
-        .filter(|t| has_address(t) && !demanded.contains(t));
-    named
-        .chain(chosen.map(|t| (*t, false)))
-        .take(MAX_TARGETS)
-        .collect()
+    let chosen = chosen.iter().filter(|t| !demanded.contains(t));
+    let all = demanded.iter().map(|id| (id, true));
+    let all = all.chain(chosen.map(|id| (id, false)));
+    let listed = all.filter_map(|(id, demand)| {
+        Some(ListedTarget {
+            id: *id,
+            address: address(*id)?,
+            demand,
+        })
+    });
+    listed.take(MAX_TARGETS).collect()
 }

@@ -1,25 +1,64 @@
-//! A view for reads of many pairs, in which each node's name is looked up once.
+//! A view for reads of many pairs, in which each node's name is looked up once, and the estimates
+//! of the last fit.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{sync::Arc, time::Instant};
 
 use hashbrown::HashMap;
-use tautline_rtt_model::{Estimate, NodeId, Row};
+use parking_lot::Mutex;
+use tautline_rtt_model::{Estimate, Fit, NodeId, Row};
 
-#[cfg(test)]
-use super::test_measurements::TestMeasurements;
 use super::{
-    estimates::{Estimates, PublishedFit},
-    measured_pairs::MeasuredPairs,
+    Network,
     pair_store::{Directory, InstanceId},
 };
 use crate::measurement::Measurement;
 
-pub(crate) struct NetworkView {
-    pairs: Arc<MeasuredPairs>,
+/// The maximum number of cached rows of a fit; at 5,000 nodes each row has 40 KB.
+const MAX_ROWS: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct PublishedFit {
+    fit: Arc<Fit>,
+    ids: HashMap<InstanceId, NodeId>,
+    pub at: Instant,
+    /// The cached rows by peer; requests often name the same peers.
+    rows: Mutex<HashMap<InstanceId, Arc<Row>>>,
+}
+
+impl PublishedFit {
+    pub fn new(fit: Arc<Fit>, ids: HashMap<InstanceId, NodeId>, at: Instant) -> Self {
+        Self {
+            fit,
+            ids,
+            at,
+            rows: Mutex::default(),
+        }
+    }
+
+    fn row(&self, peer: InstanceId) -> Option<Arc<Row>> {
+        if let Some(row) = self.rows.lock().get(&peer) {
+            return Some(Arc::clone(row));
+        }
+        let row = Arc::new(self.fit.row(*self.ids.get(&peer)?)?);
+        let mut rows = self.rows.lock();
+        if rows.len() >= MAX_ROWS {
+            rows.clear();
+        }
+        rows.insert(peer, Arc::clone(&row));
+        Some(row)
+    }
+}
+
+pub(crate) struct NetworkView<'a> {
+    network: &'a Network,
+    pub names: Names,
+}
+
+/// The instances and the fit to which the names of nodes lead.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
     directory: Arc<Directory>,
     fit: Option<Arc<PublishedFit>>,
-    #[cfg(test)]
-    fixed: Arc<TestMeasurements>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,91 +70,67 @@ pub(crate) struct NodeRef {
 /// The round-trip times between a node and all others, at the time when the row was read.
 #[derive(Clone, Debug)]
 pub struct PeerRow {
-    directory: Arc<Directory>,
+    pub(crate) names: Names,
     measurements: HashMap<InstanceId, Measurement>,
-    fit: Option<Arc<PublishedFit>>,
     estimates: Option<Arc<Row>>,
-    #[cfg(test)]
-    fixed: (Arc<TestMeasurements>, String),
 }
 
-impl NetworkView {
-    pub fn new(
-        pairs: Arc<MeasuredPairs>,
-        estimates: &Estimates,
-        #[cfg(test)] fixed: Arc<TestMeasurements>,
-    ) -> Self {
-        let directory = pairs.lock().directory();
-        Self {
-            directory,
-            fit: estimates.load_full(),
-            pairs,
-            #[cfg(test)]
-            fixed,
+impl Network {
+    pub(crate) fn view(&self) -> NetworkView<'_> {
+        NetworkView {
+            network: self,
+            names: Names {
+                directory: self.pairs.lock().directory(),
+                fit: self.estimates.load_full(),
+            },
         }
     }
 
-    pub fn find(&self, node: &str) -> NodeRef {
-        find(&self.directory, self.fit.as_deref(), node)
-    }
-
+    /// Returns the round-trip times between a node and all others. This takes some microseconds; at
+    /// 5,000 nodes the first row of a node after a fit takes some 100 more.
     pub fn row(&self, peer: &str) -> PeerRow {
-        let id = self.directory.get(peer).copied();
-        let measurements = id.map(|id| {
-            let now = self.pairs.now();
-            self.pairs.lock().row(id, now)
-        });
-        let fit = self.fit.clone();
-        PeerRow {
-            directory: Arc::clone(&self.directory),
-            measurements: measurements.unwrap_or_default().into_iter().collect(),
-            estimates: fit.as_ref().zip(id).and_then(|(f, id)| f.row(id)),
-            fit,
-            #[cfg(test)]
-            fixed: (Arc::clone(&self.fixed), peer.to_owned()),
+        self.view().row(peer)
+    }
+}
+
+impl Names {
+    pub fn find(&self, node: &str) -> NodeRef {
+        let id = self.directory.get(node).copied();
+        let fit = self.fit.as_ref();
+        NodeRef {
+            id,
+            fitted: id.and_then(|id| fit?.ids.get(&id).copied()),
         }
     }
 }
 
-fn find(directory: &Directory, fit: Option<&PublishedFit>, node: &str) -> NodeRef {
-    let id = directory.get(node).copied();
-    NodeRef {
-        id,
-        fitted: id.and_then(|id| fit?.node(id)),
+impl NetworkView<'_> {
+    pub fn row(&self, peer: &str) -> PeerRow {
+        let id = self.names.directory.get(peer).copied();
+        let now = self.network.now();
+        let measurements = id.map(|id| self.network.pairs.lock().row(id, now));
+        let fit = self.names.fit.as_ref();
+        PeerRow {
+            measurements: measurements.unwrap_or_default().into_iter().collect(),
+            estimates: fit.zip(id).and_then(|(fit, id)| fit.row(id)),
+            names: self.names.clone(),
+        }
     }
 }
 
 impl PeerRow {
-    #[cfg(test)]
-    pub(crate) fn measurement(&self, node: &str) -> Measurement {
-        self.measurement_at(node, self.find(node)).into_owned()
-    }
-
     /// Returns the estimate of the last fit, or `None` if the fit lacks one of the nodes or both
     /// are the same.
     pub fn estimate(&self, node: &str) -> Option<Estimate> {
-        self.estimate_at(node, self.find(node))
+        self.estimate_of(self.names.find(node))
     }
 
-    pub(crate) fn find(&self, node: &str) -> NodeRef {
-        find(&self.directory, self.fit.as_deref(), node)
-    }
-
-    pub(crate) fn measurement_at(&self, _name: &str, node: NodeRef) -> Cow<'_, Measurement> {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.0.measurement(&self.fixed.1, _name) {
-            return Cow::Owned(fixed);
-        }
-        const MISSING: &Measurement = &Measurement::Missing;
+    pub(crate) fn measurement_of(&self, node: NodeRef) -> &Measurement {
         let measurement = node.id.and_then(|id| self.measurements.get(&id));
-        Cow::Borrowed(measurement.unwrap_or(MISSING))
+        measurement.unwrap_or(&Measurement::Missing)
     }
 
-    pub(crate) fn estimate_at(&self, _name: &str, node: NodeRef) -> Option<Estimate> {
-        #[cfg(test)]
-        if let Some(fixed) = self.fixed.0.estimate(&self.fixed.1, _name) {
-            return Some(fixed);
-        }
+    pub(crate) fn estimate_of(&self, node: NodeRef) -> Option<Estimate> {
         self.estimates.as_ref()?.estimate(node.fitted?)
     }
 }

@@ -86,15 +86,15 @@ async fn dashboard_shows_every_metric_of_the_provider() {
     };
     let mut server = Server::bind(config).await.unwrap();
     let (grpc, admin) = (server.address(), server.admin_address().unwrap());
-    let network = Network::default();
-    let provider = Latency::new(ClusterStore::default()).with_network(network.clone());
+    let network = Network::new(ClusterStore::default(), false);
+    let provider = Latency::with_network(network.clone());
     network.metrics.register("", &mut server.registry);
-    provider.metrics().register("", &mut server.registry);
+    provider.metrics.register("", &mut server.registry);
     // Metrics with labels appear with their first value.
     network.metrics.refuse_report(Refusal::SameNode);
     network.metrics.set_pairs(PairCounts::default());
-    provider.metrics().answered("latency", ["measured"]);
-    provider.metrics().verification("answered", 1);
+    provider.metrics.answered("latency", ["measured"]);
+    provider.metrics.verification("answered", 1);
     provider.set_table(Table::default());
     let mut tasks = Tasks::default();
     server.spawn(Arc::new(provider), &mut tasks).unwrap();

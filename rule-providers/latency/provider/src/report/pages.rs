@@ -5,7 +5,10 @@ use tautline_sdk::AdminPage;
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::{
-    error::ReportError, facts::ReportSource, matrix::MatrixReport, pair::PairReport, query::Query,
+    facts::ReportSource,
+    matrix::MatrixReport,
+    pair::PairReport,
+    query::{Query, ReportError},
     top::TopReport,
 };
 
@@ -14,19 +17,10 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pages of all reports, which run one at a time to leave CPU time for the scheduler's
 /// requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pages<F> {
     facts: Arc<F>,
     turn: Arc<Semaphore>,
-}
-
-impl<F> Clone for Pages<F> {
-    fn clone(&self) -> Self {
-        Self {
-            facts: Arc::clone(&self.facts),
-            turn: Arc::clone(&self.turn),
-        }
-    }
 }
 
 impl<F: ReportSource + Send + Sync + 'static> Pages<F> {
@@ -80,6 +74,6 @@ fn json<T: Serialize>(report: Result<T, ReportError>) -> AdminPage {
             Ok(body) => AdminPage::json(body),
             Err(error) => AdminPage::text(500, error),
         },
-        Err(error) => AdminPage::text(error.status(), error),
+        Err(error) => AdminPage::text(error.status, error),
     }
 }

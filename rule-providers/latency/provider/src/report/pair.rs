@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    error::ReportError,
-    facts::{ReportSource, RuleOnPair},
+    facts::ReportSource,
     model::{Direction, EffectiveRtt, End, Estimated, State},
+    query::ReportError,
 };
+use crate::rules::pair_state::ActivePair;
 
 /// The report about a pair of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ impl PairReport {
         } else {
             vec![facts.direction(from, to), facts.direction(to, from)]
         };
-        let demands = facts.active_rules().into_iter();
+        let active = facts.active_rules().into_iter();
         Ok(Self {
             from: a,
             to: b,
@@ -75,8 +76,8 @@ impl PairReport {
             apart: apart(&directions),
             estimate: facts.estimate(from, to),
             configured_micros: facts.configured_micros(from, to),
-            named_by: demands
-                .filter(|d| names_pair(d, from, to))
+            named_by: active
+                .filter(|pair| names_pair(pair, from, to))
                 .map(ActiveRule::from)
                 .collect(),
             directions,
@@ -84,8 +85,8 @@ impl PairReport {
     }
 }
 
-fn names_pair(demand: &RuleOnPair, from: &str, to: &str) -> bool {
-    let names = (demand.from.as_str(), demand.to.as_str());
+fn names_pair(active: &ActivePair, from: &str, to: &str) -> bool {
+    let names = (active.a.as_str(), active.b.as_str());
     names == (from, to) || names == (to, from)
 }
 
@@ -101,12 +102,12 @@ pub(super) fn apart(directions: &[Direction]) -> Option<f64> {
     (low > 0).then(|| high as f64 / low as f64 - 1.0)
 }
 
-impl From<RuleOnPair> for ActiveRule {
-    fn from(demand: RuleOnPair) -> Self {
+impl From<ActivePair> for ActiveRule {
+    fn from(active: ActivePair) -> Self {
         Self {
-            rule: demand.rule,
-            request_micros: demand.request_micros,
-            limit_micros: demand.limit_micros,
+            rule: active.quantity.rule().to_owned(),
+            request_micros: active.bounds.request,
+            limit_micros: active.bounds.limit,
         }
     }
 }

@@ -9,8 +9,12 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    facts::{NodeZone, ReportSource, RuleOnPair},
+    facts::{NodeZone, ReportSource},
     *,
+};
+use crate::rules::{
+    hysteresis::{Bounds, Level},
+    pair_state::{ActivePair, Quantity},
 };
 
 /// Nodes by zone, measured pairs with medians both ways, and what rules name.
@@ -20,7 +24,7 @@ struct World {
     medians: BTreeMap<(String, String), u64>,
     lost: BTreeSet<(String, String)>,
     estimates: Option<fn(&str, &str) -> u64>,
-    demands: Vec<RuleOnPair>,
+    demands: Vec<ActivePair>,
     lookups: AtomicUsize,
     rows: AtomicUsize,
 }
@@ -53,12 +57,11 @@ impl World {
     }
 
     fn named(mut self, a: &str, b: &str, request: Option<u64>, limit: Option<u64>) -> Self {
-        self.demands.push(RuleOnPair {
-            from: a.to_owned(),
-            to: b.to_owned(),
-            rule: "latency".to_owned(),
-            request_micros: request,
-            limit_micros: limit,
+        self.demands.push(ActivePair {
+            a: a.to_owned(),
+            b: b.to_owned(),
+            quantity: Quantity::Latency,
+            bounds: Bounds { request, limit },
             level: None,
         });
         self
@@ -161,7 +164,7 @@ impl ReportSource for World {
         from.map(|(_, b)| b.as_str().into()).collect()
     }
 
-    fn active_rules(&self) -> Vec<RuleOnPair> {
+    fn active_rules(&self) -> Vec<ActivePair> {
         self.demands.clone()
     }
 }
@@ -264,7 +267,7 @@ fn worlds_that_are_empty_or_have_one_node() {
     assert_eq!(TopReport::of(&empty, 9), TopReport::default());
     let error = PairReport::of(&empty, "a", "b").unwrap_err();
     assert_eq!(
-        (error.status(), error.to_string().as_str()),
+        (error.status, error.to_string().as_str()),
         (404, "there is no node a")
     );
     let one = World::of(&[("a1", "a")]);
@@ -309,7 +312,7 @@ fn the_worst_pairs_come_first() {
         ]
     );
     let mut judged = world.demands[0].clone();
-    judged.level = Some("Violation");
+    judged.level = Some(Level::Violation);
     let steady = World {
         demands: vec![judged],
         ..World::of(&[]).measured("a", "b", 12_000, 15_000)
@@ -377,8 +380,8 @@ fn too_many_nodes_are_refused_with_the_fix() {
         error.to_string(),
         "201 nodes, and at most 200 can be shown; narrow it with zone=ZONE or nodes=A,B,C"
     );
-    assert_eq!(error.status(), 400);
-    assert_eq!(MatrixReport::by_zone(&world).unwrap_err().status(), 400);
+    assert_eq!(error.status, 400);
+    assert_eq!(MatrixReport::by_zone(&world).unwrap_err().status, 400);
     let one = MatrixReport::by_node(&world, Some("n7"), &[]).unwrap();
     assert_eq!(one.names, ["n7"]);
 }

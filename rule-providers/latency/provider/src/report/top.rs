@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
+use tautline_sdk::Compliance;
 
 use super::{
-    error::ReportError,
-    facts::{ReportSource, RuleOnPair},
+    facts::ReportSource,
     model::{Basis, EffectiveRtt, State},
     pair,
-    query::Query,
+    query::{Query, ReportError},
 };
+use crate::rules::pair_state::{ActivePair, Quantity};
 
-const LATENCY: &str = "latency";
 const DEFAULT_LIMIT: usize = 20;
 const MAX_LIMIT: usize = 1000;
 
@@ -69,23 +69,20 @@ impl TopReport {
             Ok(limit) if (1..=MAX_LIMIT).contains(&limit) => Ok(Self::of(facts, limit)),
             _ => {
                 let what = format!("write a number from 1 to {MAX_LIMIT}");
-                Err(ReportError::query("limit", what))
+                Err(ReportError::field("limit", &what))
             }
         }
     }
 
     /// Returns the worst pairs, at most `limit`.
     pub(crate) fn of(facts: &impl ReportSource, limit: usize) -> Self {
-        let mut demands = facts.active_rules();
-        demands.retain(|d| d.rule == LATENCY);
-        demands.sort_unstable_by(|a, b| a.to.cmp(&b.to));
-        let mut pairs = Vec::with_capacity(demands.len());
-        for to_one in demands.chunk_by(|a, b| a.to == b.to) {
-            let Some(RuleOnPair { to, .. }) = to_one.first() else {
-                continue;
-            };
-            facts.with_rtts_to(to, &mut |rtt_from| {
-                let of = |demand: &RuleOnPair| TopPair::of(facts, demand, rtt_from(&demand.from));
+        let mut active = facts.active_rules();
+        active.retain(|pair| pair.quantity == Quantity::Latency);
+        active.sort_unstable_by(|x, y| x.b.cmp(&y.b));
+        let mut pairs = Vec::with_capacity(active.len());
+        for to_one in active.chunk_by(|x, y| x.b == y.b) {
+            facts.with_rtts_to(&to_one[0].b, &mut |rtt_from| {
+                let of = |pair: &ActivePair| TopPair::of(facts, pair, rtt_from(&pair.a));
                 pairs.extend(to_one.iter().map(of));
             });
         }
@@ -97,47 +94,37 @@ impl TopReport {
 }
 
 impl TopPair {
-    fn of(facts: &impl ReportSource, demand: &RuleOnPair, rtt: EffectiveRtt) -> Self {
-        let directions = [
-            facts.direction(&demand.from, &demand.to),
-            facts.direction(&demand.to, &demand.from),
-        ];
+    fn of(facts: &impl ReportSource, active: &ActivePair, rtt: EffectiveRtt) -> Self {
+        let ActivePair { a, b, bounds, .. } = active;
+        let directions = [facts.direction(a, b), facts.direction(b, a)];
         let measured = directions.iter().filter(|d| d.state != State::Nothing);
         let share = |(figure, limit): (u64, u64)| (limit > 0).then(|| figure as f64 / limit as f64);
         Self {
-            limit_share: rtt.rtt_micros.zip(demand.limit_micros).and_then(share),
-            compliance: compliance(rtt, demand).to_owned(),
+            limit_share: rtt.rtt_micros.zip(bounds.limit).and_then(share),
+            compliance: compliance(rtt, active).as_str().to_owned(),
             apart: pair::apart(&directions),
             age_micros: measured.filter_map(|d| d.age_micros).min(),
             effective: rtt,
-            from: demand.from.clone(),
-            to: demand.to.clone(),
-            rule: demand.rule.clone(),
-            request_micros: demand.request_micros,
-            limit_micros: demand.limit_micros,
+            from: a.clone(),
+            to: b.clone(),
+            rule: active.quantity.rule().to_owned(),
+            request_micros: bounds.request,
+            limit_micros: bounds.limit,
         }
     }
 }
 
 /// Returns the compliance of a pair by its measured or configured figure. A measured figure takes
 /// the level of the last evaluation.
-fn compliance(rtt: EffectiveRtt, demand: &RuleOnPair) -> &'static str {
-    let figure = match rtt.basis {
-        Basis::Unreachable => return "Violation",
-        Basis::Estimated | Basis::Old | Basis::Nothing => return "Error",
-        Basis::Same | Basis::Measured | Basis::Configured => rtt.rtt_micros,
-    };
-    let Some(micros) = figure else {
-        return "Error";
-    };
-    if let (Basis::Measured, Some(level)) = (rtt.basis, demand.level) {
-        return level;
-    }
-    let within = |bound: Option<u64>| bound.is_none_or(|b| micros <= b);
-    match (within(demand.request_micros), within(demand.limit_micros)) {
-        (_, false) => "Violation",
-        (true, true) => "Compliant",
-        (false, true) => "Limit",
+fn compliance(rtt: EffectiveRtt, active: &ActivePair) -> Compliance {
+    match (rtt.basis, rtt.rtt_micros) {
+        (Basis::Unreachable, _) => Compliance::Violation,
+        (Basis::Measured, Some(micros)) => {
+            let level = active.level.unwrap_or(active.bounds.level(micros));
+            level.into()
+        }
+        (Basis::Same | Basis::Configured, Some(micros)) => active.bounds.level(micros).into(),
+        _ => Compliance::Error,
     }
 }
 

@@ -1,25 +1,38 @@
-use std::collections::BTreeSet;
+//! What all rules need: the data that they answer from, and the limits of their questions.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arc_swap::ArcSwap;
 use tautline_core::{Snapshot, TrustedNamespaces};
-use tautline_runtime::cluster_store::ClusterStore;
-use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, Reference};
+use tautline_sdk::{
+    Compliance, CostRequest, Evaluation, EvaluationRequest, ProviderError, Reference,
+};
 
 use super::answer_metrics::AnswerMetrics;
 use crate::{
     location::{is_pod, node_of},
     network::{Network, demanded_pairs::Requester},
-    tables::{namespaces::Tables, table::RoundTrip},
+    tables::{Tables, table::RoundTrip},
 };
 
 const MAX_NODES: usize = 32;
+/// The maximum number of pairs of a question, which take some 100 MB while it is answered.
+const MAX_PAIRS: usize = 4_000_000;
+const DEFAULT_TIME: Duration = Duration::from_millis(500);
+/// The most of the caller's time that is used, as the scheduler waits.
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// The least time in which the agent can be reached and its echoes can return.
+pub(super) const MIN_TIME: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy)]
 pub(crate) struct RuleContext<'a> {
-    pub store: &'a ClusterStore,
     pub trusted: &'a TrustedNamespaces,
     pub tables: &'a ArcSwap<Tables<RoundTrip>>,
-    pub network: &'a Network,
+    pub network: &'a Arc<Network>,
     pub metrics: &'a AnswerMetrics,
 }
 
@@ -34,7 +47,7 @@ impl RuleContext<'_> {
     /// Returns the nodes of the targets, each once; `Err` has the evaluation if there are no pairs
     /// to evaluate.
     pub fn nodes_of_targets(&self, request: &EvaluationRequest) -> Result<Vec<String>, Evaluation> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.network.store.snapshot();
         let targets = request.targets.iter();
         let nodes = targets.map(|(name, target)| node_of_target(&snapshot, request, name, target));
         let Some(mut nodes) = nodes.collect::<Option<Vec<String>>>() else {
@@ -54,7 +67,7 @@ impl RuleContext<'_> {
     }
 
     pub fn nodes_of_pods(&self, request: &EvaluationRequest) -> BTreeSet<String> {
-        let snapshot = self.store.snapshot();
+        let snapshot = self.network.store.snapshot();
         let pods = request.targets.iter().filter(|(_, target)| is_pod(target));
         pods.filter_map(|(name, target)| node_of_target(&snapshot, request, name, target))
             .collect()
@@ -71,5 +84,46 @@ fn node_of_target(
     match request.target_nodes.get(name) {
         Some(node) if is_pod(target) => node.clone(),
         _ => node_of(snapshot, target),
+    }
+}
+
+/// Returns the cost of a node that just meets a request, given in microseconds.
+pub(crate) fn request_cost(micros: Option<u64>) -> Option<i64> {
+    micros.map(|micros| i64::try_from(micros).unwrap_or(i64::MAX))
+}
+
+pub(crate) fn check_size(request: &CostRequest) -> Result<(), ProviderError> {
+    let (nodes, peers) = (request.eligible_nodes.len(), request.peer_nodes.len());
+    if nodes.saturating_mul(peers) <= MAX_PAIRS {
+        return Ok(());
+    }
+    Err(ProviderError::BadRule(format!(
+        "rule {:?}: {nodes} nodes by {peers} peers' nodes; at most {MAX_PAIRS} pairs are answered: give the offer fewer peers",
+        request.rule.name
+    )))
+}
+
+/// Returns the end of the measurements for an answer, which may take four fifths of the caller's
+/// time; the rest is for the answer. Returns `None` if the time is too short.
+pub(super) fn measuring_deadline(deadline: Option<Instant>, now: Instant) -> Option<Instant> {
+    let left = deadline.map_or(DEFAULT_TIME, |d| d.saturating_duration_since(now));
+    let time = left.min(MAX_TIME).mul_f64(0.8);
+    (time >= MIN_TIME).then_some(now + time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifth_of_the_time_is_for_the_answer() {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        let time = |d| measuring_deadline(d, now).map(|u| u - now);
+        assert_eq!(time(Some(now + ms(500))), Some(ms(400)));
+        assert_eq!(time(None), Some(ms(400)));
+        assert_eq!(time(Some(now + ms(90_000))), Some(ms(1_600)));
+        assert_eq!(time(Some(now + ms(5))), None);
+        assert_eq!(time(Some(now)), None);
     }
 }

@@ -7,15 +7,14 @@ use futures::future::join_all;
 use tautline_sdk::{Compliance, Evaluation, EvaluationRequest, ProviderError};
 
 use super::{
-    context::RuleContext,
-    deadline::measuring_deadline,
+    context::{RuleContext, measuring_deadline},
     hysteresis::{Bounds, Level},
     pair_state::{PairRule, PairStates, Quantity},
     verify::Verifier,
 };
 use crate::{
     format::{micros, show_micros},
-    location::location,
+    location::{each_two, location},
     measurement::{Measurement, RttStats},
 };
 
@@ -143,32 +142,27 @@ fn pairs<'a>(
     namespace: Option<&str>,
     quantity: Quantity,
 ) -> Vec<BindingPair<'a>> {
-    let (snapshot, tables) = (context.store.snapshot(), context.tables.load());
+    let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(namespace);
-    let mut pairs = Vec::new();
-    for (i, a) in nodes.iter().enumerate() {
-        for b in &nodes[i + 1..] {
-            let (rows, from) = (
-                tables.rows_to(location(&snapshot, b)),
-                location(&snapshot, a),
-            );
-            let row = rows.from(from).map(|row| row.value);
-            let configured = row.filter(|_| quantity == Quantity::Latency);
-            let own_table = configured.is_some() && rows.own_from(from).is_some();
-            let measurement = match configured {
-                Some(_) => Measurement::Missing,
-                None => context.network.measurement(a, b),
-            };
-            pairs.push(BindingPair {
-                a,
-                b,
-                configured,
-                own_table,
-                measurement,
-            });
+    let pair = |(a, b): (&'a String, &'a String)| {
+        let (to, from) = (location(&snapshot, b), location(&snapshot, a));
+        let rows = tables.rows_to(to);
+        let row = rows.from(from).map(|row| row.value);
+        let configured = row.filter(|_| quantity == Quantity::Latency);
+        let own_table = configured.is_some() && rows.own_from(from).is_some();
+        let measurement = match configured {
+            Some(_) => Measurement::Missing,
+            None => context.network.measurement(a, b),
+        };
+        BindingPair {
+            a,
+            b,
+            configured,
+            own_table,
+            measurement,
         }
-    }
-    pairs
+    };
+    each_two(nodes).map(pair).collect()
 }
 
 async fn probe(verifier: &Verifier, pairs: &mut [BindingPair<'_>], until: Instant) {

@@ -8,13 +8,13 @@ use crate::format::micros;
 
 /// The bounds of a rule in microseconds; an absent bound always holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     pub request: Option<u64>,
     pub limit: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Level {
+pub enum Level {
     Compliant,
     Limit,
     Violation,

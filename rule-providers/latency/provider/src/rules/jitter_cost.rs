@@ -6,9 +6,8 @@ use std::{collections::HashSet, fmt::Write, time::Duration};
 use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
 use super::{
-    context::RuleContext,
+    context::{RuleContext, check_size, request_cost},
     hysteresis::Bounds,
-    limits::{check_size, request_cost},
 };
 use crate::{
     format::{micros, push_micros},
@@ -49,7 +48,7 @@ fn candidate<'a>(name: &str, node: NodeRef, peers: &'a [(String, PeerRow)]) -> C
         connect: false,
     };
     for (peer, row) in peers.iter().filter(|(peer, _)| peer != name) {
-        let jitter = match &*row.measurement_at(name, node) {
+        let jitter = match row.measurement_of(node) {
             Measurement::Fresh(stats) => {
                 stats.jitter_micros().map(|micros| (micros, stats.connect))
             }
@@ -79,14 +78,14 @@ fn nearest_without_samples<'a>(
     let distances = nodes
         .filter(|(name, _)| name != peer)
         .filter_map(|(name, node)| {
-            let old = match &*row.measurement_at(name, node) {
+            let old = match row.measurement_of(node) {
                 Measurement::Fresh(stats) if stats.jitter_micros().is_ok() => return None,
                 Measurement::Unreachable { .. } => return None,
                 Measurement::Fresh(stats) | Measurement::Stale(stats) => Some(micros(stats.median)),
                 Measurement::Missing => None,
             };
             // Casts of floats saturate.
-            let estimate = || Some(row.estimate_at(name, node)?.micros.round() as u64);
+            let estimate = || Some(row.estimate_of(node)?.micros.round() as u64);
             Some((old.or_else(estimate).unwrap_or(u64::MAX), name))
         });
     let mut distances: Vec<(u64, &str)> = distances.collect();
@@ -134,10 +133,12 @@ pub(crate) fn cost(
         .collect();
     let candidates: Vec<CandidateJitter<'_>> = eligible_nodes
         .iter()
-        .map(|n| candidate(n, view.find(n), &peers))
+        .map(|n| candidate(n, view.names.find(n), &peers))
         .collect();
     for peer in peers.iter().filter(|(peer, _)| may_demand(peer)) {
-        let nodes = eligible_nodes.iter().map(|n| (n.as_str(), view.find(n)));
+        let nodes = eligible_nodes
+            .iter()
+            .map(|n| (n.as_str(), view.names.find(n)));
         for node in nearest_without_samples(peer, nodes) {
             context
                 .network
@@ -216,12 +217,12 @@ pub(crate) fn cost(
 mod tests {
     use std::time::Duration;
 
-    use tautline_core::{index::Object, model};
-    use tautline_runtime::cluster_store::ClusterStore;
+    use std::sync::Arc;
+
     use tautline_sdk::Rule;
 
     use super::*;
-    use crate::{Latency, measurement::RttStats, network::Network};
+    use crate::{Latency, Network, measurement::RttStats, network::tests::network_of};
 
     fn stats(samples: u32, p50: u64, p95: u64) -> Measurement {
         Measurement::Fresh(RttStats {
@@ -232,7 +233,7 @@ mod tests {
         })
     }
 
-    fn costs(network: &Network, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
+    fn costs(network: &Arc<Network>, peers: &[&str], nodes: &[&str]) -> Vec<(i64, String, String)> {
         let request = CostRequest {
             rule: Rule {
                 name: "jitter".into(),
@@ -243,7 +244,7 @@ mod tests {
             eligible_nodes: nodes.iter().map(|p| (*p).to_owned()).collect(),
             ..CostRequest::default()
         };
-        let provider = Latency::new(ClusterStore::default()).with_network(network.clone());
+        let provider = Latency::with_network(Arc::clone(network));
         let answer = cost(provider.context(), request).unwrap();
         let row = |n: tautline_sdk::NodeCost<'_>| (n.cost, n.code.into(), n.detail.into());
         answer.nodes().into_iter().map(row).collect()
@@ -251,14 +252,14 @@ mod tests {
 
     #[test]
     fn the_worst_peer_decides() {
-        let network = Network::default();
-        network.fixed.set("p", "a", stats(60, 1_000, 1_200));
-        network.fixed.set("q", "a", stats(20, 1_000, 2_500));
-        network.fixed.set("p", "b", stats(60, 1_000, 4_001));
-        network.fixed.set("q", "b", stats(60, 1_000, 1_001));
-        network.fixed.set("p", "q", stats(19, 1_000, 1_001));
+        let network = network_of(&[]);
+        network.set("p", "a", stats(60, 1_000, 1_200));
+        network.set("q", "a", stats(20, 1_000, 2_500));
+        network.set("p", "b", stats(60, 1_000, 4_001));
+        network.set("q", "b", stats(60, 1_000, 1_001));
+        network.set("p", "q", stats(19, 1_000, 1_001));
         let since = Duration::from_secs(3);
-        network.fixed.set(
+        network.set(
             "q",
             "c",
             Measurement::Unreachable {
@@ -296,20 +297,14 @@ mod tests {
 
     #[test]
     fn nearest_candidates_without_samples_are_demanded() {
-        let store = ClusterStore::default();
         let names: Vec<String> = (0..30).map(|i| format!("n{i:02}")).collect();
-        for name in names.iter().map(String::as_str).chain(["p"]) {
-            store.apply(Object::Node(model::Node {
-                name: name.into(),
-                ..model::Node::default()
-            }));
-        }
-        let network = Network::new(store, false);
+        let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["p"]).collect();
+        let network = network_of(&nodes);
         // n00 has enough samples, n01 is unreachable; the even ones of the others have some,
         // the larger the nearer.
-        network.fixed.set("p", "n00", stats(60, 1_000, 1_200));
+        network.set("p", "n00", stats(60, 1_000, 1_200));
         let (since, rarely_probed) = (Duration::from_secs(3), false);
-        network.fixed.set(
+        network.set(
             "p",
             "n01",
             Measurement::Unreachable {
@@ -318,11 +313,8 @@ mod tests {
             },
         );
         for i in (2..30).step_by(2) {
-            network
-                .fixed
-                .set("p", &names[i], stats(5, 9_000 - i as u64, 9_000));
+            network.set("p", &names[i], stats(5, 9_000 - i as u64, 9_000));
         }
-        let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["p"]).collect();
         costs(&network, &["p"], &nodes);
         let demand = network.demand.lock();
         let mut demanded: Vec<&str> = demand.pairs(0).map(|(node, _)| node).collect();

@@ -3,10 +3,9 @@
 use tautline_sdk::{CostAnswer, CostRequest, ProviderError};
 
 use super::{
-    context::RuleContext,
+    context::{RuleContext, check_size, request_cost},
     cost_matrix::CostMatrix,
     hysteresis::Bounds,
-    limits::{check_size, request_cost},
     pair_rtt::PeerRtts,
     verify::Verifier,
 };
@@ -41,7 +40,7 @@ fn matrix(
     nodes: Vec<String>,
     peers: Vec<String>,
 ) -> CostMatrix {
-    let (snapshot, tables) = (context.store.snapshot(), context.tables.load());
+    let (snapshot, tables) = (context.network.store.snapshot(), context.tables.load());
     let tables = tables.for_namespace(Some(namespace));
     let locate = |node| tables.locate(&snapshot, node);
     let measuring = context.network.is_measuring();
@@ -56,7 +55,7 @@ fn matrix(
     let mut rtts = Vec::with_capacity(nodes.len() * peers.len());
     for node in &nodes {
         let from = locate(node);
-        let found = view.as_ref().map(|view| view.find(node));
+        let found = view.as_ref().map(|view| view.names.find(node));
         let found = found.unwrap_or_default();
         rtts.extend(columns.iter().map(|column| column.found_rtt(from, found)));
     }

@@ -7,7 +7,7 @@ use crate::{
     location::Location,
     measurement::{Measurement, RttStats},
     network::view::{NodeRef, PeerRow},
-    tables::namespaces::{NamespaceRowsTo, NamespaceTables},
+    tables::{NamespaceRowsTo, NamespaceTables, table::RoundTrip},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +89,17 @@ pub(crate) struct PeerRtts<'a> {
 }
 
 impl<'a> PeerRtts<'a> {
-    pub(crate) fn new(to: Location<'a>, tables: NamespaceTables<'a>, row: Option<PeerRow>) -> Self {
+    pub(crate) fn new(
+        to: Location<'a>,
+        tables: NamespaceTables<'a, RoundTrip>,
+        row: Option<PeerRow>,
+    ) -> Self {
         let table = tables.rows_to(to);
         Self { to, table, row }
     }
 
     pub(crate) fn from(&self, from: Location<'a>) -> PairRtt {
-        let found = self.row.as_ref().map(|row| row.find(from.node));
+        let found = self.row.as_ref().map(|row| row.names.find(from.node));
         self.found_rtt(from, found.unwrap_or_default())
     }
 
@@ -113,7 +117,7 @@ impl<'a> PeerRtts<'a> {
         let Some(row) = &self.row else {
             return PairRtt::Unknown;
         };
-        let old = match &*row.measurement_at(from.node, found) {
+        let old = match row.measurement_of(found) {
             Measurement::Fresh(stats) => return PairRtt::fresh(stats, Basis::Measured),
             Measurement::Unreachable {
                 since,
@@ -132,15 +136,14 @@ impl<'a> PeerRtts<'a> {
             },
             Measurement::Missing => PairRtt::Unknown,
         };
-        row.estimate_at(from.node, found)
-            .map_or(old, |e| PairRtt::Rtt {
-                // Casts of floats saturate; NaN becomes 0.
-                micros: (e.micros.round() as u64).max(1),
-                basis: Basis::Estimated {
-                    low: e.low.round() as u32,
-                    high: e.high.round() as u32,
-                },
-            })
+        row.estimate_of(found).map_or(old, |e| PairRtt::Rtt {
+            // Casts of floats saturate; NaN becomes 0.
+            micros: (e.micros.round() as u64).max(1),
+            basis: Basis::Estimated {
+                low: e.low.round() as u32,
+                high: e.high.round() as u32,
+            },
+        })
     }
 }
 
@@ -173,10 +176,11 @@ fn two_digits(micros: u32) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use tautline_rtt_model::Estimate;
-
     use super::*;
-    use crate::{Table, Tables, network::Network};
+    use crate::{
+        Table, Tables,
+        network::{Network, tests::network_of},
+    };
 
     const A: Location<'_> = Location {
         node: "a",
@@ -200,32 +204,28 @@ mod tests {
 
     #[test]
     fn tables_come_before_measurements_estimates_and_old_measurements() {
-        let network = Network::default();
+        let network = network_of(&[]);
         assert_eq!(rtt("", &network), PairRtt::Unknown);
         let old = RttStats {
             age: Duration::from_secs(90),
             ..ms(7)
         };
-        network.fixed.set("a", "b", Measurement::Stale(old));
+        network.set("a", "b", Measurement::Stale(old));
         let basis = Basis::Old { seconds: 90 };
         let micros = 7_000;
         assert_eq!(rtt("", &network), PairRtt::Rtt { micros, basis });
-        let estimate = Estimate {
-            micros: 5_000.4,
-            low: 4_000.0,
-            high: 6_000.0,
-        };
-        network.fixed.set_estimate("a", "b", estimate);
+        network.set_estimate("a", "b", 5_000.4);
+        let estimate = network.row("b").estimate("a").unwrap();
         let basis = Basis::Estimated {
-            low: 4_000,
-            high: 6_000,
+            low: estimate.low.round() as u32,
+            high: estimate.high.round() as u32,
         };
         let micros = 5_000;
         assert_eq!(rtt("", &network), PairRtt::Rtt { micros, basis });
         let since = Duration::from_secs(3);
         for open in [true, false] {
             let rarely_probed = open;
-            network.fixed.set(
+            network.set(
                 "a",
                 "b",
                 Measurement::Unreachable {
@@ -235,7 +235,7 @@ mod tests {
             );
             assert_eq!(rtt("", &network), PairRtt::Unreachable { seconds: 3, open });
         }
-        network.fixed.set("a", "b", Measurement::Fresh(ms(3)));
+        network.set("a", "b", Measurement::Fresh(ms(3)));
         let (micros, basis) = (3_000, Basis::Measured);
         assert_eq!(rtt("", &network), PairRtt::Rtt { micros, basis });
         let connect = RttStats {
@@ -246,7 +246,7 @@ mod tests {
         let (micros, basis) = (4_000, Basis::Connect);
         let by_connect = PairRtt::Rtt { micros, basis };
         assert_eq!(PairRtt::verified(&measurement), Some(by_connect));
-        network.fixed.set("a", "b", measurement);
+        network.set("a", "b", measurement);
         assert_eq!(rtt("", &network), by_connect);
         let basis = Basis::Configured;
         for (table, micros) in [
@@ -261,13 +261,11 @@ mod tests {
 
     #[test]
     fn only_the_same_node_is_0_apart() {
-        let network = Network::default();
+        let network = network_of(&[]);
         let none = Tables::from(Table::default());
+        network.set("a", "b", Measurement::Fresh(RttStats::default()));
         let rtts = PeerRtts::new(B, none.for_namespace(None), Some(network.row("b")));
         assert_eq!(rtts.from(B), PairRtt::SameNode);
-        network
-            .fixed
-            .set("a", "b", Measurement::Fresh(RttStats::default()));
         let (micros, basis) = (1, Basis::Measured);
         assert_eq!(rtts.from(A), PairRtt::Rtt { micros, basis });
     }

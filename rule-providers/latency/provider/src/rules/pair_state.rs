@@ -13,10 +13,10 @@ const MIN_DEMAND: Duration = Duration::from_secs(300);
 /// The maximum number of namespaces that a pair is known to be evaluated for.
 const MAX_NAMESPACES: usize = 8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Quantity {
-    Latency,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quantity {
     Jitter,
+    Latency,
 }
 
 impl Quantity {
@@ -61,8 +61,9 @@ pub(crate) struct PairRule<'a> {
     pub bounds: Bounds,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ActivePair {
+/// A pair whose rule is still evaluated; `a` is the lesser name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ActivePair {
     pub a: String,
     pub b: String,
     pub quantity: Quantity,

@@ -9,7 +9,7 @@ use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{EvaluationRequest, ProviderError};
 use tokio::sync::watch;
 
-use super::{bandwidth::RULE as BANDWIDTH, deadline::measuring_deadline};
+use super::{bandwidth::RULE as BANDWIDTH, context::measuring_deadline};
 use crate::location::is_pod;
 
 /// The demand for pods. Clones share their state. By default the store has pods from the start.

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 
 use super::{
     answer_metrics::AnswerMetrics,
+    context::{MIN_TIME, measuring_deadline},
     cost_matrix::{Cell, CostMatrix},
-    deadline::{MIN_TIME, measuring_deadline},
     pair_rtt::PairRtt,
     probe_selection::{group_by_peer, initial_probes, next_probes},
 };
@@ -30,7 +30,7 @@ type Probe = Shared<BoxFuture<'static, ProbeResult>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Verifier {
-    network: Network,
+    network: Arc<Network>,
     metrics: AnswerMetrics,
     in_flight: Arc<Mutex<HashMap<String, Vec<InFlightProbe>>>>,
 }
@@ -42,7 +42,7 @@ struct InFlightProbe {
 }
 
 impl Verifier {
-    pub(crate) fn new(network: Network, metrics: AnswerMetrics) -> Self {
+    pub(crate) fn new(network: Arc<Network>, metrics: AnswerMetrics) -> Self {
         Self {
             network,
             metrics,
@@ -150,7 +150,7 @@ impl Verifier {
         if rest.is_empty() {
             return probes;
         }
-        let (network, to) = (self.network.clone(), peer.to_owned());
+        let (network, to) = (Arc::clone(&self.network), peer.to_owned());
         let nodes: HashSet<String> = rest.iter().cloned().collect();
         let within = until.saturating_duration_since(Instant::now());
         let probe = async move {
@@ -173,7 +173,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::{measurement::RttStats, rules::pair_rtt::Basis};
+    use crate::{
+        measurement::RttStats,
+        network::tests::{AnsweringAgent, network_of},
+        rules::pair_rtt::Basis,
+    };
 
     fn guess(micros: u64) -> PairRtt {
         let basis = Basis::Estimated { low: 0, high: 0 };
@@ -182,20 +186,18 @@ mod tests {
 
     #[tokio::test]
     async fn rounds_continue_until_the_best_is_verified() {
-        let network = Network::default();
-        for i in 0..40 {
+        let names: Vec<String> = (0..40).map(|i| format!("n{i}")).collect();
+        let nodes: Vec<&str> = names.iter().map(String::as_str).chain(["p"]).collect();
+        let network = network_of(&nodes);
+        let peer = AnsweringAgent::connect(&network, "p");
+        for (i, name) in names.iter().enumerate() {
             let micros = if i < 16 { 900 } else { 10 * (i + 1) };
-            let stats = RttStats::of(Duration::from_micros(micros));
-            network
-                .fixed
-                .set_probe("p", &format!("n{i}"), Measurement::Fresh(stats));
-            network
-                .fixed
-                .set("p", &format!("n{i}"), Measurement::Missing);
+            let stats = RttStats::of(Duration::from_micros(micros as u64));
+            peer.finds(name, Measurement::Fresh(stats));
+            network.set_nic(name, 1);
         }
-        let nodes = (0..40).map(|i| format!("n{i}")).collect();
         let rtts = (0..40).map(|i| guess(10 * (i + 1)));
-        let mut matrix = CostMatrix::new(nodes, vec!["p".to_owned()], rtts);
+        let mut matrix = CostMatrix::new(names.clone(), vec!["p".to_owned()], rtts);
         let metrics = AnswerMetrics::default();
         let verifier = Verifier::new(network, metrics.clone());
         verifier.verify(&mut matrix, None, None).await;
@@ -214,16 +216,8 @@ mod tests {
 
     #[tokio::test]
     async fn without_time_no_probe_is_sent() {
-        let network = Network::default();
-        network.fixed.set_estimate(
-            "p",
-            "n0",
-            tautline_rtt_model::Estimate {
-                micros: 1.0,
-                low: 1.0,
-                high: 1.0,
-            },
-        );
+        let network = network_of(&[]);
+        network.set_estimate("p", "n0", 1.0);
         let mut matrix = CostMatrix::new(vec!["n0".into()], vec!["p".into()], [guess(10)]);
         let metrics = AnswerMetrics::default();
         let verifier = Verifier::new(network, metrics.clone());
@@ -237,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn concurrent_questions_share_probes() {
-        let verifier = Verifier::new(Network::default(), AnswerMetrics::default());
+        let verifier = Verifier::new(network_of(&[]), AnswerMetrics::default());
         let until = Instant::now() + Duration::from_secs(5);
         let start = |nodes: &[&str]| verifier.join_or_start("p", nodes, 3, until);
         let first = start(&["a", "b"]);

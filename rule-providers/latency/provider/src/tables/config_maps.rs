@@ -9,7 +9,7 @@ use std::{
 use tautline_core::TrustedNamespaces;
 
 use super::{
-    namespaces::Tables,
+    Tables,
     table::{PairTable, Row, TableError, Unit, rows},
 };
 

@@ -16,8 +16,8 @@ use tautline_runtime::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    Tables,
     config_maps::ConfigMapTables,
-    namespaces::Tables,
     table::{Table, Unit},
 };
 use crate::provider::Latency;

@@ -10,7 +10,7 @@ use crate::location::Location;
 /// The longest line, in bytes: two names of up to 253 bytes each, and a value.
 const MAX_LINE_BYTES: usize = 600;
 
-pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
+pub trait Unit: Copy + std::fmt::Debug + Default + Send + Sync + 'static {
     const HEADER: &'static str;
     const FORM: &'static str;
 
@@ -18,11 +18,11 @@ pub trait Unit: Clone + std::fmt::Debug + Default + Send + Sync + 'static {
 }
 
 /// The unit of round-trip times: values are in microseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrip;
 
 /// The unit of bandwidths: values are in bits per second.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth;
 
 impl Unit for RoundTrip {
@@ -48,7 +48,11 @@ impl Unit for Bandwidth {
 /// The values between nodes or zones. A row applies to both directions, unless the other one has
 /// its own row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PairTable<U>(Pairs, PhantomData<U>);
+pub struct PairTable<U> {
+    /// The cells by the second name, then by the first one.
+    cells: HashMap<String, HashMap<String, Cell>>,
+    unit: PhantomData<U>,
+}
 
 /// A table of round-trip times.
 pub type Table = PairTable<RoundTrip>;
@@ -63,9 +67,6 @@ pub struct TableError {
     what: String,
     form: &'static str,
 }
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pairs(HashMap<String, HashMap<String, Cell>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
@@ -133,56 +134,37 @@ impl<U: Unit> PairTable<U> {
     }
 
     pub(crate) fn insert(&mut self, row: Row<'_>) {
-        self.0.insert(row.from, row.to, row.value);
-    }
-
-    /// Returns the number of rows; rows with the same ends in the same order count once.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns whether the table has no rows.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn pairs(&self) -> &Pairs {
-        &self.0
-    }
-}
-
-impl Pairs {
-    fn insert(&mut self, from: &str, to: &str, value: u64) {
-        let mut cell = |to: &str, from: &str, own: bool| match self
-            .0
-            .entry_ref(to)
-            .or_default()
-            .entry(from.into())
-        {
-            Entry::Occupied(mut old) if own || !old.get().own => {
-                old.insert(Cell { value, own });
+        let Row { from, to, value } = row;
+        let mut cell = |to: &str, from: &str, own: bool| {
+            let cells = self.cells.entry_ref(to).or_default();
+            match cells.entry(from.into()) {
+                Entry::Occupied(mut old) if own || !old.get().own => {
+                    old.insert(Cell { value, own });
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(free) => _ = free.insert(Cell { value, own }),
             }
-            Entry::Occupied(_) => {}
-            Entry::Vacant(free) => _ = free.insert(Cell { value, own }),
         };
         cell(from, to, false);
         cell(to, from, true);
     }
 
-    fn len(&self) -> usize {
-        let cells = self.0.values().flat_map(HashMap::values);
+    /// Returns the number of rows; rows with the same ends in the same order count once.
+    pub fn len(&self) -> usize {
+        let cells = self.cells.values().flat_map(HashMap::values);
         cells.filter(|c| c.own).count()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Returns whether the table has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
     }
 
     pub(crate) fn rows_to<'a>(&'a self, to: Location<'a>) -> RowsTo<'a> {
         RowsTo {
             to,
-            node: self.0.get(to.node),
-            zone: to.zone.and_then(|z| self.0.get(z)),
+            node: self.cells.get(to.node),
+            zone: to.zone.and_then(|z| self.cells.get(z)),
         }
     }
 }

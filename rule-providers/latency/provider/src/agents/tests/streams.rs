@@ -21,6 +21,22 @@ async fn newer_stream_replaces_the_older() {
 }
 
 #[tokio::test]
+async fn new_address_of_an_agent_is_sent_to_the_others() {
+    let running = start(trusting(), None).await;
+    let (mut a, b) = (running.agent("a").await, running.agent("b").await);
+    a.targets(|t| named(t) == ["b"]).await;
+    drop(b);
+    let address = "127.0.0.1:5311";
+    let restarted = Hello {
+        address: address.into(),
+        ..hello("b")
+    };
+    let _b = Agent::with(running.endpoint(), restarted, None).await;
+    a.targets(|t| t.targets.iter().any(|t| t.address == address))
+        .await;
+}
+
+#[tokio::test]
 async fn new_replica_has_measurements_with_the_first_report() {
     let (first, second) = (start(trusting(), None).await, start(trusting(), None).await);
     let (mut a, _b) = (first.agent("a").await, first.agent("b").await);

@@ -38,17 +38,7 @@ async fn malformed_hello_is_refused_by_field() {
             "address",
         ),
     ] {
-        let (send, messages) = mpsc::channel(1);
-        let channel = running.endpoint().connect().await.unwrap();
-        let stream = AgentsClient::new(channel)
-            .follow(ReceiverStream::new(messages))
-            .await;
-        let mut agent = Agent {
-            send,
-            stream: stream.unwrap().into_inner(),
-        };
-        agent.say(Says::Hello(bad)).await;
-        let refused = agent.end().await;
+        let refused = Agent::with(running.endpoint(), bad, None).await.end().await;
         assert_eq!(refused.code(), Code::InvalidArgument);
         assert!(
             refused.message().contains(&format!(", {field}: expected")),

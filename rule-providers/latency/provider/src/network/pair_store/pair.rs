@@ -51,7 +51,7 @@ impl CompactRtt {
 }
 
 /// A time since the store began in units of 20 ms, rounded up; it overflows after 2.7 years.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CompactTime(u32);
 
 impl CompactTime {
@@ -67,7 +67,7 @@ impl CompactTime {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DirectedPair {
     state: State,
     /// The medians after the last three visits, newest first; 0 for a missing one.
@@ -82,7 +82,6 @@ pub(super) struct DirectedPair {
     pub reported: CompactTime,
     /// The time of the first report with the current state.
     since: CompactTime,
-    pub changed: bool,
     connect: bool,
 }
 
@@ -104,47 +103,30 @@ impl DirectedPair {
         if report.window_nanos.len() > 3 {
             return None;
         }
+        let reported = CompactTime::new(now);
+        let same_state = before.filter(|before| before.state == state);
         let mut pair = Self {
             state,
-            windows: [CompactRtt::default(); 3],
-            p50: CompactRtt::default(),
-            p95: CompactRtt::default(),
-            middle_half: CompactRtt::default(),
-            samples: u16::try_from(report.samples).unwrap_or(u16::MAX),
             interval_millis: report
                 .refresh_millis
                 .min(MAX_VISIT_INTERVAL.as_millis() as u32),
-            sampled: CompactTime::new(now.saturating_sub(age)),
-            reported: CompactTime::new(now),
-            since: match before {
-                Some(before) if before.state == state => before.since,
-                _ => CompactTime::new(now),
-            },
-            changed: before.is_some_and(|b| b.changed),
-            connect: report.connect,
+            reported,
+            since: same_state.map_or(reported, |before| before.since),
+            // Without new times the old ones stay, with their age.
+            ..before.copied().unwrap_or_default()
         };
         if state != State::Measured && report.window_nanos.is_empty() {
-            // Without new times the old ones stay, with their age.
-            if let Some(before) = before {
-                pair = Self {
-                    state,
-                    interval_millis: pair.interval_millis,
-                    reported: pair.reported,
-                    since: pair.since,
-                    ..*before
-                };
-            } else {
-                pair.samples = 0;
-            }
             return Some(pair);
         }
+        pair.windows = Default::default();
         for (window, nanos) in pair.windows.iter_mut().zip(&report.window_nanos) {
             *window = CompactRtt::new(*nanos)?;
         }
-        (pair.p50, pair.p95) = (
-            CompactRtt::new(report.p50_nanos)?,
-            CompactRtt::new(report.p95_nanos)?,
-        );
+        pair.p50 = CompactRtt::new(report.p50_nanos)?;
+        pair.p95 = CompactRtt::new(report.p95_nanos)?;
+        pair.samples = u16::try_from(report.samples).unwrap_or(u16::MAX);
+        pair.sampled = CompactTime::new(now.saturating_sub(age));
+        pair.connect = report.connect;
         // A width above p95 is impossible: it counts as unknown, and the times stay valid.
         let middle_half = CompactRtt::new(report.middle_half_nanos);
         pair.middle_half = middle_half.filter(|m| *m <= pair.p95).unwrap_or_default();

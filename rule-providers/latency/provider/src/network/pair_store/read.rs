@@ -1,10 +1,22 @@
+//! What others read of the pair store: measurements and counts.
+
 use std::{sync::Arc, time::Duration};
 
 use super::{
+    InstanceId, PairStore,
     pair::{DirectedPair, combined},
-    store::{InstanceId, PairStore},
 };
 use crate::measurement::Measurement;
+
+/// The number of pairs in each state. A pair that both nodes measure counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PairCounts {
+    pub fresh: i64,
+    pub unreachable: i64,
+    pub stale: i64,
+    pub asymmetric: i64,
+    pub connect: i64,
+}
 
 impl PairStore {
     fn pair(&self, from: InstanceId, to: InstanceId) -> Option<&DirectedPair> {
@@ -100,5 +112,33 @@ impl PairStore {
         let others = self.others(of).into_iter();
         let known = others.filter_map(|id| self.instances.get(&id));
         known.map(|i| Arc::clone(&i.node)).collect()
+    }
+
+    /// Counts the pairs that an instance measures, except those that an instance with a lesser ID
+    /// measures too.
+    pub(super) fn count(&self, id: InstanceId, now: Duration, counts: &mut PairCounts) {
+        let Some(instance) = self.instances.get(&id) else {
+            return;
+        };
+        for (to, _) in &instance.targets {
+            if *to < id && instance.sources.binary_search(to).is_ok() {
+                continue;
+            }
+            match self.measurement(id, *to, now) {
+                Measurement::Fresh(stats) => {
+                    counts.fresh += 1;
+                    counts.asymmetric += i64::from(stats.asymmetric);
+                    counts.connect += i64::from(stats.connect);
+                }
+                Measurement::Unreachable { .. } => counts.unreachable += 1,
+                Measurement::Stale(_) => counts.stale += 1,
+                Measurement::Missing => {}
+            }
+        }
+    }
+
+    /// Returns the time of a pair and its spread, as the model takes them.
+    pub fn sample(&self, from: InstanceId, to: InstanceId) -> Option<(f32, Option<f32>)> {
+        self.pair(from, to)?.sample()
     }
 }

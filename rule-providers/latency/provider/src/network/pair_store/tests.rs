@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tautline_proto::latency::{Hello, Pair, State};
 
-use super::store::{MAX_PROBED, MAX_TARGETS};
 use super::*;
 use crate::measurement::Measurement;
 
@@ -58,6 +57,12 @@ fn with(nodes: &[&str]) -> (PairStore, Vec<(InstanceId, u64)>) {
     (store, streams)
 }
 
+fn sweep(store: &mut PairStore, now: Duration) -> (PairCounts, Vec<InstanceId>) {
+    let (ids, mut counts) = (store.ids(), PairCounts::default());
+    let gone = store.sweep(&ids, now, &mut counts);
+    (counts, gone)
+}
+
 fn state(measurement: &Measurement) -> &'static str {
     match measurement {
         Measurement::Fresh(_) => "fresh",
@@ -82,8 +87,7 @@ proptest! {
                 0 => of[from] = store.join(&format!("uid-{}", names[from]), &hello(names[from], "boot"), now),
                 1 => store.leave(id, stream, state % 2 == 0, now),
                 2 => {
-                    let ids = store.ids();
-                    store.sweep(&ids, now);
+                    sweep(&mut store, now);
                 }
                 _ => {
                     let report = Pair { state: (state % 3) as i32, refresh_millis: state * 2000, ..pair(names[to], MILLI) };

@@ -25,16 +25,14 @@ fn provider(trusted: &[&str]) -> Latency {
     let network = Network::new(store.clone(), false);
     for (node, zone) in NODES.iter().zip(["za", "zb", "za", "zb"]) {
         store.apply(cluster::node(node, zone));
-        network.fixed.set_nic(node, 10 * G);
+        network.set_nic(node, 10 * G);
     }
     store.apply(cluster::policy("fast", "1G"));
     store.apply(cluster::offer("fast", ["web", "db"]));
     store.apply(cluster::pod("web", "web", Some("n0")));
     store.apply(cluster::pod("db", "db", Some("n1")));
     let trusted: TrustedNamespaces = trusted.iter().copied().collect();
-    let provider = Latency::new(store)
-        .with_network(network)
-        .with_trusted(trusted);
+    let provider = Latency::with_network(network).with_trusted(trusted);
     let mut table = BandwidthTable::default();
     table.add("za,zb,10G").unwrap();
     provider.set_bandwidth_table(table);
@@ -45,13 +43,16 @@ fn provider(trusted: &[&str]) -> Latency {
 /// over each two of them.
 fn put_services(provider: &Latency, names: &[impl AsRef<str>], request: &str) {
     for name in names {
-        provider.store.apply(Object::EndpointSlice(EndpointSlice {
-            namespace: "evil".into(),
-            name: name.as_ref().into(),
-            service: name.as_ref().into(),
-            labels: [("app", "evil")].into_iter().collect(),
-            ..EndpointSlice::default()
-        }));
+        provider
+            .network
+            .store
+            .apply(Object::EndpointSlice(EndpointSlice {
+                namespace: "evil".into(),
+                name: name.as_ref().into(),
+                service: name.as_ref().into(),
+                labels: [("app", "evil")].into_iter().collect(),
+                ..EndpointSlice::default()
+            }));
     }
     put_offer(provider, TargetKind::Endpoint, request);
 }
@@ -66,7 +67,7 @@ fn put_offer(provider: &Latency, kind: TargetKind, request: &str) {
             ..Selector::default()
         },
     };
-    provider.store.apply(Object::Policy(Policy {
+    provider.network.store.apply(Object::Policy(Policy {
         namespace: "evil".into(),
         name: "much".into(),
         rules: vec![model::Rule {
@@ -75,7 +76,7 @@ fn put_offer(provider: &Latency, kind: TargetKind, request: &str) {
             ..model::Rule::default()
         }],
     }));
-    provider.store.apply(Object::Offer(Offer {
+    provider.network.store.apply(Object::Offer(Offer {
         namespace: "evil".into(),
         name: "much".into(),
         targets: ["x", "y"].map(target).to_vec(),
@@ -85,7 +86,7 @@ fn put_offer(provider: &Latency, kind: TargetKind, request: &str) {
 }
 
 fn put_pod(provider: &Latency, name: &str, node: &str) {
-    provider.store.apply(Object::Pod(Pod {
+    provider.network.store.apply(Object::Pod(Pod {
         namespace: "evil".into(),
         name: name.into(),
         labels: [("app", "evil")].into_iter().collect(),
@@ -152,10 +153,10 @@ async fn pods_on_nodes_that_are_not_there_reserve_nothing() {
     assert_eq!(answers_for_others(&provider).await, before);
     // A node that comes later counts from then on, and no more once it is gone.
     put_pod(&provider, "p1", "n9");
-    provider.store.apply(cluster::node("n9", "zb"));
+    provider.network.store.apply(cluster::node("n9", "zb"));
     let with_node = answers_for_others(&provider).await;
     assert!(with_node[0].contains("TooLittle 0 bit/s"), "{with_node:?}");
-    provider.store.delete(Kind::Node, "n9");
+    provider.network.store.delete(Kind::Node, "n9");
     assert_eq!(answers_for_others(&provider).await, before);
 }
 
@@ -250,7 +251,7 @@ async fn a_pair_is_measured_beside_all_those_of_another_namespace() {
     let provider = provider(&["system"]);
     let names: Vec<String> = (0..40).map(|i| format!("m{i:02}")).collect();
     for name in &names {
-        provider.store.apply(cluster::node(name, "za"));
+        provider.network.store.apply(cluster::node(name, "za"));
     }
     for (i, a) in names.iter().enumerate() {
         for b in &names[i + 1..] {

@@ -23,10 +23,10 @@ fn cluster() -> Latency {
     let network = Network::new(store.clone(), false);
     for node in NODES {
         store.apply(cluster::node(node, &node[..1]));
-        network.fixed.set_nic(node, 10 * G);
+        network.set_nic(node, 10 * G);
     }
     let figure = RttStats::of(std::time::Duration::from_millis(7));
-    network.fixed.set("a1", "b1", Measurement::Fresh(figure));
+    network.set("a1", "b1", Measurement::Fresh(figure));
     store.apply(cluster::policy("fast", "1G"));
     store.apply(cluster::offer("fast", ["web", "db"]));
     store.apply(cluster::pod("web", "web", Some("a1")));
@@ -39,7 +39,7 @@ fn cluster() -> Latency {
             ..model::Pod::default()
         }));
     }
-    Latency::new(store).with_network(network)
+    Latency::with_network(network)
 }
 
 type Csv<'a> = (&'a str, &'a str);
@@ -85,7 +85,7 @@ async fn costs(provider: &Latency, namespace: &str, name: &str) -> Vec<String> {
 /// Makes an offer `o` in a namespace, whose policy has `rule("latency")`.
 fn offer_with_rule(provider: &Latency, namespace: &str) {
     let latency = rule("latency");
-    provider.store.apply(Object::Policy(model::Policy {
+    provider.network.store.apply(Object::Policy(model::Policy {
         namespace: namespace.into(),
         name: "near".into(),
         rules: vec![model::Rule {
@@ -95,7 +95,7 @@ fn offer_with_rule(provider: &Latency, namespace: &str) {
             ..model::Rule::default()
         }],
     }));
-    provider.store.apply(Object::Offer(model::Offer {
+    provider.network.store.apply(Object::Offer(model::Offer {
         namespace: namespace.into(),
         name: "o".into(),
         policies: vec!["near".into()],
@@ -213,7 +213,7 @@ async fn tenant_table_does_not_stop_measurements_for_others() {
     assert_eq!(top.pairs[0].effective.rtt_micros, Some(7_000));
 
     // The namespace is deleted, and its objects with it.
-    provider.store.delete(Kind::Offer, "bank/o");
+    provider.network.store.delete(Kind::Offer, "bank/o");
     assert_eq!(TopReport::of(&provider, 9), TopReport::default());
 }
 

@@ -21,11 +21,11 @@ use tautline_core::{
 };
 use tautline_sdk::Reference;
 
-use super::quantity::{RULE, parse_bits};
+use super::capacity::{RULE, parse_bits};
 use crate::{
-    location::{location, node_of, node_of_pod},
+    location::{each_two, location, node_of, node_of_pod},
     tables::{
-        namespaces::{NamespaceTables, Tables},
+        NamespaceTables, Tables,
         table::{Bandwidth, Row},
     },
 };
@@ -132,7 +132,7 @@ impl ReservedView {
     fn new(
         totals: Arc<ReservationTotals>,
         snapshot: &Snapshot,
-        tables: NamespaceTables<'_>,
+        tables: NamespaceTables<'_, Bandwidth>,
     ) -> Self {
         let mut by_row: HashMap<String, HashMap<String, RunningSum>> = HashMap::new();
         for (i, reservation) in totals.all.iter().enumerate() {
@@ -223,7 +223,6 @@ pub(crate) struct Reservations(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    trusted: TrustedNamespaces,
     seen: Arc<Snapshot>,
     tables: Arc<Tables<Bandwidth>>,
     offers: HashMap<String, OfferReservations>,
@@ -237,23 +236,7 @@ struct State {
 #[derive(Debug)]
 struct OfferReservations {
     wanted: u64,
-    trusted: bool,
     all: Vec<Arc<Reservation>>,
-}
-
-impl OfferReservations {
-    /// Returns the reservations that count, which have no pairs on unknown nodes unless the offer's
-    /// namespace is trusted.
-    fn counted(&self, snapshot: &Snapshot) -> impl Iterator<Item = Arc<Reservation>> {
-        let counted = |reservation: &Arc<Reservation>| {
-            if self.trusted {
-                Some(Arc::clone(reservation))
-            } else {
-                on_known_nodes(snapshot, reservation)
-            }
-        };
-        self.all.iter().filter_map(counted)
-    }
 }
 
 /// Returns the part of a reservation between nodes of the cluster, or `None` if it is empty.
@@ -273,22 +256,17 @@ fn on_known_nodes(snapshot: &Snapshot, reservation: &Arc<Reservation>) -> Option
 }
 
 impl Reservations {
-    pub(crate) fn new(trusted: TrustedNamespaces) -> Self {
-        Self(Mutex::new(State {
-            trusted,
-            ..State::default()
-        }))
-    }
-
+    /// Returns the reservations as a namespace's tables have them. `trusted` is always the same.
     pub(crate) fn at(
         &self,
+        trusted: &TrustedNamespaces,
         snapshot: &Arc<Snapshot>,
         tables: &Arc<Tables<Bandwidth>>,
         namespace: Option<&str>,
     ) -> Arc<ReservedView> {
         let mut state = self.0.lock();
         if !Arc::ptr_eq(&state.seen, snapshot) {
-            state.follow(snapshot);
+            state.follow(trusted, snapshot);
         }
         if !Arc::ptr_eq(&state.tables, tables) {
             state.tables = Arc::clone(tables);
@@ -310,7 +288,7 @@ impl Reservations {
 }
 
 impl State {
-    fn follow(&mut self, snapshot: &Arc<Snapshot>) {
+    fn follow(&mut self, trusted: &TrustedNamespaces, snapshot: &Arc<Snapshot>) {
         let mut known = std::mem::take(&mut self.offers);
         let mut changed = HashSet::new();
         for (old, new) in snapshot.changed_offers(&self.seen) {
@@ -344,21 +322,25 @@ impl State {
             let of_offer = match old {
                 Some(old) if is_same(&old) => old,
                 old => {
-                    let trusted = self.trusted.contains(&entry.offer.namespace);
+                    let trusted = trusted.contains(&entry.offer.namespace);
                     let old = old.map(|o| o.all).unwrap_or_default();
                     let most = self.quota.grant(&name).count;
                     let all = reservations(snapshot, entry, wanted, trusted, &old, now, most);
-                    OfferReservations {
-                        wanted,
-                        trusted,
-                        all,
-                    }
+                    OfferReservations { wanted, all }
                 }
             };
             offers.insert(name, of_offer);
         }
-        let all = offers.values().flat_map(|o| o.counted(snapshot));
-        self.totals = Arc::new(ReservationTotals::new(all));
+        // For untrusted namespaces only pairs on nodes of the cluster count.
+        let counted = |reservation: &Arc<Reservation>| {
+            if trusted.contains(&reservation.offer.namespace) {
+                Some(Arc::clone(reservation))
+            } else {
+                on_known_nodes(snapshot, reservation)
+            }
+        };
+        let all = offers.values().flat_map(|o| &o.all);
+        self.totals = Arc::new(ReservationTotals::new(all.filter_map(counted)));
         self.offers = offers;
         self.seen = Arc::clone(snapshot);
         self.views.clear();
@@ -406,14 +388,8 @@ fn reservations(
         nodes.sort_unstable();
         nodes.dedup();
         let nodes: Vec<Arc<str>> = nodes.into_iter().map(Arc::from).collect();
-        let mut pairs = Vec::new();
-        for (i, a) in nodes.iter().enumerate() {
-            pairs.extend(
-                nodes[i + 1..]
-                    .iter()
-                    .map(|b| (Arc::clone(a), Arc::clone(b))),
-            );
-        }
+        let pairs = each_two(&nodes).map(|(a, b)| (Arc::clone(a), Arc::clone(b)));
+        let pairs: Vec<_> = pairs.collect();
         if pairs.is_empty() {
             return None;
         }

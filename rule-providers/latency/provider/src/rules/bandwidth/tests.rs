@@ -2,33 +2,34 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tautline_core::index::Object;
-use tautline_runtime::cluster_store::ClusterStore;
 use tautline_sdk::{Compliance, CostRequest, EvaluationRequest, Peer, Reference, Rule};
 
 use super::{
     RULE,
-    capacity::{Link, left},
-    quantity::{RequestedRates, push_bits, requested_rates},
+    capacity::{Link, RequestedRates, left, push_bits, requested_rates},
     reservations::tests::{node, offer, pod, policy},
 };
-use crate::{BandwidthTable, Latency, network::Network};
+use crate::{
+    BandwidthTable, Latency,
+    network::tests::{AnsweringAgent, network_of},
+};
 
 const G: u64 = 1_000_000_000;
 
 fn provider() -> Latency {
-    let (store, network) = (ClusterStore::default(), Network::default());
+    let network = network_of(&[]);
     for (name, zone, nic) in [
         ("a1", "za", 10 * G),
         ("a2", "za", G),
         ("b1", "zb", 10 * G),
         ("b2", "zb", 0),
     ] {
-        store.apply(node(name, zone));
+        network.store.apply(node(name, zone));
         if nic > 0 {
-            network.fixed.set_nic(name, nic);
+            network.set_nic(name, nic);
         }
     }
-    Latency::new(store).with_network(network)
+    Latency::with_network(network)
 }
 
 fn rule(request: &str, limit: &str) -> Rule {
@@ -80,7 +81,7 @@ fn check(provider: &Latency, targets: &[&str], rule: Rule) -> (Compliance, Strin
 
 fn apply(provider: &Latency, objects: impl IntoIterator<Item = Object>) {
     for object in objects {
-        provider.store.apply(object);
+        provider.network.store.apply(object);
     }
 }
 
@@ -240,7 +241,10 @@ fn later_reservations_of_others_take_nothing_from_a_holder() {
 async fn slow_transfer_gives_limit() {
     let provider = provider();
     let slow = 400_000_000;
-    provider.network.fixed.set_throughput("a1", "b1", Ok(slow));
+    for node in ["a1", "b1"] {
+        let agent = AnsweringAgent::connect(&provider.network, node);
+        agent.rate.store(slow, std::sync::atomic::Ordering::Relaxed);
+    }
     apply(
         &provider,
         [pod("x", "x", Some("a1")), pod("y", "y", Some("b1"))],

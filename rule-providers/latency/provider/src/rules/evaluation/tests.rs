@@ -1,13 +1,13 @@
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tautline_core::{index::Object, model};
-use tautline_runtime::cluster_store::ClusterStore;
-use tautline_sdk::Reference;
+use tautline_sdk::{Reference, Rule, RuleProvider};
 
 use super::*;
-use tautline_sdk::Rule;
-
-use crate::{Latency, Table, network::Network};
+use crate::{
+    Latency, Network, Table,
+    network::tests::{AnsweringAgent, network_of},
+};
 
 pub(crate) fn pod(name: &str, node: &str) -> Object {
     Object::Pod(model::Pod {
@@ -18,12 +18,13 @@ pub(crate) fn pod(name: &str, node: &str) -> Object {
     })
 }
 
-fn provider(network: &Network) -> Latency {
-    let store = ClusterStore::default();
+fn provider() -> (Arc<Network>, Latency) {
+    let network = network_of(&["a", "b", "c"]);
     for (name, node) in [("x", "a"), ("y", "b"), ("z", "c"), ("beside", "a")] {
-        store.apply(pod(name, node));
+        network.store.apply(pod(name, node));
     }
-    Latency::new(store).with_network(network.clone())
+    let provider = Latency::with_network(Arc::clone(&network));
+    (network, provider)
 }
 
 fn fresh(micros: [u64; 3]) -> Measurement {
@@ -47,11 +48,7 @@ async fn check(provider: &Latency, rule: &str, targets: &[&str]) -> (Compliance,
         },
         ..EvaluationRequest::default()
     };
-    let quantity = match rule {
-        "jitter" => Quantity::Jitter,
-        _ => Quantity::Latency,
-    };
-    let evaluation = provider.evaluate_rtt(request, quantity).await.unwrap();
+    let evaluation = provider.evaluate(request).await.unwrap();
     (evaluation.compliance, evaluation.reason)
 }
 
@@ -63,8 +60,7 @@ const NOT: &str = "not measured; do both nodes run an agent (tautline agent late
 
 #[tokio::test]
 async fn worst_pair_decides_and_missing_data_is_an_error() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
     let all = ["x", "y", "z"];
     let got = check(&provider, "latency", &all).await;
     assert_eq!(got.0, Compliance::Error);
@@ -72,19 +68,19 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
         got.1.starts_with("between ") && got.1.ends_with(NOT),
         "{got:?}"
     );
-    network.fixed.set("a", "b", fresh([900; 3]));
-    network.fixed.set("a", "c", fresh([2_000; 3]));
+    network.set("a", "b", fresh([900; 3]));
+    network.set("a", "c", fresh([2_000; 3]));
     assert_eq!(
         check(&provider, "latency", &all).await,
         result(Compliance::Error, &format!("between b and c: {NOT}"))
     );
-    network.fixed.set("b", "c", fresh([1_500; 3]));
+    network.set("b", "c", fresh([1_500; 3]));
     assert_eq!(
         check(&provider, "latency", &all).await,
         result(Compliance::Limit, "2ms between a and c, measured")
     );
     let since = Duration::from_secs(9);
-    network.fixed.set(
+    network.set(
         "b",
         "c",
         Measurement::Unreachable {
@@ -107,18 +103,12 @@ async fn worst_pair_decides_and_missing_data_is_an_error() {
 
 #[tokio::test]
 async fn estimates_do_not_count_and_probes_do() {
-    let network = Network::default();
-    let provider = provider(&network);
-    let estimate = tautline_rtt_model::Estimate {
-        micros: 500.0,
-        low: 400.0,
-        high: 600.0,
-    };
-    network.fixed.set_estimate("a", "b", estimate);
+    let (network, provider) = provider();
+    network.set_estimate("a", "b", 500.0);
     let Measurement::Fresh(figure) = fresh([900; 3]) else {
         unreachable!()
     };
-    network.fixed.set("a", "b", Measurement::Stale(figure));
+    network.set("a", "b", Measurement::Stale(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(
@@ -126,7 +116,9 @@ async fn estimates_do_not_count_and_probes_do() {
             "between a and b: the last measurement is too old"
         )
     );
-    network.fixed.set_probe("a", "b", fresh([5_000; 3]));
+    let _b = AnsweringAgent::connect(&network, "b");
+    let a = AnsweringAgent::connect(&network, "a");
+    a.finds("b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(Compliance::Violation, "5ms between a and b, measured")
@@ -135,11 +127,12 @@ async fn estimates_do_not_count_and_probes_do() {
 
 #[tokio::test]
 async fn losses_of_rarely_visited_pairs_are_probed() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
+    let a = AnsweringAgent::connect(&network, "a");
+    a.finds("b", fresh([500; 3]));
     let since = Duration::from_secs(30);
     for rarely_probed in [false, true] {
-        network.fixed.set(
+        network.set(
             "a",
             "b",
             Measurement::Unreachable {
@@ -147,7 +140,6 @@ async fn losses_of_rarely_visited_pairs_are_probed() {
                 rarely_probed,
             },
         );
-        network.fixed.set_probe("a", "b", fresh([500; 3]));
         let got = check(&provider, "latency", &["x", "y"]).await.0;
         let expected = match rarely_probed {
             true => Compliance::Compliant,
@@ -159,10 +151,9 @@ async fn losses_of_rarely_visited_pairs_are_probed() {
 
 #[tokio::test]
 async fn level_is_stable_and_a_moved_pod_starts_without_one() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
     let level = async |micros| {
-        network.fixed.set("a", "b", fresh(micros));
+        network.set("a", "b", fresh(micros));
         check(&provider, "latency", &["x", "y"]).await.0
     };
     assert_eq!(level([950; 3]).await, Compliance::Compliant);
@@ -170,18 +161,18 @@ async fn level_is_stable_and_a_moved_pod_starts_without_one() {
     assert_eq!(level([1_100; 3]).await, Compliance::Limit);
     assert_eq!(level([950; 3]).await, Compliance::Limit);
     // On another node with the same figures it is judged for the first time.
-    network.fixed.set("a", "c", fresh([950; 3]));
-    provider.store.apply(pod("y", "c"));
+    network.set("a", "c", fresh([950; 3]));
+    network.store.apply(pod("y", "c"));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(Compliance::Compliant, "950us between a and c, measured")
     );
-    provider.store.apply(pod("y", "b"));
+    network.store.apply(pod("y", "b"));
     assert_eq!(level([900; 3]).await, Compliance::Compliant);
     // An unreachable pair loses its level.
     assert_eq!(level([1_100; 3]).await, Compliance::Limit);
     let since = Duration::ZERO;
-    network.fixed.set(
+    network.set(
         "a",
         "b",
         Measurement::Unreachable {
@@ -196,13 +187,12 @@ async fn level_is_stable_and_a_moved_pod_starts_without_one() {
 
 #[tokio::test]
 async fn reason_names_tcp_connects() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
     let figure = RttStats {
         connect: true,
         ..RttStats::of(Duration::from_micros(900))
     };
-    network.fixed.set("a", "b", Measurement::Fresh(figure));
+    network.set("a", "b", Measurement::Fresh(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(
@@ -214,14 +204,13 @@ async fn reason_names_tcp_connects() {
 
 #[tokio::test]
 async fn one_window_gives_no_violation() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
     let far = Duration::from_micros(5_000);
     let figure = RttStats {
         windows: [far].into_iter().collect(),
         ..RttStats::of(far)
     };
-    network.fixed.set("a", "b", Measurement::Fresh(figure));
+    network.set("a", "b", Measurement::Fresh(figure));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(
@@ -229,7 +218,7 @@ async fn one_window_gives_no_violation() {
             "5ms between a and b, measured, one window so far"
         )
     );
-    network.fixed.set("a", "b", fresh([5_000; 3]));
+    network.set("a", "b", fresh([5_000; 3]));
     assert_eq!(
         check(&provider, "latency", &["x", "y"]).await,
         result(Compliance::Violation, "5ms between a and b, measured")
@@ -238,9 +227,8 @@ async fn one_window_gives_no_violation() {
 
 #[tokio::test]
 async fn table_comes_before_measurements() {
-    let network = Network::default();
-    let provider = provider(&network);
-    network.fixed.set("a", "b", fresh([900; 3]));
+    let (network, provider) = provider();
+    network.set("a", "b", fresh([900; 3]));
     let mut table = Table::default();
     table.add("a,b,3ms").unwrap();
     provider.set_table(table);
@@ -252,15 +240,14 @@ async fn table_comes_before_measurements() {
 
 #[tokio::test]
 async fn jitter_needs_samples() {
-    let network = Network::default();
-    let provider = provider(&network);
+    let (network, provider) = provider();
     let figure = |samples| RttStats {
         samples,
         asymmetric: true,
         p95: Duration::from_micros(2_800),
         ..RttStats::of(Duration::from_micros(1_300))
     };
-    network.fixed.set("a", "b", Measurement::Fresh(figure(19)));
+    network.set("a", "b", Measurement::Fresh(figure(19)));
     assert_eq!(
         check(&provider, "jitter", &["x", "y"]).await,
         result(
@@ -268,7 +255,7 @@ async fn jitter_needs_samples() {
             "between a and b: jitter needs 20 samples, there are 19"
         )
     );
-    network.fixed.set("a", "b", Measurement::Fresh(figure(20)));
+    network.set("a", "b", Measurement::Fresh(figure(20)));
     assert_eq!(
         check(&provider, "jitter", &["x", "y"]).await,
         result(
@@ -280,10 +267,10 @@ async fn jitter_needs_samples() {
 
 #[tokio::test]
 async fn binding_with_too_many_nodes_is_an_error() {
-    let provider = provider(&Network::default());
+    let (network, provider) = provider();
     let names: Vec<String> = (0..33).map(|i| format!("p{i}")).collect();
     for name in &names {
-        provider.store.apply(pod(name, name));
+        network.store.apply(pod(name, name));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     assert_eq!(

@@ -29,7 +29,8 @@ impl LazyPods {
         let requested = pods.clone().requested(store.clone(), move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        let provider = Latency::new(store.clone()).with_pods(pods);
+        let mut provider = Latency::new(store.clone());
+        provider.pods = pods;
         let mut table = Table::default();
         table.add("a,b,12ms\n").unwrap();
         provider.set_table(table);

@@ -1,6 +1,16 @@
 use super::*;
 use crate::tables::table::{RoundTrip, Table};
 
+impl<U: Unit> Tables<U> {
+    fn shared_len(&self) -> usize {
+        self.shared.len()
+    }
+
+    fn own_len(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).map_or(0, |t| t.len())
+    }
+}
+
 fn maps(trusted: &[&str]) -> ConfigMapTables<RoundTrip> {
     ConfigMapTables::new(trusted.iter().copied().collect())
 }

@@ -91,9 +91,10 @@ fn spread_of_a_sample_is_known_or_unknown_and_never_refused() {
     let (mut store, of) = with(&["a", "b"]);
     let mut told = |report: Pair| {
         assert!(store.report(of[0].0, &[report], SECOND).is_empty());
-        let samples = store.take_changes().samples;
-        assert_eq!((samples.len(), samples[0].micros), (1, 1_000.0));
-        samples[0].spread
+        assert_eq!(store.take_changes().reported.len(), 1);
+        let (micros, spread) = store.sample(of[0].0, of[1].0).unwrap();
+        assert_eq!(micros, 1_000.0);
+        spread
     };
     for (middle_half_nanos, spread) in [
         (1, Some(5e-6)),
@@ -164,7 +165,7 @@ fn probed_pairs_never_crowd_out_targets_and_are_bounded() {
         store.report(of[0].0, &[more], SECOND * 2),
         [Refusal::TooMany]
     );
-    store.sweep(&[of[0].0], SECOND * 61);
+    sweep(&mut store, SECOND * 61);
     assert_eq!(
         store.targets(of[0].0).len(),
         MAX_TARGETS,
@@ -186,9 +187,8 @@ fn sweep_drops_expired_pairs_and_removed_nodes() {
     store.report(of[0].0, &[pair("b", MILLI)], SECOND);
     store.leave(of[0].0, of[0].1, true, SECOND);
     store.take_changes();
-    let ids = store.ids();
-    assert_eq!(store.sweep(&ids, SECOND * 500).0.stale, 1);
-    let (counts, gone) = store.sweep(&ids, SECOND * 601);
+    assert_eq!(sweep(&mut store, SECOND * 500).0.stale, 1);
+    let (counts, gone) = sweep(&mut store, SECOND * 601);
     assert_eq!((counts, gone), (PairCounts::default(), vec![of[0].0]));
     assert_eq!(store.id("b"), Some(of[1].0), "its stream is there");
     assert!(store.get(of[1].0).unwrap().sources.is_empty());
@@ -209,7 +209,7 @@ fn a_tenth_gone_leaves_the_others() {
             .collect();
         assert!(store.report(*id, &others, SECOND).is_empty());
     }
-    let (counts, _) = store.sweep(&store.ids(), SECOND);
+    let (counts, _) = sweep(&mut store, SECOND);
     assert_eq!(counts.fresh, 40 * 39 / 2);
     for (id, stream) in &of[..4] {
         store.leave(*id, *stream, true, SECOND * 2);
@@ -229,8 +229,8 @@ fn a_tenth_gone_leaves_the_others() {
             assert!(store.report(*id, &others, SECOND * seconds).is_empty());
         }
     }
-    let (counts, _) = store.sweep(&store.ids(), SECOND * 600);
+    let (counts, _) = sweep(&mut store, SECOND * 600);
     assert_eq!((counts.fresh, counts.unreachable), (36 * 35 / 2, 0));
-    let (_, gone) = store.sweep(&store.ids(), SECOND * 602);
+    let (_, gone) = sweep(&mut store, SECOND * 602);
     assert_eq!(gone.len(), 4);
 }

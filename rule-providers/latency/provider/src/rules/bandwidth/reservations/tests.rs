@@ -75,7 +75,14 @@ const ZONES: RowKey<'_> = ("za", "zb");
 #[test]
 fn bindings_reserve_on_nics_and_on_the_way() {
     let (store, reservations, caps) = (ClusterStore::default(), Reservations::default(), caps());
-    let now = || reservations.at(&store.snapshot(), &caps, None);
+    let now = || {
+        reservations.at(
+            &TrustedNamespaces::default(),
+            &store.snapshot(),
+            &caps,
+            None,
+        )
+    };
     for (name, zone) in [("a1", "za"), ("a2", "za"), ("b1", "zb"), ("b2", "zb")] {
         store.apply(node(name, zone));
     }
@@ -161,7 +168,7 @@ proptest! {
                 Event::Offer(i, false) => store.delete(Kind::Offer, &format!("shop/o{i}")),
             }
             let snapshot = store.snapshot();
-            let (old, fresh) = (reservations.at(&snapshot, &caps, None), Reservations::default().at(&snapshot, &caps, None));
+            let (old, fresh) = (reservations.at(&TrustedNamespaces::default(), &snapshot, &caps, None), Reservations::default().at(&TrustedNamespaces::default(), &snapshot, &caps, None));
             // Their order differs: the fresh ones were all there from the start.
             let nodes = |of: &ReservedView| nodes.map(|node| of.of_node(node, None));
             prop_assert_eq!(nodes(&old), nodes(&fresh));
@@ -207,7 +214,12 @@ fn who_came_first_is_before_those_who_grew_or_moved_later() {
     store.apply(policy("first", "4G"));
     store.apply(policy("second", "1M"));
     let before_first = || {
-        let reserved = reservations.at(&store.snapshot(), &caps, None);
+        let reserved = reservations.at(
+            &TrustedNamespaces::default(),
+            &store.snapshot(),
+            &caps,
+            None,
+        );
         let targets = [
             Reference::pod("shop", "db-0"),
             Reference::pod("shop", "web-0"),
@@ -222,13 +234,23 @@ fn who_came_first_is_before_those_who_grew_or_moved_later() {
     store.apply(policy("second", "1M"));
     assert_eq!(before_first(), 0);
     // Another process sees only what is there.
-    let fresh = Reservations::default().at(&store.snapshot(), &caps, None);
+    let fresh = Reservations::default().at(
+        &TrustedNamespaces::default(),
+        &store.snapshot(),
+        &caps,
+        None,
+    );
     assert_eq!(fresh.of_node("a1", Some(1)), 1_000_000);
     // The first moves, and comes after those that were there.
     store.apply(tenant("web-0", 9, "web", "a2"));
     assert_eq!(
         reservations
-            .at(&store.snapshot(), &caps, None)
+            .at(
+                &TrustedNamespaces::default(),
+                &store.snapshot(),
+                &caps,
+                None
+            )
             .of_node("b1", Some(1)),
         1_000_000
     );

@@ -1,17 +1,16 @@
+use std::sync::Arc;
+
 use tautline_core::{index::Object, model};
 use tautline_proto::latency::{Hello, Pair, State};
 use tautline_runtime::cluster_store::ClusterStore;
 
 use super::*;
-use crate::network::{
-    Network,
-    sessions::{AgentSession, MAX_QUEUED_ORDERS},
-};
+use crate::network::sessions::{AgentSession, MAX_QUEUED_ORDERS};
 
 const SHORT: Duration = Duration::from_millis(60);
 
 /// A network with an agent on each of these nodes.
-fn with(names: &[&str]) -> (Network, Vec<AgentSession>) {
+fn with(names: &[&str]) -> (Arc<Network>, Vec<AgentSession>) {
     let store = ClusterStore::default();
     let network = Network::new(store.clone(), false);
     let open = |name: &&str| {
@@ -26,7 +25,7 @@ fn with(names: &[&str]) -> (Network, Vec<AgentSession>) {
             address: "10.0.0.1:5310".into(),
             ..Hello::default()
         };
-        network.sessions.open(&hello).unwrap()
+        network.open_session(&hello).unwrap()
     };
     let sessions = names.iter().map(open).collect();
     (network, sessions)
@@ -34,9 +33,9 @@ fn with(names: &[&str]) -> (Network, Vec<AgentSession>) {
 
 /// The targets of an agent's next probe.
 fn ordered_nodes(session: &mut AgentSession) -> Option<Vec<InstanceId>> {
-    match *session.orders.try_recv().ok()? {
-        Order::Probe { targets, .. } => Some(targets),
-        Order::Transfer { .. } => None,
+    match session.orders.try_recv().ok()?.what {
+        Measure::Probe { targets, .. } => Some(targets),
+        Measure::Transfer { .. } => None,
     }
 }
 
@@ -58,7 +57,7 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
     let b = sessions[1].id;
     network.probe("a", &["b"], 1, SHORT).await;
     assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![b]));
-    let at = network.pairs.now();
+    let at = network.now();
     network.probe("a", &["b"], 1, SHORT).await;
     network.probe("b", &["a"], 1, SHORT).await;
     assert_eq!(
@@ -70,9 +69,9 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
     );
     let paused = |now| {
         let store = network.pairs.lock();
-        network.probes.is_paused(&store, sessions[0].id, b, now)
+        network.is_paused(&store, sessions[0].id, b, now)
     };
-    assert!(paused(at + UNANSWERED_PAUSE - SHORT) && !paused(at + UNANSWERED_PAUSE));
+    assert!(paused(at) && !paused(at + UNANSWERED_PAUSE));
     let late = Pair {
         node: "b".into(),
         instance: "uid-b/boot".into(),
@@ -86,8 +85,8 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
     let refused = network
         .pairs
         .lock()
-        .report(sessions[0].id, &[late], network.pairs.now());
-    assert_eq!((refused.len(), paused(network.pairs.now())), (0, false));
+        .report(sessions[0].id, &[late], network.now());
+    assert_eq!((refused.len(), paused(network.now())), (0, false));
     network.probe("a", &["b"], 1, SHORT).await;
     assert_eq!(ordered_nodes(&mut sessions[0]), Some(vec![b]));
 }
@@ -96,11 +95,7 @@ async fn pair_without_an_answer_is_paused_until_a_report() {
 async fn nodes_probe_only_for_a_peer_without_an_agent() {
     let (network, mut sessions) = with(&["a", "b"]);
     let busy: Vec<_> = (0..MAX_QUEUED_ORDERS)
-        .map(|_| {
-            network
-                .orders
-                .send(sessions[0].id, |id| transfer(id, sessions[1].id))
-        })
+        .map(|_| network.order(sessions[0].id, transfer(sessions[1].id), SHORT))
         .collect();
     assert!(busy.iter().all(Option::is_some));
     network.probe("a", &["b"], 1, SHORT).await;
@@ -124,24 +119,15 @@ impl Network {
         within: Duration,
     ) -> bool {
         let of = self.pairs.lock().id(of);
-        let order = |id| Order::Probe {
-            id,
-            targets,
-            samples: 1,
-            within,
-        };
-        match of.and_then(|of| self.orders.send(of, order)) {
-            Some(mut pending) => (&mut pending.answer).await.is_ok(),
+        let samples = 1;
+        let what = Measure::Probe { targets, samples };
+        match of.and_then(|of| self.order(of, what, within)) {
+            Some(answer) => answer.await.is_ok(),
             None => false,
         }
     }
 }
 
-fn transfer(id: u64, to: InstanceId) -> Order {
-    Order::Transfer {
-        id,
-        to,
-        max_bytes: 1,
-        within: SHORT,
-    }
+fn transfer(to: InstanceId) -> Measure {
+    Measure::Transfer { to, max_bytes: 1 }
 }
