@@ -235,7 +235,7 @@ async fn reserve(context: BindContext<'_>) -> Result<Vec<Reservation>, BindFailu
         }
     };
     let reserved = providers
-        .reserve_with(snapshot, context.constraints, &question, &args.node)
+        .reserve(snapshot, context.constraints, &question, &args.node)
         .await
         .map_err(|e| ("refused", e.to_string()))?;
     let Some(key) = overwritten(&question.annotations, &reserved) else {

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tautline_core::Snapshot;
+use tautline_core::{Snapshot, providers::ambiguous_provider};
 use tautline_provider_client::{PlanningRound, ProviderClient};
 use tautline_runtime::events::{self, EventNote, reference_to_own};
 
@@ -39,12 +39,13 @@ impl OfferEvents {
                 },
             );
         }
+        let trusted = &providers.config().trusted;
         for record in &round.rules {
             let Some(chosen) = &record.provider else {
                 continue;
             };
             let rule = &record.rule.name;
-            if let Some(other) = providers.ambiguous_provider(snapshot, rule, namespace) {
+            if let Some(other) = ambiguous_provider(snapshot, rule, namespace, trusted) {
                 self.publish(
                     snapshot,
                     namespace,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tautline_api::convert;
 use tautline_core::{
+    constraints::pod_constraints,
     index::{Kind, Object},
     model::{Pod, Service, ServicePort},
     node_filter::NodeFilter,
@@ -230,9 +231,10 @@ impl LiveServers {
         let mut pod = core(json)?;
         let snapshot = self.store.snapshot();
         let question = PlanningQuestion::for_pod(&pod, NodeSet::default());
+        let constraints = pod_constraints(&snapshot, &question.subject);
         let held = self
             .provider_client
-            .reserve(&snapshot, &question, node)
+            .reserve(&snapshot, &constraints, &question, node)
             .await?;
         let annotations = held.iter().flat_map(|r| &r.annotations);
         pod.annotations = annotations.collect::<Labels>();

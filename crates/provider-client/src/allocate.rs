@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use prost::Message;
 use tautline_core::{
     Snapshot,
-    constraints::{self, PodConstraints},
+    constraints::PodConstraints,
     model::{Rule, Service},
     reference::Reference,
 };
@@ -62,21 +62,6 @@ impl ProviderClient {
     pub async fn reserve(
         &self,
         snapshot: &Snapshot,
-        question: &PlanningQuestion,
-        node: &str,
-    ) -> Result<Vec<Reservation>, ReserveError> {
-        let constraints = constraints::pod_constraints(snapshot, &question.subject);
-        self.reserve_with(snapshot, &constraints, question, node)
-            .await
-    }
-
-    /// Does the same as [`Self::reserve`], for callers that have the pod's constraints.
-    ///
-    /// # Errors
-    /// The errors are those of [`Self::reserve`].
-    pub async fn reserve_with(
-        &self,
-        snapshot: &Snapshot,
         constraints: &[PodConstraints],
         question: &PlanningQuestion,
         node: &str,
@@ -84,27 +69,19 @@ impl ProviderClient {
         let mut held = Vec::new();
         for constraints in constraints {
             for rule in &constraints.rules {
-                let Some(service) =
-                    self.provider(snapshot, &rule.name, &constraints.offer.namespace)
-                else {
+                let service = self.provider(snapshot, &rule.name, &constraints.offer.namespace);
+                let Some(service) = service.filter(|service| self.is_allocator(service)) else {
                     continue;
                 };
-                if !self.is_allocator(service) {
-                    continue;
-                }
-                match self
-                    .reserve_one(snapshot, service, question, rule, node)
-                    .await
-                {
+                let reserved = self.reserve_one(snapshot, service, question, rule, node);
+                match reserved.await {
                     Ok(reservation) => held.push(reservation),
                     Err(error) => {
                         self.release(snapshot, &held).await;
-                        let provider = provider_name(service);
-                        let (rule, node) = (Arc::clone(&rule.name), node.to_owned());
                         return Err(ReserveError {
-                            provider,
-                            rule,
-                            node,
+                            provider: provider_name(service),
+                            rule: Arc::clone(&rule.name),
+                            node: node.to_owned(),
                             error,
                         });
                     }

@@ -63,12 +63,9 @@ impl ProviderClient {
     /// switch them off.
     pub fn longest_wait(&self, namespace: &str) -> Option<Duration> {
         let budgets = self.limiting(&self.0.wait_budgets, namespace)?;
-        let is_used_up = budgets.is_used_up(namespace, Instant::now());
-        Some(if is_used_up {
-            Duration::ZERO
-        } else {
-            budgets.longest_wait()
-        })
+        let has_some = !budgets.is_used_up(namespace, Instant::now());
+        let most = has_some.then(|| budgets.longest_wait());
+        Some(most.unwrap_or_default())
     }
 
     /// Charges a namespace for a wait for its pods.

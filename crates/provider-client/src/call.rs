@@ -146,7 +146,7 @@ impl ProviderClient {
         service: &Service,
         message: &impl Message,
     ) -> Result<A, Failure> {
-        let message = RawMessage::new(message);
+        let message = [message.encode_to_vec().into(), Bytes::new()];
         let answer = self.call_raw(options, snapshot, (service, ""), message);
         A::decode(answer.await?).map_err(|error| {
             let error = MalformedMessage::from(error);
@@ -220,13 +220,10 @@ impl ProviderClient {
             let left = time_until(options.until);
             call.send(on.channel.clone(), left, headers.as_ref())
         };
-        let guard = match admit(None) {
-            Ok(guard) => guard,
-            Err(error) => {
-                self.probe_open(options, &endpoints, &call);
-                return Err(Failure::without_status(error, 0));
-            }
-        };
+        let guard = admit(None).map_err(|error| {
+            self.probe_open(options, &endpoints, &call);
+            Failure::without_status(error, 0)
+        })?;
         let second = |failure: Option<&Status>| {
             let may = failure.map_or(endpoints.addresses.len() > 1, connection_failed);
             if !may || !options.retry {
@@ -241,24 +238,23 @@ impl ProviderClient {
         };
         let Answers { first, second } =
             hedge::call(start(&guard.connection), second, options.until).await;
-        let Some((other, answer)) = second else {
-            let outcome = options.conclude(guard, first);
-            if outcome.is_err() {
-                self.probe_open(options, &endpoints, &call);
-            }
-            return outcome;
-        };
         let mut outcome = options.conclude(guard, first);
+        let is_sound = outcome.is_ok() && second.is_none();
         // A second attempt that the first one's answer cut short says nothing about its address.
-        if answer.is_some() || outcome.is_err() {
+        if let Some((other, answer)) = second
+            && (answer.is_some() || outcome.is_err())
+        {
             let second = options.conclude(other, answer);
-            outcome = outcome.or(second);
+            let of_both = |failure| Failure {
+                attempts: 2,
+                ..failure
+            };
+            outcome = outcome.or(second).map_err(of_both);
         }
-        self.probe_open(options, &endpoints, &call);
-        outcome.map_err(|failure| Failure {
-            attempts: 2,
-            ..failure
-        })
+        if !is_sound {
+            self.probe_open(options, &endpoints, &call);
+        }
+        outcome
     }
 
     /// Starts to probe the addresses with open breakers by this call: an older one may fail for
@@ -280,8 +276,7 @@ impl ProviderClient {
 async fn probe_until_closed(connection: Weak<Connection>, deadline: Duration) {
     while let Some(due) = connection.upgrade().and_then(|known| known.probe_due()) {
         sleep_until(due).await;
-        let known = connection.upgrade();
-        let admitted = known.and_then(|known| Some((known.admit(true)?, known.probe()?)));
+        let admitted = connection.upgrade().and_then(|known| known.admit_probe());
         let Some((guard, call)) = admitted else {
             sleep(deadline).await;
             continue;

@@ -148,16 +148,6 @@ impl ProviderClient {
         providers::choose_provider(snapshot, rule, namespace, &self.0.config.trusted)
     }
 
-    /// Another Service that loses to the provider of `rule` by age or name only.
-    pub fn ambiguous_provider<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        rule: &str,
-        namespace: &str,
-    ) -> Option<&'a Arc<Service>> {
-        providers::ambiguous_provider(snapshot, rule, namespace, &self.0.config.trusted)
-    }
-
     /// Returns whether a Service may serve all namespaces.
     pub fn trusts(&self, service: &Service) -> bool {
         self.0.config.trusted.contains(&service.namespace)

@@ -58,22 +58,9 @@ pub fn fuzz_answer(data: &[u8]) {
     }
 }
 
-/// An encoded message in two parts, since concatenated fields are a protobuf message.
-#[derive(Clone, Debug)]
-pub(crate) struct RawMessage {
-    pub head: Bytes,
-    /// The fields that all questions of a round share.
-    pub nodes: Bytes,
-}
-
-impl RawMessage {
-    pub(crate) fn new(message: &impl Message) -> Self {
-        Self {
-            head: message.encode_to_vec().into(),
-            nodes: Bytes::new(),
-        }
-    }
-}
+/// An encoded message in two parts, of which rounds share the second one; concatenated fields are a
+/// protobuf message.
+pub(crate) type RawMessage = [Bytes; 2];
 
 /// A call that can be sent to several addresses, and again as a probe.
 #[derive(Clone, Debug)]
@@ -127,9 +114,8 @@ impl Encoder for RawCodec {
     type Error = Status;
 
     fn encode(&mut self, item: RawMessage, dst: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        dst.reserve(item.head.len() + item.nodes.len());
-        dst.put(item.head);
-        dst.put(item.nodes);
+        dst.reserve(item.iter().map(Bytes::len).sum());
+        item.into_iter().for_each(|part| dst.put(part));
         Ok(())
     }
 }

@@ -110,20 +110,13 @@ impl Connection {
         }
     }
 
-    /// Admits one call, unless the breaker is open; a probe may pass an open breaker after its
-    /// pause.
-    pub(crate) fn admit(self: &Arc<Self>, probe: bool) -> Option<CallGuard> {
-        let breaker = &mut self.state.lock().breaker;
-        let admitted = (probe || !breaker.is_open()) && breaker.admit(Instant::now());
-        admitted.then(|| CallGuard {
-            connection: Arc::clone(self),
-            recorded: false,
-        })
-    }
-
-    /// Records that a call wants this address.
-    pub(crate) fn set_used(&self) {
-        self.state.lock().used = Instant::now();
+    /// Admits one call, unless the breaker is open; a call that may be the probe passes an open
+    /// breaker after its pause.
+    pub(crate) fn admit(self: &Arc<Self>, may_probe: bool) -> Option<CallGuard> {
+        let (mut state, now) = (self.state.lock(), Instant::now());
+        state.used = now;
+        let is_admitted = (may_probe || !state.breaker.is_open()) && state.breaker.admit(now);
+        is_admitted.then(|| self.guard())
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -144,8 +137,19 @@ impl Connection {
         self.state.lock().probe.replace(probe).is_none()
     }
 
-    pub(crate) fn probe(&self) -> Option<RawCall> {
-        self.state.lock().probe.clone()
+    /// Admits the next probe, unless another call is the probe just now.
+    pub(crate) fn admit_probe(self: &Arc<Self>) -> Option<(CallGuard, RawCall)> {
+        let mut state = self.state.lock();
+        let call = state.probe.clone()?;
+        let is_admitted = state.breaker.admit(Instant::now());
+        is_admitted.then(|| (self.guard(), call))
+    }
+
+    fn guard(self: &Arc<Self>) -> CallGuard {
+        CallGuard {
+            connection: Arc::clone(self),
+            recorded: false,
+        }
     }
 
     /// The time of the next probe; `None` if the breaker is closed or the address unused, which

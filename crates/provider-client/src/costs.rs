@@ -22,7 +22,7 @@ use crate::{
     CallError,
     call::CallOptions,
     client::ProviderClient,
-    codec::{RawMessage, encode_nodes, read_costs},
+    codec::{encode_nodes, read_costs},
     question::{PlanningQuestion, texts},
     streams::RoundIndexes,
 };
@@ -86,10 +86,8 @@ impl ProviderClient {
         if service.allocator {
             head.in_flight = self.in_flight(provider, question);
         }
-        let message = RawMessage {
-            head: head.encode_to_vec().into(),
-            nodes: round.encoded.get_or_init(|| encode_nodes(nodes)).clone(),
-        };
+        let encoded = round.encoded.get_or_init(|| encode_nodes(nodes));
+        let message = [head.encode_to_vec().into(), encoded.clone()];
         let options = CallOptions {
             until,
             ..CallOptions::new(ENDPOINT_COST, deadline)

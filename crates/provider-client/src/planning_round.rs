@@ -68,27 +68,6 @@ pub struct RuleRecord {
     pub counts_pods: bool,
 }
 
-impl RuleRecord {
-    /// The record of a rule that no provider was called for.
-    fn new(
-        constraints: &PodConstraints,
-        rule: Rule,
-        outcome: RuleOutcome,
-        error: Option<String>,
-    ) -> Self {
-        Self {
-            offer: Arc::clone(&constraints.offer.name),
-            rule,
-            provider: None,
-            outcome,
-            error,
-            took: Duration::ZERO,
-            streamed: None,
-            counts_pods: false,
-        }
-    }
-}
-
 impl PlanningRound {
     /// The decision on the node of this name; `None` if it is not in the request.
     pub fn verdict(&self, node: &str) -> Option<&NodeVerdict> {
@@ -171,15 +150,11 @@ impl ProviderClient {
             self.charge_calls(namespace, waited.unwrap_or_default());
         }
         for (of, rule) in governing().skip(MAX_RULES) {
-            let outcome = RuleOutcome::Unavailable {
-                code: code::TOO_MANY_RULES,
-                reject: self.rejects(of, Some(rule)),
-            };
             let error = format!(
                 "more than {MAX_RULES} rules govern the pod, in the order of its offers' names: \
                  give it fewer offers"
             );
-            rules.push(RuleRecord::new(of, rule.clone(), outcome, Some(error)));
+            rules.push(self.unavailable(of, rule.clone(), code::TOO_MANY_RULES, error));
         }
         for of in all {
             rules.extend(of.missing_policies.iter().map(|policy| {
@@ -187,15 +162,11 @@ impl ProviderClient {
                     name: Arc::clone(policy),
                     ..Rule::default()
                 };
-                let outcome = RuleOutcome::Unavailable {
-                    code: code::POLICY_MISSING,
-                    reject: self.rejects(of, None),
-                };
                 let error = format!(
                     "ConstraintPolicy {}/{policy} does not exist; the offer {} names it",
                     of.offer.namespace, of.offer.name
                 );
-                RuleRecord::new(of, rule, outcome, Some(error))
+                self.unavailable(of, rule, code::POLICY_MISSING, error)
             }));
         }
         let answers: Vec<RuleAnswer<'_>> = rules
@@ -227,18 +198,31 @@ impl ProviderClient {
         round
     }
 
-    /// Returns whether a rule of this offer without an answer excludes every node. `rule` is `None`
-    /// for a missing policy, which may have limits.
-    fn rejects(&self, constraints: &PodConstraints, rule: Option<&Rule>) -> bool {
-        let has_limit = rule.is_none_or(|r| !r.limit.is_empty());
-        let default = if has_limit {
-            ProviderUnavailable::Reject
-        } else {
-            ProviderUnavailable::Ignore
-        };
+    /// The record of a rule without costs.
+    fn unavailable(
+        &self,
+        constraints: &PodConstraints,
+        rule: Rule,
+        code: &'static str,
+        error: String,
+    ) -> RuleRecord {
+        // A missing policy may have limits.
+        let may_have_limit = !rule.limit.is_empty() || code == code::POLICY_MISSING;
         let of_offer = constraints.offer.provider_unavailable;
-        let chosen = of_offer.or(self.config().provider_unavailable);
-        chosen.unwrap_or(default) == ProviderUnavailable::Reject
+        let reject = match of_offer.or(self.config().provider_unavailable) {
+            Some(chosen) => chosen == ProviderUnavailable::Reject,
+            None => may_have_limit,
+        };
+        RuleRecord {
+            offer: Arc::clone(&constraints.offer.name),
+            rule,
+            provider: None,
+            outcome: RuleOutcome::Unavailable { code, reject },
+            error: Some(error),
+            took: Duration::ZERO,
+            streamed: None,
+            counts_pods: false,
+        }
     }
 
     async fn query_rule(
@@ -250,11 +234,7 @@ impl ProviderClient {
         nodes: &RoundNodes,
     ) -> RuleRecord {
         let start = Instant::now();
-        let record = |outcome, error| RuleRecord::new(constraints, rule.clone(), outcome, error);
-        let unavailable = |code, error| {
-            let reject = self.rejects(constraints, Some(rule));
-            record(RuleOutcome::Unavailable { code, reject }, Some(error))
-        };
+        let unavailable = |code, error| self.unavailable(constraints, rule.clone(), code, error);
         let namespace = &constraints.offer.namespace;
         let Some(service) = self.provider(snapshot, &rule.name, namespace) else {
             let error = self.missing_provider_message(snapshot, &rule.name, namespace);
@@ -286,7 +266,7 @@ impl ProviderClient {
             )
             .await;
         let (took, metrics) = (start.elapsed(), &self.0.metrics);
-        let (outcome, record) = match result {
+        let (code, outcome, error, streamed) = match result {
             Ok((costs, streamed)) => {
                 if streamed.is_some() {
                     metrics.streamed(&rule.name, &provider);
@@ -295,32 +275,33 @@ impl ProviderClient {
                     metrics.call(&rule.name, &provider, "OK", took);
                     metrics.unexpected_nodes(&rule.name, &provider, odd);
                 }
-                let record = RuleRecord {
-                    streamed,
-                    ..record(RuleOutcome::Costs(costs), None)
-                };
-                ("OK", record)
+                ("OK", RuleOutcome::Costs(costs), None, streamed)
             }
             Err(error) => {
                 metrics.call(&rule.name, &provider, error.code(), took);
                 tracing::debug!(rule = %rule.name, %provider, %error, "provider gave no answer");
                 let error = self.hide_details(service, error);
-                (error.code(), unavailable(error.code(), error.to_string()))
+                let record = unavailable(error.code(), error.to_string());
+                (error.code(), record.outcome, record.error, None)
             }
         };
         let call = LastCall {
             at: SystemTime::now(),
             took,
             deadline,
-            outcome,
-            error: record.error.clone(),
+            outcome: code,
+            error: error.clone(),
         };
         self.0.last_calls.set(&rule.name, &provider, call);
         RuleRecord {
+            offer: Arc::clone(&constraints.offer.name),
+            rule: rule.clone(),
             provider: Some(provider),
+            outcome,
+            error,
             took,
+            streamed,
             counts_pods: service.allocator,
-            ..record
         }
     }
 

@@ -127,27 +127,24 @@ impl Pool {
             return Err(CallError::NotAllowed(reason.clone()));
         }
         let count = endpoints.addresses.len();
+        let skip = skip.filter(|_| count > 1);
         let mut error = CallError::NotReady;
         for i in 0..count {
             let address = &endpoints.addresses[turn.wrapping_add(i) % count];
-            let connection = match self.connection(address, &endpoints.via) {
-                Ok(connection) => connection,
-                Err(unusable) => {
-                    error = unusable;
-                    continue;
+            match self.connection(address, endpoints) {
+                Err(unusable) => error = unusable,
+                Ok(connection) if skip.is_some_and(|s| Arc::ptr_eq(s, &connection)) => {}
+                Ok(connection) => {
+                    if let Some(guard) = connection.admit(may_probe) {
+                        return Ok(guard);
+                    }
+                    if matches!(error, CallError::NotReady) {
+                        let last = connection.last_error();
+                        error = CallError::BreakerOpen(format!(
+                            "every address has failed repeatedly; the last time: {last}"
+                        ));
+                    }
                 }
-            };
-            connection.set_used();
-            if count > 1 && skip.is_some_and(|skip| Arc::ptr_eq(skip, &connection)) {
-                continue;
-            }
-            if let Some(guard) = connection.admit(may_probe) {
-                return Ok(guard);
-            }
-            if matches!(error, CallError::NotReady) {
-                let last = connection.last_error();
-                let why = format!("every address has failed repeatedly; the last time: {last}");
-                error = CallError::BreakerOpen(why);
             }
         }
         Err(error)
@@ -159,11 +156,11 @@ impl Pool {
         Some(Arc::clone(&found))
     }
 
-    fn connection(&self, address: &Address, via: &Via) -> Result<Arc<Connection>, CallError> {
-        let key = (address.clone(), via.clone());
-        if let Some(connection) = self.connections.get(&key) {
-            return Ok(Arc::clone(&connection));
+    fn connection(&self, address: &Address, of: &Endpoints) -> Result<Arc<Connection>, CallError> {
+        if let Some(connection) = self.known(address, of) {
+            return Ok(connection);
         }
+        let key = (address.clone(), of.via.clone());
         let channel = self.channel(&key)?;
         self.connections.retain(|_, known| known.is_used());
         let new = Connection::new(address.clone(), channel, self.open.clone());
@@ -203,11 +200,10 @@ impl Pool {
 
     /// Reloads the TLS files after changes, until `stop`. New files mean new channels.
     pub(crate) async fn watch_tls_files(&self, stop: CancellationToken) {
-        let mut paths: Vec<_> = self.files.ca.iter().cloned().collect();
-        if let Some((cert, key)) = &self.files.identity {
-            paths.extend([cert.clone(), key.clone()]);
-        }
-        let mut changes = FileChanges::new(paths);
+        let identity = self.files.identity.iter();
+        let identity = identity.flat_map(|(cert, key)| [cert, key]);
+        let paths = self.files.ca.iter().chain(identity).cloned();
+        let mut changes = FileChanges::new(paths.collect());
         while changes.next(&stop).await {
             match client_tls(&self.files) {
                 Ok(tls) => {

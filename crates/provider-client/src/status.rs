@@ -36,7 +36,7 @@ pub struct LastCall {
 }
 
 /// A rule, and a Service that is labelled as its provider.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ProviderState {
     /// The rule's name.
     pub rule: Arc<str>,
@@ -80,8 +80,8 @@ impl LastCalls {
     }
 
     fn get(&self, rule: &Arc<str>, provider: Arc<str>) -> Option<LastCall> {
-        let found = self.0.get(&(Arc::clone(rule), provider))?;
-        Some(found.clone())
+        let found = self.0.get(&(Arc::clone(rule), provider));
+        found.map(|call| call.clone())
     }
 }
 
@@ -97,10 +97,7 @@ impl ProviderClient {
             if services.is_empty() {
                 all.push(ProviderState {
                     rule: Arc::clone(&rule),
-                    service: None,
-                    trusted: false,
-                    addresses: Vec::new(),
-                    last_call: None,
+                    ..ProviderState::default()
                 });
             }
             for service in services {

@@ -14,11 +14,7 @@ use tautline_proto::underlay::{
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::{
-    CallError, ProviderClient,
-    call::{CallOptions, Failure},
-    error::status_text,
-};
+use crate::{CallError, ProviderClient, call::CallOptions, error::status_text};
 
 const DISCOVER: &str = "/underlay.UnderlayController/Discover";
 const ALLOCATE: &str = "/underlay.UnderlayController/Allocate";
@@ -96,13 +92,11 @@ impl ProviderClient {
             ..call_options(DISCOVER, deadline)
         };
         let begun = Instant::now();
-        let answer: Result<DiscoverResponse, Failure> =
-            self.call(options, snapshot, underlay, &request).await;
+        let answer = self.call::<DiscoverResponse>(options, snapshot, underlay, &request);
+        let answer = answer.await;
         self.charge_calls(&underlay.namespace, begun.elapsed());
-        match answer {
-            Ok(answer) => Ok(answer.offers),
-            Err(failure) => Err(self.hide_details(underlay, failure.error)),
-        }
+        let offers = answer.map(|answer| answer.offers);
+        offers.map_err(|failure| self.hide_details(underlay, failure.error))
     }
 
     /// Allocates an offer; idempotent.
@@ -122,10 +116,9 @@ impl ProviderClient {
         }
         let options = call_options(ALLOCATE, deadline);
         let request = AllocateRequest { id: id.to_owned() };
-        let answer = self.call(options, snapshot, underlay, &request).await;
-        let failure = match answer {
-            Ok(AllocateResponse {}) => return Ok(()),
-            Err(failure) => failure,
+        let answer = self.call::<AllocateResponse>(options, snapshot, underlay, &request);
+        let Err(failure) = answer.await else {
+            return Ok(());
         };
         let refusal = failure.status.as_ref().filter(|status| is_refusal(status));
         let refused = refusal.map(|status| CallError::Failed(status_text(status)));

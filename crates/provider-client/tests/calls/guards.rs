@@ -19,7 +19,7 @@ use tautline_sdk::{
     ProviderError, ReservationRef, ReservationRequest, Reserved, RuleProvider, Server, testkit,
 };
 
-use crate::{cluster, code, outcome, question};
+use crate::{cluster, code, outcome, question, reserve};
 
 /// Records the annotations that it receives, is slow, and returns annotations to write.
 #[derive(Clone, Default)]
@@ -158,7 +158,7 @@ async fn shared_annotations_limit_other_namespaces() {
         let snapshot = with_service(namespace, port, |s| s.allocator = true);
         let providers = providers(&["ns", "infra"]);
         providers.plan_pod(&snapshot, annotated()).await;
-        let reserved = providers.reserve(&snapshot, &annotated(), "n1").await;
+        let reserved = reserve(&providers, &snapshot, &annotated()).await;
         reserved.unwrap();
         std::mem::take(&mut *provider.received.lock().unwrap())
     };
@@ -179,7 +179,7 @@ async fn untrusted_allocator_is_not_called() {
     let providers = providers(&["infra"]);
     let round = providers.plan_pod(&snapshot, annotated()).await;
     assert_eq!(code(&round), "ProviderNotAllowed");
-    let reserved = providers.reserve(&snapshot, &annotated(), "n1").await;
+    let reserved = reserve(&providers, &snapshot, &annotated()).await;
     assert!(reserved.unwrap().is_empty());
     assert!(provider.received.lock().unwrap().is_empty());
 }
@@ -197,9 +197,7 @@ async fn reserve_rejects_annotations_that_are_not_allowed() {
         };
         let port = start(&provider).await;
         let snapshot = with_service("infra", port, |s| s.allocator = true);
-        let reserved = providers(&["infra"])
-            .reserve(&snapshot, &annotated(), "n1")
-            .await;
+        let reserved = reserve(&providers(&["infra"]), &snapshot, &annotated()).await;
         assert_eq!(reserved.is_ok(), allowed, "{key}");
         // Rejected reservations are released.
         let released = provider.released.lock().unwrap().len();

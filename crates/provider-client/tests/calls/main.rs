@@ -16,7 +16,7 @@ use std::{
 
 use tautline_core::{
     Index, Snapshot,
-    constraints::PodIdentity,
+    constraints::{PodIdentity, pod_constraints},
     index::Object,
     model::{
         EndpointSlice, Offer, Policy, ProviderUnavailable, Rule, Service, ServicePort, Target,
@@ -29,6 +29,7 @@ use tautline_core::{
 use tautline_proto::ruleprovider as wire;
 use tautline_provider_client::{
     ClientConfig, Metrics, PlanningQuestion, PlanningRound, ProviderClient,
+    allocate::{Reservation, ReserveError},
 };
 use tautline_sdk::{
     Allocator, AllocatorError, CostAnswer, CostRequest, Evaluation, EvaluationRequest,
@@ -147,6 +148,18 @@ fn question(nodes: &[&str]) -> PlanningQuestion {
         nodes: Arc::new(nodes),
         ..PlanningQuestion::default()
     }
+}
+
+/// Reserves all rules of the pod on the node n1.
+async fn reserve(
+    providers: &ProviderClient,
+    snapshot: &Snapshot,
+    question: &PlanningQuestion,
+) -> Result<Vec<Reservation>, ReserveError> {
+    let constraints = pod_constraints(snapshot, &question.subject);
+    providers
+        .reserve(snapshot, &constraints, question, "n1")
+        .await
 }
 
 fn code(round: &PlanningRound) -> &'static str {
@@ -408,10 +421,7 @@ async fn unavailable_allocator_still_gives_costs() {
         ..PlanningQuestion::default()
     };
     for _ in 0..10 {
-        let error = providers
-            .reserve(&snapshot, &question, "n1")
-            .await
-            .unwrap_err();
+        let error = reserve(&providers, &snapshot, &question).await.unwrap_err();
         assert!(error.to_string().contains("no replica leads"), "{error}");
     }
     assert_eq!(code(&plan(&providers, &snapshot).await), "OK");
