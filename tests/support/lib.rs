@@ -6,7 +6,6 @@
 #![warn(missing_docs)]
 
 pub mod balancer;
-pub mod bench;
 mod components;
 pub mod control_plane;
 pub mod devices;

@@ -3,6 +3,7 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use anyhow::{Result, bail};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A paused process accepts connections but does not answer.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -13,7 +14,6 @@ pub async fn get(url: &str) -> Result<(u16, String)> {
 }
 
 async fn get_now(url: &str) -> Result<(u16, String)> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let rest = url.strip_prefix("http://").unwrap_or(url);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let mut stream = tokio::net::TcpStream::connect(host).await?;
@@ -50,35 +50,47 @@ impl KeepAlive {
 
     /// The body of an answer of 200; anything else is an error.
     pub async fn post(&mut self, path: &str, body: &[u8]) -> Result<Vec<u8>> {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.host,
-            body.len()
-        );
-        self.stream
-            .write_all(&[head.as_bytes(), body].concat())
-            .await?;
-        let mut answer = Vec::with_capacity(64 << 10);
-        let (mut head, mut length) = (0, usize::MAX);
-        while answer.len() - head < length {
-            if self.stream.read_buf(&mut answer).await? == 0 {
-                bail!("the server closed the connection");
-            }
-            if head == 0
-                && let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n")
-            {
-                head = end + 4;
-                let text = std::str::from_utf8(&answer[..end])?.to_ascii_lowercase();
-                let of = |line: &str| line.strip_prefix("content-length: ")?.trim().parse().ok();
-                match text.lines().find_map(of) {
-                    Some(found) if text.starts_with("http/1.1 200") => length = found,
-                    _ => bail!("answered {text}"),
-                }
-            }
-        }
+        let request = post_request(&self.host, path, body);
+        let (mut answer, head) = exchange(&mut self.stream, &request).await?;
         Ok(answer.split_off(head))
     }
+}
+
+/// A post of JSON on a keep-alive connection, as it is sent.
+pub fn post_request(host: &str, path: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), body].concat()
+}
+
+/// Sends a request, and returns an answer of 200 with the place where its body begins; anything
+/// else is an error.
+pub async fn exchange(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    request: &[u8],
+) -> Result<(Vec<u8>, usize)> {
+    stream.write_all(request).await?;
+    let mut answer = Vec::with_capacity(64 << 10);
+    let (mut head, mut length) = (0, usize::MAX);
+    while answer.len() - head < length {
+        if stream.read_buf(&mut answer).await? == 0 {
+            bail!("the server closed the connection");
+        }
+        if head == 0
+            && let Some(end) = answer.windows(4).position(|w| w == b"\r\n\r\n")
+        {
+            head = end + 4;
+            let text = std::str::from_utf8(&answer[..end])?.to_ascii_lowercase();
+            let of = |line: &str| line.strip_prefix("content-length: ")?.trim().parse().ok();
+            match text.lines().find_map(of) {
+                Some(found) if text.starts_with("http/1.1 200") => length = found,
+                _ => bail!("answered {text}"),
+            }
+        }
+    }
+    Ok((answer, head))
 }
 
 /// Connects over TLS without verifying the server.
@@ -109,7 +121,6 @@ pub async fn insecure_post(url: &str, body: &[u8]) -> Result<String> {
 
 /// The same from an address of the machine.
 pub async fn insecure_post_from(source: Ipv4Addr, url: &str, body: &[u8]) -> Result<String> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let rest = url.strip_prefix("https://").unwrap_or(url);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let stream = insecure_connect_from(source, host).await?;

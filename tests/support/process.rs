@@ -100,35 +100,19 @@ impl Process {
             .map(|s| s.code().unwrap_or(-1))
     }
 
-    /// Seconds of processor time so far, user and system; to 10 ms.
+    /// See [`cpu_seconds`].
     pub fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        // proc_pid_stat(5): the name, in parentheses, may contain spaces; fields 12 and 13 after it
-        // are utime and stime, in ticks of 1/100 s.
-        let ticks = stat.ok().and_then(|stat| {
-            let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-            Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
-        });
-        ticks.unwrap_or(0) as f64 / 100.0
+        cpu_seconds(self.id())
     }
 
-    /// Resident memory in bytes.
+    /// See [`resident_bytes`].
     pub fn resident_bytes(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id()));
-        let pages = statm
-            .ok()
-            .and_then(|s| s.split(' ').nth(1)?.parse::<u64>().ok());
-        pages.unwrap_or(0) * 4096
+        resident_bytes(self.id())
     }
 
-    /// Peak memory in bytes.
+    /// See [`peak_bytes`].
     pub fn peak_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
-        let kilobytes = status.ok().and_then(|s| {
-            let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        });
-        kilobytes.unwrap_or(0) * 1024
+        peak_bytes(self.id())
     }
 
     /// The whole log, also of earlier processes with this name; empty if it cannot be read.
@@ -149,6 +133,37 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Seconds of processor time of a process so far, user and system; to 10 ms.
+pub fn cpu_seconds(id: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+    // proc_pid_stat(5): the name, in parentheses, may contain spaces; fields 12 and 13 after it
+    // are utime and stime, in ticks of 1/100 s.
+    let ticks = stat.ok().and_then(|stat| {
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    });
+    ticks.unwrap_or(0) as f64 / 100.0
+}
+
+/// Resident memory of a process in bytes.
+pub fn resident_bytes(id: u32) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{id}/statm"));
+    let pages = statm
+        .ok()
+        .and_then(|s| s.split(' ').nth(1)?.parse::<u64>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+/// Peak memory of a process in bytes.
+pub fn peak_bytes(id: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{id}/status"));
+    let kilobytes = status.ok().and_then(|s| {
+        let line = s.lines().find(|l| l.starts_with("VmHWM:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// A port of loopback that is this process's own until it ends: below the range from which
