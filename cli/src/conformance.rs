@@ -6,7 +6,7 @@ use serde_json::json;
 use tautline_conformance::{
     Config, Expectation, Peer, PlacedPod, RULE_PROVIDER_PORT, Tls, all_checks,
 };
-use tautline_test_report::{Case, CaseResult, Report};
+use tautline_report::{Case, CaseResult, Report};
 
 use crate::{
     EXIT_NO,

@@ -21,8 +21,8 @@ use tautline_core::{
     text::sanitize,
     trust::{OWN_NAMESPACE, TrustedNamespaces},
 };
+use tautline_report::Report;
 use tautline_runtime::{input_files::InputFiles, manifest_files};
-use tautline_test_report::Report;
 
 use self::{file::TestFile, runner::CaseRun};
 use crate::{EXIT_ERROR, EXIT_NO, manifests, output, provider_args::TrustArgs, table::plain};

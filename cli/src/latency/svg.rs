@@ -8,7 +8,7 @@ use tautline_latency::report::{
     units::short,
     words::{self, marked_figure},
 };
-use tautline_svg::escaped;
+use tautline_report::escaped;
 
 use crate::table::cut;
 

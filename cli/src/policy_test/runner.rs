@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use tautline_api::manifest::Workload;
 use tautline_core::{planning::code, trust::TrustedNamespaces};
-use tautline_test_report::{Case, CaseResult};
+use tautline_report::{Case, CaseResult};
 
 use super::cluster::{Cluster, PreparedCase, PreparedFile, PreparedSubject, namespace_of};
 use crate::local::{LocalScheduler, Placement};

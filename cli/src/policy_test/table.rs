@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tautline_test_report::CaseResult;
+use tautline_report::CaseResult;
 
 use super::runner::CaseRun;
 use crate::{

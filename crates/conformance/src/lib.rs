@@ -28,7 +28,7 @@ mod wire;
 
 use std::time::Duration;
 
-use tautline_test_report::{Case, CaseResult, Report};
+use tautline_report::{Case, CaseResult, Report};
 use tokio::time::Instant;
 
 pub use tautline_proto::RULE_PROVIDER_PORT;

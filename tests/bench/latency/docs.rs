@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Result;
 use tautline_bench::write_to_page;
-use tautline_svg::{self as svg, Axis, LineChart};
+use tautline_report::{self as svg, Axis, LineChart};
 use tautline_tests::root;
 
 use crate::{

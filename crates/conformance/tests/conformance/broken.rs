@@ -2,7 +2,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use futures::future::join_all;
 use tautline_conformance::{Config, run};
-use tautline_test_report::{CaseResult, Report};
+use tautline_report::{CaseResult, Report};
 
 use crate::{
     failed,

@@ -12,7 +12,7 @@ mod tls;
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use tautline_conformance::{Config, run};
-use tautline_test_report::{CaseResult, Report};
+use tautline_report::{CaseResult, Report};
 
 /// Deadlines that a busy machine keeps.
 fn patient(address: SocketAddr, rule: &str) -> Config {

@@ -29,6 +29,7 @@ const OWN: &[&str] = &[
     "tautline_pod_requeue",
     "tautline_proto",
     "tautline_provider_client",
+    "tautline_report",
     "tautline_rtt_model",
     "tautline_runtime",
     "tautline_scheduler_extender",
@@ -36,8 +37,6 @@ const OWN: &[&str] = &[
     "tautline_sdk",
     "tautline_serve",
     "tautline_structured_merge",
-    "tautline_svg",
-    "tautline_test_report",
     "tautline_traces",
     "tautline_types",
 ];

@@ -1,7 +1,7 @@
 //! The chart of a workload: allocated GPU by arrived load, a line for each policy.
 
 use tautline_gpu_placement::policy::PolicyName;
-use tautline_svg::{Axis, Line, LineChart};
+use tautline_report::{Axis, Line, LineChart};
 
 use super::{ChartLine, WorkloadReport};
 use crate::curve::MAX_LOAD_PERCENT;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tautline_svg::escaped;
+use tautline_report::escaped;
 
 use super::{WorkloadReport, chart};
 use crate::{batch::RunResult, published::PublishedCurves};

@@ -1,7 +1,5 @@
-//! Reports results of test cases as TAP and as JUnit XML, for `tautline test` and
-//! `tautline conformance`. Both formats are written from one [`Report`].
-
-#![warn(missing_docs)]
+//! Results of test cases as TAP and as JUnit XML, for `tautline test` and `tautline conformance`.
+//! Both formats are written from one [`Report`].
 
 mod junit;
 mod tap;
@@ -86,7 +84,7 @@ fn as_micros<S: serde::Serializer>(took: &Duration, serializer: S) -> Result<S::
 }
 
 #[cfg(test)]
-pub(crate) fn sample() -> Report {
+fn sample() -> Report {
     let case = |name: &str, result| Case {
         group: "web & db.yaml".into(),
         name: name.into(),

@@ -4,9 +4,9 @@
 
 use std::fmt::Write;
 
-use crate::{CaseResult, Report};
+use super::{CaseResult, Report};
 
-pub(crate) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report) -> String {
     let mut text = format!("TAP version 13\n1..{}\n", report.cases.len());
     for (case, number) in report.cases.iter().zip(1..) {
         let name = escaped(&format!("{}: {}", case.group, case.name));
@@ -57,6 +57,6 @@ fn printable(text: &str) -> String {
 mod tests {
     #[test]
     fn every_result_has_a_line() {
-        insta::assert_snapshot!(crate::sample().tap());
+        insta::assert_snapshot!(crate::test_results::sample().tap());
     }
 }

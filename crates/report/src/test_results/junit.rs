@@ -3,9 +3,10 @@
 
 use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
-use crate::{Case, CaseResult, Report};
+use super::{Case, CaseResult, Report};
+use crate::escaped;
 
-pub(crate) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report) -> String {
     let mut groups = BTreeMap::<&str, Vec<&Case>>::new();
     for case in &report.cases {
         groups.entry(&case.group).or_default().push(case);
@@ -78,28 +79,10 @@ fn seconds(took: Duration) -> String {
     format!("{:.6}", took.as_secs_f64())
 }
 
-/// Escapes text for XML 1.0. Control characters, most of which XML cannot contain, become U+FFFD.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\n' => escaped += "&#10;",
-            '\t' => escaped += "&#9;",
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => escaped.push('\u{fffd}'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
     fn every_result_has_an_element() {
-        insta::assert_snapshot!(crate::sample().junit());
+        insta::assert_snapshot!(crate::test_results::sample().junit());
     }
 }
