@@ -1,4 +1,4 @@
-//! Generates `proto/src/generated` from `proto/*.proto`, and the same of `crates/node-proto`,
+//! Generates `proto/src/generated` from `proto/*.proto`, and the same of the GPU agent's `proto/`,
 //! without protoc. CI refuses a difference to the committed files; unchanged files are not written,
 //! so that nothing is rebuilt.
 
@@ -16,7 +16,7 @@ const FILES: [&str; 5] = [
     "gpu.proto",
 ];
 
-const NODE_FILES: [&str; 2] = ["deviceplugin.proto", "podresources.proto"];
+const KUBELET_FILES: [&str; 2] = ["deviceplugin.proto", "podresources.proto"];
 
 fn main() -> Result<()> {
     let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -24,11 +24,11 @@ fn main() -> Result<()> {
 
     let set = generate(&FILES, &proto, &out)?;
     put(&out.join("descriptors.bin"), &set.encode_to_vec())?;
-    let node = proto.join("../crates/node-proto");
+    let agent = proto.join("../rule-providers/gpu-slice/agent");
     generate(
-        &NODE_FILES,
-        &node.join("proto"),
-        &node.join("src/generated"),
+        &KUBELET_FILES,
+        &agent.join("proto"),
+        &agent.join("src/generated"),
     )?;
     Ok(())
 }

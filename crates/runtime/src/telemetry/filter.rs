@@ -24,7 +24,6 @@ const OWN: &[&str] = &[
     "tautline_latency_protocol",
     "tautline_model_registry",
     "tautline_mutating_policy",
-    "tautline_node_proto",
     "tautline_nvml",
     "tautline_pod_requeue",
     "tautline_proto",

@@ -16,7 +16,6 @@ mod tests;
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use tautline_gpu_placement::node_inventory::NodeInventory;
-use tautline_node_proto::device_plugin::Device;
 use tokio::{sync::watch, time};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +29,10 @@ pub(crate) use self::{
     holders::PodRef,
     start::{Give, Refusal, Specs},
 };
-use crate::{metrics::Metrics, node::NodeFacts, pod_resources::PodResourcesClient};
+use crate::{
+    kubelet::device_plugin::Device, metrics::Metrics, node::NodeFacts,
+    pod_resources::PodResourcesClient,
+};
 
 /// The interval at which the kubelet's sockets are checked.
 const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);

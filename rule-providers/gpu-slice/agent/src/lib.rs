@@ -19,6 +19,7 @@ mod events;
 mod giver;
 mod injection;
 mod inventory;
+mod kubelet;
 pub mod limits;
 mod metrics;
 mod mig;

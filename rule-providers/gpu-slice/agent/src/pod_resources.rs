@@ -7,15 +7,16 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
-use tautline_node_proto::pod_resources::{
-    ListPodResourcesRequest, PodResources, pod_resources_lister_client::PodResourcesListerClient,
-};
 use tokio::{net::UnixStream, time};
 use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
 };
 use tower::service_fn;
+
+use crate::kubelet::pod_resources::{
+    ListPodResourcesRequest, PodResources, pod_resources_lister_client::PodResourcesListerClient,
+};
 
 /// The time in which a list must arrive, including retries, and in which a connection must open.
 const DEADLINE: Duration = Duration::from_secs(2);

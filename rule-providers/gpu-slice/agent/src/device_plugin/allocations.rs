@@ -4,11 +4,10 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use tautline_node_proto::pod_resources::PodResources;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::{self, Entry};
-use crate::pod_resources::PodResourcesClient;
+use crate::{kubelet::pod_resources::PodResources, pod_resources::PodResourcesClient};
 
 /// The largest number of requests that wait for a read.
 const MAX_REQUESTS: usize = 1024;

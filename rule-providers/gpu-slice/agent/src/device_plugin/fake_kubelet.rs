@@ -11,19 +11,6 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tautline_node_proto::{
-    device_plugin::{
-        AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, Device, Empty,
-        PreStartContainerRequest, RegisterRequest,
-        device_plugin_client::DevicePluginClient,
-        registration_server::{Registration, RegistrationServer},
-    },
-    pod_resources::{
-        ContainerDevices, ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse,
-        PodResources,
-        pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
-    },
-};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -33,7 +20,22 @@ use tonic::{
 };
 
 use super::checkpoint::{Entry, tests::render};
-use crate::pod_resources::channel;
+use crate::{
+    kubelet::{
+        device_plugin::{
+            AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, Device, Empty,
+            PreStartContainerRequest, RegisterRequest,
+            device_plugin_client::DevicePluginClient,
+            registration_server::{Registration, RegistrationServer},
+        },
+        pod_resources::{
+            ContainerDevices, ContainerResources, ListPodResourcesRequest,
+            ListPodResourcesResponse, PodResources,
+            pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
+        },
+    },
+    pod_resources::channel,
+};
 
 /// What the kubelet knows of a resource.
 #[derive(Clone)]

@@ -5,9 +5,8 @@ use std::{
     fmt,
 };
 
-use tautline_node_proto::pod_resources::ContainerResources;
-
 use super::{allocations::Allocations, checkpoint::Entry, ids::Counted};
+use crate::kubelet::pod_resources::ContainerResources;
 
 /// A pod of the node, by the name or the UID that the kubelet reports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -105,7 +104,7 @@ pub(crate) fn held_by<'a>(
 
 #[cfg(test)]
 mod tests {
-    use tautline_node_proto::pod_resources::{ContainerDevices, PodResources};
+    use crate::kubelet::pod_resources::{ContainerDevices, PodResources};
 
     use super::*;
 

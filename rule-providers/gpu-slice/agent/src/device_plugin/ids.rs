@@ -7,7 +7,8 @@ use ring::digest::{SHA256, digest};
 use tautline_gpu_placement::node_inventory::{
     InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
 };
-use tautline_node_proto::device_plugin::Device;
+
+use crate::kubelet::device_plugin::Device;
 
 const MILLI_PER_CARD: usize = 1000;
 const GIB: u64 = 1 << 30;

@@ -13,10 +13,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use tautline_node_proto::device_plugin::{
-    Device, RegisterRequest, device_plugin_server::DevicePluginServer,
-    registration_client::RegistrationClient,
-};
 use tokio::{
     fs,
     net::UnixListener,
@@ -33,7 +29,13 @@ use super::{
     server::{OPTIONS, Service},
     start::{Give, Specs, Starter},
 };
-use crate::pod_resources::channel;
+use crate::{
+    kubelet::device_plugin::{
+        Device, RegisterRequest, device_plugin_server::DevicePluginServer,
+        registration_client::RegistrationClient,
+    },
+    pod_resources::channel,
+};
 
 const VERSION: &str = "v1beta1";
 const REGISTER_DEADLINE: Duration = Duration::from_secs(5);

@@ -9,11 +9,6 @@ use std::{
 };
 
 use futures::{Stream, StreamExt, stream};
-use tautline_node_proto::device_plugin::{
-    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
-    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
-    PreferredAllocationResponse, device_plugin_server::DevicePlugin,
-};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -21,6 +16,11 @@ use tonic::{Request, Response, Status};
 use super::{
     ids::Counted,
     start::{Give, Specs, Starter},
+};
+use crate::kubelet::device_plugin::{
+    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
+    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
+    PreferredAllocationResponse, device_plugin_server::DevicePlugin,
 };
 
 /// The optional calls of the kubelet: it makes only PreStartContainer.

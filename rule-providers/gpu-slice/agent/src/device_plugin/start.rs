@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use tautline_node_proto::device_plugin::{CdiDevice, ContainerAllocateResponse};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -25,6 +24,7 @@ use super::{
 };
 use crate::{
     injection::{Injection, VISIBLE, VOID},
+    kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse},
     metrics::Metrics,
 };
 
