@@ -31,7 +31,6 @@ use crate::{
     gate::{Gate, Metrics},
     pages::AdminPage,
     service::{AllocatorService, MAX_REQUEST_BYTES, RuleService},
-    watch_costs::CostStreams,
 };
 
 /// The prefix of the port's metrics.
@@ -204,7 +203,7 @@ impl Server {
         let rules = RuleService {
             provider,
             gate: self.gate.clone(),
-            streams: CostStreams::default(),
+            streams: Arc::default(),
             stop: tasks.stop_token(),
         };
         self.add_service(rules);

@@ -37,7 +37,7 @@ pub(crate) const MAX_REQUEST_BYTES: usize = 16 << 20;
 pub(crate) struct RuleService<P> {
     pub(crate) provider: P,
     pub(crate) gate: Gate,
-    pub(crate) streams: CostStreams,
+    pub(crate) streams: Arc<CostStreams>,
     pub(crate) stop: CancellationToken,
 }
 

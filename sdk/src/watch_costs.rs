@@ -46,12 +46,12 @@ const MAX_READ: usize = 256;
 const BINDING_GRACE: Duration = Duration::from_secs(2);
 
 /// The streams of a server.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct CostStreams {
     /// The address of each stream. A stream is open while its permit exists.
-    open: Arc<Mutex<Vec<(Option<IpAddr>, Weak<()>)>>>,
+    open: Mutex<Vec<(Option<IpAddr>, Weak<()>)>>,
     /// The stream that has placed each pod, by UID.
-    placed: Arc<Mutex<HashMap<String, Weak<()>>>>,
+    placed: Mutex<HashMap<String, Weak<()>>>,
 }
 
 impl CostStreams {
