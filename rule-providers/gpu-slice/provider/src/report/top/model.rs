@@ -160,7 +160,7 @@ pub struct CountedTop {
 }
 
 /// The sums of one product in one sharing mode, or of one counted resource.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Total {
     /// The product, or `unknown`.
@@ -228,15 +228,5 @@ impl CardSums {
             fragmented: Option::zip(a.fragmented, b.fragmented).map(|(a, b)| a + b),
         });
         all.unwrap_or_default()
-    }
-}
-
-impl Default for Amounts {
-    fn default() -> Self {
-        Self::Units {
-            units: 0,
-            used_units: 0,
-            free_units: 0,
-        }
     }
 }
