@@ -34,17 +34,15 @@ impl Arrivals {
             return Self::draw(trace, workload, seed);
         }
         let order: Vec<u32> = files::read_numbers(&pods)?;
-        if let Some(line) = order
-            .iter()
-            .position(|p| *p as usize >= workload.pods.len())
-        {
+        let last = workload.pods.len().saturating_sub(1);
+        if let Some(line) = order.iter().position(|p| *p as usize > last) {
             return Err(Error::Invalid(format!(
                 "{}, line {}: there is no pod {}; workload {} has pods 0 to {}",
                 pods.display(),
                 line + 1,
                 order[line],
                 workload.name,
-                workload.pods.len().saturating_sub(1)
+                last
             )));
         }
         let mut nodes: Vec<u32> = (0..trace.nodes.len() as u32).collect();

@@ -1,7 +1,7 @@
 use std::{
     num::NonZeroUsize,
     sync::{
-        Mutex, PoisonError,
+        OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -16,8 +16,8 @@ use crate::{
     churn,
     curve::Curve,
     error::Error,
-    run::{self, RunRecord},
-    ties::Ties,
+    run::{Cluster, RunRecord},
+    ties::{TieBreaker, Ties},
     trace::{Trace, Workload},
 };
 
@@ -118,7 +118,7 @@ impl Experiment {
     /// The number of arrivals in all runs.
     pub fn arrivals(&self) -> u64 {
         let all = self.workloads.iter().flat_map(|(_, orders)| orders);
-        let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, churn::ChurnPlan::arrivals);
+        let leaving = |o: &SeedRun| o.churn.as_ref().map_or(0, |plan| plan.stays.len());
         let one: usize = all.map(|o| o.arrivals.pods.len() + leaving(o)).sum();
         (one * self.policies.len()) as u64
     }
@@ -126,13 +126,11 @@ impl Experiment {
     /// The workloads and seeds whose arrivals were drawn at random, because the trace does not have
     /// them.
     pub fn drawn(&self) -> Vec<(&str, u64)> {
-        let mut drawn = Vec::new();
-        for (workload, orders) in &self.workloads {
-            for order in orders.iter().filter(|o| o.arrivals.drawn) {
-                drawn.push((workload.name.as_str(), order.arrivals.seed));
-            }
-        }
-        drawn
+        let all = self.workloads.iter().flat_map(|(workload, orders)| {
+            let drawn = orders.iter().filter(|o| o.arrivals.drawn);
+            drawn.map(|o| (workload.name.as_str(), o.arrivals.seed))
+        });
+        all.collect()
     }
 
     /// Runs the experiment on `jobs` threads. The results are in the order of workloads, seeds and
@@ -145,25 +143,23 @@ impl Experiment {
             }
         }
         let next = AtomicUsize::new(0);
-        let done = Mutex::new(Vec::new());
+        let results: Vec<OnceLock<RunResult>> = runs.iter().map(|_| OnceLock::new()).collect();
+        let work = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some((workload, order, policy)) = runs.get(number) else {
+                    return;
+                };
+                results[number].get_or_init(|| self.one(workload, order, *policy, progress));
+            }
+        };
         thread::scope(|scope| {
             for _ in 0..jobs.get().min(runs.len()) {
-                scope.spawn(|| {
-                    loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        let Some((workload, order, policy)) = runs.get(number) else {
-                            return;
-                        };
-                        let outcome = self.one(workload, order, *policy, progress);
-                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        done.push((number, outcome));
-                    }
-                });
+                scope.spawn(work);
             }
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_by_key(|(number, _)| *number);
-        done.into_iter().map(|(_, outcome)| outcome).collect()
+        let results = results.into_iter();
+        results.filter_map(OnceLock::into_inner).collect()
     }
 
     fn one(
@@ -175,7 +171,16 @@ impl Experiment {
     ) -> RunResult {
         let (trace, arrivals) = (&self.trace, &order.arrivals);
         let start = Instant::now();
-        let record = run::run(trace, workload, arrivals, policy, self.ties, progress);
+        let mut cluster = Cluster::new(trace, workload, arrivals, policy);
+        let mut chooser = TieBreaker::new(self.ties, arrivals.seed);
+        let mut record = RunRecord::default();
+        for pod in &arrivals.pods {
+            let shape = workload.shape_of(*pod);
+            let placed = cluster.place(shape, &mut chooser).is_some();
+            record.arrival(shape, placed, &cluster);
+            progress(1);
+        }
+        record.linked = cluster.linked();
         let seconds = start.elapsed().as_secs_f64();
         let mut outcome =
             RunResult::from_record(trace, workload, arrivals.seed, policy, &record, seconds);

@@ -6,15 +6,19 @@
 //! over all arrivals is all cards x T. A pod that does not fit on arrival is dropped. The figures
 //! are those of the second half, which is the steady state.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
 
 use serde::Serialize;
 use tautline_gpu_placement::policy::PolicyName;
 
 use crate::{
     arrivals::Arrivals,
+    curve::round2,
     error::Error,
-    run::{Cluster, PROGRESS_EVERY, PlacedPod},
+    run::{Cluster, PlacedPod},
     ties::{TieBreaker, Ties},
     trace::{Trace, Workload},
 };
@@ -29,10 +33,9 @@ const DONOR_WORKLOAD: &str = "default";
 #[derive(Clone, Debug)]
 pub(crate) struct ChurnPlan {
     /// Index of each arriving pod, and its stay in seconds.
-    stays: Vec<(u32, f64)>,
+    pub stays: Vec<(u32, f64)>,
     /// Time between arrivals, in seconds.
     gap: f64,
-    seed: u64,
 }
 
 /// The figures of a run with departures: means over the arrivals of the second half.
@@ -60,12 +63,18 @@ impl ChurnPlan {
         factor: u32,
     ) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(order.seed);
-        let lenders = LifetimeDonors::from_trace(trace, workload)?;
+        let lent = lent_lifetimes(trace, workload)?;
         let (mut stays, mut pass) = (Vec::new(), order.pods.clone());
         for _ in 0..factor {
             for pod in &pass {
                 let own = workload.pods[*pod as usize].lifetime;
-                let seconds = own.unwrap_or_else(|| lenders.draw(workload, *pod, &mut random));
+                let seconds = own.unwrap_or_else(|| {
+                    // Of pods with the same number of cards or the next smaller number.
+                    let list = lent.range(..=cards(workload, *pod)).next_back();
+                    let list = list.or_else(|| lent.first_key_value());
+                    let lifetime = list.and_then(|(_, list)| random.choice(list));
+                    lifetime.copied().unwrap_or(1)
+                });
                 stays.push((*pod, seconds.max(1) as f64));
             }
             random.shuffle(&mut pass);
@@ -86,11 +95,11 @@ impl ChurnPlan {
         }
         while more / less > 1.000_001 {
             let middle = f64::sqrt(more * less);
-            *(if offered(middle) > 1.0 {
-                &mut less
+            if offered(middle) > 1.0 {
+                less = middle;
             } else {
-                &mut more
-            }) = middle;
+                more = middle;
+            }
         }
         for (_, stay) in &mut stays {
             *stay = stay.min(less * MAX_STAY_RATIO);
@@ -98,12 +107,7 @@ impl ChurnPlan {
         Ok(Self {
             gap: less / stays.len() as f64,
             stays,
-            seed: order.seed,
         })
-    }
-
-    pub fn arrivals(&self) -> usize {
-        self.stays.len()
     }
 
     pub fn run(
@@ -116,10 +120,11 @@ impl ChurnPlan {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Figures {
         let mut cluster = Cluster::new(trace, workload, order, policy);
-        let mut chooser = TieBreaker::new(ties, self.seed);
+        let mut chooser = TieBreaker::new(ties, order.seed);
         let mut here: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut placed_pods: Vec<Option<PlacedPod>> = Vec::with_capacity(self.stays.len());
-        let (mut offered_milli, mut counted) = (0, Sums::default());
+        let (mut offered_milli, mut arrivals, mut placed_count) = (0, 0_u32, 0_u32);
+        let (mut offered, mut allocation) = (0.0, 0.0);
         for (i, (pod, stay)) in self.stays.iter().enumerate() {
             let now = i as f64 * self.gap;
             while let Some(Reverse((end, gone))) = here.peek().copied()
@@ -137,20 +142,20 @@ impl ChurnPlan {
             offered_milli += shape.milli();
             here.push(Reverse((ticks(now + stay), i)));
             if i >= self.stays.len() / 2 {
-                counted.arrivals += 1;
-                counted.placed += u32::from(placed.is_some());
-                counted.offered += offered_milli as f64 / trace.cards() as f64 / 10.0;
-                counted.allocation += cluster.allocation();
+                arrivals += 1;
+                placed_count += u32::from(placed.is_some());
+                offered += offered_milli as f64 / trace.cards() as f64 / 10.0;
+                allocation += cluster.allocation();
             }
             placed_pods.push(placed);
-            if i % PROGRESS_EVERY == PROGRESS_EVERY - 1 {
-                progress(PROGRESS_EVERY as u64);
-            }
+            progress(1);
         }
-        progress((self.stays.len() % PROGRESS_EVERY) as u64);
+        let mean = |sum: f64| round2(sum / f64::from(arrivals.max(1)));
         Figures {
+            churn_offered: mean(offered),
+            churn_allocation: mean(allocation),
+            churn_placed: mean(100.0 * f64::from(placed_count)),
             churn_linked_pods: cluster.linked(),
-            ..counted.means()
         }
     }
 }
@@ -159,65 +164,30 @@ fn ticks(seconds: f64) -> u64 {
     (seconds * 1e6) as u64
 }
 
-#[derive(Default)]
-struct Sums {
-    arrivals: u32,
-    placed: u32,
-    offered: f64,
-    allocation: f64,
-}
-
-impl Sums {
-    fn means(&self) -> Figures {
-        let mean = |sum: f64| crate::curve::round2(sum / f64::from(self.arrivals.max(1)));
-        Figures {
-            churn_offered: mean(self.offered),
-            churn_allocation: mean(self.allocation),
-            churn_placed: mean(100.0 * f64::from(self.placed)),
-            churn_linked_pods: None,
-        }
-    }
-}
-
-struct LifetimeDonors(Vec<(u16, Vec<u64>)>);
-
 fn cards(workload: &Workload, pod: u32) -> u16 {
     let shape = workload.shape_of(pod);
     shape.whole + u16::from(shape.share > 0)
 }
 
-impl LifetimeDonors {
-    fn from_trace(trace: &Trace, workload: &Workload) -> Result<Self, Error> {
-        let lacks = |w: &Workload| w.pods.iter().any(|p| p.lifetime.is_none());
-        if !lacks(workload) {
-            return Ok(Self(Vec::new()));
-        }
-        let donor = trace.workload(DONOR_WORKLOAD).ok().filter(|w| !lacks(w));
-        let donor = donor.ok_or_else(|| {
-            Error::Invalid(format!(
-                "workload {} has pods without times, and {} has no workload {DONOR_WORKLOAD} with times \
-                 to lend; write creation_time and deletion_time of every pod",
-                workload.name,
-                trace.dir.display()
-            ))
-        })?;
-        let mut by_cards = std::collections::BTreeMap::<u16, Vec<u64>>::new();
-        for (i, pod) in donor.pods.iter().enumerate() {
-            let list = by_cards.entry(cards(&donor, i as u32)).or_default();
-            list.extend(pod.lifetime);
-        }
-        Ok(Self(by_cards.into_iter().collect()))
+/// Returns the lifetimes, in seconds, for a workload that lacks some, by number of cards.
+fn lent_lifetimes(trace: &Trace, workload: &Workload) -> Result<BTreeMap<u16, Vec<u64>>, Error> {
+    let lacks = |w: &Workload| w.pods.iter().any(|p| p.lifetime.is_none());
+    let mut by_cards = BTreeMap::<u16, Vec<u64>>::new();
+    if !lacks(workload) {
+        return Ok(by_cards);
     }
-
-    /// Draws the lifetime, in seconds, of a pod with the same number of cards or the next smaller
-    /// number.
-    fn draw(&self, workload: &Workload, pod: u32, random: &mut fastrand::Rng) -> u64 {
-        let wanted = cards(workload, pod);
-        let list = self.0.iter().rev().find(|(cards, _)| *cards <= wanted);
-        let list = list.or(self.0.first()).map(|(_, list)| list.as_slice());
-        random
-            .choice(list.unwrap_or_default())
-            .copied()
-            .unwrap_or(1)
+    let donor = trace.workload(DONOR_WORKLOAD).ok().filter(|w| !lacks(w));
+    let donor = donor.ok_or_else(|| {
+        Error::Invalid(format!(
+            "workload {} has pods without times, and {} has no workload {DONOR_WORKLOAD} with times \
+             to lend; write creation_time and deletion_time of every pod",
+            workload.name,
+            trace.dir.display()
+        ))
+    })?;
+    for (i, pod) in donor.pods.iter().enumerate() {
+        let list = by_cards.entry(cards(&donor, i as u32)).or_default();
+        list.extend(pod.lifetime);
     }
+    Ok(by_cards)
 }

@@ -1,28 +1,4 @@
-use std::{fmt, io, path::PathBuf};
-
-/// A place in a file of the trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileLocation {
-    /// Path of the file, with `.gz` if it is compressed.
-    pub file: PathBuf,
-    /// Number of the line, from 1; 0: not known.
-    pub line: u64,
-    /// Name of the column; `None`: the whole line.
-    pub column: Option<String>,
-}
-
-impl fmt::Display for FileLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if self.line > 0 {
-            write!(f, ", line {}", self.line)?;
-        }
-        match &self.column {
-            Some(column) => write!(f, ", column {column}"),
-            None => Ok(()),
-        }
-    }
-}
+use std::{io, path::PathBuf};
 
 /// The reasons why a trace cannot be used or a report cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +19,11 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
-    #[error("{location}: {wrong}")]
+    #[error("{place}: {wrong}")]
     /// A file of the trace has invalid content.
     Content {
-        /// Place of the invalid content.
-        location: FileLocation,
+        /// Path of the file, with the line and the column if they are known.
+        place: String,
         /// Description of the error, and of what to write instead.
         wrong: String,
     },

@@ -1,6 +1,6 @@
 use std::{
     fs::File,
-    io::{self, Read},
+    io::Read,
     path::{Path, PathBuf},
     str::FromStr,
 };
@@ -8,53 +8,58 @@ use std::{
 use csv::StringRecord;
 use flate2::read::GzDecoder;
 
-use crate::error::{Error, FileLocation};
+use crate::error::Error;
+
+fn packed(path: &Path) -> PathBuf {
+    let mut packed = path.as_os_str().to_owned();
+    packed.push(".gz");
+    packed.into()
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.exists() || packed(path).exists()
+}
 
 /// Reads the path and the text of a file, or of `NAME.gz` if there is no `NAME`.
 pub fn read_text(path: &Path) -> Result<(PathBuf, String), Error> {
-    let mut packed = path.as_os_str().to_owned();
-    packed.push(".gz");
-    let packed = PathBuf::from(packed);
+    let packed = packed(path);
+    let is_packed = !path.exists() && packed.exists();
+    let file = if is_packed { packed } else { path.to_owned() };
     let mut text = String::new();
-    let (file, read) = match File::open(path) {
-        Ok(mut file) => (path.to_owned(), file.read_to_string(&mut text)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && packed.exists() => {
-            let read =
-                File::open(&packed).and_then(|f| GzDecoder::new(f).read_to_string(&mut text));
-            (packed, read)
+    let read = File::open(&file).and_then(|mut stream| {
+        if is_packed {
+            GzDecoder::new(stream).read_to_string(&mut text)
+        } else {
+            stream.read_to_string(&mut text)
         }
-        Err(source) => {
-            return Err(Error::Read {
-                file: path.to_owned(),
-                source,
-            });
-        }
-    };
+    });
     match read {
         Ok(_) => Ok((file, text)),
         Err(source) => Err(Error::Read { file, source }),
     }
 }
 
-pub fn exists(path: &Path) -> bool {
-    let mut packed = path.as_os_str().to_owned();
-    packed.push(".gz");
-    path.exists() || Path::new(&packed).exists()
-}
-
 pub fn read_numbers<T: FromStr>(path: &Path) -> Result<Vec<T>, Error> {
     let (file, text) = read_text(path)?;
     let number = |(i, line): (usize, &str)| {
-        line.trim().parse().map_err(|_| Error::Content {
-            location: FileLocation {
-                file: file.clone(),
-                line: i as u64 + 1,
-                column: None,
-            },
-            wrong: format!("{line:?} is no index; write one whole number a line"),
-        })
+        let wrong = || format!("{line:?} is no index; write one whole number a line");
+        let number = line.trim().parse();
+        number.map_err(|_| content(&file, i as u64 + 1, None, wrong()))
     };
     text.lines().enumerate().map(number).collect()
+}
+
+/// Returns the error for a line of a file, whose number is 0 if it is not known, and perhaps a
+/// column.
+fn content(file: &Path, line: u64, column: Option<&str>, wrong: String) -> Error {
+    let mut place = file.display().to_string();
+    if line > 0 {
+        place += &format!(", line {line}");
+    }
+    if let Some(column) = column {
+        place += &format!(", column {column}");
+    }
+    Error::Content { place, wrong }
 }
 
 pub struct Table {
@@ -72,13 +77,10 @@ impl Table {
     pub fn read(path: &Path) -> Result<Self, Error> {
         let (file, text) = read_text(path)?;
         let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let at = |error: csv::Error| Error::Content {
-            location: FileLocation {
-                file: file.clone(),
-                line: error.position().map_or(0, csv::Position::line),
-                column: None,
-            },
-            wrong: format!("{error}; write comma-separated values under a header line"),
+        let at = |error: csv::Error| {
+            let line = error.position().map_or(0, csv::Position::line);
+            let wrong = format!("{error}; write comma-separated values under a header line");
+            content(&file, line, None, wrong)
         };
         let header = reader.headers().map_err(at)?.clone();
         let rows: Result<Vec<_>, _> = reader.records().map(|r| r.map_err(at)).collect();
@@ -111,14 +113,9 @@ impl<'a> Row<'a> {
     pub fn text(&self, column: &str) -> Result<&'a str, Error> {
         if self.table.column(column).is_none() {
             let columns: Vec<&str> = self.table.header.iter().collect();
-            let mut error = self.wrong(
-                column,
-                format!("there is no such column among {}", columns.join(", ")),
-            );
-            if let Error::Content { location: at, .. } = &mut error {
-                at.line = 1;
-            }
-            return Err(error);
+            let columns = columns.join(", ");
+            let wrong = format!("there is no such column among {columns}");
+            return Err(content(&self.table.file, 1, Some(column), wrong));
         }
         Ok(self.optional(column))
     }
@@ -137,13 +134,7 @@ impl<'a> Row<'a> {
     }
 
     pub fn wrong(&self, column: &str, wrong: String) -> Error {
-        Error::Content {
-            location: FileLocation {
-                file: self.table.file.clone(),
-                line: self.record.position().map_or(0, csv::Position::line),
-                column: Some(column.to_owned()),
-            },
-            wrong,
-        }
+        let line = self.record.position().map_or(0, csv::Position::line);
+        content(&self.table.file, line, Some(column), wrong)
     }
 }

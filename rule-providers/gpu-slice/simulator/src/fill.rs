@@ -1,6 +1,6 @@
 //! Computes the number of further pods that fit on a cluster, now and after a change.
 
-use std::{fmt, num::NonZeroUsize, str::FromStr};
+use std::{collections::BTreeMap, fmt, num::NonZeroUsize, str::FromStr};
 
 use serde::Serialize;
 use tautline_core::quantity;
@@ -11,6 +11,7 @@ use tautline_gpu_placement::{
 
 use crate::{
     curve::round2,
+    error::Error,
     ties::{TieBreaker, Ties},
 };
 
@@ -55,43 +56,42 @@ pub enum Change {
         product: String,
         /// Cards of each node, 1 to 64.
         cards: u16,
-        /// CPU of each node in thousandths of a core; `None`: unlimited.
-        cpu_milli: Option<i64>,
-        /// Main memory of each node in bytes; `None`: unlimited.
-        memory_bytes: Option<i64>,
+        /// CPU of each node in thousandths of a core.
+        cpu_milli: i64,
+        /// Main memory of each node in bytes.
+        memory_bytes: i64,
     },
 }
 
 impl FromStr for Change {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         let how =
             "write slices=250m, or add=10xh200x8 with ,cpu=192 and ,memory=2Ti if they matter";
-        let wrong = |what: String| format!("{what}; {how}");
+        let wrong = |what: String| Error::Invalid(format!("{what}; {how}"));
         let mut parts = text.split(',');
         match parts.next().and_then(|p| p.split_once('=')) {
             Some(("slices", milli)) if parts.next().is_none() => {
-                let milli = quantity::parse_milli(milli)
-                    .ok()
-                    .filter(|m| (1..1000).contains(m));
-                let milli = milli.ok_or_else(|| wrong("a slice is 1m to 999m of a card".into()))?;
-                Ok(Self::Slices {
-                    milli: milli as u16,
-                })
+                match quantity::parse_milli(milli) {
+                    Ok(milli @ 1..1000) => Ok(Self::Slices {
+                        milli: milli as u16,
+                    }),
+                    _ => Err(wrong("a slice is 1m to 999m of a card".into())),
+                }
             }
             Some(("add", nodes)) => {
                 let (count, rest) = nodes.split_once('x').unwrap_or_default();
                 let (product, cards) = rest.rsplit_once('x').unwrap_or_default();
-                let (mut cpu_milli, mut memory_bytes) = (None, None);
+                let (mut cpu_milli, mut memory_bytes) = (UNLIMITED_AMOUNT, UNLIMITED_AMOUNT);
                 for part in parts {
                     let amount = |text: &str| {
                         let amount = quantity::parse_milli(text);
                         amount.map_err(|e| wrong(format!("{part:?}: {e}")))
                     };
                     match part.split_once('=') {
-                        Some(("cpu", cpu)) => cpu_milli = Some(amount(cpu)?),
-                        Some(("memory", memory)) => memory_bytes = Some(amount(memory)? / 1000),
+                        Some(("cpu", cpu)) => cpu_milli = amount(cpu)?,
+                        Some(("memory", memory)) => memory_bytes = amount(memory)? / 1000,
                         _ => return Err(wrong(format!("{part:?} is no amount of a node"))),
                     }
                 }
@@ -159,21 +159,13 @@ impl OwnCluster {
                         *unit_milli = *milli;
                     }
                 };
-                for shape in changed
-                    .mix
-                    .iter_mut()
-                    .filter(|s| s.share > 0 || is_shared(s.mode))
-                {
-                    let units = match shape.mode {
+                for shape in &mut changed.mix {
+                    let (whole, units) = match shape.mode {
                         SharingMode::Shared { unit_milli } => {
-                            shape.milli() / i64::from(unit_milli.max(1))
+                            (0, shape.milli() / i64::from(unit_milli.max(1)))
                         }
-                        SharingMode::Milli | SharingMode::Agent | SharingMode::Whole => 1,
-                    };
-                    let whole = if is_shared(shape.mode) {
-                        0
-                    } else {
-                        shape.whole
+                        _ if shape.share == 0 => continue,
+                        _ => (shape.whole, 1),
                     };
                     let requested = units.max(1) * i64::from(*milli);
                     shape.whole = whole + (requested / i64::from(CARD_MILLI)) as u16;
@@ -194,8 +186,8 @@ impl OwnCluster {
                         product: product.as_str().into(),
                         mode: self.main_mode(),
                     },
-                    cpu_milli: cpu_milli.unwrap_or(UNLIMITED_AMOUNT),
-                    memory_bytes: memory_bytes.unwrap_or(UNLIMITED_AMOUNT),
+                    cpu_milli: *cpu_milli,
+                    memory_bytes: *memory_bytes,
                     cards: vec![CARD_MILLI; usize::from(*cards)],
                 };
                 changed.pools.extend(std::iter::repeat_n(pool, *nodes));
@@ -206,14 +198,12 @@ impl OwnCluster {
 
     /// The sharing mode of most cards; without pools, the sharing mode of most requests.
     fn main_mode(&self) -> SharingMode {
-        let mut counts = std::collections::BTreeMap::<SharingMode, usize>::new();
+        let mut counts = BTreeMap::<SharingMode, usize>::new();
         for pool in &self.pools {
             *counts.entry(pool.kind.mode).or_default() += pool.cards.len();
         }
-        if counts.is_empty() {
-            for shape in &self.mix {
-                *counts.entry(shape.mode).or_default() += 1;
-            }
+        for shape in self.mix.iter().filter(|_| self.pools.is_empty()) {
+            *counts.entry(shape.mode).or_default() += 1;
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(mode, _)| mode).unwrap_or_default()
@@ -295,10 +285,6 @@ impl OwnCluster {
     }
 }
 
-fn is_shared(mode: SharingMode) -> bool {
-    matches!(mode, SharingMode::Shared { .. })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +341,7 @@ mod tests {
             "cut=1",
             "add=0xh200x8",
         ] {
-            let error = text.parse::<Change>().unwrap_err();
+            let error = text.parse::<Change>().unwrap_err().to_string();
             assert!(error.contains("write slices=250m"), "{error}");
         }
     }

@@ -23,7 +23,7 @@ mod trace;
 pub use arrivals::Arrivals;
 pub use batch::{Experiment, Figures, RunResult, SeedRun};
 pub use curve::Curve;
-pub use error::{Error, FileLocation};
+pub use error::Error;
 pub use published::PublishedCurves;
 pub use ties::Ties;
 pub use trace::{Node, Pod, Trace, Workload};

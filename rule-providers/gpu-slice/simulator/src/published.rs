@@ -12,15 +12,6 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct PublishedCurves(HashMap<(String, PolicyName, u64), Curve>);
 
-fn policy(published: &str) -> Option<PolicyName> {
-    match published {
-        "04-GpuPacking" => Some(PolicyName::Packing),
-        "05-BestFit" => Some(PolicyName::BestFit),
-        "06-FGD" => Some(PolicyName::Fgd),
-        _ => None,
-    }
-}
-
 impl PublishedCurves {
     /// Reads `expected/analysis_allo_discrete.csv` in the trace's folder; empty without this file.
     pub fn read(dir: &Path) -> Result<Self, Error> {
@@ -31,8 +22,11 @@ impl PublishedCurves {
         let mut all = HashMap::new();
         let table = Table::read(&path)?;
         for row in table.rows() {
-            let Some(policy) = policy(row.text("sc_policy")?) else {
-                continue;
+            let policy = match row.text("sc_policy")? {
+                "04-GpuPacking" => PolicyName::Packing,
+                "05-BestFit" => PolicyName::BestFit,
+                "06-FGD" => PolicyName::Fgd,
+                _ => continue,
             };
             let workload = row.text("workload")?;
             let workload = workload.strip_prefix("openb_pod_list_").unwrap_or(workload);

@@ -18,16 +18,18 @@ use crate::{
     published::PublishedCurves,
 };
 
+/// The means over seeds of a policy's curves.
 struct ChartLine {
     policy: PolicyName,
-    published: bool,
     curve: Curve,
+    /// The published curve; `None` unless it is published for all seeds.
+    published: Option<Curve>,
 }
 
 struct WorkloadReport<'a> {
     workload: &'a str,
     seeds: Vec<u64>,
-    outcomes: Vec<&'a RunResult>,
+    outcomes: &'a [RunResult],
     lines: Vec<ChartLine>,
 }
 
@@ -38,7 +40,9 @@ pub fn write(
     published: &PublishedCurves,
     notes: &[String],
 ) -> Result<PathBuf, Error> {
-    let parts = parts(outcomes, published);
+    let of_workload = |a: &RunResult, b: &RunResult| a.figures.workload == b.figures.workload;
+    let parts = outcomes.chunk_by(of_workload);
+    let parts: Vec<_> = parts.map(|outcomes| part(outcomes, published)).collect();
     let put = |name: &str, text: String| {
         let file = dir.join(name);
         let written = fs::create_dir_all(dir).and_then(|()| fs::write(&file, text));
@@ -47,64 +51,41 @@ pub fn write(
     for part in &parts {
         put(&format!("{}.svg", part.workload), chart::draw(part))?;
     }
-    put("curves.csv", curves(&parts))?;
+    put("curves.csv", curves(outcomes))?;
     put("index.html", page::page(&parts, published, notes))?;
     Ok(dir.join("index.html"))
 }
 
-fn parts<'a>(outcomes: &'a [RunResult], published: &PublishedCurves) -> Vec<WorkloadReport<'a>> {
-    let mut parts: Vec<WorkloadReport<'a>> = Vec::new();
-    for outcome in outcomes {
-        let workload = outcome.figures.workload.as_str();
-        if parts.last().is_none_or(|p| p.workload != workload) {
-            parts.push(WorkloadReport {
-                workload,
-                seeds: Vec::new(),
-                outcomes: Vec::new(),
-                lines: Vec::new(),
-            });
+fn part<'a>(outcomes: &'a [RunResult], published: &PublishedCurves) -> WorkloadReport<'a> {
+    let workload = outcomes[0].figures.workload.as_str();
+    let seeds = unique(outcomes.iter().map(|o| o.figures.seed));
+    let line = |policy| {
+        let ours = outcomes.iter().filter(|o| o.policy == policy);
+        let theirs = seeds.iter().map(|s| published.curve(workload, policy, *s));
+        let theirs: Option<Vec<&Curve>> = theirs.collect();
+        ChartLine {
+            policy,
+            curve: mean(&ours.map(|o| &o.allocation).collect::<Vec<_>>()),
+            published: theirs.map(|curves| mean(&curves)),
         }
-        if let Some(part) = parts.last_mut() {
-            part.outcomes.push(outcome);
-            if !part.seeds.contains(&outcome.figures.seed) {
-                part.seeds.push(outcome.figures.seed);
-            }
-        }
+    };
+    let policies = unique(outcomes.iter().map(|o| o.policy));
+    WorkloadReport {
+        workload,
+        lines: policies.into_iter().map(line).collect(),
+        seeds,
+        outcomes,
     }
-    for part in &mut parts {
-        let mut policies: Vec<PolicyName> = Vec::new();
-        for outcome in &part.outcomes {
-            if !policies.contains(&outcome.policy) {
-                policies.push(outcome.policy);
-            }
+}
+
+/// Returns the first of equal items each, in their order.
+fn unique<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    items.fold(Vec::new(), |mut unique, item| {
+        if !unique.contains(&item) {
+            unique.push(item);
         }
-        for policy in policies {
-            let of = |o: &&&RunResult| o.policy == policy;
-            let ours: Vec<_> = part
-                .outcomes
-                .iter()
-                .filter(of)
-                .map(|o| &o.allocation)
-                .collect();
-            let theirs = part
-                .seeds
-                .iter()
-                .map(|s| published.curve(part.workload, policy, *s));
-            let theirs: Option<Vec<&Curve>> = theirs.collect();
-            let mut line = |published, curves: &[&Curve]| {
-                part.lines.push(ChartLine {
-                    policy,
-                    published,
-                    curve: mean(curves),
-                });
-            };
-            line(false, &ours);
-            if let Some(theirs) = theirs {
-                line(true, &theirs);
-            }
-        }
-    }
-    parts
+        unique
+    })
 }
 
 fn mean(curves: &[&Curve]) -> Curve {
@@ -116,19 +97,15 @@ fn mean(curves: &[&Curve]) -> Curve {
     (0..=MAX_LOAD_PERCENT).map(column).collect()
 }
 
-fn curves(parts: &[WorkloadReport<'_>]) -> String {
+fn curves(outcomes: &[RunResult]) -> String {
     let mut out = "workload,seed,policy".to_owned();
     for load in 0..=MAX_LOAD_PERCENT {
         _ = write!(out, ",{load}");
     }
     out.push('\n');
-    for outcome in parts.iter().flat_map(|p| &p.outcomes) {
-        let figures = &outcome.figures;
-        _ = write!(
-            out,
-            "{},{},{}",
-            figures.workload, figures.seed, figures.policy
-        );
+    for outcome in outcomes {
+        let f = &outcome.figures;
+        _ = write!(out, "{},{},{}", f.workload, f.seed, f.policy);
         for value in &outcome.allocation {
             match value {
                 Some(value) => _ = write!(out, ",{value}"),

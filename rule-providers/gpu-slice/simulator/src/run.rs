@@ -1,4 +1,4 @@
-//! Simulates one run: pods arrive, and the policy places or drops each pod.
+//! The state of one run: pods arrive, and the policy places or drops each pod.
 
 use tautline_gpu_placement::{
     CARD_MILLI, CardGrant, CardKind, CostCache, NodeCapacity, PlannedClasses, RequestDistribution,
@@ -8,12 +8,9 @@ use tautline_gpu_placement::{
 use crate::{
     arrivals::Arrivals,
     curve::{self, Curve},
-    ties::{TieBreaker, Ties},
+    ties::TieBreaker,
     trace::{Trace, Workload},
 };
-
-/// The number of arrivals after which progress is reported.
-pub(crate) const PROGRESS_EVERY: usize = 256;
 
 /// The cluster of a trace while pods are placed on it.
 #[derive(Debug)]
@@ -25,68 +22,53 @@ pub struct Cluster {
     fragmented: Vec<f64>,
     fragmented_sum: f64,
     links: Vec<Option<Topology>>,
-    linked: Linked,
-}
-
-/// The counts of placed pods with several whole cards, on nodes with NVLink.
-#[derive(Clone, Copy, Debug, Default)]
-struct Linked {
-    pods: u32,
+    /// Number of placed pods with several whole cards, on nodes with NVLink.
+    linkable: u32,
     /// Number of those pods whose cards are in as few NVLink domains as possible.
-    closest: u32,
+    linked: u32,
 }
 
 impl Cluster {
     /// Creates the cluster without pods. Its nodes have the indexes of `order.nodes`.
     pub fn new(trace: &Trace, workload: &Workload, order: &Arrivals, policy: PolicyName) -> Self {
         let mut costs = CostCache::new(policy.build()).with_capacity_for(workload.shapes.len());
-        let nodes: Vec<_> = order
-            .nodes
-            .iter()
-            .map(|n| &trace.nodes[*n as usize])
-            .collect();
-        let kind = |product| CardKind {
-            product,
-            mode: SharingMode::Milli,
-        };
-        for node in &nodes {
-            costs.kind_index(&kind(node.model.clone()));
-        }
+        let nodes = order.nodes.iter().map(|n| &trace.nodes[*n as usize]);
+        let nodes: Vec<_> = nodes.collect();
         for (i, node) in nodes.iter().enumerate() {
-            let kind = costs.kind_index(&kind(node.model.clone()));
+            let kind = costs.kind_index(&CardKind {
+                product: node.model.clone(),
+                mode: SharingMode::Milli,
+            });
             let cards = vec![CARD_MILLI; node.cards.into()];
             costs.set_position(i, i as f64 / nodes.len() as f64);
             let capacity = NodeCapacity::new(node.cpu_milli, node.memory_bytes, kind, cards)
                 .with_topology(node.topology());
             costs.set_capacity(i, Some(capacity));
         }
-        let requested = workload
-            .pods
-            .iter()
-            .map(|p| &workload.shapes[p.shape as usize]);
+        let pods = workload.pods.iter();
+        let requested = pods.map(|p| &workload.shapes[p.shape as usize]);
         costs.plan_for(RequestDistribution::from_shapes(requested).classes());
-        let measure = PlannedClasses::new(costs.classes(), costs.kinds());
-        let fragmented: Vec<f64> = costs
-            .capacities()
-            .map(|(_, r)| measure.fragmented_milli(r))
-            .collect();
+        let classes = PlannedClasses::new(costs.classes(), costs.kinds());
+        let fragmented = costs.capacities();
+        let fragmented = fragmented.map(|(_, r)| classes.fragmented_milli(r));
+        let fragmented: Vec<f64> = fragmented.collect();
         Self {
             cards: trace.cards(),
             used_milli: 0,
             fragmented_sum: fragmented.iter().sum(),
             costs,
-            classes: measure,
+            classes,
             fragmented,
             links: nodes.iter().map(|n| n.topology()).collect(),
-            linked: Linked::default(),
+            linkable: 0,
+            linked: 0,
         }
     }
 
     /// Places a pod on the node that the policy prefers; `None`: the pod fits nowhere.
     pub fn place(&mut self, shape: &Shape, chooser: &mut TieBreaker) -> Option<PlacedPod> {
-        let (node, place) = self
-            .costs
-            .cheapest_with_ties(shape, |nth| chooser.replaces(nth))?;
+        let best = |nth| chooser.replaces(nth);
+        let (node, place) = self.costs.cheapest_with_ties(shape, best)?;
         self.place_on(shape, node, place.card)
     }
 
@@ -110,16 +92,16 @@ impl Cluster {
         {
             let domain = (0..costs.cards().len()).filter(|c| topology.domains(&[0, *c]) == 1);
             let least = whole.len().div_ceil(domain.count().max(1));
-            self.linked.pods += 1;
-            self.linked.closest += u32::from(topology.domains(&whole) <= least);
+            self.linkable += 1;
+            self.linked += u32::from(topology.domains(&whole) <= least);
         }
     }
 
     /// The pods whose whole cards are in as few NVLink domains as possible, in percent of the pods
     /// with several whole cards on nodes with NVLink; `None`: there are no such pods.
     pub fn linked(&self) -> Option<f64> {
-        let Linked { pods, closest } = self.linked;
-        (pods > 0).then(|| curve::round2(100.0 * f64::from(closest) / f64::from(pods)))
+        let percent = |of: u32| curve::round2(100.0 * f64::from(self.linked) / f64::from(of));
+        (self.linkable > 0).then(|| percent(self.linkable))
     }
 
     pub(crate) fn remove(&mut self, shape: &Shape, placed: &PlacedPod) {
@@ -158,7 +140,7 @@ pub struct PlacedPod {
 /// Load, allocation and fragmentation after each arrival.
 #[derive(Clone, Debug, Default)]
 pub struct RunRecord {
-    arrived_milli: i64,
+    /// Total of requests after each arrival, in thousandths of cards.
     arrived: Vec<i64>,
     allocation: Vec<f64>,
     fragmentation: Vec<f64>,
@@ -170,8 +152,8 @@ pub struct RunRecord {
 impl RunRecord {
     /// Adds an arrival; `cluster` is the cluster after the arrival.
     pub fn arrival(&mut self, shape: &Shape, placed: bool, cluster: &Cluster) {
-        self.arrived_milli += shape.milli();
-        self.arrived.push(self.arrived_milli);
+        let before = self.arrived.last().copied().unwrap_or(0);
+        self.arrived.push(before + shape.milli());
         self.allocation.push(cluster.allocation());
         self.fragmentation.push(cluster.fragmentation());
         self.dropped += usize::from(!placed);
@@ -183,27 +165,4 @@ impl RunRecord {
             curve::curve(cards, &self.arrived, &self.fragmentation),
         )
     }
-}
-
-pub(crate) fn run(
-    trace: &Trace,
-    workload: &Workload,
-    order: &Arrivals,
-    policy: PolicyName,
-    ties: Ties,
-    progress: &(dyn Fn(u64) + Sync),
-) -> RunRecord {
-    let mut cluster = Cluster::new(trace, workload, order, policy);
-    let mut chooser = TieBreaker::new(ties, order.seed);
-    let mut record = RunRecord::default();
-    for some in order.pods.chunks(PROGRESS_EVERY) {
-        for pod in some {
-            let shape = workload.shape_of(*pod);
-            let placed = cluster.place(shape, &mut chooser).is_some();
-            record.arrival(shape, placed, &cluster);
-        }
-        progress(some.len() as u64);
-    }
-    record.linked = cluster.linked();
-    record
 }

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::error::Error;
+
 /// The choice between equally good nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ties {
@@ -13,13 +15,13 @@ pub enum Ties {
 }
 
 impl FromStr for Ties {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "first" => Ok(Self::First),
             "random" => Ok(Self::Random),
-            _ => Err("write first or random".into()),
+            _ => Err(Error::Invalid("write first or random".to_owned())),
         }
     }
 }

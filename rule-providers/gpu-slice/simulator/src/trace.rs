@@ -136,13 +136,7 @@ impl Trace {
                 known.join(", ")
             )));
         }
-        Workload::read(&self.dir.join(format!("pods/{name}.csv")), name)
-    }
-}
-
-impl Workload {
-    fn read(path: &Path, name: &str) -> Result<Self, Error> {
-        let table = Table::read(path)?;
+        let table = Table::read(&self.dir.join(format!("pods/{name}.csv")))?;
         let (mut shapes, mut known) = (Vec::new(), HashMap::new());
         let mut pods = Vec::new();
         for row in table.rows() {
@@ -158,13 +152,15 @@ impl Workload {
             });
         }
         pods.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Self {
+        Ok(Workload {
             name: name.to_owned(),
             shapes,
             pods,
         })
     }
+}
 
+impl Workload {
     /// The request of a pod; `pod` is an index of `pods`.
     pub fn shape_of(&self, pod: u32) -> &Shape {
         &self.shapes[self.pods[pod as usize].shape as usize]
@@ -182,22 +178,15 @@ fn shape(row: &Row<'_>) -> Result<Shape, Error> {
         let wrong = format!("{cards} cards are requested in parts; write 1000, or num_gpu 1");
         return Err(row.wrong("gpu_milli", wrong));
     }
-    let models = match cards {
-        0 => [].into(),
-        _ => row
-            .optional("gpu_spec")
-            .split('|')
-            .filter(|m| !m.is_empty())
-            .map(Arc::from)
-            .collect(),
-    };
+    let models = row.optional("gpu_spec").split('|');
+    let models = models.filter(|m| cards > 0 && !m.is_empty());
     Ok(Shape {
         cpu_milli: row.number("cpu_milli", "thousandths of a CPU", 0, MAX_AMOUNT)?,
         memory_bytes: row.number("memory_mib", "MiB of memory", 0, MAX_AMOUNT)? << 20,
         whole: if milli == CARD_MILLI { cards as u16 } else { 0 },
         share: if milli == CARD_MILLI { 0 } else { milli },
         mode: SharingMode::Milli,
-        models,
+        models: models.map(Arc::from).collect(),
     })
 }
 
@@ -206,11 +195,7 @@ fn lifetime(row: &Row<'_>) -> Result<Option<u64>, Error> {
         return Ok(None);
     }
     let from = row.number("creation_time", "seconds", 0, MAX_AMOUNT)?;
-    let to = row.number(
-        "deletion_time",
-        "seconds, no earlier than creation_time",
-        from,
-        MAX_AMOUNT,
-    )?;
+    let what = "seconds, no earlier than creation_time";
+    let to = row.number("deletion_time", what, from, MAX_AMOUNT)?;
     Ok(Some((to - from) as u64))
 }

@@ -52,87 +52,65 @@ pub(super) fn page(
     out
 }
 
+/// A row of a table: the columns' names and values.
+type Row = Vec<(&'static str, String)>;
+
 fn means(out: &mut String, parts: &[WorkloadReport<'_>]) {
-    let header = [
-        "workload",
-        "policy",
-        "seeds",
-        "at 100 %",
-        "published",
-        "at 130 %",
-        "published",
-    ];
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     for part in parts {
-        for line in part.lines.iter().filter(|l| !l.published) {
-            let same = |l: &&super::ChartLine| l.published && l.policy == line.policy;
-            let theirs = part.lines.iter().find(same);
-            let their = |c: usize| theirs.and_then(|l| l.curve[c]);
+        for line in &part.lines {
+            let their = |c: usize| line.published.as_ref().and_then(|curve| curve[c]);
             rows.push(vec![
-                part.workload.to_owned(),
-                line.policy.to_string(),
-                part.seeds.len().to_string(),
-                percent(line.curve[100]),
-                percent(their(100)),
-                percent(line.curve[130]),
-                percent(their(130)),
+                ("workload", part.workload.to_owned()),
+                ("policy", line.policy.to_string()),
+                ("seeds", part.seeds.len().to_string()),
+                ("at 100 %", percent(line.curve[100])),
+                ("published", percent(their(100))),
+                ("at 130 %", percent(line.curve[130])),
+                ("published", percent(their(130))),
             ]);
         }
     }
-    table(out, &header, rows);
+    table(out, &rows);
 }
 
 fn runs(out: &mut String, part: &WorkloadReport<'_>, published: &PublishedCurves) {
-    let mut header = vec![
-        "policy",
-        "seed",
-        "at 100 %",
-        "published",
-        "at 130 %",
-        "fragmented",
-        "dropped",
-        "seconds",
-    ];
-    let churn = part.outcomes.iter().any(|o| o.figures.churn.is_some());
-    if churn {
-        header.extend(["offered", "kept allocated", "placed"]);
-    }
-    let row = |o: &&RunResult| {
+    let row = |o: &RunResult| {
         let f = &o.figures;
         let theirs = published.curve(&f.workload, o.policy, f.seed);
-        let mut row = vec![
-            f.policy.to_owned(),
-            f.seed.to_string(),
-            percent(f.allocation_at_100),
-            percent(theirs.and_then(|c| c[100])),
-            percent(f.allocation_at_130),
-            percent(f.fragmentation_at_100),
-            f.dropped.to_string(),
-            format!("{:.2}", f.seconds),
+        let mut row: Row = vec![
+            ("policy", f.policy.to_owned()),
+            ("seed", f.seed.to_string()),
+            ("at 100 %", percent(f.allocation_at_100)),
+            ("published", percent(theirs.and_then(|c| c[100]))),
+            ("at 130 %", percent(f.allocation_at_130)),
+            ("fragmented", percent(f.fragmentation_at_100)),
+            ("dropped", f.dropped.to_string()),
+            ("seconds", format!("{:.2}", f.seconds)),
         ];
-        if churn {
-            let c = f.churn;
+        // All runs have figures of churn, or none.
+        if let Some(churn) = f.churn {
             row.extend([
-                percent(c.map(|c| c.churn_offered)),
-                percent(c.map(|c| c.churn_allocation)),
-                percent(c.map(|c| c.churn_placed)),
+                ("offered", percent(Some(churn.churn_offered))),
+                ("kept allocated", percent(Some(churn.churn_allocation))),
+                ("placed", percent(Some(churn.churn_placed))),
             ]);
         }
         row
     };
-    table(out, &header, part.outcomes.iter().map(row).collect());
+    table(out, &part.outcomes.iter().map(row).collect::<Vec<_>>());
 }
 
-fn table(out: &mut String, header: &[&str], rows: Vec<Vec<String>>) {
+fn table(out: &mut String, rows: &[Row]) {
     out.push_str("<div class=\"wide\"><table><thead><tr>");
-    for cell in header {
-        _ = write!(out, "<th>{cell}</th>");
+    for (name, _) in rows.iter().take(1).flatten() {
+        _ = write!(out, "<th>{name}</th>");
     }
     out.push_str("</tr></thead><tbody>\n");
     for row in rows {
         out.push_str("<tr>");
-        for cell in row {
-            _ = write!(out, "<td>{}</td>", escaped(&cell));
+        for (_, value) in row {
+            _ = write!(out, "<td>{}</td>", escaped(value));
         }
         out.push_str("</tr>\n");
     }
