@@ -22,6 +22,9 @@ use crate::{
     provider_args::TrustArgs,
 };
 
+/// The longest time that a new CA is trusted before its certificate is served.
+const MAX_OVERLAP: Duration = Duration::from_secs(300);
+
 #[derive(clap::Args)]
 #[command(
     after_help = "deploy/webhooks/ has the webhook configurations: apply the files that you want.\n\n\
@@ -115,9 +118,6 @@ struct CertificateArgs {
     /// Lifetime of a generated certificate; it is replaced after two thirds of it
     #[arg(long, default_value = "2160h", value_parser = parse_duration)]
     certificate_lifetime: Duration,
-    /// Time that a new CA is trusted before its certificate is served
-    #[arg(long, default_value = "5m", value_parser = parse_duration)]
-    certificate_overlap: Duration,
 }
 
 /// Printing the webhook configurations instead of serving.
@@ -151,12 +151,6 @@ fn config(args: Args) -> Result<Config> {
             alpn: Vec::new(),
         }),
         (own, Certificate::Own { mut names, .. }) => {
-            if own.certificate_overlap * 4 > own.certificate_lifetime {
-                bail!(
-                    "--certificate-overlap must be a quarter of --certificate-lifetime or less, \
-                     or a certificate could end before the next is served"
-                );
-            }
             names.extend(own.tls_name);
             Certificate::Own {
                 secret: own.secret,
@@ -164,7 +158,7 @@ fn config(args: Args) -> Result<Config> {
                 times: Times {
                     lifetime: own.certificate_lifetime,
                     ca: Ca::Published {
-                        overlap: own.certificate_overlap,
+                        overlap: MAX_OVERLAP.min(own.certificate_lifetime / 4),
                     },
                 },
             }

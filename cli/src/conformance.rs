@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde_json::json;
 use tautline_conformance::{
@@ -50,9 +50,6 @@ pub(crate) struct Args {
     /// Nodes that the provider knows [default: made-up names]
     #[arg(long, value_name = "NODE,...", value_delimiter = ',', value_parser = node)]
     nodes: Vec<String>,
-    /// File with such nodes, one in a line
-    #[arg(long, value_name = "FILE")]
-    nodes_file: Option<PathBuf>,
     /// The pod to place [default: conformance/pod-0]
     #[arg(long, value_name = "NS/POD")]
     pod: Option<PlacedPod>,
@@ -135,22 +132,9 @@ fn with_port(address: &str) -> String {
     }
 }
 
-fn lines_of(text: &str) -> impl Iterator<Item = String> + '_ {
-    let lines = text.lines().map(str::trim);
-    lines.filter(|l| !l.is_empty()).map(str::to_owned)
-}
-
 impl Args {
     fn config(self) -> Result<Config> {
         let address = with_port(&self.address.unwrap_or_default());
-        let mut nodes = self.nodes;
-        if let Some(file) = &self.nodes_file {
-            let named = || format!("--nodes-file {}", file.display());
-            let text = std::fs::read_to_string(file).with_context(named)?;
-            let before = nodes.len();
-            nodes.extend(lines_of(&text));
-            ensure!(nodes.len() > before, "{}: holds no node", named());
-        }
         let defaults = Config::new(address, self.rule.unwrap_or_default());
         let map = |pairs: Vec<(String, String)>| BTreeMap::from_iter(pairs);
         Ok(Config {
@@ -159,7 +143,7 @@ impl Args {
             limit: self.limit,
             bad_request: self.bad_request,
             bad_limit: self.bad_limit,
-            nodes,
+            nodes: self.nodes,
             pod: self.pod.unwrap_or(defaults.pod),
             peers: self.peers,
             labels: map(self.labels),

@@ -12,7 +12,6 @@ use tautline_runtime::{
 };
 use tautline_scheduler_extender::{App, Certificate, Config};
 
-use tautline_traces::Traces;
 
 use crate::{
     cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs,
@@ -42,10 +41,6 @@ pub(crate) struct Args {
     /// Usable nodes that filter returns to kube-scheduler
     #[arg(long, value_enum, default_value_t)]
     answer: Answers,
-    /// Number of a pod's best nodes that filter returns with --answer shortlist; 0: all [default:
-    /// 64]
-    #[arg(long, value_name = "N")]
-    shortlist: Option<usize>,
     /// Effect of a rule without a working provider, unless the offer sets it [default: reject for a
     /// rule with a limit, ignore for others]
     #[arg(long, value_enum)]
@@ -79,9 +74,6 @@ pub(crate) struct Args {
     /// least twice --max-body]
     #[arg(long, value_name = "MIB")]
     request_memory: Option<usize>,
-    /// Maximum number of nodes in a request
-    #[arg(long, default_value_t = 100_000)]
-    max_nodes: usize,
     /// Memory for the records of /explain, in MiB; the oldest are dropped
     #[arg(long, default_value_t = 32, value_name = "MIB")]
     explain_memory: usize,
@@ -183,8 +175,10 @@ enum Answers {
     Ties,
     /// One of the best nodes: the least allocated
     Decisive,
-    /// The best --shortlist nodes; kube-scheduler adds its own scores
+    /// The best 64 nodes; kube-scheduler adds its own scores
     Shortlist,
+    /// All usable nodes, for the extenders after this one
+    All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -215,11 +209,11 @@ fn config(args: Args) -> Result<Config> {
     if provider_config.deadline >= args.deadline {
         bail!("--provider-deadline must be below --deadline, or no answer could be given in time");
     }
-    let answer = match (args.answer, args.shortlist) {
-        (Answers::Shortlist, most) => AnswerMode::Shortlist(most.unwrap_or(64)),
-        (_, Some(_)) => bail!("--shortlist needs --answer shortlist"),
-        (Answers::Ties, None) => AnswerMode::Ties,
-        (Answers::Decisive, None) => AnswerMode::Decisive,
+    let answer = match args.answer {
+        Answers::Ties => AnswerMode::Ties,
+        Answers::Decisive => AnswerMode::Decisive,
+        Answers::Shortlist => AnswerMode::Shortlist(64),
+        Answers::All => AnswerMode::Shortlist(0),
     };
     let files = args.tls.files().map(Certificate::Files);
     let certificate = files.or_else(|| args.generated.certificate(&args.namespace));
@@ -232,7 +226,6 @@ fn config(args: Args) -> Result<Config> {
         answer,
         exempt_namespaces: args.exempt_namespaces.into_iter().collect(),
         max_body_bytes: args.max_body << 20,
-        max_nodes: args.max_nodes,
         concurrency: args.concurrency.max(1),
         deadline: args.deadline,
         explain_bytes: args.explain_memory << 20,
@@ -249,7 +242,7 @@ fn config(args: Args) -> Result<Config> {
             streams: true,
             ..provider_config
         },
-        traces: Traces::default(),
+        ..Config::default()
     })
 }
 
@@ -296,9 +289,7 @@ mod tests {
         assert_eq!(decisive, AnswerMode::Decisive);
         let shortlist = answer(&["--answer", "shortlist"]).unwrap();
         assert_eq!(shortlist, AnswerMode::Shortlist(64));
-        let all = answer(&["--answer", "shortlist", "--shortlist", "0"]).unwrap();
+        let all = answer(&["--answer", "all"]).unwrap();
         assert_eq!(all, AnswerMode::Shortlist(0));
-        let error = answer(&["--shortlist", "5"]).unwrap_err().to_string();
-        assert_eq!(error, "--shortlist needs --answer shortlist");
     }
 }

@@ -5,7 +5,7 @@ mod tables;
 mod trace;
 mod trace_objects;
 
-use std::{num::NonZeroUsize, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Result, bail};
 use tautline_gpu_placement::policy::PolicyName;
@@ -53,15 +53,12 @@ pub(crate) struct Args {
     /// Choice between equally good nodes: first, or random as kube-scheduler does
     #[arg(long, default_value = "first")]
     ties: Ties,
-    /// Runs at a time [default: as many as there are cores]
-    #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
     /// A second experiment with pods that leave, and this many times the arrivals
     #[arg(long, value_name = "FACTOR", requires = "trace",
         value_parser = clap::value_parser!(u32).range(i64::from(tautline_gpu_simulator::churn::LEAST_FACTOR)..=1000))]
     churn: Option<u32>,
     /// Use the real extender and gpu-slice provider on loopback, one run at a time
-    #[arg(long, requires = "trace", conflicts_with_all = ["churn", "jobs"])]
+    #[arg(long, requires = "trace", conflicts_with = "churn")]
     wire: bool,
     /// Write a page with charts and tables to this folder
     #[arg(long, value_name = "DIR", requires = "trace")]
@@ -73,9 +70,6 @@ pub(crate) struct Args {
     /// A change to your nodes: slices=250m, or add=COUNTxPRODUCTxCARDS[,cpu=N][,memory=N]
     #[arg(long, value_name = "CHANGE")]
     what_if: Vec<Change>,
-    /// Your own nodes are full when so many pods in a row do not fit
-    #[arg(long, value_name = "N", default_value = "20")]
-    misses: NonZeroUsize,
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
 }
@@ -98,11 +92,6 @@ impl Args {
             || self.cluster.context.is_some()
             || self.cluster.kubeconfig.is_some()
             || !self.what_if.is_empty()
-    }
-
-    fn jobs(&self) -> NonZeroUsize {
-        let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        self.jobs.unwrap_or_else(cores)
     }
 
     fn seeds_or(&self, default: impl Iterator<Item = u64>) -> Vec<u64> {

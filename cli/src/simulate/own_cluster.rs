@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::{collections::HashMap, num::NonZeroUsize};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1;
@@ -12,6 +12,9 @@ use tautline_gpu_slice::pod_shape;
 use super::{Args, tables};
 use crate::{fetch, output};
 
+/// The number of pods in a row that do not fit, after which the nodes count as full.
+const MAX_MISSES: NonZeroUsize = NonZeroUsize::new(20).unwrap();
+
 pub(super) async fn run(args: &Args) -> Result<()> {
     let (nodes, pods) = match args.manifests.read()? {
         Some(items) => of_items(&items),
@@ -24,13 +27,13 @@ pub(super) async fn run(args: &Args) -> Result<()> {
     let seeds = args.seeds_or(42..=51);
     let mut all: Vec<Figures> = Vec::new();
     for policy in &args.policy {
-        let now = own.fill("now", *policy, &seeds, args.ties, args.misses);
+        let now = own.fill("now", *policy, &seeds, args.ties, MAX_MISSES);
         let before = now.fit;
         all.push(now);
         for change in &args.what_if {
             let case = change.to_string();
             let changed = own.with_change(change);
-            let mut figures = changed.fill(&case, *policy, &seeds, args.ties, args.misses);
+            let mut figures = changed.fill(&case, *policy, &seeds, args.ties, MAX_MISSES);
             figures.difference = Some(figures.fit - before);
             all.push(figures);
         }

@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::{num::NonZeroUsize, path::Path, thread};
 
 use anyhow::Result;
 use tautline_gpu_simulator::{Experiment, Figures, PublishedCurves, Trace, report};
@@ -28,7 +28,7 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     let outcomes = if args.wire {
         live_servers::run(&experiment, tell).await?
     } else {
-        experiment.run(args.jobs(), &tell)
+        experiment.run(cores(), &tell)
     };
     bar.finish_and_clear();
     for note in &notes {
@@ -42,6 +42,10 @@ pub(super) async fn run(dir: &Path, args: &Args) -> Result<()> {
     output::print(args.output, &figures, |_| {
         tables::runs(&outcomes, &published)
     })
+}
+
+fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 fn notes(experiment: &Experiment) -> Vec<String> {

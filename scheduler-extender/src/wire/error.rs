@@ -19,7 +19,7 @@ pub enum WireError {
         field: &'static str,
         text: String,
     },
-    #[error("{kind}: {count} nodes are more than the limit of {max}; raise --max-nodes")]
+    #[error("{kind}: {count} nodes are more than the limit of {max}")]
     TooManyNodes {
         kind: &'static str,
         count: usize,

@@ -41,7 +41,7 @@ fn errors_name_the_problem() {
     assert!(error(r#"{"Pod":{}}garbage"#).contains("trailing"));
     assert!(error(r#"{"Pod":{},"NodeNames":[1]}"#).contains("expected a string"));
     assert!(error(r#"{"Pod":{},"NodeNames":{}}"#).contains("a list of node names"));
-    assert!(error(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("raise --max-nodes"));
+    assert!(error(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("nodes are more than the limit"));
     assert!(
         error(r#"{"Pod":{},"Nodes":{"items":[{}]}}"#)
             .contains("metadata.name of a node is missing")
@@ -50,7 +50,7 @@ fn errors_name_the_problem() {
 
 #[test]
 fn lists_above_the_limit_are_refused() {
-    let too_many = |error: WireError| error.to_string().contains("raise --max-nodes");
+    let too_many = |error: WireError| error.to_string().contains("nodes are more than the limit");
     let nodes = r#"{"Pod":{},"Nodes":{"items":[1,1,1,1,1,1]}}"#;
     let args = args("ExtenderArgs", nodes).unwrap();
     assert!(too_many(args.nodes.names("ExtenderArgs", 5).unwrap_err()));

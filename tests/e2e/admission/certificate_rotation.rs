@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{gpu_sharing::SLICES, *};
 
 /// Short lifetimes, with time for a busy API server to receive each CA.
-const ARGS: &[&str] = &["--certificate-lifetime=24s", "--certificate-overlap=6s"];
+const ARGS: &[&str] = &["--certificate-lifetime=24s"];
 
 /// Sets failurePolicy Fail: every request needs an answer.
 async fn must(world: &AdmissionCluster, kind: &str, name: &str, resource: &str) {
