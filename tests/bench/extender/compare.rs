@@ -21,7 +21,8 @@ const CYCLES: usize = 1000;
 struct Line<'a> {
     server: &'a Role,
     pod: &'static str,
-    /// The pod's label `app`; offers select `governed` and `cached`.
+    /// The pod's name, and its label `app`. Offers select all but `plain`, and the store has the
+    /// pod `streamed` alone.
     app: &'static str,
     /// Verbs of one cycle, in sequence.
     verbs: &'static [&'static str],
@@ -75,8 +76,12 @@ pub async fn run() -> Result<()> {
         line(&extender, "governed, 2 rules", "governed", both);
         line(&extender, "governed, 2 rules", "governed", &["filter"]);
         line(&extender, "governed, 2 rules", "governed", &["prioritize"]);
-        let cached = "governed, answers of 2 rules cached";
-        line(&extender, cached, "cached", &["filter"]);
+        for (pod, app) in [
+            ("governed, costs of 2 rules on streams", "streamed"),
+            ("the same, not shown by the watch yet", "unseen"),
+        ] {
+            line(&extender, pod, app, &["filter"]);
+        }
     }
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
@@ -152,7 +157,8 @@ fn request(line: &Line<'_>, verb: &str) -> Vec<u8> {
         _ => line.nodes,
     };
     let pod = json!({
-        "metadata": {"name": "web-0", "namespace": "default", "uid": "u-1",
+        "metadata": {"name": line.app, "namespace": "default", "uid": line.app,
+                     "resourceVersion": servers::POD_VERSION.to_string(),
                      "labels": {"app": line.app, "pod-template-hash": "5d4f8c7b9"}},
         "spec": {"containers": [{"name": "main", "image": "example.com/web:1",
                                  "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},

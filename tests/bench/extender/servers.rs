@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{noop, providers::Providers};
 
+/// The resource version of all pods.
+pub const POD_VERSION: u64 = 7;
+
 /// Reads requests and answers nothing.
 pub async fn reading() -> Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -52,7 +55,7 @@ pub async fn noop(shortlist: usize, providers: Option<Providers>) -> Result<()> 
     }
 }
 
-/// A provider that generates a cost for each node. Costs of rules that are not named `cached-` are for
+/// A provider that generates a cost for each node. Costs of rules that are not named `streamed-` are for
 /// one pod.
 #[derive(Default)]
 pub struct GeneratedCosts {
@@ -67,7 +70,7 @@ impl RuleProvider for GeneratedCosts {
             .enumerate()
             .map(|(i, n)| (n, i as i64 * 7 % 1000))
             .collect();
-        answer.per_pod = !request.rule.name.starts_with("cached-");
+        answer.per_pod = !request.rule.name.starts_with("streamed-");
         Ok(answer)
     }
 
@@ -107,7 +110,7 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         store.apply(Object::Service(model::Service {
             namespace: "default".into(),
             name: format!("provider-{i}").as_str().into(),
-            rules: ["rule", "cached"]
+            rules: ["rule", "streamed"]
                 .map(|kind| format!("{kind}-{i}").into())
                 .into(),
             external_name: Some("127.0.0.1".into()),
@@ -119,7 +122,26 @@ pub async fn extender(ports: &[&str]) -> Result<()> {
         }));
     }
     govern(&store, "governed", "rule");
-    govern(&store, "cached", "cached");
+    govern(&store, "streamed", "streamed");
+    govern(&store, "unseen", "streamed");
+    // kube-scheduler asks about pods that the watch has shown.
+    store.apply(Object::Pod(model::Pod {
+        namespace: "default".into(),
+        name: "streamed".into(),
+        uid: "streamed".into(),
+        labels: [("app", "streamed"), ("pod-template-hash", "5d4f8c7b9")]
+            .into_iter()
+            .collect(),
+        requests: [("cpu", 500), ("memory", 1 << 40)].into_iter().collect(),
+        placement: Some(Box::new(model::NodeConstraints {
+            observed: model::Observed {
+                resource_version: POD_VERSION,
+                ..model::Observed::default()
+            },
+            ..model::NodeConstraints::default()
+        })),
+        ..model::Pod::default()
+    }));
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
     let config = Config {
         listen: loopback,
