@@ -12,7 +12,6 @@ use tautline_runtime::{
 };
 use tautline_scheduler_extender::{App, Certificate, Config};
 
-
 use crate::{
     cluster::ClusterArgs, duration_arg::parse_duration, provider_args::ProviderArgs,
     trace_args::TraceArgs,

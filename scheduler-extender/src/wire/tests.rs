@@ -41,7 +41,10 @@ fn errors_name_the_problem() {
     assert!(error(r#"{"Pod":{}}garbage"#).contains("trailing"));
     assert!(error(r#"{"Pod":{},"NodeNames":[1]}"#).contains("expected a string"));
     assert!(error(r#"{"Pod":{},"NodeNames":{}}"#).contains("a list of node names"));
-    assert!(error(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#).contains("nodes are more than the limit"));
+    assert!(
+        error(r#"{"Pod":{},"NodeNames":["a","b","c","d"]}"#)
+            .contains("nodes are more than the limit")
+    );
     assert!(
         error(r#"{"Pod":{},"Nodes":{"items":[{}]}}"#)
             .contains("metadata.name of a node is missing")
