@@ -4,6 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Result;
 use hyper::Request;
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tautline_core::names::CONTROLLER;
 use tautline_pod_requeue::PodRequeue;
@@ -21,15 +22,15 @@ use tautline_runtime::{
 };
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, watch::Sender},
+    sync::{Semaphore, mpsc, watch::Sender},
 };
 
 use crate::{
     config::Config,
     decisions::Decisions,
     executor::{
-        bindings::{self, BINDINGS, Inputs},
-        context::{Context, SharedInbox},
+        Context,
+        bindings::{self, BINDINGS},
         gate, open_reports, release, violations, watch_bindings,
     },
     metrics::{Metrics, PREFIX},
@@ -45,7 +46,6 @@ pub struct App {
     queue: events::Queue,
     admin: TcpListener,
     registry: Registry,
-    readiness: Readiness,
 }
 
 impl App {
@@ -72,8 +72,10 @@ impl App {
             events,
             kinds: WatchedKinds::default(),
             decisions: Decisions::default(),
-            readiness: readiness.clone(),
-            violations: SharedInbox::default(),
+            readiness,
+            violations: Mutex::default(),
+            eviction_turn: Semaphore::new(1),
+            leader: Sender::new(None),
         });
         Ok(Self {
             context,
@@ -81,7 +83,6 @@ impl App {
             queue,
             admin,
             registry,
-            readiness,
         })
     }
 
@@ -92,7 +93,7 @@ impl App {
 
     /// Returns the readiness, which is reached once all initial lists are complete.
     pub fn readiness(&self) -> Readiness {
-        self.readiness.clone()
+        self.context.readiness.clone()
     }
 
     /// Starts the watches, the election and the admin port.
@@ -105,7 +106,7 @@ impl App {
             cluster: &self.cluster,
             store: &context.store,
             metrics: &watch_metrics,
-            readiness: &self.readiness,
+            readiness: &context.readiness,
         };
         watch.pods(tasks);
         watch.all_except_pods(tasks);
@@ -116,46 +117,33 @@ impl App {
             stop.clone(),
         );
         spawn(tasks, "other kinds", follow);
-        let (binding_events, bindings) = mpsc::channel(BINDING_EVENT_CAPACITY);
-        tasks.spawn(
-            "watch constraintpolicybindings",
-            watch_bindings::run(client.clone(), binding_events, stop.clone()),
-        );
         let (queue, events_client, events_stop) = (self.queue, client.clone(), stop.clone());
         spawn(tasks, "events", async move {
             queue.write(events_client, CONTROLLER, events_stop).await;
         });
         let providers = context.provider_client.clone();
-        spawn(
-            tasks,
-            "provider TLS",
-            providers.watch_tls_files(stop.clone()),
-        );
+        let run = providers.watch_tls_files(stop.clone());
+        spawn(tasks, "provider TLS", run);
 
-        let leader: Sender<Option<Term>> = Sender::new(None);
-        let inputs = Inputs {
-            bindings,
-            leader: leader.subscribe(),
+        let watch_bindings = |tasks: &mut Tasks, name| {
+            let (events, bindings) = mpsc::channel(BINDING_EVENT_CAPACITY);
+            spawn_until_stop(tasks, name, watch_bindings::run(client.clone(), events));
+            bindings
         };
-        let run = bindings::run(Arc::clone(&context), inputs, stop.clone());
+        let bindings = watch_bindings(tasks, "watch constraintpolicybindings");
+        let run = bindings::run(Arc::clone(&context), bindings, stop.clone());
         spawn(tasks, "bindings", run);
-        let run = violations::run(Arc::clone(&context), leader.subscribe(), stop.clone());
+        let run = violations::run(Arc::clone(&context), stop.clone());
         spawn(tasks, "violations", run);
-        let run = release::run(Arc::clone(&context), leader.subscribe(), stop.clone());
+        let run = release::run(Arc::clone(&context), stop.clone());
         spawn(tasks, "underlay releases", run);
         if context.config.advertise_gate {
-            let run = gate::run(Arc::clone(&context), leader.subscribe(), stop.clone());
-            spawn(tasks, "gate", run);
+            spawn_until_stop(tasks, "gate", gate::run(Arc::clone(&context)));
         }
         if context.config.open_reports {
-            let (report_events, reported) = mpsc::channel(BINDING_EVENT_CAPACITY);
-            tasks.spawn(
-                "watch constraintpolicybindings for reports",
-                watch_bindings::run(client.clone(), report_events, stop.clone()),
-            );
-            let term = leader.subscribe();
-            let run = open_reports::run(Arc::clone(&context), reported, term, stop.clone());
-            spawn(tasks, "open reports", run);
+            let bindings = watch_bindings(tasks, "watch constraintpolicybindings for reports");
+            let run = open_reports::run(Arc::clone(&context), bindings);
+            spawn_until_stop(tasks, "open reports", run);
         }
         if context.config.requeue_pods {
             let requeue = PodRequeue {
@@ -165,12 +153,12 @@ impl App {
                 metrics: tautline_pod_requeue::Metrics::default(),
             };
             requeue.metrics.register("", &mut self.registry);
-            let (term, requeue_stop) = (leader.subscribe(), stop.clone());
-            let leads = move || term.borrow().as_ref().is_some_and(Term::is_active);
+            let (leader, requeue_stop) = (context.leader.subscribe(), stop.clone());
+            let leads = move || leader.borrow().as_ref().is_some_and(Term::is_active);
             spawn(tasks, "pod requeue", requeue.run(leads, requeue_stop));
         }
-        let (lease, readiness) = (context.config.lease.clone(), self.readiness.clone());
-        let lease_stop = stop.clone();
+        let (lease, readiness) = (context.config.lease.clone(), context.readiness.clone());
+        let (leader, lease_stop) = (context.leader.clone(), stop.clone());
         tasks.spawn("lease", async move {
             // A leader without complete lists could delete bindings that are still needed.
             tokio::select! {
@@ -179,6 +167,7 @@ impl App {
             }
             lease::run(client, lease, leader, lease_stop).await
         });
+        let readiness = context.readiness.clone();
         let extra = move |request: Request<http::Body>| {
             let context = Arc::clone(&context);
             async move {
@@ -187,10 +176,8 @@ impl App {
             }
         };
         let registry = Arc::new(self.registry);
-        tasks.spawn(
-            "admin",
-            admin::serve(self.admin, registry, self.readiness, extra, stop),
-        );
+        let run = admin::serve(self.admin, registry, readiness, extra, stop);
+        tasks.spawn("admin", run);
     }
 }
 
@@ -198,6 +185,14 @@ fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 
     tasks.spawn(name, async move {
         task.await;
         Ok(())
+    });
+}
+
+/// Spawns a task that may be dropped at any await point when the process stops.
+fn spawn_until_stop(tasks: &mut Tasks, name: &str, task: impl Future + Send + 'static) {
+    let stop = tasks.stop_token();
+    spawn(tasks, name, async move {
+        _ = stop.run_until_cancelled(task).await;
     });
 }
 

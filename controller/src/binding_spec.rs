@@ -1,14 +1,16 @@
 use std::{collections::BTreeMap, sync::Arc};
 
+use k8s_openapi::api::core::v1 as corev1;
 use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingStatus, ObjectReference,
 };
 use tautline_core::{
     binding::OFFER_LABEL,
     index::{OfferEntry, Snapshot},
-    model,
+    model::{self, Offer},
     reference::Reference,
 };
+use tautline_runtime::events::{EventNote, reference_to_own};
 
 /// The `namespace/name` of a binding or an offer.
 pub(crate) type Key = Arc<str>;
@@ -65,10 +67,44 @@ impl BindingSpec {
     pub(crate) fn offer_key(&self) -> Key {
         key(&self.namespace, &self.offer)
     }
+
+    /// Returns the reference for Kubernetes events on the binding.
+    pub(crate) fn reference(&self) -> corev1::ObjectReference {
+        let b = self;
+        reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
+    }
+}
+
+/// Returns the reference for Kubernetes events on an offer.
+pub(crate) fn reference_to_offer(offer: &Offer) -> corev1::ObjectReference {
+    let o = offer;
+    reference_to_own("ConstraintPolicyOffer", &o.namespace, &o.name, &o.uid)
+}
+
+/// Returns a Kubernetes event without a second object.
+pub(crate) fn note(
+    regarding: corev1::ObjectReference,
+    warning: bool,
+    reason: &str,
+    action: &'static str,
+    text: String,
+) -> EventNote {
+    EventNote {
+        regarding,
+        secondary: None,
+        warning,
+        reason: reason.to_owned(),
+        action,
+        text,
+    }
 }
 
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
     model::key(namespace, name).into()
+}
+
+pub(crate) fn key_of(offer: &Offer) -> Key {
+    key(&offer.namespace, &offer.name)
 }
 
 /// Returns the namespace in the key of a binding or an offer.

@@ -91,18 +91,21 @@ impl AnnotationMatch {
     }
 }
 
-impl FromStr for AnnotationMatch {
-    type Err = String;
+/// The error of a text that names no annotation.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} names no annotation; write KEY or KEY=VALUE")]
+pub struct AnnotationError(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for AnnotationMatch {
+    type Err = AnnotationError;
+
+    fn from_str(text: &str) -> Result<Self, AnnotationError> {
         let (key, value) = match text.split_once('=') {
             Some((key, value)) => (key, Some(value.to_owned())),
             None => (text, None),
         };
         if key.is_empty() || key.contains(char::is_whitespace) {
-            return Err(format!(
-                "{text:?} names no annotation; write KEY or KEY=VALUE"
-            ));
+            return Err(AnnotationError(text.to_owned()));
         }
         Ok(Self {
             key: key.to_owned(),

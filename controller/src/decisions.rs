@@ -26,14 +26,20 @@ pub(crate) struct Decision {
     violation: String,
 }
 
-impl Decision {
-    pub(crate) fn new(
+#[derive(Debug, Default)]
+pub(crate) struct Decisions(Mutex<VecDeque<Decision>>);
+
+impl Decisions {
+    /// Adds a decision. It replaces the binding's last decision if action and outcome are the same
+    /// and the outcome is not `Evicted`.
+    pub(crate) fn push(
+        &self,
         violation: &Violation,
         action: &'static str,
         outcome: &'static str,
         text: &str,
-    ) -> Self {
-        Self {
+    ) {
+        let decision = Decision {
             time: format!("{:.0}", k8s_openapi::jiff::Timestamp::now()),
             binding: violation.binding.key().to_string(),
             offer: violation.binding.offer_key().to_string(),
@@ -41,22 +47,12 @@ impl Decision {
             outcome,
             text: text::sanitize(text, MAX_TEXT_CHARS).into_owned(),
             violation: violation.reason.clone(),
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Decisions(Mutex<VecDeque<Decision>>);
-
-impl Decisions {
-    /// Adds a decision. It replaces the binding's last decision if action and outcome are the same
-    /// and the outcome is not `Evicted`.
-    pub(crate) fn push(&self, decision: Decision) {
+        };
         let mut all = self.0.lock();
         let last = all.iter().rposition(|d| d.binding == decision.binding);
         if let Some(last) = last
-            && (all[last].action, all[last].outcome) == (decision.action, decision.outcome)
-            && decision.outcome != "Evicted"
+            && (all[last].action, all[last].outcome) == (action, outcome)
+            && outcome != "Evicted"
         {
             all.remove(last);
         }
@@ -79,7 +75,7 @@ mod tests {
     use super::*;
     use crate::binding_spec::BindingSpec;
 
-    fn decision(binding: &str, code: &'static str, text: &str) -> Decision {
+    fn push(decisions: &Decisions, binding: &str, code: &'static str, text: &str) {
         let binding = BindingSpec {
             namespace: "shop".into(),
             name: binding.into(),
@@ -90,7 +86,7 @@ mod tests {
             binding: Arc::new(binding),
             ..Violation::default()
         };
-        Decision::new(&violation, "Evict", code, text)
+        decisions.push(&violation, "Evict", code, text);
     }
 
     fn texts(decisions: &Decisions) -> Vec<String> {
@@ -100,27 +96,27 @@ mod tests {
     #[test]
     fn decisions_are_listed_newest_first() {
         let decisions = Decisions::default();
-        decisions.push(decision("a", "Stale", "1"));
-        decisions.push(decision("b", "Stale", "2"));
+        push(&decisions, "a", "Stale", "1");
+        push(&decisions, "b", "Stale", "2");
         assert_eq!(texts(&decisions), ["2", "1"]);
     }
 
     #[test]
     fn decisions_that_repeat_replace_the_last_of_their_binding() {
         let decisions = Decisions::default();
-        decisions.push(decision("a", "Stale", "1"));
-        decisions.push(decision("b", "Stale", "2"));
-        decisions.push(decision("a", "Stale", "3"));
+        push(&decisions, "a", "Stale", "1");
+        push(&decisions, "b", "Stale", "2");
+        push(&decisions, "a", "Stale", "3");
         assert_eq!(texts(&decisions), ["3", "2"]);
-        decisions.push(decision("a", "NoBetterNode", "4"));
+        push(&decisions, "a", "NoBetterNode", "4");
         assert_eq!(texts(&decisions), ["4", "3", "2"]);
     }
 
     #[test]
     fn decisions_keep_every_eviction() {
         let decisions = Decisions::default();
-        decisions.push(decision("a", "Evicted", "1"));
-        decisions.push(decision("a", "Evicted", "2"));
+        push(&decisions, "a", "Evicted", "1");
+        push(&decisions, "a", "Evicted", "2");
         assert_eq!(texts(&decisions), ["2", "1"]);
     }
 
@@ -128,7 +124,7 @@ mod tests {
     fn decisions_are_bounded() {
         let decisions = Decisions::default();
         for i in 0..MAX_DECISIONS + 5 {
-            decisions.push(decision("a", "Evicted", &i.to_string()));
+            push(&decisions, "a", "Evicted", &i.to_string());
         }
         assert_eq!(decisions.list().len(), MAX_DECISIONS);
         assert_eq!(texts(&decisions)[0], (MAX_DECISIONS + 4).to_string());
@@ -136,7 +132,8 @@ mod tests {
 
     #[test]
     fn decisions_clean_quoted_texts() {
-        let decision = decision("a", "Failed", "it said \u{1b}[2J\nforged");
-        assert_eq!(decision.text, "it said \u{fffd}[2J forged");
+        let decisions = Decisions::default();
+        push(&decisions, "a", "Failed", "it said \u{1b}[2J\nforged");
+        assert_eq!(texts(&decisions), ["it said \u{fffd}[2J forged"]);
     }
 }

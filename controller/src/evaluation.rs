@@ -81,14 +81,9 @@ pub(crate) fn to_api(compliance: Compliance) -> api::Compliance {
     }
 }
 
+/// Returns the compliance of the domain, whose numbers are those of the API's.
 pub(crate) fn from_api(compliance: api::Compliance) -> Compliance {
-    match compliance {
-        api::Compliance::Pending => Compliance::Pending,
-        api::Compliance::Compliant => Compliance::Compliant,
-        api::Compliance::Limit => Compliance::Limit,
-        api::Compliance::Violation => Compliance::Violation,
-        api::Compliance::Error => Compliance::Error,
-    }
+    Compliance::ALL[compliance as usize]
 }
 
 #[cfg(test)]
@@ -148,6 +143,14 @@ mod tests {
     fn compliance_converts_to_the_api_and_back() {
         for compliance in Compliance::ALL {
             assert_eq!(from_api(to_api(compliance)), compliance);
+        }
+    }
+
+    #[test]
+    fn compliance_of_the_api_is_the_same() {
+        for compliance in Compliance::ALL {
+            assert_eq!(from_api(to_api(compliance)), compliance);
+            assert_eq!(format!("{:?}", to_api(compliance)), compliance.as_str());
         }
     }
 }

@@ -2,11 +2,9 @@
 //! from another node, or refuses the eviction with a reason.
 
 mod better_node;
-mod budget;
 mod owner;
 mod pace;
 mod protection;
-mod refusal;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -24,13 +22,54 @@ use tautline_core::{
 use crate::{binding_spec::BindingSpec, binding_status::from_api_time, config::AnnotationMatch};
 
 pub(crate) use better_node::{Move, NodePlan, better_node};
-pub(crate) use budget::check_budgets;
 pub(crate) use owner::{Group, controller_of};
 pub(crate) use pace::EvictionRow;
-pub(crate) use refusal::{EvictAnswer, Refusal};
-pub(crate) use workload::{
-    OwnerRef, check_group, check_ready, checked_name, desired_replicas, is_finished,
-};
+pub(crate) use workload::{check_budgets, check_group, check_ready, checked_name, is_finished};
+
+/// The reason why no pod of a violated binding can be evicted at the moment.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{code}: {text}")]
+pub(crate) struct Refusal {
+    pub code: &'static str,
+    pub text: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { code, text }
+    }
+
+    pub(crate) fn retry_after(&self) -> Duration {
+        match self.code {
+            // These conditions usually end soon.
+            "ReplicaDown" | "Stale" => Duration::from_secs(2),
+            "DisruptionBudget" => Duration::from_secs(5),
+            _ => Duration::from_secs(10),
+        }
+    }
+}
+
+/// The answer of the API server to an eviction.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum EvictAnswer {
+    Done,
+    Refused(Refusal),
+    /// The request failed with this error, but the pod may have been evicted.
+    Lost(String),
+}
+
+impl EvictAnswer {
+    pub(crate) fn from_status(id: &str, status: u16, message: &str) -> Self {
+        let refused = |code, text| Self::Refused(Refusal::new(code, text));
+        match status {
+            429 => refused("DisruptionBudget", format!("{id}: {message}")),
+            404 | 409 => refused("Stale", format!("{id} is gone, or another")),
+            400..500 => refused("Failed", format!("{id}: {message}")),
+            _ => Self::Lost(message.to_owned()),
+        }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {

@@ -10,13 +10,49 @@ pub(crate) mod bindings;
 mod bindings_tests;
 mod calls;
 mod cluster_calls;
-pub(crate) mod context;
 pub(crate) mod evaluate;
 mod evict;
 pub(crate) mod gate;
-mod mediate;
 pub(crate) mod open_reports;
 pub(crate) mod release;
 pub(crate) mod violations;
 pub(crate) mod watch_bindings;
-mod writes;
+
+use std::sync::Arc;
+
+use kube::Client;
+use parking_lot::Mutex;
+use tautline_core::TrustedNamespaces;
+use tautline_provider_client::ProviderClient;
+use tautline_runtime::{
+    admin::Readiness, cluster_store::ClusterStore, dynamic_watch::WatchedKinds, events::Events,
+    lease::Term,
+};
+use tokio::sync::{Semaphore, watch};
+
+use crate::{config::Config, decisions::Decisions, metrics::Metrics, violations::ViolationTracker};
+
+/// The configuration, clients and state that the executor's tasks share.
+pub(crate) struct Context {
+    pub config: Config,
+    pub store: ClusterStore,
+    pub client: Client,
+    pub provider_client: ProviderClient,
+    pub metrics: Metrics,
+    pub events: Arc<Events>,
+    pub kinds: WatchedKinds,
+    pub decisions: Decisions,
+    pub readiness: Readiness,
+    /// The violations, which the task of bindings reports and another task acts on.
+    pub violations: Mutex<ViolationTracker>,
+    /// One permit: there is one eviction at a time in the cluster.
+    pub eviction_turn: Semaphore,
+    /// The term of this replica while it leads.
+    pub leader: watch::Sender<Option<Term>>,
+}
+
+impl Context {
+    pub(crate) fn trusted(&self) -> &TrustedNamespaces {
+        &self.config.provider_client.trusted
+    }
+}

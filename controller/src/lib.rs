@@ -7,8 +7,8 @@
 //! API server, providers    ◀──    │     ◀── actions ──┘
 //! ```
 //!
-//! [`reconciler`], [`violations`], [`eviction`], [`mitigation`], [`release`] and [`gate`] are pure:
-//! no client, channel or clock. One replica leads, by a Lease.
+//! [`reconciler`], [`violations`], [`eviction`], [`mitigation`] and [`release`] are pure: no client,
+//! channel or clock. One replica leads, by a Lease.
 
 #![warn(missing_docs)]
 
@@ -21,9 +21,6 @@ mod decisions;
 mod evaluation;
 mod eviction;
 mod executor;
-mod flapping;
-mod gate;
-mod kind_states;
 mod metrics;
 mod mitigation;
 mod offer_status;
@@ -35,13 +32,12 @@ mod reconciler;
 mod release;
 mod schedule;
 mod violations;
-mod write_error;
 
 use prometheus_client::registry::Registry;
 use tautline_runtime::{events::Events, watch::WatchMetrics};
 
 pub use app::App;
-pub use config::{AnnotationMatch, Config, LEASE};
+pub use config::{AnnotationError, AnnotationMatch, Config, LEASE};
 pub use preview::Preview;
 
 /// Registers all metrics of the process, each with one series, for the generated reference.

@@ -27,7 +27,7 @@ tautline_runtime::metrics! {
             "Evaluated rules, by what came of it: a compliance or a reason code";
         evaluation_seconds: Family<ByProvider, Histogram> = Family::new_with_constructor(seconds)
             => "evaluation_seconds", "Time that a provider took to evaluate a rule of a binding";
-        lag_seconds: Histogram = Histogram::new(exponential_buckets(0.001, 2.0, 16))
+        pub(crate) lag_seconds: Histogram = Histogram::new(exponential_buckets(0.001, 2.0, 16))
             => "lag_seconds", "How late evaluations began";
         pub(crate) waiting: Gauge
             => "evaluations_waiting", "Bindings that are due and wait for their provider";
@@ -91,26 +91,21 @@ impl Metrics {
         self.evaluations.get_or_create(&by).inc();
     }
 
-    pub(crate) fn lag(&self, lag: Duration) {
-        self.lag_seconds.observe(lag.as_secs_f64());
-    }
-
     pub(crate) fn counted(&self, counts: &Counts) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
         for (compliance, count) in Compliance::ALL.iter().zip(counts.bindings) {
             let by = ByCompliance {
                 compliance: compliance.as_str(),
             };
-            self.bindings.get_or_create(&by).set(number(count));
+            let bindings = self.bindings.get_or_create(&by);
+            bindings.set(number(count as u128));
         }
-        for (bound, count) in ["offer", "namespace", "total"]
-            .into_iter()
-            .zip(counts.withheld)
-        {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.withheld.get_or_create(&ByBound { bound }).set(count);
+        let bounds = ["offer", "namespace", "total"];
+        for (bound, count) in bounds.into_iter().zip(counts.withheld) {
+            let withheld = self.withheld.get_or_create(&ByBound { bound });
+            withheld.set(number(count));
         }
-        self.backing_off.set(number(counts.backing_off));
+        self.backing_off.set(number(counts.backing_off as u128));
     }
 
     pub(crate) fn wrote(&self, what: &'static str, ok: bool) {
@@ -118,12 +113,13 @@ impl Metrics {
         self.writes.get_or_create(&Write { what, outcome }).inc();
     }
 
-    pub(crate) fn eviction(&self, outcome: &'static str) {
-        self.evictions.get_or_create(&Outcome { outcome }).inc();
-    }
-
-    pub(crate) fn mediation(&self, outcome: &'static str) {
-        self.mediations.get_or_create(&Outcome { outcome }).inc();
+    /// Counts the outcome of an action, `Mediate` or `Evict`.
+    pub(crate) fn acted(&self, action: &str, outcome: &'static str) {
+        let outcomes = match action {
+            "Evict" => &self.evictions,
+            _ => &self.mediations,
+        };
+        outcomes.get_or_create(&Outcome { outcome }).inc();
     }
 
     pub(crate) fn release(&self, outcome: &'static str) {

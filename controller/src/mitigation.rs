@@ -5,30 +5,25 @@ use std::sync::Arc;
 use tautline_api::convert::UNDERLAY_ANNOTATION;
 use tautline_core::{
     Snapshot, TrustedNamespaces, constraints,
-    model::{Offer, Pod, Rule, Service},
+    model::{Offer, Pod, Service},
     providers,
 };
+use tautline_provider_client::MitigationRequest;
 
 use crate::binding_spec::BindingSpec;
 
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct MitigationRequest {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mitigation {
     /// The pod that will hold a new allocation: the first pod of the binding.
     pub holder: Option<Arc<Pod>>,
-    /// The ids of the allocations that the binding's pods hold already, if they have the same
-    /// underlay controller as the holder.
-    pub ids: Vec<String>,
-    pub node: String,
-    pub peer_node: String,
-    pub rules: Vec<Rule>,
+    /// The request, with the ids of the allocations that the binding's pods hold already, if they
+    /// have the same underlay controller as the holder.
+    pub request: MitigationRequest,
 }
 
-impl MitigationRequest {
+impl Mitigation {
     pub(crate) fn new(snapshot: &Snapshot, offer: &Offer, binding: &BindingSpec) -> Self {
-        let mut request = Self {
-            rules: constraints::offer_rules(snapshot, offer).0,
-            ..Self::default()
-        };
+        let (mut holder, mut ids) = (None, Vec::new());
         // The target `source` comes first, as in ciena/turnbuckle; the others follow by name.
         let mut targets: Vec<_> = binding.targets.iter().collect();
         targets.sort_by_key(|(name, _)| (&***name != "source", &***name));
@@ -43,22 +38,21 @@ impl MitigationRequest {
             };
             let node = pod.node.as_deref().unwrap_or_default().to_owned();
             // The first pod's node comes before endpoints, which are its peers.
-            let at = if request.holder.is_none() {
-                0
-            } else {
-                nodes.len()
-            };
+            let at = holder.as_ref().map_or(0, |_| nodes.len());
             nodes.insert(at, node);
-            let holder = request.holder.get_or_insert_with(|| Arc::clone(pod));
+            let holder = holder.get_or_insert_with(|| Arc::clone(pod));
             if allocator(holder) == allocator(pod) {
-                let ids = pod.underlay.iter().map(ToString::to_string);
-                request.ids.extend(ids);
+                ids.extend(pod.underlay.iter().map(ToString::to_string));
             }
         }
         let mut nodes = nodes.into_iter();
-        request.node = nodes.next().unwrap_or_default();
-        request.peer_node = nodes.next().unwrap_or_default();
-        request
+        let request = MitigationRequest {
+            ids,
+            node: nodes.next().unwrap_or_default(),
+            peer_node: nodes.next().unwrap_or_default(),
+            rules: constraints::offer_rules(snapshot, offer).0,
+        };
+        Self { holder, request }
     }
 }
 
@@ -68,15 +62,12 @@ pub(crate) fn underlay_for<'a>(
     snapshot: &'a Snapshot,
     trusted: &TrustedNamespaces,
     offer: &Offer,
-    request: &MitigationRequest,
+    mitigation: &Mitigation,
 ) -> Option<&'a Arc<Service>> {
-    let holds = request.holder.as_ref().filter(|p| !p.underlay.is_empty());
-    named_or_chosen(
-        snapshot,
-        trusted,
-        &offer.namespace,
-        holds.and_then(|p| allocator(p)),
-    )
+    let holder = mitigation.holder.as_ref();
+    let holder = holder.filter(|pod| !pod.underlay.is_empty());
+    let named = holder.and_then(|pod| allocator(pod));
+    named_or_chosen(snapshot, trusted, &offer.namespace, named)
 }
 
 /// Returns the underlay controller `named` (`namespace/name`) if it is trusted, or without a name
@@ -121,7 +112,7 @@ mod tests {
         }
     }
 
-    fn request(pods: Vec<Pod>, targets: &[(&str, Reference)]) -> MitigationRequest {
+    fn request(pods: Vec<Pod>, targets: &[(&str, Reference)]) -> Mitigation {
         let mut index = Index::default();
         for pod in pods {
             index.apply(Object::Pod(pod));
@@ -132,11 +123,11 @@ mod tests {
             targets: targets.collect(),
             ..BindingSpec::default()
         };
-        MitigationRequest::new(&index.snapshot(), &Offer::default(), &binding)
+        Mitigation::new(&index.snapshot(), &Offer::default(), &binding)
     }
 
-    fn nodes(request: &MitigationRequest) -> (&str, &str) {
-        (&request.node, &request.peer_node)
+    fn nodes(mitigation: &Mitigation) -> (&str, &str) {
+        (&mitigation.request.node, &mitigation.request.peer_node)
     }
 
     #[test]
@@ -171,7 +162,8 @@ mod tests {
     #[test]
     fn mitigation_request_skips_pods_that_are_gone() {
         let request = request(vec![], &[("a", Reference::pod("shop", "gone"))]);
-        assert_eq!(request, MitigationRequest::default());
+        assert_eq!(nodes(&request), ("", ""));
+        assert!(request.holder.is_none() && request.request.ids.is_empty());
     }
 
     #[test]
@@ -182,7 +174,7 @@ mod tests {
             pod("c", "n3", &["p3"], "net/other"),
         ];
         let all = ["a", "b", "c"].map(|p| (p, Reference::pod("shop", p)));
-        assert_eq!(request(pods, &all).ids, ["p1", "p2"]);
+        assert_eq!(request(pods, &all).request.ids, ["p1", "p2"]);
     }
 
     fn chosen(named: Option<&str>, services: &[(&str, &str, bool)]) -> Option<String> {
@@ -241,9 +233,9 @@ mod tests {
         }));
         let (snapshot, trusted) = (index.snapshot(), TrustedNamespaces::default());
         let find = |ids: &[&str]| {
-            let request = MitigationRequest {
+            let request = Mitigation {
                 holder: Some(Arc::new(pod("a", "n1", ids, "net/gone"))),
-                ..MitigationRequest::default()
+                ..Mitigation::default()
             };
             let offer = Offer {
                 namespace: "shop".into(),

@@ -12,7 +12,7 @@ use tautline_core::{
     text,
 };
 
-use crate::{binding_status::to_api_time, kind_states::KindStates};
+use crate::{binding_status::to_api_time, reconciler::KindStates};
 
 /// The limit for messages, which contain names of targets and policies that tenants chose.
 const MAX_MESSAGE_CHARS: usize = 8192;
@@ -36,15 +36,6 @@ pub(crate) struct OfferCondition {
     pub ready: bool,
     pub reason: &'static str,
     pub message: String,
-}
-
-/// Returns the condition of an offer whose current version is invalid.
-pub(crate) fn invalid(why: &str) -> OfferCondition {
-    OfferCondition {
-        ready: false,
-        reason: "Invalid",
-        message: why.to_owned(),
-    }
 }
 
 pub(crate) fn condition(
@@ -71,17 +62,14 @@ pub(crate) fn condition(
         .filter(|(_, members)| !members.values().any(is_countable))
         .map(|(target, _)| &*target.name)
         .collect();
-    let (reason, message) = match empty.as_slice() {
-        [] if bindings.grant.count == 0 => (
-            "NothingSelected",
-            "all targets select one and the same object, which has no binding with itself"
-                .to_owned(),
-        ),
-        [] => ("InStep", String::new()),
-        empty => (
-            "NothingSelected",
-            format!("target {} selects nothing", empty.join(", ")),
-        ),
+    let (reason, message) = if !empty.is_empty() {
+        let text = format!("target {} selects nothing", empty.join(", "));
+        ("NothingSelected", text)
+    } else if bindings.grant.count == 0 {
+        let text = "all targets select one and the same object, which has no binding with itself";
+        ("NothingSelected", text.to_owned())
+    } else {
+        ("InStep", String::new())
     };
     OfferCondition {
         ready: true,
@@ -144,29 +132,29 @@ pub(crate) fn exceeded(grant: &Grant, limits: &BindingLimits) -> Option<(&'stati
         0 => "none exists".to_owned(),
         count => format!("only the first {count} exist"),
     };
+    let BindingLimits {
+        offer,
+        namespace,
+        total,
+    } = limits;
+    let fewer = "select fewer objects";
     let (reason, bound) = match grant.bound? {
         Bound::Offer => (
             "CapExceeded",
-            format!(
-                "an offer may have {}; select fewer objects, split the offer, or raise \
-                 --max-bindings",
-                limits.offer
-            ),
+            format!("an offer may have {offer}; {fewer}, split the offer, or raise --max-bindings"),
         ),
         Bound::Namespace => (
             "NamespaceCapExceeded",
             format!(
-                "the offers of a namespace may have {}, and earlier ones have the rest; select \
-                 fewer objects, or raise --max-namespace-bindings",
-                limits.namespace
+                "the offers of a namespace may have {namespace}, and earlier ones have the rest; \
+                 {fewer}, or raise --max-namespace-bindings"
             ),
         ),
         Bound::Total => (
             "TotalCapExceeded",
             format!(
-                "all offers of the cluster may have {}, and earlier ones have the rest; select \
-                 fewer objects, or raise --max-total-bindings",
-                limits.total
+                "all offers of the cluster may have {total}, and earlier ones have the rest; \
+                 {fewer}, or raise --max-total-bindings"
             ),
         ),
     };

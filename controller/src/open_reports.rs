@@ -15,12 +15,13 @@ use serde_json::Value;
 use tautline_core::{Snapshot, planning::fnv1a_64};
 
 use crate::{
-    binding_spec::{Key, key},
+    binding_spec::{Key, key_of},
+    clock::backoff,
     reconciler::BindingEvent,
 };
 use report::Row;
 
-pub(crate) use report::{API_VERSION, GROUP, KIND, PLURAL, VERSION};
+pub(crate) use report::{GROUP, KIND, PLURAL, VERSION};
 
 /// The shortest time between two writes of a report, as reasons have figures that change all the
 /// time.
@@ -90,8 +91,7 @@ impl Reports {
     pub(crate) fn set_offers(&mut self, snapshot: &Snapshot, now: Instant) {
         let mut listed = BTreeSet::new();
         for entry in snapshot.offers() {
-            let (of, uid) = (&entry.offer, &entry.offer.uid);
-            let key = key(&of.namespace, &of.name);
+            let (key, uid) = (key_of(&entry.offer), &entry.offer.uid);
             listed.insert(Arc::clone(&key));
             let offer = self.offers.entry(Arc::clone(&key)).or_default();
             if *offer.uid != **uid {
@@ -172,7 +172,7 @@ impl Reports {
     /// failures usually have the same cause.
     pub(crate) fn failed(&mut self, write: &Write, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        self.not_before = Some(now + retry_after(self.failures));
+        self.not_before = Some(now + backoff(FIRST_RETRY, MAX_RETRY, self.failures));
         self.schedule(&write.offer, now);
     }
 
@@ -214,11 +214,6 @@ impl Reports {
         }
         self.due.insert((at, Arc::clone(key)));
     }
-}
-
-fn retry_after(failures: u32) -> Duration {
-    let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
-    FIRST_RETRY.saturating_mul(doubled).min(MAX_RETRY)
 }
 
 /// Returns whether a response with the status `code` means that the kind is not installed. A

@@ -13,19 +13,15 @@ use tautline_core::{
 use tautline_provider_client::{ClientConfig, ProviderClient};
 
 use crate::{
-    binding_spec::{BindingSpec, Key, key},
+    binding_spec::{BindingSpec, Key, key, key_of},
     binding_status::{compliance_state, next_status, to_api_time},
     clock::Now,
     evaluation::from_api,
-    executor::{
-        api,
-        evaluate::{Evaluator, evaluate},
-    },
-    kind_states::KindStates,
+    executor::{api, evaluate::evaluate},
     metrics::Metrics,
     offer_status::{self, BindingSummary},
     question::Question,
-    reconciler::NewBinding,
+    reconciler::{KindStates, NewBinding},
 };
 
 const MAX_CONCURRENT_EVALUATIONS: usize = 16;
@@ -77,7 +73,7 @@ impl Preview {
         let mut quota = BindingQuota::new(BindingLimits::default());
         for entry in snapshot.offers() {
             let offer = &entry.offer;
-            let of_offer = key(&offer.namespace, &offer.name);
+            let of_offer = key_of(offer);
             quota.call_for(&of_offer, offer.created_unix, binding_count(entry), 0);
             let trusted = &self.providers.config().trusted;
             questions.insert(of_offer, Question::new(snapshot, trusted, offer));
@@ -85,7 +81,7 @@ impl Preview {
         quota.share_out();
         for entry in snapshot.offers() {
             let offer = &entry.offer;
-            let grant = quota.grant(&key(&offer.namespace, &offer.name));
+            let grant = quota.grant(&key_of(offer));
             let tuples = desired_bindings(entry, grant.count);
             desired.extend(tuples.into_iter().map(|(name, targets)| {
                 let offer = Arc::clone(offer);
@@ -99,7 +95,7 @@ impl Preview {
         let mut evaluated = Vec::with_capacity(desired.len());
         for chunk in desired.chunks(MAX_CONCURRENT_EVALUATIONS) {
             let calls = chunk.iter().map(|new| {
-                let question = &questions[&key(&new.offer.namespace, &new.offer.name)];
+                let question = &questions[&key_of(&new.offer)];
                 self.evaluate_one(snapshot, question, new, now)
             });
             evaluated.extend(join_all(calls).await);
@@ -121,18 +117,12 @@ impl Preview {
     ) -> ConstraintPolicyBinding {
         let mut binding = self.binding(new, now);
         let spec = BindingSpec::from(&binding);
-        let evaluation = evaluate(self.evaluator(), snapshot, &spec, question).await;
+        let calls = (&self.providers, &self.metrics);
+        let evaluation = evaluate(calls, snapshot, &spec, question).await;
         let before = binding.status.take().unwrap_or_default();
         let state = compliance_state(&before).next(evaluation.compliance, new.offer.grace, now);
         binding.status = Some(next_status(&before, evaluation, &state, now));
         binding
-    }
-
-    fn evaluator(&self) -> Evaluator<'_> {
-        Evaluator {
-            providers: &self.providers,
-            metrics: &self.metrics,
-        }
     }
 
     /// Returns the binding of the last evaluation with its status, or else a new binding.
@@ -161,7 +151,7 @@ impl Preview {
             *compliant += usize::from(status.is_some_and(|s| complies(s.compliance)));
         }
         let statuses = snapshot.offers().map(|entry| {
-            let of_offer = key(&entry.offer.namespace, &entry.offer.name);
+            let of_offer = key_of(&entry.offer);
             let (existing, compliant) = compliances.get(&of_offer).copied().unwrap_or_default();
             let summary = BindingSummary {
                 grant: quota.grant(&of_offer),

@@ -10,13 +10,13 @@ mod state;
 mod tests;
 mod writes;
 
-use std::{cmp::Reverse, time::Instant};
+use std::time::Instant;
 
 use crate::clock::Now;
 
 pub(crate) use messages::{
-    Action, BindingEvent, ClusterChange, Counts, Evaluate, EvaluationResult, Event, Leadership,
-    NewBinding, OfferStatusWrite, Settings, Write, WriteResult,
+    Action, BindingEvent, ClusterChange, Counts, Evaluate, Event, KindState, KindStates,
+    Leadership, NewBinding, OfferStatusWrite, Write, WriteError, Written,
 };
 pub(crate) use state::BindingReconciler;
 
@@ -33,14 +33,17 @@ impl BindingReconciler {
             Event::Kinds(kinds) => self.apply_kinds(kinds, now.instant),
             Event::Leadership(leadership) => self.apply_leadership(leadership, now.instant),
             // Results from an earlier term are ignored.
-            Event::Evaluated(result) if self.has_term() => self.evaluated(result, now),
-            Event::Written(result) if self.has_term() => self.written(result, now.instant),
-            Event::Evaluated(_) | Event::Written(_) | Event::Tick => {}
+            Event::Evaluated(evaluate, evaluation) if self.has_term() => {
+                self.evaluated(&evaluate, evaluation, now);
+            }
+            Event::Written(write, result) if self.has_term() => {
+                self.written(write, result, now.instant);
+            }
+            Event::Evaluated(..) | Event::Written(..) | Event::Tick => {}
         }
         if self.leadership == Leadership::Leading {
-            self.queue_retries(now.instant);
+            self.start_due_work(now.instant);
             self.compare_offers(now.instant);
-            self.evaluate_due(now.instant);
             self.start_writes();
             self.flush_offer_statuses(now);
         }
@@ -52,8 +55,7 @@ impl BindingReconciler {
         if self.leadership != Leadership::Leading {
             return None;
         }
-        let retry = self.queue.retries.peek().map(|Reverse((at, _))| *at);
-        let times = [self.schedule.next(), retry, self.flush_at];
+        let times = [self.schedule.next(), self.flush_at];
         times.into_iter().flatten().min()
     }
 

@@ -10,6 +10,8 @@ use std::{
 
 use tautline_core::{Snapshot, model::Pod};
 
+use crate::clock::backoff;
+
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// The maximum number of releases that are due at a time.
@@ -77,9 +79,8 @@ impl ReleaseQueue {
             // The watch will report that the finalizer is gone.
             MAX_BACKOFF
         } else {
-            let wait = FIRST_BACKOFF * 2u32.saturating_pow(progress.failures.min(6));
             progress.failures += 1;
-            wait.min(MAX_BACKOFF)
+            backoff(FIRST_BACKOFF, MAX_BACKOFF, progress.failures)
         };
         progress.next = Some(now + wait);
     }

@@ -8,7 +8,7 @@ use tautline_core::{
     planning::{NodeVerdict, Plan},
 };
 
-use super::refusal::Refusal;
+use super::Refusal;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Move {
@@ -81,17 +81,15 @@ pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> 
 /// Returns a text with the number of the other nodes and the reasons why they are unusable. `here`
 /// is the position of the pod's node.
 fn no_usable_node(plan: &NodePlan, here: Option<usize>) -> String {
-    let mut others = 0;
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for (at, verdict) in plan.plan.verdicts.iter().enumerate() {
-        if Some(at) == here {
-            continue;
-        }
-        others += 1;
-        if let NodeVerdict::Unusable { reason, .. } = verdict {
+        if let NodeVerdict::Unusable { reason, .. } = verdict
+            && Some(at) != here
+        {
             *reasons.entry(reason).or_default() += 1;
         }
     }
+    let others = plan.plan.verdicts.len() - usize::from(here.is_some());
     let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
     match others {
         0 => "no other node fits the pod by Kubernetes' own rules: requests, taints, affinity, cordon"

@@ -6,7 +6,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
-use super::refusal::Refusal;
+use super::Refusal;
 
 /// The controllers, by API group and kind, that replace an evicted pod without loss of other pods.
 const REPLACING_ONE: [(&str, &str); 5] = [
@@ -181,24 +181,18 @@ fn labelled_group(pod: &Pod) -> Option<Group> {
 }
 
 fn owners_group(owner: &OwnerReference) -> Option<Group> {
-    let api_group = match owner.api_version.split_once('/') {
-        Some((group, _)) => group,
-        None => "",
-    };
+    let (api_group, _) = owner.api_version.split_once('/').unwrap_or_default();
     if REPLACING_ONE.contains(&(api_group, &owner.kind)) {
         return None;
     }
     let known = |(group, kind, _): &&(&str, &str, _)| *group == api_group && *kind == owner.kind;
-    let (code, why) = match LOSING_MORE.iter().find(known) {
-        Some((_, _, why)) => ("GroupMember", *why),
+    let (code, why, of) = match LOSING_MORE.iter().find(known) {
+        Some((_, _, why)) => ("GroupMember", *why, String::new()),
         None => (
             "UnknownOwner",
             "it is not known to replace one pod without loss of others",
+            format!(" ({})", owner.api_version),
         ),
-    };
-    let of = match code {
-        "UnknownOwner" => format!(" ({})", owner.api_version),
-        _ => String::new(),
     };
     Some(Group {
         name: format!("{} {}{of}", owner.kind, owner.name),

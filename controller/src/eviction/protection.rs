@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use tautline_core::{compliance_state::UnixTime, duration};
 
-use super::refusal::Refusal;
+use super::Refusal;
 use crate::{binding_status::from_api_time, config::AnnotationMatch};
 
 /// Karpenter's annotation, with the value "true" or a duration from the start of the pod.

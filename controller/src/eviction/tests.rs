@@ -12,7 +12,7 @@ use tautline_core::{
 };
 
 use super::{
-    workload::{OwnerRef, check_ready, checked_name},
+    workload::{check_ready, checked_name},
     *,
 };
 use crate::binding_status::to_api_time;
@@ -487,12 +487,6 @@ fn workload_without_a_number_of_replicas_needs_its_other_pods_ready() {
     assert!(ready_with(None, &pods).is_err());
 }
 
-#[test]
-fn desired_replicas_default_to_one() {
-    assert_eq!(desired_replicas(None), Some(1));
-    assert_eq!(desired_replicas(Some(0)), Some(0));
-}
-
 fn owner_named(api_version: &str, kind: &str, name: &str) -> OwnerReference {
     OwnerReference {
         api_version: api_version.to_owned(),
@@ -506,25 +500,8 @@ fn owner_named(api_version: &str, kind: &str, name: &str) -> OwnerReference {
 fn owner_whose_name_is_a_path_is_refused() {
     for name in ["", "../../secrets/x", "web?watch=true", "web/scale", ".."] {
         let owner = owner_named("apps/v1", "ReplicaSet", name);
-        assert!(OwnerRef::new(&owner).is_err(), "{name:?}");
         assert!(checked_name(&owner).is_err(), "{name:?}");
     }
-}
-
-#[test]
-fn owner_decides_where_replicas_are_read() {
-    let kind = |api_version, kind| {
-        let owner = owner_named(api_version, kind, "web-7f9c");
-        match OwnerRef::new(&owner).unwrap() {
-            OwnerRef::ReplicaSet(_) => "ReplicaSet",
-            OwnerRef::StatefulSet(_) => "StatefulSet",
-            OwnerRef::Other => "Other",
-        }
-    };
-    assert_eq!(kind("apps/v1", "ReplicaSet"), "ReplicaSet");
-    assert_eq!(kind("apps/v1", "StatefulSet"), "StatefulSet");
-    assert_eq!(kind("batch/v1", "Job"), "Other");
-    assert_eq!(kind("example.com/v1", "ReplicaSet"), "Other");
 }
 
 #[test]

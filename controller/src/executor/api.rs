@@ -1,20 +1,24 @@
 //! Reads and writes Tautline's own objects, each call with a deadline.
 
-use std::time::Duration;
+use std::{fmt::Debug, panic::AssertUnwindSafe, time::Duration};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use futures::FutureExt;
+use k8s_openapi::{
+    NamespaceResourceScope,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
 use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tautline_api::constraint::{
     ConstraintPolicyBinding, ConstraintPolicyBindingSpec, ConstraintPolicyOffer,
-    ConstraintPolicyOfferStatus, LastEviction, ObjectReference,
+    ConstraintPolicyOfferStatus, ObjectReference,
 };
 use tautline_core::{
     binding::OFFER_LABEL,
-    model::Offer,
     names::{API_VERSION, CONTROLLER},
     reference::Reference,
 };
@@ -23,42 +27,59 @@ use tautline_runtime::{
     error_text::error_text,
 };
 
+use super::Context;
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
     binding_status::is_in_range,
-    reconciler::{NewBinding, OfferStatusWrite},
-    write_error::WriteError,
+    reconciler::{NewBinding, OfferStatusWrite, Write, WriteError, Written},
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The field manager of counts, conditions and compliance in server-side apply.
 const MANAGER: &str = CONTROLLER;
 /// The field manager of the times of evictions and mitigations.
-const ACTIONS_MANAGER: &str = "tautline-controller-acts";
+pub(super) const ACTIONS_MANAGER: &str = "tautline-controller-acts";
 
-async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
-    let answer = api_call::within(DEADLINE, call).await;
-    answer.map_err(|error| match error {
-        ApiCallError::Failed(kube::Error::Api(status)) => {
-            let kube::core::Status {
-                code,
-                reason,
-                message,
-                ..
-            } = *status;
-            WriteError::from_status(code, &reason, message)
-        }
-        ApiCallError::Failed(error) => WriteError::Refused(error_text(&error)),
-        ApiCallError::Timeout(limit) => WriteError::Timeout(limit),
-    })
+/// Carries out a write and counts it in the metrics. A panic counts as a failed write.
+pub(super) async fn write(context: &Context, write: Write) -> (Write, Result<Written, WriteError>) {
+    let result = AssertUnwindSafe(try_write(&context.client, &write))
+        .catch_unwind()
+        .await;
+    let result = result.unwrap_or_else(|_| {
+        tracing::error!(?write, "a write panicked");
+        Err(WriteError::Refused("the write panicked".to_owned()))
+    });
+    let what = match &write {
+        Write::Create(_) => "create",
+        Write::Delete(_) => "delete",
+        Write::Status(..) => "status",
+        Write::OfferStatus(_) => "offer-status",
+    };
+    context.metrics.wrote(what, result.is_ok());
+    (write, result)
 }
 
-pub(super) async fn create(
-    client: Client,
-    new: &NewBinding,
-) -> Result<ConstraintPolicyBinding, WriteError> {
-    let api = Api::namespaced(client, &new.offer.namespace);
-    within(api.create(&PostParams::default(), &object(new))).await
+async fn try_write(client: &Client, write: &Write) -> Result<Written, WriteError> {
+    match write {
+        Write::Create(new) => create(client, new).await,
+        Write::Delete(spec) => delete(client, spec).await,
+        Write::Status(spec, status) => binding_status(client, spec, status).await,
+        Write::OfferStatus(write) => offer_status(client, write).await,
+    }
+}
+
+async fn create(client: &Client, new: &NewBinding) -> Result<Written, WriteError> {
+    let api = Api::namespaced(client.clone(), &new.offer.namespace);
+    let (binding, existed) = match within(api.create(&PostParams::default(), &object(new))).await {
+        // The watch has not reported the binding yet, or it belongs to another offer.
+        Err(WriteError::Exists) => (within(api.get(&new.name)).await?, true),
+        created => (created?, false),
+    };
+    let binding = (
+        BindingSpec::from(&binding),
+        binding.status.unwrap_or_default(),
+    );
+    Ok(Written::Binding(Box::new(binding), existed))
 }
 
 /// Returns the binding to create, without a status.
@@ -98,18 +119,9 @@ pub(crate) fn object(new: &NewBinding) -> ConstraintPolicyBinding {
     }
 }
 
-pub(super) async fn get_binding(
-    client: Client,
-    namespace: &str,
-    name: &str,
-) -> Result<ConstraintPolicyBinding, WriteError> {
-    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, namespace);
-    within(api.get(name)).await
-}
-
 /// Deletes the binding with this UID, and no later binding of the same name.
-pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), WriteError> {
-    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
+async fn delete(client: &Client, binding: &BindingSpec) -> Result<Written, WriteError> {
+    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client.clone(), &binding.namespace);
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: Some(binding.uid.to_string()),
@@ -117,28 +129,24 @@ pub(super) async fn delete(client: Client, binding: &BindingSpec) -> Result<(), 
         }),
         ..DeleteParams::default()
     };
-    within(api.delete(&binding.name, &params)).await.map(|_| ())
+    within(api.delete(&binding.name, &params)).await?;
+    Ok(Written::Done)
 }
 
 /// Writes a binding's status except for the time of its mitigation, which is removed once the
 /// binding is in range again.
-pub(super) async fn binding_status(
-    client: Client,
+async fn binding_status(
+    client: &Client,
     binding: &BindingSpec,
     status: &BindingStatus,
-) -> Result<(), WriteError> {
-    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
+) -> Result<Written, WriteError> {
+    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client.clone(), &binding.namespace);
     let recovered = status.last_mitigated_timestamp.is_some() && is_in_range(status);
     let status = BindingStatus {
         last_mitigated_timestamp: None,
         ..status.clone()
     };
-    let patch = json!({
-        "apiVersion": API_VERSION, "kind": "ConstraintPolicyBinding",
-        "metadata": {"name": &*binding.name, "uid": binding.uid},
-        "status": status,
-    });
-    apply(&api, &binding.name, MANAGER, patch).await?;
+    apply(&api, &binding.name, &binding.uid, MANAGER, json!(status)).await?;
     if recovered {
         // A server-side apply would not remove the field if Turnbuckle owns it.
         let patch = json!({
@@ -147,79 +155,109 @@ pub(super) async fn binding_status(
         let params = PatchParams::default();
         within(api.patch_status(&binding.name, &params, &Patch::Merge(patch))).await?;
     }
-    Ok(())
-}
-
-pub(super) async fn note_mitigation(
-    client: Client,
-    binding: &BindingSpec,
-    at: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Time,
-) -> Result<(), WriteError> {
-    let api: Api<ConstraintPolicyBinding> = Api::namespaced(client, &binding.namespace);
-    let patch = json!({
-        "apiVersion": API_VERSION, "kind": "ConstraintPolicyBinding",
-        "metadata": {"name": &*binding.name, "uid": binding.uid},
-        "status": {"lastMitigatedTimestamp": at},
-    });
-    apply(&api, &binding.name, ACTIONS_MANAGER, patch).await
-}
-
-pub(super) async fn get_offer_status(
-    client: Client,
-    namespace: &str,
-    name: &str,
-) -> Result<ConstraintPolicyOfferStatus, WriteError> {
-    let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, namespace);
-    let offer = within(api.get(name)).await?;
-    Ok(offer.status.unwrap_or_default())
+    Ok(Written::Done)
 }
 
 /// Writes an offer's status except for its last eviction, which another field manager owns.
-pub(super) async fn offer_status(
-    client: Client,
-    namespace: &str,
-    name: &str,
-    write: &OfferStatusWrite,
-    status: &ConstraintPolicyOfferStatus,
-) -> Result<(), WriteError> {
-    let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, namespace);
-    let mut metadata = json!({"name": name});
-    if !write.uid.is_empty() {
-        metadata["uid"] = json!(write.uid);
+async fn offer_status(client: &Client, write: &OfferStatusWrite) -> Result<Written, WriteError> {
+    let (namespace, name) = write.key.split_once('/').unwrap_or_default();
+    let api: Api<ConstraintPolicyOffer> = Api::namespaced(client.clone(), namespace);
+    let mut status = write.status.clone();
+    if write.first {
+        // Another replica may have written the status last, so its transition times are kept.
+        let existing = within(api.get(name)).await?.status.unwrap_or_default();
+        keep_transition_times(&mut status, &existing);
     }
-    let patch = json!({
-        "apiVersion": API_VERSION, "kind": "ConstraintPolicyOffer",
-        "metadata": metadata,
-        "status": status,
-    });
-    apply(&api, name, MANAGER, patch).await
+    apply(&api, name, &write.uid, MANAGER, json!(status)).await?;
+    Ok(Written::OfferStatus(Box::new(status)))
 }
 
-pub(super) async fn note_eviction(
-    client: Client,
-    offer: &Offer,
-    eviction: &LastEviction,
-) -> Result<(), WriteError> {
-    let api: Api<ConstraintPolicyOffer> = Api::namespaced(client, &offer.namespace);
-    let patch = json!({
-        "apiVersion": API_VERSION, "kind": "ConstraintPolicyOffer",
-        "metadata": {"name": &*offer.name, "uid": offer.uid},
-        "status": {"lastEviction": eviction},
-    });
-    apply(&api, &offer.name, ACTIONS_MANAGER, patch).await
+fn keep_transition_times(
+    status: &mut ConstraintPolicyOfferStatus,
+    existing: &ConstraintPolicyOfferStatus,
+) {
+    for condition in &mut status.conditions {
+        let same = existing
+            .conditions
+            .iter()
+            .find(|c| c.type_ == condition.type_ && c.status == condition.status);
+        if let Some(same) = same {
+            condition.last_transition_time = same.last_transition_time.clone();
+        }
+    }
 }
 
-async fn apply<K>(
+/// Applies fields of the status of the object with this UID; with an empty UID, of any object with
+/// the name.
+pub(super) async fn apply<K>(
     api: &Api<K>,
     name: &str,
+    uid: &str,
     manager: &str,
-    patch: serde_json::Value,
+    status: Value,
 ) -> Result<(), WriteError>
 where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + DeserializeOwned + Debug,
 {
+    let mut metadata = json!({"name": name});
+    if !uid.is_empty() {
+        metadata["uid"] = uid.into();
+    }
+    let patch = json!({
+        "apiVersion": API_VERSION, "kind": K::kind(&()), "metadata": metadata, "status": status,
+    });
     let params = PatchParams::apply(manager).force();
-    within(api.patch_status(name, &params, &Patch::Apply(patch)))
-        .await
-        .map(|_| ())
+    within(api.patch_status(name, &params, &Patch::Apply(patch))).await?;
+    Ok(())
+}
+
+pub(super) async fn within<T>(
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, WriteError> {
+    let answer = api_call::within(DEADLINE, call).await;
+    answer.map_err(|error| match error {
+        ApiCallError::Failed(kube::Error::Api(status)) => {
+            WriteError::from_status(status.code, &status.reason, status.message.clone())
+        }
+        ApiCallError::Failed(error) => WriteError::Refused(error_text(&error)),
+        ApiCallError::Timeout(limit) => WriteError::Timeout(limit),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+    use super::*;
+    use crate::binding_status::to_api_time;
+
+    fn ready(status: &str, at: u64) -> ConstraintPolicyOfferStatus {
+        let ready = Condition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: String::new(),
+            message: String::new(),
+            last_transition_time: to_api_time(std::time::Duration::from_secs(at)),
+            observed_generation: None,
+        };
+        ConstraintPolicyOfferStatus {
+            conditions: vec![ready],
+            ..ConstraintPolicyOfferStatus::default()
+        }
+    }
+
+    #[test]
+    fn first_offer_status_keeps_the_transition_of_another_replica() {
+        let mut status = ready("True", 9);
+        keep_transition_times(&mut status, &ready("True", 1));
+        assert_eq!(status, ready("True", 1));
+    }
+
+    #[test]
+    fn first_offer_status_has_its_own_time_after_a_transition() {
+        let mut status = ready("False", 9);
+        keep_transition_times(&mut status, &ready("True", 1));
+        assert_eq!(status, ready("False", 9));
+    }
 }

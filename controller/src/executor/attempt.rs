@@ -5,19 +5,15 @@ use std::{sync::Arc, time::Duration};
 use tautline_core::{
     Compliance, Snapshot,
     compliance_state::UnixTime,
-    model::{Offer, ViolationPolicy},
+    model::{Offer, Pod, Service, ViolationPolicy, key},
 };
 
-use super::{
-    calls::Calls,
-    evict::{Evicted, Turn, evict},
-    mediate,
-};
+use super::calls::{Calls, Level};
 use crate::{
     binding_spec::offer_at,
-    binding_status::to_api_time,
+    binding_status::{from_api_time, to_api_time},
     eviction::EvictionRow,
-    mitigation::{MitigationRequest, underlay_for},
+    mitigation::{Mitigation, underlay_for},
     violations::{
         Attempt, AttemptOutcome, AttemptResult, CoolDown, NextStep, Violation, decide_action,
     },
@@ -38,24 +34,27 @@ pub(super) async fn attempt<C: Calls>(calls: &C, attempt: Attempt) -> AttemptRes
     let entry = offer_at(&snapshot, &key);
     match entry.map(|e| &e.offer) {
         Some(offer) if load_cool_down(calls, offer, &mut cool_down).await => {
-            let pods = offer
-                .evict
-                .iter()
-                .filter_map(|target| pods.get(target))
-                .sum();
-            for violation in violations {
+            let pods = offer.evict.iter().filter_map(|target| pods.get(target));
+            let pods = pods.sum();
+            for violation in &violations {
                 // The next leader waits for the end of this attempt, which holds the Lease.
                 if !calls.leads() {
                     break;
                 }
-                let row = &mut cool_down.row;
-                let outcome = act(calls, &snapshot, offer, &violation, (row, pods)).await;
-                outcomes.push((violation.binding.key(), outcome));
+                let mut turn = Turn {
+                    calls,
+                    offer,
+                    violation,
+                    row: cool_down.row,
+                    pods,
+                };
+                outcomes.push((violation.binding.key(), turn.act(&snapshot).await));
+                cool_down.row = turn.row;
             }
         }
         _ => {
-            let wait = |v: Violation| (v.binding.key(), not_before(calls, RETRY_AFTER));
-            outcomes.extend(violations.into_iter().map(wait));
+            let wait = AttemptOutcome::NotBefore(calls.now().instant + RETRY_AFTER);
+            outcomes.extend(violations.iter().map(|v| (v.binding.key(), wait)));
         }
     }
     AttemptResult {
@@ -64,117 +63,159 @@ pub(super) async fn attempt<C: Calls>(calls: &C, attempt: Attempt) -> AttemptRes
     }
 }
 
-async fn act<C: Calls>(
-    calls: &C,
-    snapshot: &Snapshot,
-    offer: &Arc<Offer>,
-    violation: &Violation,
-    (row, pods): (&mut Option<EvictionRow>, usize),
-) -> AttemptOutcome {
-    let request = MitigationRequest::new(snapshot, offer, &violation.binding);
-    let trusted = &calls.settings().trusted;
-    let underlay = underlay_for(snapshot, trusted, offer, &request).is_some();
-    let now = calls.now().unix;
-    let policy = offer.violation_policy;
-    match decide_action(policy, underlay, offer.grace, violation, now) {
-        NextStep::Nothing => not_before(calls, RETRY_AFTER),
-        NextStep::NoUnderlay => {
-            mediate::report_no_underlay(calls, offer, violation);
-            not_before(calls, RETRY_AFTER)
-        }
-        NextStep::Wait(until) => wait_until(calls, until),
-        NextStep::Mitigate => match mitigate_violation(calls, offer, violation).await {
-            Some(at) => AttemptOutcome::Mitigated(at),
-            None => not_before(calls, RETRY_AFTER),
-        },
-        NextStep::Evict => match row.map(|row| row.next).filter(|next| *next > now) {
-            Some(next) => {
-                report_cool_down(calls, violation, next);
-                wait_until(calls, next)
-            }
-            None => evict_violation(calls, offer, violation, (row, pods)).await,
-        },
-    }
-}
-
 /// Reads the offer's last eviction, which an earlier leader may have made. Returns false if it
 /// could not be read, so that the cool-down is unknown.
 async fn load_cool_down<C: Calls>(calls: &C, offer: &Offer, cool_down: &mut CoolDown) -> bool {
-    let evicts = offer.violation_policy == ViolationPolicy::Evict;
-    if cool_down.loaded || !evicts {
+    if cool_down.loaded || offer.violation_policy != ViolationPolicy::Evict {
         return true;
     }
     match calls.offer_status(offer).await {
         Ok(status) => {
-            let period = calls.settings().eviction_cool_down;
-            let last = status.last_eviction;
-            cool_down.row = last.map(|last| EvictionRow::recorded(&last, period));
+            let period = calls.config().eviction_cool_down;
+            let last = status.last_eviction.as_ref();
+            cool_down.row = last.map(|last| EvictionRow::recorded(last, period));
             cool_down.loaded = true;
-            true
         }
         Err(error) => {
             let (namespace, name) = (&offer.namespace, &offer.name);
             tracing::warn!(%namespace, offer = %name, %error, "the last eviction is not known");
-            false
         }
     }
+    cool_down.loaded
 }
 
-async fn mitigate_violation<C: Calls>(
-    calls: &C,
-    offer: &Offer,
-    violation: &Violation,
-) -> Option<UnixTime> {
-    let compliance = calls.reevaluate(&violation.binding).await;
-    if compliance != Compliance::Violation || !calls.leads() {
-        return None;
-    }
-    mediate::mitigate(calls, offer, violation).await
+/// The turn of one violation of an offer.
+pub(super) struct Turn<'a, C> {
+    pub calls: &'a C,
+    pub offer: &'a Offer,
+    pub violation: &'a Violation,
+    /// The last row of the offer's evictions.
+    pub row: Option<EvictionRow>,
+    /// The number of pods in violation that the offer may evict.
+    pub pods: usize,
 }
 
-/// Evicts a pod of the violated binding. `pods` is the number of the pods in violation that the
-/// offer may evict.
-async fn evict_violation<C: Calls>(
-    calls: &C,
-    offer: &Offer,
-    violation: &Violation,
-    (row, pods): (&mut Option<EvictionRow>, usize),
-) -> AttemptOutcome {
-    let period = calls.settings().eviction_cool_down;
-    match evict(calls, offer, violation, &Turn { row: *row, pods }).await {
-        Ok(Evicted::Now(later)) => {
-            *row = Some(later);
-            wait_until(calls, later.next)
-        }
-        Ok(Evicted::AsLastResort) => {
-            let text = "only a pod of last resort would be evicted: the only one of its owner, or a \
-                        group; the offer's other violations come first";
-            calls.report_wait(violation, "LastResort", text);
-            AttemptOutcome::LastResort
-        }
-        Err(refusal) => {
-            if refusal.code == "CameBack" {
-                *row = row.map(|row| row.slowed(period));
+impl<C: Calls> Turn<'_, C> {
+    async fn act(&mut self, snapshot: &Snapshot) -> AttemptOutcome {
+        let (offer, now) = (self.offer, self.calls.now().unix);
+        let has_underlay = self.mitigation(snapshot).1.is_some();
+        let policy = offer.violation_policy;
+        match decide_action(policy, has_underlay, offer.grace, self.violation, now) {
+            NextStep::Nothing => self.not_before(RETRY_AFTER),
+            NextStep::NoUnderlay => {
+                self.calls.report_no_underlay(offer, self.violation);
+                self.not_before(RETRY_AFTER)
             }
-            not_before(calls, refusal.retry_after())
+            NextStep::Wait(until) => self.wait_until(until),
+            NextStep::Mitigate => match self.mitigate().await {
+                Some(at) => AttemptOutcome::Mitigated(at),
+                None => self.not_before(RETRY_AFTER),
+            },
+            NextStep::Evict => match self.row.map(|row| row.next).filter(|next| *next > now) {
+                Some(next) => {
+                    let wait = next.saturating_sub(now);
+                    let text = format!(
+                        "next eviction in {} s, at {}: the offer's cool-down",
+                        wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
+                        to_api_time(next).0
+                    );
+                    self.report("Evict", "CoolDown", Level::Quiet, text);
+                    self.wait_until(next)
+                }
+                None => self.evict().await,
+            },
         }
     }
-}
 
-fn report_cool_down<C: Calls>(calls: &C, violation: &Violation, next: UnixTime) {
-    let wait = next.saturating_sub(calls.now().unix);
-    let text = format!(
-        "next eviction in {} s, at {}: the offer's cool-down",
-        wait.as_secs() + u64::from(wait.subsec_nanos() > 0),
-        to_api_time(next).0
-    );
-    calls.report_wait(violation, "CoolDown", &text);
-}
+    /// Returns the mitigation to request, and the underlay controller that would receive it.
+    fn mitigation<'s>(&self, snapshot: &'s Snapshot) -> (Mitigation, Option<&'s Arc<Service>>) {
+        let mitigation = Mitigation::new(snapshot, self.offer, &self.violation.binding);
+        let trusted = &self.calls.config().provider_client.trusted;
+        let underlay = underlay_for(snapshot, trusted, self.offer, &mitigation);
+        (mitigation, underlay)
+    }
 
-fn not_before<C: Calls>(calls: &C, wait: Duration) -> AttemptOutcome {
-    AttemptOutcome::NotBefore(calls.now().instant + wait)
-}
+    /// Requests a mitigation if the violation still holds, and returns the time that was recorded
+    /// for it. The time is recorded before the request: if this leader ends in between, the next
+    /// one does not repeat the request at once.
+    async fn mitigate(&self) -> Option<UnixTime> {
+        let (calls, binding) = (self.calls, &self.violation.binding);
+        let compliance = calls.reevaluate(binding).await;
+        if compliance != Compliance::Violation || !calls.leads() {
+            return None;
+        }
+        let snapshot = calls.snapshot();
+        let (request, underlay) = self.mitigation(&snapshot);
+        let Some(underlay) = underlay else {
+            calls.report_no_underlay(self.offer, self.violation);
+            return None;
+        };
+        let name = key(&underlay.namespace, &underlay.name);
+        let report = |code, level, text| self.report("Mediate", code, level, text);
+        if calls.config().dry_run {
+            let text = format!("would ask {name} to mitigate");
+            report("WouldMediate", Level::Normal, text);
+            return Some(calls.now().unix);
+        }
+        let at = to_api_time(calls.now().unix);
+        if let Err(error) = calls.note_mitigation(binding, &at).await {
+            let text = format!(
+                "the mitigation could not be recorded, so the underlay was not called: {error}"
+            );
+            report("Failed", Level::Warning, text);
+            return None;
+        }
+        if !calls.leads() {
+            return None;
+        }
+        match calls.mitigate(underlay, &request).await {
+            Err(error) => {
+                let text = format!("{name} did not mitigate: {error}");
+                report("MitigationFailed", Level::Warning, text);
+            }
+            Ok(id) => {
+                let text = match id.as_str() {
+                    "" => format!("{name} was asked to mitigate"),
+                    id => format!("{name} mitigated by {id}"),
+                };
+                report("Mitigated", Level::Normal, text);
+                if !id.is_empty() && !request.request.ids.contains(&id) {
+                    self.hold(underlay, request.holder.as_deref(), &id).await;
+                }
+            }
+        }
+        Some(from_api_time(&at))
+    }
 
-fn wait_until<C: Calls>(calls: &C, until: UnixTime) -> AttemptOutcome {
-    not_before(calls, until.saturating_sub(calls.now().unix))
+    /// Adds the finalizer of a new allocation to the pod, or releases the allocation if that fails.
+    async fn hold(&self, underlay: &Service, pod: Option<&Pod>, id: &str) {
+        let added = match pod {
+            None => Err("the binding has no pod".to_owned()),
+            Some(pod) => self.calls.hold_allocation(pod, underlay, id).await,
+        };
+        let Err(error) = added else { return };
+        let text = match self.calls.release_allocation(underlay, id).await {
+            Ok(()) => format!("{id} was released again, no pod could hold it: {error}"),
+            Err(e) => format!("no pod holds {id} ({error}), and it could not be released: {e}"),
+        };
+        self.report("Mediate", "MitigationNotKept", Level::Warning, text);
+    }
+
+    pub(super) fn report(
+        &self,
+        action: &'static str,
+        code: &'static str,
+        level: Level,
+        text: String,
+    ) {
+        self.calls.report(self.violation, action, code, level, text);
+    }
+
+    pub(super) fn not_before(&self, wait: Duration) -> AttemptOutcome {
+        AttemptOutcome::NotBefore(self.calls.now().instant + wait)
+    }
+
+    pub(super) fn wait_until(&self, until: UnixTime) -> AttemptOutcome {
+        self.not_before(until.saturating_sub(self.calls.now().unix))
+    }
 }

@@ -20,7 +20,7 @@ use k8s_openapi::{
 use serde_json::json;
 use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
 use tautline_core::{
-    Compliance, Index, Reference, Snapshot, TrustedNamespaces,
+    Compliance, Index, Reference, Snapshot,
     index::Object,
     model::{self, Offer, Service, ViolationPolicy, key},
     planning::{NodeVerdict, Plan},
@@ -29,23 +29,24 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
     attempt::attempt,
-    calls::{AttemptSettings, Calls, Report},
+    calls::{Calls, Level},
 };
 use crate::{
     binding_spec::BindingSpec,
     binding_status::to_api_time,
     clock::Now,
+    config::Config,
     eviction::{EvictAnswer, Group, NodePlan, Refusal},
-    mitigation::MitigationRequest,
+    mitigation::Mitigation,
+    reconciler::WriteError,
     violations::{Attempt, AttemptOutcome, AttemptResult, CoolDown, Violation},
-    write_error::WriteError,
 };
 
 const COOL_DOWN: Duration = Duration::from_secs(120);
 
 /// Answers, and a record of the calls.
 struct Fake {
-    settings: AttemptSettings,
+    config: Config,
     index: Index,
     now: Now,
     compliance: Compliance,
@@ -71,13 +72,7 @@ struct Fake {
 impl Fake {
     fn new(policy: ViolationPolicy) -> Self {
         let mut fake = Self {
-            settings: AttemptSettings {
-                dry_run: false,
-                eviction_cool_down: COOL_DOWN,
-                protecting_annotations: Vec::new(),
-                exempt_namespaces: ["kube-system".to_owned()].into(),
-                trusted: TrustedNamespaces::default(),
-            },
+            config: Config::new("tautline-system", "test".to_owned()),
             index: Index::default(),
             now: Now {
                 instant: Instant::now(),
@@ -237,8 +232,8 @@ fn violation(name: &str, pods: &[&str]) -> Violation {
 }
 
 impl Calls for Fake {
-    fn settings(&self) -> &AttemptSettings {
-        &self.settings
+    fn config(&self) -> &Config {
+        &self.config
     }
     fn now(&self) -> Now {
         self.now
@@ -249,14 +244,21 @@ impl Calls for Fake {
     fn leads(&self) -> bool {
         self.calls().len() < self.leads_for.load(Ordering::Relaxed)
     }
-    fn report(&self, _: &Violation, report: Report) {
-        let level = if report.warning { "warning " } else { "" };
-        self.record(format!("{level}{}: {}", report.code, report.text));
+    fn report(
+        &self,
+        _: &Violation,
+        _: &'static str,
+        code: &'static str,
+        level: Level,
+        text: String,
+    ) {
+        let level = match level {
+            Level::Warning => "warning ",
+            Level::Normal | Level::Quiet => "",
+        };
+        self.record(format!("{level}{code}: {text}"));
     }
-    fn report_wait(&self, _: &Violation, code: &'static str, text: &str) {
-        self.record(format!("{code}: {text}"));
-    }
-    fn report_no_underlay(&self, _: &Offer, _: &Violation, _: &str) {
+    fn report_no_underlay(&self, _: &Offer, _: &Violation) {
         self.record("NoUnderlay");
     }
     fn report_evicted_pods(&self, _: &Offer, pods: &[&Pod], because: &str, _: String) {
@@ -274,12 +276,9 @@ impl Calls for Fake {
         self.record("note mitigation");
         self.note.clone()
     }
-    async fn mitigate(
-        &self,
-        underlay: &Service,
-        request: &MitigationRequest,
-    ) -> Result<String, String> {
-        self.record(format!("mitigate at {} {:?}", underlay.name, request.ids));
+    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String> {
+        let ids = &request.request.ids;
+        self.record(format!("mitigate at {} {ids:?}", underlay.name));
         self.mitigation.clone()
     }
     async fn hold_allocation(
@@ -296,9 +295,9 @@ impl Calls for Fake {
         self.record(format!("release {id}"));
         self.release.clone()
     }
-    async fn get_pod(&self, _: &str, name: &str) -> Result<Pod, String> {
+    async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal> {
         let pod = self.pods.get(name).cloned();
-        pod.ok_or_else(|| "not found".to_owned())
+        pod.ok_or_else(|| Refusal::new("Failed", format!("pod {namespace}/{name}: not found")))
     }
     async fn plan(&self, _: &Snapshot, _: &Offer, pod: &model::Pod) -> NodePlan {
         assert_eq!(pod.node, None, "planned as it would come again");

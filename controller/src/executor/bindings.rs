@@ -10,29 +10,20 @@ use std::{
 
 use futures::FutureExt;
 use tautline_core::{index::Kind, model::TargetKind};
-use tautline_runtime::{cluster_store::Versions, events::EventNote, lease::Term};
+use tautline_runtime::{cluster_store::Versions, lease::Term};
 use tautline_traces::{Caller, KeyValue};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    cluster_calls::{reference_to_binding, reference_to_offer},
-    context::Context,
-    evaluate::evaluate,
-    writes::write,
-};
+use super::{Context, api::write, evaluate::evaluate};
 use crate::{
     binding_spec::Key,
     clock::Now,
-    kind_states::{KindState, KindStates},
+    evaluation::Evaluation,
     reconciler::{
-        Action, BindingEvent, BindingReconciler, ClusterChange, Evaluate, EvaluationResult, Event,
-        Leadership, Settings, WriteResult,
+        Action, BindingEvent, BindingReconciler, ClusterChange, Evaluate, Event, KindState,
+        KindStates, Leadership, Write, WriteError, Written,
     },
-    violations::ViolationEvent,
 };
 
 /// The name of the initial list of bindings in the readiness.
@@ -47,25 +38,24 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The shortest time between two Kubernetes events of one reason on one offer.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
-pub(crate) struct Inputs {
-    pub bindings: mpsc::Receiver<BindingEvent>,
-    pub leader: watch::Receiver<Option<Term>>,
-}
-
 struct Executor {
     context: Arc<Context>,
     reconciler: BindingReconciler,
     term: Option<Term>,
     leadership: Leadership,
     versions: Versions,
-    kinds: KindStates,
-    evaluations: JoinSet<EvaluationResult>,
-    writes: JoinSet<WriteResult>,
+    evaluations: JoinSet<(Evaluate, Option<Evaluation>)>,
+    writes: JoinSet<(Write, Result<Written, WriteError>)>,
 }
 
-pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: CancellationToken) {
+pub(crate) async fn run(
+    context: Arc<Context>,
+    mut bindings: mpsc::Receiver<BindingEvent>,
+    stop: CancellationToken,
+) {
     let mut changes = context.store.changes();
     let mut kinds = context.kinds.changes();
+    let mut leader = context.leader.subscribe();
     let mut executor = Executor::new(context);
     let mut settle_at = Some(Instant::now());
     let mut batch = Vec::new();
@@ -73,31 +63,30 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
         let next = executor.next_time(settle_at);
         tokio::select! {
             () = stop.cancelled() => break,
-            changed = inputs.leader.changed() => {
-                if changed.is_err() { break }
-                let term = inputs.leader.borrow_and_update().clone();
+            _ = leader.changed() => {
+                let term = leader.borrow_and_update().clone();
                 settle_at = None;
                 let versions = *changes.borrow_and_update();
                 executor.change_term(term, versions).await;
             }
-            n = inputs.bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
+            n = bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
+                // The watch has ended, and with it the process.
                 if n == 0 { break }
                 executor.apply_bindings(std::mem::take(&mut batch));
             }
-            changed = changes.changed(), if settle_at.is_none() => {
-                if changed.is_err() { break }
+            _ = changes.changed(), if settle_at.is_none() => {
                 settle_at = Some(Instant::now() + SETTLE_DELAY);
             }
             _ = kinds.changed() => executor.apply_kinds(),
             Some(result) = executor.evaluations.join_next() => {
                 // A join error cannot occur: panics are caught, and no task is aborted in a term.
-                if let Ok(result) = result {
-                    executor.apply(Event::Evaluated(result));
+                if let Ok((evaluate, evaluation)) = result {
+                    executor.apply(Event::Evaluated(evaluate, evaluation));
                 }
             }
             Some(result) = executor.writes.join_next() => {
-                if let Ok(result) = result {
-                    executor.apply(Event::Written(result));
+                if let Ok((write, result)) = result {
+                    executor.apply(Event::Written(write, result));
                 }
             }
             () = tokio::time::sleep_until(next.into()) => {}
@@ -109,25 +98,16 @@ pub(crate) async fn run(context: Arc<Context>, mut inputs: Inputs, stop: Cancell
         executor.apply(Event::Tick);
     }
     executor.end_term().await;
-    // The process itself reports an error of the leader election.
-    stop.cancelled().await;
 }
 
 impl Executor {
     fn new(context: Arc<Context>) -> Self {
-        let settings = Settings {
-            limits: context.config.limits,
-            provider_concurrency: context.config.provider_concurrency,
-            shortest_period: context.config.shortest_period,
-            trusted: context.trusted().clone(),
-        };
         Self {
+            reconciler: BindingReconciler::new(context.config.clone()),
             context,
-            reconciler: BindingReconciler::new(settings),
             term: None,
             leadership: Leadership::Standby,
             versions: Versions::default(),
-            kinds: KindStates::default(),
             evaluations: JoinSet::new(),
             writes: JoinSet::new(),
         }
@@ -152,44 +132,21 @@ impl Executor {
             let context = Arc::clone(&self.context);
             match action {
                 Action::Evaluate(action) => {
-                    context.metrics.lag(action.due.elapsed());
+                    let lag = action.due.elapsed().as_secs_f64();
+                    context.metrics.lag_seconds.observe(lag);
                     self.evaluations.spawn(run_evaluation(context, action));
                 }
                 Action::Write(action) => {
                     self.writes
                         .spawn(async move { write(&context, action).await });
                 }
-                Action::Violation(event) => send_violation(&context, event),
+                Action::Violation(event) => context.violations.lock().apply_event(event),
                 Action::ReportCounts(counts) => context.metrics.counted(&counts),
-                Action::BindingNote {
-                    spec,
-                    warning,
-                    reason,
-                    text,
-                } => context.events.publish(EventNote {
-                    regarding: reference_to_binding(&spec),
-                    secondary: None,
-                    warning,
-                    reason: reason.to_owned(),
-                    action: "Evaluate",
-                    text,
-                }),
-                Action::OfferWarning {
-                    offer,
-                    reason,
-                    text,
-                } => {
-                    let id = format!("{}/{}/{reason}", offer.namespace, offer.name);
-                    context.events.publish_once(id, WARNING_PERIOD, || {
-                        Some(EventNote {
-                            regarding: reference_to_offer(&offer),
-                            secondary: None,
-                            warning: true,
-                            reason: reason.to_owned(),
-                            action: "Bind",
-                            text,
-                        })
-                    });
+                Action::Note(note) => context.events.publish(note),
+                Action::OfferWarning(offer, note) => {
+                    let id = format!("{offer}/{}", note.reason);
+                    let events = &context.events;
+                    events.publish_once(id, WARNING_PERIOD, || Some(note));
                 }
             }
         }
@@ -237,10 +194,7 @@ impl Executor {
             };
             kinds.insert(target, state);
         }
-        if self.kinds != kinds {
-            self.kinds = kinds.clone();
-            self.apply(Event::Kinds(kinds));
-        }
+        self.apply(Event::Kinds(kinds));
     }
 
     fn next_time(&self, settle_at: Option<Instant>) -> Instant {
@@ -278,9 +232,15 @@ impl Executor {
     }
 }
 
-async fn run_evaluation(context: Arc<Context>, action: Evaluate) -> EvaluationResult {
-    let (spec, question) = (&action.spec, &action.question);
-    let evaluation = evaluate(context.evaluator(), &action.snapshot, spec, question);
+async fn run_evaluation(context: Arc<Context>, action: Evaluate) -> (Evaluate, Option<Evaluation>) {
+    let Evaluate {
+        spec,
+        snapshot,
+        question,
+        ..
+    } = &action;
+    let calls = (&context.provider_client, &context.metrics);
+    let evaluation = evaluate(calls, snapshot, spec, question);
     let span = context.config.traces.span("evaluate", &Caller::default());
     let evaluation = AssertUnwindSafe(span.scope(evaluation))
         .catch_unwind()
@@ -297,16 +257,5 @@ async fn run_evaluation(context: Arc<Context>, action: Evaluate) -> EvaluationRe
         }),
         Err(_) => tracing::error!(binding = %spec.key(), "an evaluation panicked"),
     }
-    EvaluationResult {
-        key: spec.key(),
-        uid: spec.uid.clone(),
-        providers: action.providers,
-        grace: action.grace,
-        evaluation: evaluation.ok(),
-    }
-}
-
-fn send_violation(context: &Context, event: ViolationEvent) {
-    context.violations.inbox.lock().push(event);
-    context.violations.filled.notify_one();
+    (action, evaluation.ok())
 }

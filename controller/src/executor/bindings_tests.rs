@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use hyper::{Method, Request, Response};
 use kube::{Client, client::Body};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tautline_core::{
     index::Object,
@@ -15,13 +16,10 @@ use tautline_runtime::{
     admin::Readiness, cluster_store::ClusterStore, dynamic_watch::WatchedKinds, events::Events,
     lease,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    bindings::{Inputs, run},
-    context::{Context, SharedInbox},
-};
+use super::{Context, bindings::run};
 use crate::{config::Config, decisions::Decisions, metrics::Metrics, reconciler::BindingEvent};
 
 /// Answers a request, and reports writes of bindings by method and path.
@@ -93,7 +91,9 @@ fn context(client: Client) -> Arc<Context> {
         kinds: WatchedKinds::default(),
         decisions: Decisions::default(),
         readiness: Readiness::default(),
-        violations: SharedInbox::default(),
+        violations: Mutex::default(),
+        eviction_turn: Semaphore::new(1),
+        leader: watch::Sender::new(None),
     })
 }
 
@@ -103,15 +103,12 @@ async fn executor_of_a_leader_creates_evaluates_and_writes_and_ends_when_stopped
     let service = tower::service_fn(move |request| answer(request, sender.clone()));
     let client = Client::new(service, "default");
     let context = context(client.clone());
-    let (stop, leader) = (CancellationToken::new(), watch::Sender::new(None));
+    let stop = CancellationToken::new();
     let (bindings, receiver) = mpsc::channel(8);
-    let inputs = Inputs {
-        bindings: receiver,
-        leader: leader.subscribe(),
-    };
-    let task = tokio::spawn(run(Arc::clone(&context), inputs, stop.clone()));
+    let task = tokio::spawn(run(Arc::clone(&context), receiver, stop.clone()));
     bindings.send(BindingEvent::All(Vec::new())).await.unwrap();
     let config = context.config.lease.clone();
+    let leader = context.leader.clone();
     let election = tokio::spawn(lease::run(client, config, leader, stop.clone()));
     let mut next = async || {
         let next = tokio::time::timeout(Duration::from_secs(30), writes.recv());

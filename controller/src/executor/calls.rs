@@ -1,7 +1,7 @@
 //! The trait for an attempt's calls to the cluster and to providers. Tests implement it without a
 //! server.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use k8s_openapi::{
     api::{core::v1::Pod, policy::v1::PodDisruptionBudget},
@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use tautline_api::constraint::{ConstraintPolicyOfferStatus, LastEviction};
 use tautline_core::{
-    Compliance, Snapshot, TrustedNamespaces,
+    Compliance, Snapshot,
     model::{self, Offer, Service},
 };
 use tokio::sync::SemaphorePermit;
@@ -17,108 +17,71 @@ use tokio::sync::SemaphorePermit;
 use crate::{
     binding_spec::BindingSpec,
     clock::Now,
-    config::AnnotationMatch,
+    config::Config,
     eviction::{EvictAnswer, Group, NodePlan, Refusal},
-    mitigation::MitigationRequest,
+    mitigation::Mitigation,
+    reconciler::WriteError,
     violations::Violation,
-    write_error::WriteError,
 };
 
-#[derive(Clone, Debug)]
-pub(super) struct AttemptSettings {
-    pub dry_run: bool,
-    pub eviction_cool_down: Duration,
-    pub protecting_annotations: Vec<AnnotationMatch>,
-    pub exempt_namespaces: BTreeSet<String>,
-    pub trusted: TrustedNamespaces,
-}
-
-/// The outcome of a mitigation or an eviction, for an event, a decision and a metric.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Report {
-    /// `Mediate` or `Evict`.
-    pub action: &'static str,
-    pub code: &'static str,
-    pub warning: bool,
-    pub text: String,
+/// The Kubernetes event about the outcome of a mitigation or an eviction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// There is no event, as the violation waits for something that comes by itself.
+    Quiet,
+    Normal,
+    Warning,
 }
 
 pub(super) trait Calls: Send + Sync {
-    fn settings(&self) -> &AttemptSettings;
+    fn config(&self) -> &Config;
     fn now(&self) -> Now;
     fn snapshot(&self) -> Arc<Snapshot>;
     fn leads(&self) -> bool;
 
-    fn report(&self, violation: &Violation, report: Report);
-    /// Reports a wait that ends by itself: as a decision and in a metric, without an event.
-    fn report_wait(&self, violation: &Violation, code: &'static str, text: &str);
+    /// Reports the outcome of an action, `Mediate` or `Evict`, as a decision, in a metric and in an
+    /// event.
+    fn report(
+        &self,
+        violation: &Violation,
+        action: &'static str,
+        code: &'static str,
+        level: Level,
+        text: String,
+    );
     /// Reports once for all bindings of the offer that there is no underlay controller.
-    fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str);
+    fn report_no_underlay(&self, offer: &Offer, violation: &Violation);
     /// Reports `because` in an event on each pod, and `text` in an event on the offer.
     fn report_evicted_pods(&self, offer: &Offer, pods: &[&Pod], because: &str, text: String);
 
     /// Evaluates a binding again and returns its compliance; Pending if its offer does not exist.
-    fn reevaluate(&self, binding: &BindingSpec) -> impl Future<Output = Compliance> + Send;
-    fn offer_status(
-        &self,
-        offer: &Offer,
-    ) -> impl Future<Output = Result<ConstraintPolicyOfferStatus, WriteError>> + Send;
+    async fn reevaluate(&self, binding: &BindingSpec) -> Compliance;
+    async fn offer_status(&self, offer: &Offer) -> Result<ConstraintPolicyOfferStatus, WriteError>;
 
-    fn note_mitigation(
-        &self,
-        binding: &BindingSpec,
-        at: &Time,
-    ) -> impl Future<Output = Result<(), WriteError>> + Send;
+    async fn note_mitigation(&self, binding: &BindingSpec, at: &Time) -> Result<(), WriteError>;
     /// Requests a mitigation. Returns the id of the new allocation, or "" without one.
-    fn mitigate(
-        &self,
-        underlay: &Service,
-        request: &MitigationRequest,
-    ) -> impl Future<Output = Result<String, String>> + Send;
+    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String>;
     /// Adds the finalizer of an allocation to a pod, so that the allocation is released with the
     /// pod.
-    fn hold_allocation(
+    async fn hold_allocation(
         &self,
         pod: &model::Pod,
         underlay: &Service,
         id: &str,
-    ) -> impl Future<Output = Result<(), String>> + Send;
-    fn release_allocation(
-        &self,
-        underlay: &Service,
-        id: &str,
-    ) -> impl Future<Output = Result<(), String>> + Send;
+    ) -> Result<(), String>;
+    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), String>;
 
-    fn get_pod(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> impl Future<Output = Result<Pod, String>> + Send;
+    async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal>;
     /// Plans the nodes for a pod. `offer` is the violated offer.
-    fn plan(
-        &self,
-        snapshot: &Snapshot,
-        offer: &Offer,
-        pod: &model::Pod,
-    ) -> impl Future<Output = NodePlan> + Send;
+    async fn plan(&self, snapshot: &Snapshot, offer: &Offer, pod: &model::Pod) -> NodePlan;
     /// Lists the pods of a group that have not finished.
-    fn group_pods(
-        &self,
-        namespace: &str,
-        group: &Group,
-    ) -> impl Future<Output = Result<Vec<Pod>, Refusal>> + Send;
-    fn budgets(
-        &self,
-        namespace: &str,
-    ) -> impl Future<Output = Result<Vec<PodDisruptionBudget>, Refusal>> + Send;
+    async fn group_pods(&self, namespace: &str, group: &Group) -> Result<Vec<Pod>, Refusal>;
+    async fn budgets(&self, namespace: &str) -> Result<Vec<PodDisruptionBudget>, Refusal>;
     /// Refuses unless the pod's workload is ready. This asks the API server, as watches may lag.
-    fn check_workload(&self, pod: &Pod) -> impl Future<Output = Result<(), Refusal>> + Send;
+    async fn check_workload(&self, pod: &Pod) -> Result<(), Refusal>;
     /// Waits for the permit to evict: there is one eviction at a time in the cluster.
-    fn eviction_turn(&self) -> impl Future<Output = Option<SemaphorePermit<'_>>> + Send;
-    fn note_eviction(
-        &self,
-        offer: &Offer,
-        eviction: &LastEviction,
-    ) -> impl Future<Output = Result<(), WriteError>> + Send;
-    fn evict(&self, pod: &Pod, dry_run: bool) -> impl Future<Output = EvictAnswer> + Send;
+    async fn eviction_turn(&self) -> Option<SemaphorePermit<'_>>;
+    async fn note_eviction(&self, offer: &Offer, eviction: &LastEviction)
+    -> Result<(), WriteError>;
+    async fn evict(&self, pod: &Pod, dry_run: bool) -> EvictAnswer;
 }

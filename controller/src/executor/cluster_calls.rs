@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, ReplicaSet, StatefulSet},
-        core::v1::{ObjectReference, Pod},
+        core::v1::Pod,
         policy::v1::PodDisruptionBudget,
     },
     apimachinery::pkg::apis::meta::v1::{OwnerReference, Time},
@@ -14,8 +14,11 @@ use kube::{
     Api,
     api::{DeleteParams, EvictParams, ListParams, PostParams, Preconditions},
 };
+use serde_json::json;
 use tautline_api::{
-    constraint::{ConstraintPolicyOfferStatus, LastEviction},
+    constraint::{
+        ConstraintPolicyBinding, ConstraintPolicyOffer, ConstraintPolicyOfferStatus, LastEviction,
+    },
     convert::{UNDERLAY_ANNOTATION, UNDERLAY_FINALIZER},
 };
 use tautline_core::{
@@ -25,30 +28,30 @@ use tautline_core::{
 };
 use tautline_runtime::{
     api_call::{self, ApiCallError},
-    events::{EventNote, reference_to_own, reference_to_pod},
+    events::{EventNote, reference_to_pod},
     finalizers,
     lease::Term,
 };
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 
 use super::{
-    api,
-    calls::{AttemptSettings, Calls, Report},
-    context::Context,
+    Context,
+    api::{self, ACTIONS_MANAGER},
+    calls::{Calls, Level},
     evaluate::evaluate,
 };
 use crate::{
-    binding_spec::BindingSpec,
+    binding_spec::{BindingSpec, note, reference_to_offer},
     clock::Now,
-    decisions::Decision,
+    config::Config,
     eviction::{
-        EvictAnswer, Group, NodePlan, OwnerRef, Refusal, check_ready, checked_name, controller_of,
-        desired_replicas, is_finished,
+        EvictAnswer, Group, NodePlan, Refusal, check_ready, checked_name, controller_of,
+        is_finished,
     },
-    mitigation::MitigationRequest,
+    mitigation::Mitigation,
     question::Question,
+    reconciler::WriteError,
     violations::Violation,
-    write_error::WriteError,
 };
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -57,12 +60,9 @@ const WARNING_PERIOD: Duration = Duration::from_secs(300);
 const REVISION: &str = "pod-template-hash";
 const PODS_PER_PAGE: u32 = 50;
 
-#[derive(Clone)]
 pub(super) struct ClusterCalls {
     pub context: Arc<Context>,
-    pub settings: Arc<AttemptSettings>,
     pub term: Term,
-    pub eviction_turn: Arc<Semaphore>,
 }
 
 impl ClusterCalls {
@@ -80,24 +80,28 @@ impl ClusterCalls {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<Option<i32>, Refusal> {
-        match OwnerRef::new(owner)? {
-            OwnerRef::ReplicaSet(name) => {
+        let replicas = match (owner.api_version.as_str(), owner.kind.as_str()) {
+            ("apps/v1", "ReplicaSet") => {
+                let name = checked_name(owner)?;
                 let set = within(self.api::<ReplicaSet>(namespace).get(name)).await?;
-                let above = controller_of(&set.metadata).filter(|o| o.kind == "Deployment");
-                let Some(above) = above else {
-                    return Ok(desired_replicas(set.spec.and_then(|s| s.replicas)));
-                };
-                // During a rollout the ReplicaSet has fewer replicas than the Deployment wants.
-                let name = checked_name(above)?;
-                let deployment = within(self.api::<Deployment>(namespace).get(name)).await?;
-                Ok(desired_replicas(deployment.spec.and_then(|s| s.replicas)))
+                match controller_of(&set.metadata).filter(|o| o.kind == "Deployment") {
+                    None => set.spec.and_then(|s| s.replicas),
+                    // During a rollout the ReplicaSet has fewer replicas than the Deployment wants.
+                    Some(above) => {
+                        let name = checked_name(above)?;
+                        let above = within(self.api::<Deployment>(namespace).get(name)).await?;
+                        above.spec.and_then(|s| s.replicas)
+                    }
+                }
             }
-            OwnerRef::StatefulSet(name) => {
+            ("apps/v1", "StatefulSet") => {
+                let name = checked_name(owner)?;
                 let set = within(self.api::<StatefulSet>(namespace).get(name)).await?;
-                Ok(desired_replicas(set.spec.and_then(|s| s.replicas)))
+                set.spec.and_then(|s| s.replicas)
             }
-            OwnerRef::Other => Ok(None),
-        }
+            _ => return Ok(None),
+        };
+        Ok(Some(replicas.unwrap_or(1)))
     }
 
     /// Lists pods in pages, and keeps only the parts of each pod that decide on evictions. This
@@ -128,8 +132,8 @@ impl ClusterCalls {
 }
 
 impl Calls for ClusterCalls {
-    fn settings(&self) -> &AttemptSettings {
-        &self.settings
+    fn config(&self) -> &Config {
+        &self.context.config
     }
 
     fn now(&self) -> Now {
@@ -144,60 +148,40 @@ impl Calls for ClusterCalls {
         self.term.is_active()
     }
 
-    fn report(&self, violation: &Violation, report: Report) {
-        let Report {
-            action,
-            code,
-            warning,
-            text,
-        } = report;
-        match action {
-            "Evict" => self.report_wait(violation, code, &text),
-            _ => {
-                self.context.metrics.mediation(code);
-                let decision = Decision::new(violation, action, code, &text);
-                self.context.decisions.push(decision);
-            }
-        }
-        let id = format!("{}/{code}", violation.binding.key());
-        let period = if warning {
-            WARNING_PERIOD
-        } else {
-            Duration::ZERO
+    fn report(
+        &self,
+        violation: &Violation,
+        action: &'static str,
+        code: &'static str,
+        level: Level,
+        text: String,
+    ) {
+        let context = &self.context;
+        context.metrics.acted(action, code);
+        context.decisions.push(violation, action, code, &text);
+        let period = match level {
+            Level::Quiet => return,
+            Level::Normal => Duration::ZERO,
+            Level::Warning => WARNING_PERIOD,
         };
-        self.context.events.publish_once(id, period, || {
-            Some(EventNote {
-                regarding: reference_to_binding(&violation.binding),
-                secondary: None,
-                warning,
-                reason: code.to_owned(),
-                action,
-                text,
-            })
-        });
+        let binding = &violation.binding;
+        let warning = level == Level::Warning;
+        let note = note(binding.reference(), warning, code, action, text);
+        let id = format!("{}/{code}", binding.key());
+        context.events.publish_once(id, period, || Some(note));
     }
 
-    fn report_wait(&self, violation: &Violation, code: &'static str, text: &str) {
-        self.context.metrics.eviction(code);
-        let decision = Decision::new(violation, "Evict", code, text);
-        self.context.decisions.push(decision);
-    }
-
-    fn report_no_underlay(&self, offer: &Offer, violation: &Violation, text: &str) {
-        let (context, code) = (&self.context, "NoUnderlay");
-        context.metrics.mediation(code);
+    fn report_no_underlay(&self, offer: &Offer, violation: &Violation) {
+        let (context, action, code) = (&self.context, "Mediate", "NoUnderlay");
+        let text = "no Service of this namespace or a trusted one (--provider-namespaces) is labelled \
+                    constraint.ciena.com/underlay-controller, or not the one that holds the pod's \
+                    allocations";
+        context.metrics.acted(action, code);
         let id = format!("{}/{}/{code}", offer.namespace, offer.name);
         context.events.publish_once(id, WARNING_PERIOD, || {
-            let decision = Decision::new(violation, "Mediate", code, text);
-            context.decisions.push(decision);
-            Some(EventNote {
-                regarding: reference_to_offer(offer),
-                secondary: None,
-                warning: true,
-                reason: code.to_owned(),
-                action: "Mediate",
-                text: text.to_owned(),
-            })
+            context.decisions.push(violation, action, code, text);
+            let text = text.to_owned();
+            Some(note(reference_to_offer(offer), true, code, action, text))
         });
     }
 
@@ -210,20 +194,15 @@ impl Calls for ClusterCalls {
                 uid.unwrap_or_default(),
             )
         };
-        let publish = |regarding, secondary, text| {
-            self.context.events.publish(EventNote {
-                regarding,
-                secondary,
-                warning: false,
-                reason: "Evicted".to_owned(),
-                action: "Evict",
-                text,
-            });
-        };
+        let events = &self.context.events;
+        let note = |regarding, text| note(regarding, false, "Evicted", "Evict", text);
         for pod in pods {
-            publish(reference(pod), None, because.to_owned());
+            events.publish(note(reference(pod), because.to_owned()));
         }
-        publish(reference_to_offer(offer), pods.first().map(reference), text);
+        events.publish(EventNote {
+            secondary: pods.first().map(reference),
+            ..note(reference_to_offer(offer), text)
+        });
     }
 
     async fn reevaluate(&self, binding: &BindingSpec) -> Compliance {
@@ -232,32 +211,28 @@ impl Calls for ClusterCalls {
             return Compliance::Pending;
         };
         let question = Question::new(&snapshot, self.context.trusted(), &entry.offer);
-        let evaluation = evaluate(self.context.evaluator(), &snapshot, binding, &question).await;
+        let calls = (&self.context.provider_client, &self.context.metrics);
+        let evaluation = evaluate(calls, &snapshot, binding, &question).await;
         evaluation.compliance
     }
 
     async fn offer_status(&self, offer: &Offer) -> Result<ConstraintPolicyOfferStatus, WriteError> {
-        api::get_offer_status(self.context.client.clone(), &offer.namespace, &offer.name).await
+        let offers: Api<ConstraintPolicyOffer> = self.api(&offer.namespace);
+        let offer = api::within(offers.get(&offer.name)).await?;
+        Ok(offer.status.unwrap_or_default())
     }
 
     async fn note_mitigation(&self, binding: &BindingSpec, at: &Time) -> Result<(), WriteError> {
-        api::note_mitigation(self.context.client.clone(), binding, at).await
+        let bindings: Api<ConstraintPolicyBinding> = self.api(&binding.namespace);
+        let status = json!({"lastMitigatedTimestamp": at});
+        let (name, uid) = (&binding.name, &binding.uid);
+        api::apply(&bindings, name, uid, ACTIONS_MANAGER, status).await
     }
 
-    async fn mitigate(
-        &self,
-        underlay: &Service,
-        request: &MitigationRequest,
-    ) -> Result<String, String> {
-        let mitigation = tautline_provider_client::MitigationRequest {
-            ids: request.ids.clone(),
-            node: request.node.clone(),
-            peer_node: request.peer_node.clone(),
-            rules: request.rules.clone(),
-        };
+    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String> {
         let (providers, snapshot) = (&self.context.provider_client, self.snapshot());
-        let answer = providers.mitigate(&snapshot, underlay, &mitigation).await;
-        answer.map_err(|e| e.to_string())
+        let answer = providers.mitigate(&snapshot, underlay, &request.request);
+        answer.await.map_err(|e| e.to_string())
     }
 
     async fn hold_allocation(
@@ -280,10 +255,10 @@ impl Calls for ClusterCalls {
         released.map_err(|e| e.to_string())
     }
 
-    async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, String> {
+    async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal> {
         let pods: Api<Pod> = self.api(namespace);
         let pod = api_call::within(DEADLINE, pods.get(name)).await;
-        pod.map_err(|e| e.to_string())
+        pod.map_err(|e| Refusal::new("Failed", format!("pod {namespace}/{name}: {e}")))
     }
 
     async fn plan(&self, snapshot: &Snapshot, offer: &Offer, pod: &model::Pod) -> NodePlan {
@@ -335,7 +310,7 @@ impl Calls for ClusterCalls {
     }
 
     async fn eviction_turn(&self) -> Option<SemaphorePermit<'_>> {
-        self.eviction_turn.acquire().await.ok()
+        self.context.eviction_turn.acquire().await.ok()
     }
 
     async fn note_eviction(
@@ -343,7 +318,10 @@ impl Calls for ClusterCalls {
         offer: &Offer,
         eviction: &LastEviction,
     ) -> Result<(), WriteError> {
-        api::note_eviction(self.context.client.clone(), offer, eviction).await
+        let offers: Api<ConstraintPolicyOffer> = self.api(&offer.namespace);
+        let (name, uid) = (&offer.name, &offer.uid);
+        let status = json!({"lastEviction": eviction});
+        api::apply(&offers, name, uid, ACTIONS_MANAGER, status).await
     }
 
     async fn evict(&self, pod: &Pod, dry_run: bool) -> EvictAnswer {
@@ -374,16 +352,6 @@ impl Calls for ClusterCalls {
             Err(error) => EvictAnswer::Lost(error.to_string()),
         }
     }
-}
-
-pub(super) fn reference_to_binding(binding: &BindingSpec) -> ObjectReference {
-    let b = binding;
-    reference_to_own("ConstraintPolicyBinding", &b.namespace, &b.name, &b.uid)
-}
-
-pub(super) fn reference_to_offer(offer: &Offer) -> ObjectReference {
-    let o = offer;
-    reference_to_own("ConstraintPolicyOffer", &o.namespace, &o.name, &o.uid)
 }
 
 fn without_containers(mut pod: Pod) -> Pod {

@@ -23,16 +23,9 @@ use crate::{
     question::Question,
 };
 
-/// The client for calls to providers, and the metrics that count them.
-#[derive(Clone, Copy)]
-pub(crate) struct Evaluator<'a> {
-    pub providers: &'a ProviderClient,
-    pub metrics: &'a Metrics,
-}
-
 /// Evaluates a binding. All providers are called concurrently, each with its own deadline.
 pub(crate) async fn evaluate(
-    evaluator: Evaluator<'_>,
+    (providers, metrics): (&ProviderClient, &Metrics),
     snapshot: &Snapshot,
     binding: &BindingSpec,
     question: &Question,
@@ -42,7 +35,8 @@ pub(crate) async fn evaluate(
             return missing_policy(&binding.namespace, &policy.policy);
         };
         let rules = rules.iter().map(async |(rule, service)| {
-            evaluate_rule(evaluator, snapshot, binding, rule, service.as_ref()).await
+            let calls = (providers, metrics);
+            evaluate_rule(calls, snapshot, binding, rule, service.as_ref()).await
         });
         policy_detail(&policy.policy, join_all(rules).await)
     });
@@ -50,13 +44,12 @@ pub(crate) async fn evaluate(
 }
 
 async fn evaluate_rule(
-    evaluator: Evaluator<'_>,
+    (providers, metrics): (&ProviderClient, &Metrics),
     snapshot: &Snapshot,
     binding: &BindingSpec,
     rule: &Rule,
     service: Option<&Arc<Service>>,
 ) -> RuleDetail {
-    let Evaluator { providers, metrics } = evaluator;
     let Some(service) = service else {
         metrics.evaluated(&rule.name, "", code::NO_PROVIDER, Duration::ZERO);
         let why = providers.missing_provider_message(snapshot, &rule.name, &binding.namespace);
@@ -108,20 +101,16 @@ fn request(snapshot: &Snapshot, binding: &BindingSpec, rule: &Rule) -> wire::Eva
     }
 }
 
+/// Returns the compliance, whose numbers are those of the wire format, and the reason.
 fn from_wire(answer: wire::EvaluateResponse) -> (Compliance, String) {
-    use wire::evaluate_response::ComplianceState as State;
-    let compliance = match State::try_from(answer.compliance) {
-        Ok(State::Pending) => Compliance::Pending,
-        Ok(State::Compliant) => Compliance::Compliant,
-        Ok(State::Limit) => Compliance::Limit,
-        Ok(State::Violation) => Compliance::Violation,
-        Ok(State::Error) => Compliance::Error,
-        Err(_) => {
+    let number = usize::try_from(answer.compliance).unwrap_or(usize::MAX);
+    match Compliance::ALL.get(number) {
+        Some(compliance) => (*compliance, answer.reason),
+        None => {
             let reason = format!("{}: compliance {}", code::BAD_ANSWER, answer.compliance);
-            return (Compliance::Error, reason);
+            (Compliance::Error, reason)
         }
-    };
-    (compliance, answer.reason)
+    }
 }
 
 #[cfg(test)]

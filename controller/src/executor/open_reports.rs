@@ -7,19 +7,18 @@ use std::{
 
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
 };
 use tautline_core::{index::Kind, names::CONTROLLER};
 use tautline_runtime::{
     api_call::{self, ApiCallError},
     lease::Term,
 };
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
 
-use super::context::Context;
+use super::Context;
 use crate::{
-    open_reports::{API_VERSION, GROUP, KIND, PLURAL, Reports, VERSION, Write, is_kind_missing},
+    open_reports::{GROUP, KIND, PLURAL, Reports, VERSION, Write, is_kind_missing},
     reconciler::BindingEvent,
 };
 
@@ -31,56 +30,45 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest wait for the next report, if no event arrives.
 const MAX_IDLE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn run(
-    context: Arc<Context>,
-    mut bindings: mpsc::Receiver<BindingEvent>,
-    mut leader: watch::Receiver<Option<Term>>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn run(context: Arc<Context>, mut bindings: mpsc::Receiver<BindingEvent>) {
     let mut changes = context.store.changes_except_pods();
+    let mut leader = context.leader.subscribe();
     let (mut reports, mut batch) = (Reports::default(), Vec::new());
     let mut versions = *changes.borrow_and_update();
-    let mut term = leader.borrow_and_update().clone();
-    let mut task = Task {
-        context: &context,
-        missing: false,
-    };
+    // True if the log already says that the kind is not installed.
+    let mut is_missing = false;
     reports.set_offers(&context.store.snapshot(), Instant::now());
     loop {
         let idle = Instant::now() + MAX_IDLE;
-        let next = match &term {
-            Some(_) => reports.next_time().unwrap_or(idle).min(idle),
-            None => idle,
-        };
+        let is_leader = leader.borrow().is_some();
+        let next = reports.next_time().filter(|_| is_leader);
+        let next = next.map_or(idle, |next| next.min(idle));
         tokio::select! {
-            () = stop.cancelled() => return,
             n = bindings.recv_many(&mut batch, MAX_BATCH_EVENTS) => {
-                if n == 0 { break }
+                // The watch has ended, and with it the process.
+                if n == 0 { return }
                 let now = Instant::now();
                 batch.drain(..).for_each(|event| reports.apply(event, now));
             }
-            changed = changes.changed() => {
-                if changed.is_err() { break }
+            _ = changes.changed() => {
                 let now = *changes.borrow_and_update();
                 if now.changed(&versions, &[Kind::Offer]) {
                     reports.set_offers(&context.store.snapshot(), Instant::now());
                 }
                 versions = now;
             }
-            changed = leader.changed() => {
-                if changed.is_err() { break }
-                term = leader.borrow_and_update().clone();
+            _ = leader.changed() => {
                 context.metrics.open_reports.set(0);
                 reports.restart(Instant::now());
             }
             () = tokio::time::sleep_until(next.into()) => {
-                if !term.as_ref().is_some_and(Term::is_active) {
+                if !leader.borrow().as_ref().is_some_and(Term::is_active) {
                     // A suspended term may become active again without a notification.
                     tokio::time::sleep(WRITE_INTERVAL).await;
                     continue;
                 }
                 let Some(write) = reports.next_write(Instant::now()) else { continue };
-                if task.write(&write).await {
+                if write_report(&context, &write, &mut is_missing).await {
                     reports.written(&write, Instant::now());
                 } else {
                     reports.failed(&write, Instant::now());
@@ -89,65 +77,48 @@ pub(crate) async fn run(
             }
         }
     }
-    // The process itself reports an error of the leader election or the watch.
-    stop.cancelled().await;
 }
 
-struct Task<'a> {
-    context: &'a Context,
-    /// True if the log already says that the kind is not installed.
-    missing: bool,
-}
-
-impl Task<'_> {
-    async fn write(&mut self, write: &Write) -> bool {
-        let resource = ApiResource {
-            group: GROUP.to_owned(),
-            version: VERSION.to_owned(),
-            api_version: API_VERSION.to_owned(),
-            kind: KIND.to_owned(),
-            plural: PLURAL.to_owned(),
-        };
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.context.client.clone(), &write.namespace, &resource);
-        let params = PatchParams::apply(CONTROLLER).force();
-        let patch = Patch::Apply(&write.content);
-        let answer =
-            api_call::within(DEADLINE, api.patch_metadata(&write.name, &params, &patch)).await;
-        let metrics = &self.context.metrics;
-        metrics.wrote("open-report", answer.is_ok());
-        let Err(error) = answer else {
-            metrics.open_reports.set(1);
-            self.missing = false;
-            return true;
-        };
-        if missing(&error) {
+/// Writes a report, and returns whether it was written.
+async fn write_report(context: &Context, write: &Write, is_missing: &mut bool) -> bool {
+    let kind = GroupVersionKind::gvk(GROUP, VERSION, KIND);
+    let resource = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &write.namespace, &resource);
+    let params = PatchParams::apply(CONTROLLER).force();
+    let patch = Patch::Apply(&write.content);
+    let call = api.patch_metadata(&write.name, &params, &patch);
+    let answer = api_call::within(DEADLINE, call).await;
+    let metrics = &context.metrics;
+    metrics.wrote("open-report", answer.is_ok());
+    let was_missing = std::mem::take(is_missing);
+    let Err(error) = answer else {
+        metrics.open_reports.set(1);
+        return true;
+    };
+    match &error {
+        ApiCallError::Failed(kube::Error::Api(status))
+            if is_kind_missing(status.code, &status.message) =>
+        {
             metrics.open_reports.set(0);
-            if !self.missing {
+            *is_missing = true;
+            if !was_missing {
                 tracing::warn!(
                     kind = KIND,
-                    api_version = API_VERSION,
+                    api_version = resource.api_version,
                     "no reports are written: the API server does not have the kind; install the CRDs of \
                      OpenReports, or turn --open-reports off"
                 );
             }
-            self.missing = true;
-        } else {
+        }
+        error => {
+            *is_missing = was_missing;
             tracing::warn!(
                 namespace = %write.namespace, report = %write.name, %error,
                 "the report is not written; with --open-reports the controller needs the right to create and \
                  patch reports of openreports.io (deploy/with-open-reports)"
             );
         }
-        false
     }
-}
-
-fn missing(error: &ApiCallError) -> bool {
-    match error {
-        ApiCallError::Failed(kube::Error::Api(status)) => {
-            is_kind_missing(status.code, &status.message)
-        }
-        _ => false,
-    }
+    false
 }

@@ -10,16 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tautline_api::convert::UNDERLAY_FINALIZER;
 use tautline_core::Snapshot;
-use tautline_runtime::{
-    events::{EventNote, reference_to_pod},
-    finalizers,
-    lease::Term,
-};
-use tokio::sync::watch;
+use tautline_runtime::{events::reference_to_pod, finalizers};
 use tokio_util::sync::CancellationToken;
 
-use super::context::Context;
+use super::Context;
 use crate::{
+    binding_spec::note,
     mitigation::{allocator, named_or_chosen},
     release::{Release, ReleaseOutcome, ReleaseQueue},
 };
@@ -29,23 +25,14 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The shortest time between two Kubernetes events on one allocation.
 const WARNING_PERIOD: Duration = Duration::from_secs(300);
 
-pub(crate) async fn run(
-    context: Arc<Context>,
-    mut leader: watch::Receiver<Option<Term>>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn run(context: Arc<Context>, stop: CancellationToken) {
     let mut queue = ReleaseQueue::default();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = leader.changed() => if changed.is_err() {
-                // The process itself reports an error of the leader election.
-                stop.cancelled().await;
-                return;
-            },
             () = tokio::time::sleep(CHECK_INTERVAL) => {}
         }
-        let Some(term) = leader.borrow_and_update().clone() else {
+        let Some(term) = context.leader.borrow().clone() else {
             continue;
         };
         let snapshot = context.store.snapshot();
@@ -117,13 +104,7 @@ fn report_no_underlay(context: &Context, release: &Release, named: Option<&str>)
     );
     let key = format!("{}/{id}", pod.uid);
     context.events.publish_once(key, WARNING_PERIOD, || {
-        Some(EventNote {
-            regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.uid),
-            secondary: None,
-            warning: true,
-            reason: "NoUnderlay".to_owned(),
-            action: "Release",
-            text,
-        })
+        let pod = reference_to_pod(&pod.namespace, &pod.name, &pod.uid);
+        Some(note(pod, true, "NoUnderlay", "Release", text))
     });
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
 use futures::StreamExt;
 use kube::{Api, Client, ResourceExt, core::DeserializeGuard};
 use kube_runtime::{WatchStreamExt, watcher};
@@ -13,27 +12,18 @@ use tautline_runtime::{
     watch_changes::{Change, Changes},
 };
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, key},
     reconciler::BindingEvent,
 };
 
-pub(crate) async fn run(
-    client: Client,
-    events: mpsc::Sender<BindingEvent>,
-    stop: CancellationToken,
-) -> Result<()> {
+pub(crate) async fn run(client: Client, events: mpsc::Sender<BindingEvent>) {
     let api: Api<DeserializeGuard<ConstraintPolicyBinding>> = Api::all(client);
     let stream = watcher(api, watcher::Config::default()).backoff(WatchBackoff::default());
     let mut stream = std::pin::pin!(stream);
     let mut changes = Changes::default();
-    loop {
-        let event = tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            event = stream.next() => match event { Some(event) => event, None => return Ok(()) },
-        };
+    while let Some(event) = stream.next().await {
         let event = match event {
             Ok(event) => event,
             Err(error) => {
@@ -53,7 +43,7 @@ pub(crate) async fn run(
             Some(Change::Applied((_, None))) | None => continue,
         };
         if events.send(change).await.is_err() {
-            return Ok(());
+            return;
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::binding_spec::{BindingSpec, BindingStatus};
 
 pub(crate) const GROUP: &str = "openreports.io";
 pub(crate) const VERSION: &str = "v1alpha1";
-pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
+const API_VERSION: &str = "openreports.io/v1alpha1";
 pub(crate) const KIND: &str = "Report";
 pub(crate) const PLURAL: &str = "reports";
 

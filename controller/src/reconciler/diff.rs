@@ -2,24 +2,26 @@
 //! them.
 
 use std::{
-    cmp::Reverse,
     collections::VecDeque,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use tautline_core::{
-    binding::{BindingTargets, binding_count, desired_bindings},
+    binding::{binding_count, desired_bindings},
     index::OfferEntry,
+    model::Offer,
 };
 
 use super::{
     messages::{Action, NewBinding},
-    state::{BindingChange, BindingReconciler, Retry},
+    state::{BindingChange, BindingReconciler, OfferState},
 };
 use crate::{
-    binding_spec::{BindingSpec, Key, key, offer_at},
+    binding_spec::{Key, key, key_of, note, offer_at, reference_to_offer},
+    clock::backoff,
     offer_status,
+    schedule::Work,
 };
 
 /// The wait after a failed write. It doubles with each further failure.
@@ -37,60 +39,57 @@ struct Diff {
     stand_ins: usize,
 }
 
-/// Compares the `bindings` of an offer with the `desired` ones. `named` returns the binding with a
-/// key, of any offer. `waits` returns whether the binding with a key is being written or waits
-/// after a failure. `all_listed` is true if all objects that the offer could select are known.
-fn diff<'a>(
-    entry: &OfferEntry,
-    desired: BindingTargets,
-    bindings: impl Iterator<Item = &'a Arc<BindingSpec>>,
-    named: impl Fn(&Key) -> Option<&'a Arc<BindingSpec>>,
-    waits: impl Fn(&Key) -> bool,
-    all_listed: bool,
-) -> Diff {
-    let (offer, mut diff) = (&entry.offer, Diff::default());
-    for spec in bindings {
-        let own = *spec.owner == *offer.uid;
-        let delete = match desired.get(&*spec.name) {
-            Some(targets) => !own || *targets != spec.targets,
-            None => !own || all_listed,
-        };
-        if delete && spec.labelled && !spec.terminating && !waits(&spec.key()) {
-            let change = BindingChange::Delete(Arc::clone(spec));
-            diff.changes.push_back(change);
-        }
-    }
-    for (name, targets) in desired {
-        let key = key(&offer.namespace, &name);
-        match named(&key) {
-            None if waits(&key) => {}
-            None => {
-                let offer = Arc::clone(offer);
-                let new = NewBinding {
-                    offer,
-                    name,
-                    targets,
-                };
-                let change = BindingChange::Create(Arc::new(new));
+impl BindingReconciler {
+    /// Compares the bindings of an offer with the first `most` that its targets make.
+    fn diff(&self, entry: &OfferEntry, state: &OfferState, most: usize) -> Diff {
+        let (offer, mut diff) = (&entry.offer, Diff::default());
+        let desired = desired_bindings(entry, most);
+        // Unknown objects of a kind that is not listed may exist.
+        let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
+        let named = |key: &Key| self.bindings.get(key).map(|b| &b.spec);
+        let waits = |key: &Key| self.queue.busy.contains(key) || state.postponed.contains_key(key);
+        for spec in state.bindings.iter().filter_map(named) {
+            let own = *spec.owner == *offer.uid;
+            let delete = match desired.get(&*spec.name) {
+                Some(targets) => !own || *targets != spec.targets,
+                None => !own || all_listed,
+            };
+            if delete && spec.labelled && !spec.terminating && !waits(&spec.key()) {
+                let change = BindingChange::Delete(Arc::clone(spec));
                 diff.changes.push_back(change);
             }
-            Some(spec) if spec.offer != offer.name || !spec.labelled => {
-                // A binding with the right owner and targets is equivalent, even without the label.
-                let fits = *spec.owner == *offer.uid && spec.targets == targets;
-                if fits {
-                    diff.stand_ins += 1;
-                } else {
-                    diff.foreign = Some(name);
-                }
-            }
-            // A binding with other targets is being deleted, and is created again after that.
-            Some(_) => {}
         }
+        for (name, targets) in desired {
+            let key = key(&offer.namespace, &name);
+            match named(&key) {
+                None if waits(&key) => {}
+                None => {
+                    let offer = Arc::clone(offer);
+                    let new = NewBinding {
+                        offer,
+                        name,
+                        targets,
+                    };
+                    let change = BindingChange::Create(Arc::new(new));
+                    diff.changes.push_back(change);
+                }
+                Some(spec) if spec.offer != offer.name || !spec.labelled => {
+                    // A binding with the right owner and targets is equivalent, even without the
+                    // label.
+                    let fits = *spec.owner == *offer.uid && spec.targets == targets;
+                    if fits {
+                        diff.stand_ins += 1;
+                    } else {
+                        diff.foreign = Some(name);
+                    }
+                }
+                // A binding with other targets is being deleted, and is created again after that.
+                Some(_) => {}
+            }
+        }
+        diff
     }
-    diff
-}
 
-impl BindingReconciler {
     pub(super) fn compare_offers(&mut self, now: Instant) {
         if self.changed_offers.is_empty() && !self.quota.is_open() {
             return;
@@ -129,29 +128,17 @@ impl BindingReconciler {
 
     fn compare_offer(&mut self, offer_key: &Key, entry: &OfferEntry, now: Instant) {
         let grant = self.quota.grant(offer_key);
-        let (offer, desired) = (&entry.offer, desired_bindings(entry, grant.count));
-        let all_listed = offer.targets.iter().all(|t| self.kinds.is_listed(t));
         let state = self.offers.entry(Arc::clone(offer_key)).or_default();
         state.postponed.retain(|_, until| *until > now);
-        let (bindings, busy, postponed) = (&self.bindings, &self.queue.busy, &state.postponed);
-        let named = |key: &Key| bindings.get(key).map(|b| &b.spec);
-        let diff = diff(
-            entry,
-            desired,
-            state.bindings.iter().filter_map(named),
-            named,
-            |key| busy.contains(key) || postponed.contains_key(key),
-            all_listed,
-        );
-        let before = (state.grant, state.stand_ins);
-        state.changed |= before != (grant, diff.stand_ins);
-        (state.grant, state.stand_ins) = (grant, diff.stand_ins);
+        let diff = self.diff(entry, &self.offers[offer_key], grant.count);
+        let state = self.offers.entry(Arc::clone(offer_key)).or_default();
+        (state.changed, state.stand_ins) = (true, diff.stand_ins);
         // The writes under way may no longer lead to the desired bindings.
         state.compare_again = state.in_flight > 0;
         let idle = state.in_flight == 0 && state.postponed.is_empty();
         let in_step = idle && diff.foreign.is_none() && diff.changes.is_empty();
-        if in_step && state.write_error.take().is_some() {
-            state.changed = true;
+        if in_step {
+            state.write_error = None;
         }
         if !diff.changes.is_empty() && state.changes.is_empty() {
             self.queue.push_change(Arc::clone(offer_key));
@@ -163,13 +150,15 @@ impl BindingReconciler {
             );
             self.fail(offer_key, text, now);
         }
-        if let Some((reason, text)) = offer_status::exceeded(&grant, &self.settings.limits) {
-            self.actions.push(Action::OfferWarning {
-                offer: Arc::clone(offer),
-                reason,
-                text,
-            });
+        if let Some((reason, text)) = offer_status::exceeded(&grant, &self.config.limits) {
+            self.warn(&entry.offer, reason, text);
         }
+    }
+
+    fn warn(&mut self, offer: &Offer, reason: &str, text: String) {
+        let note = note(reference_to_offer(offer), true, reason, "Bind", text);
+        let warning = Action::OfferWarning(key_of(offer), note);
+        self.actions.push(warning);
     }
 
     /// Reports that a binding of this offer cannot be written, and schedules a comparison.
@@ -181,18 +170,14 @@ impl BindingReconciler {
         state.write_error = Some(why.clone());
         // Bindings that fail together share one retry.
         if state.retry_at.is_none_or(|at| at <= now) {
-            let wait = FIRST_BACKOFF * 2u32.saturating_pow(state.failures.min(6));
-            let at = now + wait.min(MAX_BACKOFF);
+            let failures = state.failures.saturating_add(1);
+            let at = now + backoff(FIRST_BACKOFF, MAX_BACKOFF, failures);
             state.retry_at = Some(at);
-            let retry = Retry::Offer(Arc::clone(offer));
-            self.queue.retries.push(Reverse((at, retry)));
+            self.schedule.add(Arc::clone(offer), at, Work::Compare);
         }
-        if let Some(entry) = offer_at(&self.snapshot, offer) {
-            self.actions.push(Action::OfferWarning {
-                offer: Arc::clone(&entry.offer),
-                reason: "WriteRefused",
-                text: why,
-            });
+        let entry = offer_at(&self.snapshot, offer);
+        if let Some(offer) = entry.map(|entry| Arc::clone(&entry.offer)) {
+            self.warn(&offer, "WriteRefused", why);
         }
     }
 
@@ -210,6 +195,7 @@ impl BindingReconciler {
     /// failures in a row the offer's other bindings do, too.
     pub(super) fn change_failed(&mut self, offer: &Key, key: &Key, text: String, now: Instant) {
         tracing::warn!(%offer, "{text}");
+        self.queue.busy.remove(key);
         self.fail(offer, text, now);
         let Some(state) = self.offers.get_mut(offer) else {
             return;

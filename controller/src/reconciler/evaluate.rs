@@ -9,17 +9,16 @@ use std::{
 use tautline_core::{Compliance, model::ViolationPolicy};
 
 use super::{
-    messages::{Action, Evaluate, EvaluationResult},
+    messages::{Action, Evaluate},
     state::{BindingReconciler, BindingState, StatusWrite},
 };
 use crate::{
-    binding_spec::{BindingSpec, Key},
+    binding_spec::{BindingSpec, Key, note},
     binding_status::{self, Change, from_api_time},
     clock::Now,
     evaluation::Evaluation,
-    flapping::Evaluated,
     provider_limiter::Ticket,
-    schedule::{Reason, jittered, phase},
+    schedule::{Work, jittered, phase},
     violations::ViolationEvent,
 };
 
@@ -38,67 +37,75 @@ impl BindingReconciler {
         };
         binding.turn += 1;
         if binding.status.last_compliance_change_timestamp.is_none() {
-            self.schedule.add(Arc::clone(key), now, Reason::Once);
+            self.schedule.add(Arc::clone(key), now, Work::Once);
         }
         let first = now + phase(key, period);
-        let reason = Reason::Period(binding.turn);
-        self.schedule.add(Arc::clone(key), first, reason);
+        let work = Work::Period(binding.turn);
+        self.schedule.add(Arc::clone(key), first, work);
     }
 
     fn period(&self, key: &Key) -> Duration {
         let spec = self.bindings.get(key).map(|b| &b.spec);
         let offer = spec.and_then(|s| self.snapshot.offer(&s.namespace, &s.offer));
         let period = offer.map_or(DEFAULT_PERIOD, |e| e.offer.period);
-        period.max(self.settings.shortest_period)
+        period.max(self.config.shortest_period)
     }
 
-    pub(super) fn evaluate_due(&mut self, now: Instant) {
-        while let Some((key, due, reason)) = self.schedule.pop(now) {
-            let period = self.period(&key);
-            let Some(binding) = self.bindings.get_mut(&key) else {
-                continue;
-            };
-            if let Reason::Period(turn) = reason {
-                if binding.turn != turn {
-                    continue;
-                }
-                binding.turn += 1;
-                // Turns that were missed while the process was suspended are skipped.
-                let next = (due + jittered(&key, turn, period)).max(now);
-                let reason = Reason::Period(binding.turn);
-                self.schedule.add(Arc::clone(&key), next, reason);
+    pub(super) fn start_due_work(&mut self, now: Instant) {
+        while let Some((key, due, work)) = self.schedule.pop(now) {
+            match work {
+                Work::Period(_) | Work::Once => self.evaluate(key, due, work, now),
+                Work::WriteStatus => self.queue.push_status(key),
+                Work::Compare => _ = self.changed_offers.insert(key),
             }
-            if binding.evaluating {
-                binding.evaluate_again |= reason == Reason::Once;
-                continue;
+        }
+    }
+
+    fn evaluate(&mut self, key: Key, due: Instant, work: Work, now: Instant) {
+        let period = self.period(&key);
+        let Some(binding) = self.bindings.get_mut(&key) else {
+            return;
+        };
+        if let Work::Period(turn) = work {
+            if binding.turn != turn {
+                return;
             }
-            if let Some(until) = binding.flapping.waits_until(now) {
-                // The next periodic evaluation is on the schedule already.
-                if reason == Reason::Once && !std::mem::replace(&mut binding.held, true) {
-                    self.schedule.add(key, until, Reason::Once);
-                }
-                continue;
+            binding.turn += 1;
+            // Turns that were missed while the process was suspended are skipped.
+            let next = (due + jittered(&key, turn, period)).max(now);
+            let work = Work::Period(binding.turn);
+            self.schedule.add(Arc::clone(&key), next, work);
+        }
+        if binding.evaluating {
+            binding.evaluate_again |= work == Work::Once;
+            return;
+        }
+        if let Some(until) = binding.flapping.waits_until(now) {
+            // The next periodic evaluation is on the schedule already.
+            if work == Work::Once && !std::mem::replace(&mut binding.held, true) {
+                self.schedule.add(key, until, Work::Once);
             }
-            binding.held = false;
-            let spec = &binding.spec;
-            if self.snapshot.offer(&spec.namespace, &spec.offer).is_none() {
-                continue;
-            }
-            let state = self.offers.get(&spec.offer_key());
-            let Some(question) = state.and_then(|s| s.question.as_ref()) else {
-                continue;
-            };
-            binding.evaluating = true;
-            let ticket = Ticket {
-                uid: spec.uid.clone(),
-                key,
-                due,
-                providers: question.providers.clone(),
-                waits: 0,
-            };
-            if let Some(ticket) = self.limiter.acquire(ticket) {
-                self.start([ticket].into());
-            }
+            return;
+        }
+        binding.held = false;
+        let spec = &binding.spec;
+        if self.snapshot.offer(&spec.namespace, &spec.offer).is_none() {
+            return;
+        }
+        let state = self.offers.get(&spec.offer_key());
+        let Some(question) = state.and_then(|s| s.question.as_ref()) else {
+            return;
+        };
+        binding.evaluating = true;
+        let ticket = Ticket {
+            uid: spec.uid.clone(),
+            key,
+            due,
+            providers: question.providers.clone(),
+            waits: 0,
+        };
+        if let Some(ticket) = self.limiter.acquire(ticket) {
+            self.start([ticket].into());
         }
     }
 
@@ -113,7 +120,7 @@ impl BindingReconciler {
             if let Some(binding) = binding.filter(|b| b.spec.uid == ticket.uid) {
                 binding.evaluating = false;
                 if std::mem::take(&mut binding.evaluate_again) {
-                    self.schedule.add(ticket.key, ticket.due, Reason::Once);
+                    self.schedule.add(ticket.key, ticket.due, Work::Once);
                 }
             }
             tickets.extend(self.limiter.release(&ticket.providers));
@@ -136,20 +143,25 @@ impl BindingReconciler {
         })
     }
 
-    pub(super) fn evaluated(&mut self, result: EvaluationResult, now: Now) {
-        let next = self.limiter.release(&result.providers);
+    pub(super) fn evaluated(
+        &mut self,
+        evaluate: &Evaluate,
+        evaluation: Option<Evaluation>,
+        now: Now,
+    ) {
+        let next = self.limiter.release(&evaluate.providers);
         self.start(next.into());
-        let same = |b: &&mut BindingState| b.spec.uid == result.uid;
-        let Some(binding) = self.bindings.get_mut(&result.key).filter(same) else {
+        let key = evaluate.spec.key();
+        let same = |b: &&mut BindingState| b.spec.uid == evaluate.spec.uid;
+        let Some(binding) = self.bindings.get_mut(&key).filter(same) else {
             return;
         };
         binding.evaluating = false;
         if std::mem::take(&mut binding.evaluate_again) {
-            let key = Arc::clone(&result.key);
-            self.schedule.add(key, now.instant, Reason::Once);
+            self.schedule.add(Arc::clone(&key), now.instant, Work::Once);
         }
-        if let Some(evaluation) = result.evaluation {
-            self.apply_evaluation(&result.key, evaluation, result.grace, now);
+        if let Some(evaluation) = evaluation {
+            self.apply_evaluation(&key, evaluation, evaluate.grace, now);
         }
     }
 
@@ -164,11 +176,8 @@ impl BindingReconciler {
         let reasons_due = |at| now.instant.saturating_duration_since(at) >= REASONS_PERIOD;
         let change = binding_status::compare(&binding.status, &after);
         let first = binding.status.last_compliance_change_timestamp.is_none();
-        let evaluated = match change {
-            Change::State if !first => Evaluated::Changed,
-            _ => Evaluated::Unchanged,
-        };
-        binding.flapping.apply(evaluated, now.instant);
+        let flaps = change == Change::State && !first;
+        binding.flapping.evaluated(flaps, now.instant);
         let write = match change {
             Change::None => false,
             Change::State => true,
@@ -192,14 +201,13 @@ impl BindingReconciler {
             // Evaluate when the grace ends, not a period later.
             binding.grace_ends = Some(ends);
             let at = now.instant + ends.saturating_sub(now.unix);
-            self.schedule.add(Arc::clone(key), at, Reason::Once);
+            self.schedule.add(Arc::clone(key), at, Work::Once);
         }
         let spec = Arc::clone(&binding.spec);
         let reason = binding.status.first_reason.clone();
         let (before, after) = (before.compliance, state.compliance);
         if before != after {
-            let offer = spec.offer_key();
-            self.count(&offer, spec.labelled, Some(before), Some(after));
+            self.mark_changed(spec.offer_key());
             self.note_transition(&spec, before, after, &reason);
         }
         self.report_violation(key, &spec, reason);
@@ -230,7 +238,7 @@ impl BindingReconciler {
     pub(super) fn evaluate_now(&mut self, keys: impl IntoIterator<Item = Key>, now: Instant) {
         for key in keys {
             if self.bindings.contains_key(&key) {
-                self.schedule.add(key, now, Reason::Once);
+                self.schedule.add(key, now, Work::Once);
             }
         }
     }
@@ -238,7 +246,7 @@ impl BindingReconciler {
     /// Adds a Kubernetes event about a transition. A new binding that is compliant gets no event.
     fn note_transition(
         &mut self,
-        spec: &Arc<BindingSpec>,
+        spec: &BindingSpec,
         from: Compliance,
         to: Compliance,
         reason: &str,
@@ -246,11 +254,9 @@ impl BindingReconciler {
         if to == Compliance::Pending || (from, to) == (Compliance::Pending, Compliance::Compliant) {
             return;
         }
-        self.actions.push(Action::BindingNote {
-            spec: Arc::clone(spec),
-            warning: matches!(to, Compliance::Violation | Compliance::Error),
-            reason: to.as_str(),
-            text: format!("{from} became {to}: {reason}"),
-        });
+        let warning = matches!(to, Compliance::Violation | Compliance::Error);
+        let text = format!("{from} became {to}: {reason}");
+        let note = note(spec.reference(), warning, to.as_str(), "Evaluate", text);
+        self.actions.push(Action::Note(note));
     }
 }

@@ -11,17 +11,15 @@ use tautline_core::{
 };
 
 use super::{
-    messages::{BindingEvent, ClusterChange},
+    messages::{BindingEvent, ClusterChange, KindStates},
     state::{BindingReconciler, BindingState, OfferState, StatusWrite, WriteQueue},
 };
 use crate::{
-    binding_spec::{BindingSpec, BindingStatus, Key, key, offer_at},
+    binding_spec::{BindingSpec, BindingStatus, Key, key_of, offer_at},
     binding_status::compliance_state,
-    flapping::Flapping,
-    kind_states::KindStates,
     provider_limiter::ProviderLimiter,
     question::{self, Question},
-    schedule::Schedule,
+    schedule::{Flapping, Schedule},
 };
 
 impl BindingReconciler {
@@ -56,9 +54,9 @@ impl BindingReconciler {
         }
         let compliance = compliance_state(&status);
         let offer = spec.offer_key();
-        self.count(&offer, spec.labelled, None, Some(compliance.compliance));
         let state = self.offers.entry(Arc::clone(&offer)).or_default();
         state.bindings.insert(Arc::clone(&key));
+        state.changed = true;
         let binding = BindingState {
             spec: Arc::new(spec),
             status: Arc::new(status),
@@ -105,12 +103,9 @@ impl BindingReconciler {
             if binding.write == StatusWrite::Queued {
                 binding.write = StatusWrite::Idle;
             }
-            let (before, after) = (binding.compliance, compliance_state(&status));
-            binding.compliance = after;
+            binding.compliance = compliance_state(&status);
             binding.status = Arc::new(status);
-            let (before, after) = (Some(before.compliance), Some(after.compliance));
-            let labelled = binding.spec.labelled;
-            self.count(&offer, labelled, before, after);
+            self.mark_changed(offer);
         }
     }
 
@@ -123,13 +118,12 @@ impl BindingReconciler {
         };
         binding.clear_violation(&mut self.actions);
         let offer = binding.spec.offer_key();
-        let (labelled, before) = (binding.spec.labelled, binding.compliance.compliance);
-        self.count(&offer, labelled, Some(before), None);
         let exists = offer_at(&self.snapshot, &offer).is_some();
         let Some(state) = self.offers.get_mut(&offer) else {
             return;
         };
         state.bindings.remove(key);
+        state.changed = true;
         if exists && !self.queue.busy.contains(key) {
             // The comparison creates the binding again if the offer still calls for it.
             self.changed_offers.insert(offer);
@@ -149,7 +143,7 @@ impl BindingReconciler {
                 }
                 (_, Some(new)) => self.apply_offer(new, &mut evaluate, now),
                 (Some(old), None) => {
-                    let key = key(&old.offer.namespace, &old.offer.name);
+                    let key = key_of(&old.offer);
                     self.changed_offers.remove(&key);
                     self.quota.forget(&key);
                     if let Some(state) = self.offers.get_mut(&key) {
@@ -170,7 +164,7 @@ impl BindingReconciler {
             for key in keys {
                 let exists = offer_at(&snapshot, &key).is_some();
                 if exists || self.rejected_offers.contains_key(&key) {
-                    self.offers.entry(key).or_default().changed = true;
+                    self.mark_changed(key);
                 } else {
                     self.forget_offer(&key);
                 }
@@ -184,8 +178,9 @@ impl BindingReconciler {
     /// Applies an offer that is new or whose spec has changed.
     fn apply_offer(&mut self, entry: &OfferEntry, evaluate: &mut HashSet<Key>, now: Instant) {
         let offer = &entry.offer;
-        let (key, has_term) = (key(&offer.namespace, &offer.name), self.has_term());
-        let question = Question::new(&self.snapshot, &self.settings.trusted, offer);
+        let (key, has_term) = (key_of(offer), self.has_term());
+        let trusted = &self.config.provider_client.trusted;
+        let question = Question::new(&self.snapshot, trusted, offer);
         self.changed_offers.insert(Arc::clone(&key));
         let state = self.offers.entry(key).or_default();
         if state.uid != offer.uid {
@@ -210,17 +205,13 @@ impl BindingReconciler {
     /// Adds to `evaluate` the bindings of offers whose rules, providers or providers' addresses
     /// have changed.
     fn apply_providers(&mut self, evaluate: &mut HashSet<Key>) {
-        let trusted = &self.settings.trusted;
+        let trusted = &self.config.provider_client.trusted;
         for entry in self.snapshot.offers() {
             let offer = &entry.offer;
-            let state = self.offers.entry(key(&offer.namespace, &offer.name));
-            let state = state.or_default();
+            let state = self.offers.entry(key_of(offer)).or_default();
             let fingerprint = question::fingerprint(&self.snapshot, trusted, offer);
-            if state
-                .question
-                .as_ref()
-                .is_none_or(|q| q.fingerprint != fingerprint)
-            {
+            let known = state.question.as_ref().map(|q| q.fingerprint);
+            if known != Some(fingerprint) {
                 let question = Question::new(&self.snapshot, trusted, offer);
                 (state.question, state.changed) = (Some(Arc::new(question)), true);
                 evaluate.extend(state.bindings.iter().cloned());
@@ -230,7 +221,7 @@ impl BindingReconciler {
 
     fn apply_members(&mut self, old: &OfferEntry, new: &OfferEntry, evaluate: &mut HashSet<Key>) {
         let (changed, others) = changed_members(old, new);
-        let offer = key(&new.offer.namespace, &new.offer.name);
+        let offer = key_of(&new.offer);
         if others {
             self.changed_offers.insert(Arc::clone(&offer));
         }
@@ -261,19 +252,20 @@ impl BindingReconciler {
     }
 
     pub(super) fn apply_kinds(&mut self, kinds: KindStates, now: Instant) {
+        if self.kinds == kinds {
+            return;
+        }
         self.kinds = kinds;
-        let snapshot = Arc::clone(&self.snapshot);
         let watched = |e: &&OfferEntry| e.offer.targets.iter().any(|t| t.kind != TargetKind::Pod);
-        let offers = snapshot.offers().filter(watched);
-        let keys = offers.map(|e| key(&e.offer.namespace, &e.offer.name));
-        self.changed_offers.extend(keys);
+        let offers = self.snapshot.offers().filter(watched);
+        self.changed_offers.extend(offers.map(|e| key_of(&e.offer)));
         self.check_every_status(now);
     }
 
-    pub(super) fn check_every_status(&mut self, now: Instant) {
+    fn check_every_status(&mut self, now: Instant) {
         for entry in self.snapshot.offers() {
-            let key = key(&entry.offer.namespace, &entry.offer.name);
-            self.offers.entry(key).or_default().changed = true;
+            let state = self.offers.entry(key_of(&entry.offer));
+            state.or_default().changed = true;
         }
         self.flush_at = Some(now);
     }
@@ -284,22 +276,20 @@ impl BindingReconciler {
             self.schedule_binding(&key, now);
         }
         let unwritten = |b: &&BindingState| b.write == StatusWrite::Queued;
-        let unwritten = self.bindings.values().filter(unwritten);
-        for binding in unwritten {
+        for binding in self.bindings.values().filter(unwritten) {
             self.queue.push_status(binding.spec.key());
         }
         let offers = self.snapshot.offers();
-        let keys = offers.map(|e| key(&e.offer.namespace, &e.offer.name));
-        self.changed_offers.extend(keys);
+        self.changed_offers.extend(offers.map(|e| key_of(&e.offer)));
         self.check_every_status(now);
     }
 
     /// Drops the work in progress, as another replica leads from now on.
     pub(super) fn end_term(&mut self) {
         self.schedule = Schedule::default();
-        self.limiter = ProviderLimiter::new(self.settings.provider_concurrency);
+        self.limiter = ProviderLimiter::new(self.config.provider_concurrency);
         self.queue = WriteQueue::default();
-        self.quota = BindingQuota::new(self.settings.limits);
+        self.quota = BindingQuota::new(self.config.limits);
         self.changed_offers.clear();
         self.flush_at = None;
         for binding in self.bindings.values_mut() {
@@ -316,8 +306,6 @@ impl BindingReconciler {
             *state = OfferState {
                 uid: std::mem::take(&mut state.uid),
                 bindings: std::mem::take(&mut state.bindings),
-                counts: state.counts,
-                grant: state.grant,
                 stand_ins: state.stand_ins,
                 question: state.question.take(),
                 ..OfferState::default()

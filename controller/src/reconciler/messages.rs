@@ -8,25 +8,18 @@ use std::{
 
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
-    Snapshot, TrustedNamespaces, binding_quota::BindingLimits, model::Offer, reference::Reference,
+    Snapshot,
+    model::{Offer, Target, TargetKind},
+    reference::Reference,
 };
+use tautline_runtime::events::EventNote;
 
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, key},
     evaluation::Evaluation,
-    kind_states::KindStates,
     question::Question,
     violations::ViolationEvent,
-    write_error::WriteError,
 };
-
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub limits: BindingLimits,
-    pub provider_concurrency: usize,
-    pub shortest_period: Duration,
-    pub trusted: TrustedNamespaces,
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Leadership {
@@ -43,8 +36,9 @@ pub(crate) enum Event {
     Cluster(ClusterChange),
     Kinds(KindStates),
     Leadership(Leadership),
-    Evaluated(EvaluationResult),
-    Written(WriteResult),
+    /// An evaluation has ended, or panicked (`None`).
+    Evaluated(Evaluate, Option<Evaluation>),
+    Written(Write, Result<Written, WriteError>),
     /// The time of `BindingReconciler::next_time` has come.
     Tick,
 }
@@ -67,38 +61,39 @@ pub(crate) struct ClusterChange {
     pub rejected_offers: Option<BTreeMap<Key, String>>,
 }
 
-pub(crate) struct EvaluationResult {
-    pub key: Key,
-    pub uid: Box<str>,
-    /// The providers whose slots the evaluation held.
-    pub providers: Vec<Arc<str>>,
-    pub grace: Duration,
-    /// The evaluation; `None` if it panicked.
-    pub evaluation: Option<Evaluation>,
+/// The states of the watches on the kinds of targets, by API version and kind. A kind without an
+/// entry is not listed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct KindStates(BTreeMap<String, KindState>);
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct KindState {
+    /// True if all objects of the kind are known, or there are none.
+    pub listed: bool,
+    /// The reason why the kind cannot be watched.
+    pub missing: Option<String>,
 }
 
-pub(crate) enum WriteResult {
-    Created {
-        offer: Key,
-        key: Key,
-        /// True if the binding existed already; `result` has the existing binding.
-        existed: bool,
-        result: Result<Box<(BindingSpec, BindingStatus)>, WriteError>,
-    },
-    Deleted {
-        spec: Arc<BindingSpec>,
-        result: Result<(), WriteError>,
-    },
-    Status {
-        key: Key,
-        uid: Box<str>,
-        result: Result<(), WriteError>,
-    },
-    OfferStatus {
-        key: Key,
-        uid: Box<str>,
-        result: Result<Box<ConstraintPolicyOfferStatus>, WriteError>,
-    },
+/// The result of a write.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Done,
+    /// The binding was created, or it existed already (true).
+    Binding(Box<(BindingSpec, BindingStatus)>, bool),
+    OfferStatus(Box<ConstraintPolicyOfferStatus>),
+}
+
+/// The reason why a write to the API server failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("it is gone, or another of its name has come")]
+    Gone,
+    #[error("an object of this name exists already")]
+    Exists,
+    #[error("{0}")]
+    Refused(String),
+    #[error("the API server did not answer within {0:?}")]
+    Timeout(Duration),
 }
 
 #[derive(Debug)]
@@ -107,18 +102,9 @@ pub(crate) enum Action {
     Write(Write),
     Violation(ViolationEvent),
     /// A Kubernetes event on a binding.
-    BindingNote {
-        spec: Arc<BindingSpec>,
-        warning: bool,
-        reason: &'static str,
-        text: String,
-    },
-    /// A warning on an offer, repeated at most every 5 minutes.
-    OfferWarning {
-        offer: Arc<Offer>,
-        reason: &'static str,
-        text: String,
-    },
+    Note(EventNote),
+    /// A warning on the offer with this key, repeated at most every 5 minutes.
+    OfferWarning(Key, EventNote),
     ReportCounts(Counts),
 }
 
@@ -135,11 +121,12 @@ pub(crate) struct Counts {
     pub backing_off: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Evaluate {
     pub spec: Arc<BindingSpec>,
     pub due: Instant,
     pub question: Arc<Question>,
+    /// The providers whose slots the evaluation holds.
     pub providers: Vec<Arc<str>>,
     pub snapshot: Arc<Snapshot>,
     pub grace: Duration,
@@ -177,30 +164,68 @@ impl NewBinding {
     }
 }
 
-impl Write {
-    /// Returns the result of this write if it failed with `error`.
-    pub(crate) fn failed(&self, error: WriteError) -> WriteResult {
-        match self {
-            Self::Create(new) => WriteResult::Created {
-                offer: key(&new.offer.namespace, &new.offer.name),
-                key: new.key(),
-                existed: false,
-                result: Err(error),
-            },
-            Self::Delete(spec) => WriteResult::Deleted {
-                spec: Arc::clone(spec),
-                result: Err(error),
-            },
-            Self::Status(spec, _) => WriteResult::Status {
-                key: spec.key(),
-                uid: spec.uid.clone(),
-                result: Err(error),
-            },
-            Self::OfferStatus(write) => WriteResult::OfferStatus {
-                key: Arc::clone(&write.key),
-                uid: write.uid.clone(),
-                result: Err(error),
-            },
+impl KindStates {
+    pub(crate) fn insert(&mut self, target: &Target, state: KindState) {
+        self.0.insert(kind_key(target), state);
+    }
+
+    /// Returns whether all objects of the target's kind are known, so that an unknown one does not
+    /// exist.
+    pub(crate) fn is_listed(&self, target: &Target) -> bool {
+        target.kind == TargetKind::Pod || self.0.get(&kind_key(target)).is_some_and(|s| s.listed)
+    }
+
+    pub(crate) fn missing(&self, target: &Target) -> Option<&str> {
+        self.0.get(&kind_key(target))?.missing.as_deref()
+    }
+}
+
+fn kind_key(target: &Target) -> String {
+    let (api_version, kind) = target.selected_kind();
+    [api_version, ":", kind].concat()
+}
+
+impl WriteError {
+    pub(crate) fn from_status(status: u16, reason: &str, message: String) -> Self {
+        match (status, reason) {
+            (404, _) => Self::Gone,
+            (409, "AlreadyExists") => Self::Exists,
+            // The object was replaced by another one of the same name.
+            (409, _) if message.contains("Precondition failed") => Self::Gone,
+            _ => Self::Refused(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(status: u16, reason: &str, message: &str) -> WriteError {
+        WriteError::from_status(status, reason, message.to_owned())
+    }
+
+    #[test]
+    fn write_to_a_missing_object_is_gone() {
+        assert_eq!(error(404, "NotFound", "x"), WriteError::Gone);
+    }
+
+    #[test]
+    fn write_to_another_object_of_the_name_is_gone() {
+        let message = "Precondition failed: UID in precondition: a, UID in object meta: b";
+        assert_eq!(error(409, "Conflict", message), WriteError::Gone);
+    }
+
+    #[test]
+    fn creation_of_an_existing_object_says_so() {
+        assert_eq!(error(409, "AlreadyExists", "x"), WriteError::Exists);
+    }
+
+    #[test]
+    fn other_conflicts_and_errors_are_refusals() {
+        for (status, reason) in [(409, "Conflict"), (403, "Forbidden"), (500, "")] {
+            let refused = WriteError::Refused("why".to_owned());
+            assert_eq!(error(status, reason, "why"), refused);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The state of the reconciler: every binding and offer, and the queues of work.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Instant,
 };
@@ -10,26 +9,24 @@ use std::{
 use hashbrown::{HashMap, HashSet};
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
-    Compliance, Snapshot,
-    binding_quota::{BindingQuota, Grant},
+    Snapshot,
+    binding_quota::BindingQuota,
     compliance_state::{ComplianceState, UnixTime},
     fair_queue::FairQueue,
 };
 
-use super::messages::{Action, Leadership, NewBinding, Settings};
+use super::messages::{Action, KindStates, Leadership, NewBinding};
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, offer_at},
-    flapping::Flapping,
-    kind_states::KindStates,
-    offer_status::BindingSummary,
+    config::Config,
     provider_limiter::ProviderLimiter,
     question::Question,
-    schedule::Schedule,
+    schedule::{Flapping, Schedule},
     violations::ViolationEvent,
 };
 
 pub(crate) struct BindingReconciler {
-    pub(super) settings: Settings,
+    pub(super) config: Config,
     pub(super) leadership: Leadership,
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) kinds: KindStates,
@@ -37,8 +34,6 @@ pub(crate) struct BindingReconciler {
     pub(super) offers: HashMap<Key, OfferState>,
     /// The offers whose current version is invalid, with the reasons.
     pub(super) rejected_offers: BTreeMap<Key, String>,
-    /// The number of bindings for each compliance.
-    pub(super) counts: [usize; 5],
     pub(super) changed_offers: HashSet<Key>,
     pub(super) quota: BindingQuota,
     pub(super) schedule: Schedule,
@@ -86,9 +81,6 @@ pub(super) struct OfferState {
     /// The UID of the offer whose status `written` is.
     pub uid: Box<str>,
     pub bindings: HashSet<Key>,
-    /// The number of bindings with the offer's label, for each compliance.
-    pub counts: [usize; 5],
-    pub grant: Grant,
     /// The number of desired bindings for which an equivalent one without the offer's label, or of
     /// another offer, exists.
     pub stand_ins: usize,
@@ -122,14 +114,6 @@ pub(super) enum BindingChange {
     Delete(Arc<BindingSpec>),
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Retry {
-    /// Write a binding's status.
-    Status(Key),
-    /// Compare an offer with its bindings.
-    Offer(Key),
-}
-
 /// A write that waits for its turn.
 pub(super) enum QueuedWrite {
     /// The write of a binding's status.
@@ -143,7 +127,6 @@ pub(super) struct WriteQueue {
     pub waiting: FairQueue<QueuedWrite>,
     /// The bindings that are being created or deleted.
     pub busy: HashSet<Key>,
-    pub retries: BinaryHeap<Reverse<(Instant, Retry)>>,
     pub in_flight: usize,
     pub offer_statuses_in_flight: usize,
     /// True if statuses of offers wait until one of these writes has ended.
@@ -151,18 +134,17 @@ pub(super) struct WriteQueue {
 }
 
 impl BindingReconciler {
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         Self {
-            limiter: ProviderLimiter::new(settings.provider_concurrency),
-            quota: BindingQuota::new(settings.limits),
-            settings,
+            limiter: ProviderLimiter::new(config.provider_concurrency),
+            quota: BindingQuota::new(config.limits),
+            config,
             leadership: Leadership::default(),
             snapshot: Arc::default(),
             kinds: KindStates::default(),
             bindings: HashMap::new(),
             offers: HashMap::new(),
             rejected_offers: BTreeMap::new(),
-            counts: [0; 5],
             changed_offers: HashSet::new(),
             schedule: Schedule::default(),
             queue: WriteQueue::default(),
@@ -189,50 +171,17 @@ impl BindingReconciler {
         }
     }
 
-    /// Counts a binding's change of compliance. `before` is `None` for a new binding, and `after`
-    /// for a deleted one. The offer's own counts include only bindings with its label.
-    pub(super) fn count(
-        &mut self,
-        offer: &Key,
-        labelled: bool,
-        before: Option<Compliance>,
-        after: Option<Compliance>,
-    ) {
-        if before == after {
-            return;
-        }
-        let state = self.offers.entry(Arc::clone(offer)).or_default();
-        state.changed = true;
-        let of_offer = labelled.then_some(&mut state.counts);
-        for counts in [Some(&mut self.counts), of_offer].into_iter().flatten() {
-            if let Some(before) = before {
-                let count = &mut counts[before as usize];
-                *count = count.saturating_sub(1);
-            }
-            if let Some(after) = after {
-                counts[after as usize] += 1;
-            }
-        }
+    /// Notes that an offer's status may have to be written.
+    pub(super) fn mark_changed(&mut self, offer: Key) {
+        self.offers.entry(offer).or_default().changed = true;
     }
 }
 
 impl BindingState {
     pub fn clear_violation(&mut self, actions: &mut Vec<Action>) {
         if std::mem::take(&mut self.violation_raised) {
-            let cleared = ViolationEvent::Cleared(self.spec.key());
+            let cleared = ViolationEvent::Cleared(Arc::clone(&self.spec));
             actions.push(Action::Violation(cleared));
-        }
-    }
-}
-
-impl OfferState {
-    pub fn summary(&self) -> BindingSummary<'_> {
-        BindingSummary {
-            grant: self.grant,
-            existing: self.counts.iter().sum(),
-            stand_ins: self.stand_ins,
-            compliant: self.counts[Compliance::Compliant as usize],
-            write_error: self.write_error.as_deref(),
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Starts writes and applies their results. The number of concurrent writes is limited, an object
 //! has one at a time, and namespaces take turns.
 
-use std::{cmp::Reverse, sync::Arc, time::Duration, time::Instant};
+use std::{sync::Arc, time::Duration, time::Instant};
 
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
-use tautline_core::fair_queue::FairQueue;
+use tautline_core::{Compliance, fair_queue::FairQueue};
 
 use super::{
-    messages::{Action, Counts, OfferStatusWrite, Write, WriteResult},
-    state::{BindingChange, BindingReconciler, QueuedWrite, Retry, StatusWrite, WriteQueue},
+    messages::{Action, Counts, NewBinding, OfferStatusWrite, Write, WriteError, Written},
+    state::{BindingChange, BindingReconciler, QueuedWrite, StatusWrite, WriteQueue},
 };
 use crate::{
-    binding_spec::{BindingSpec, BindingStatus, Key, namespace_of, offer_at},
+    binding_spec::{BindingSpec, Key, key_of, namespace_of, offer_at},
     clock::Now,
-    offer_status,
-    write_error::WriteError,
+    offer_status::{self, BindingSummary, OfferCondition},
+    schedule::Work,
 };
 
 /// The maximum number of concurrent writes of bindings and their statuses.
@@ -44,18 +44,6 @@ impl WriteQueue {
 }
 
 impl BindingReconciler {
-    pub(super) fn queue_retries(&mut self, now: Instant) {
-        while let Some(Reverse((at, _))) = self.queue.retries.peek()
-            && *at <= now
-        {
-            match self.queue.retries.pop() {
-                Some(Reverse((_, Retry::Status(key)))) => self.queue.push_status(key),
-                Some(Reverse((_, Retry::Offer(key)))) => _ = self.changed_offers.insert(key),
-                None => {}
-            }
-        }
-    }
-
     pub(super) fn start_writes(&mut self) {
         while self.queue.in_flight < MAX_WRITES {
             match self.queue.waiting.pop() {
@@ -126,18 +114,17 @@ impl BindingReconciler {
     }
 
     fn report_counts(&mut self) {
-        let mut counts = Counts {
-            bindings: self.counts,
-            ..Counts::default()
-        };
+        let mut counts = Counts::default();
+        for binding in self.bindings.values() {
+            counts.bindings[binding.compliance.compliance as usize] += 1;
+            counts.backing_off += usize::from(binding.flapping.backs_off());
+        }
         for grant in self.quota.grants() {
             if let Some(bound) = grant.bound {
                 let withheld = &mut counts.withheld[bound as usize];
                 *withheld = withheld.saturating_add(grant.withheld);
             }
         }
-        let bindings = self.bindings.values();
-        counts.backing_off = bindings.filter(|b| b.flapping.backs_off()).count();
         self.actions.push(Action::ReportCounts(counts));
     }
 
@@ -152,10 +139,29 @@ impl BindingReconciler {
             return;
         }
         state.changed = false;
-        let (snapshot, limits) = (&self.snapshot, &self.settings.limits);
-        let summary = state.summary();
+        let (snapshot, limits) = (&self.snapshot, &self.config.limits);
+        let bindings = state
+            .bindings
+            .iter()
+            .filter_map(|key| self.bindings.get(key));
+        let (mut existing, mut compliant) = (0, 0);
+        for binding in bindings.filter(|b| b.spec.labelled) {
+            existing += 1;
+            compliant += usize::from(binding.compliance.compliance == Compliance::Compliant);
+        }
+        let summary = BindingSummary {
+            grant: self.quota.grant(&key),
+            existing,
+            stand_ins: state.stand_ins,
+            compliant,
+            write_error: state.write_error.as_deref(),
+        };
         let condition = match (self.rejected_offers.get(&key), entry) {
-            (Some(why), _) => offer_status::invalid(why),
+            (Some(why), _) => OfferCondition {
+                ready: false,
+                reason: "Invalid",
+                message: why.clone(),
+            },
             (None, Some(e)) => offer_status::condition(e, &summary, snapshot, &self.kinds, limits),
             (None, None) => return,
         };
@@ -177,128 +183,103 @@ impl BindingReconciler {
             .push(Action::Write(Write::OfferStatus(Arc::new(write))));
     }
 
-    pub(super) fn written(&mut self, result: WriteResult, now: Instant) {
-        let in_flight = match &result {
-            WriteResult::OfferStatus { .. } => &mut self.queue.offer_statuses_in_flight,
+    pub(super) fn written(
+        &mut self,
+        write: Write,
+        result: Result<Written, WriteError>,
+        now: Instant,
+    ) {
+        let in_flight = match &write {
+            Write::OfferStatus(_) => &mut self.queue.offer_statuses_in_flight,
             _ => &mut self.queue.in_flight,
         };
         *in_flight = in_flight.saturating_sub(1);
-        match result {
-            WriteResult::Created {
-                offer,
-                key,
-                existed,
-                result,
-            } => self.created(&offer, &key, existed, result, now),
-            WriteResult::Deleted { spec, result } => self.deleted(&spec, result, now),
-            WriteResult::Status { key, uid, result } => {
-                self.status_written(key, &uid, result, now);
-            }
-            WriteResult::OfferStatus { key, uid, result } => {
-                self.offer_status_written(&key, &uid, result.map(|status| *status), now);
-            }
+        match write {
+            Write::Create(new) => self.created(&new, result, now),
+            Write::Delete(spec) => self.deleted(&spec, result.err(), now),
+            Write::Status(spec, _) => self.status_written(&spec, result.err(), now),
+            Write::OfferStatus(write) => self.offer_status_written(&write, result, now),
         }
     }
 
-    fn created(
-        &mut self,
-        offer: &Key,
-        key: &Key,
-        existed: bool,
-        result: Result<Box<(BindingSpec, BindingStatus)>, WriteError>,
-        now: Instant,
-    ) {
-        match result {
-            Ok(binding) => {
+    fn created(&mut self, new: &NewBinding, result: Result<Written, WriteError>, now: Instant) {
+        let (offer, key) = (key_of(&new.offer), new.key());
+        let existed = match result {
+            Ok(Written::Binding(binding, existed)) => {
                 self.put(binding.0, binding.1, now);
-                self.queue.busy.remove(key);
-                self.change_done(offer, existed);
+                existed
             }
+            Ok(_) => false,
             Err(error) => {
-                self.queue.busy.remove(key);
-                let (_, name) = key.split_once('/').unwrap_or_default();
                 let error = match error {
                     WriteError::Gone => "its namespace or its offer is gone".to_owned(),
                     error => error.to_string(),
                 };
+                let name = &new.name;
                 let text = format!("ConstraintPolicyBinding {name} cannot be made: {error}");
-                self.change_failed(offer, key, text, now);
+                return self.change_failed(&offer, &key, text, now);
             }
-        }
+        };
+        self.queue.busy.remove(&key);
+        self.change_done(&offer, existed);
     }
 
-    fn deleted(&mut self, spec: &BindingSpec, result: Result<(), WriteError>, now: Instant) {
+    fn deleted(&mut self, spec: &BindingSpec, error: Option<WriteError>, now: Instant) {
         let (key, offer) = (spec.key(), spec.offer_key());
-        match result {
-            Ok(()) | Err(WriteError::Gone) => {
-                self.remove(&key, &spec.uid);
-                self.queue.busy.remove(&key);
-                // A binding with wrong targets may have to be created again with the right ones.
-                self.change_done(&offer, true);
-            }
-            Err(error) => {
-                self.queue.busy.remove(&key);
-                let name = &spec.name;
-                let text = format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
-                self.change_failed(&offer, &key, text, now);
-            }
+        if let Some(error) = error.filter(|error| *error != WriteError::Gone) {
+            let name = &spec.name;
+            let text = format!("ConstraintPolicyBinding {name} cannot be deleted: {error}");
+            return self.change_failed(&offer, &key, text, now);
         }
+        self.remove(&key, &spec.uid);
+        self.queue.busy.remove(&key);
+        // A binding with wrong targets may have to be created again with the right ones.
+        self.change_done(&offer, true);
     }
 
-    fn status_written(
-        &mut self,
-        key: Key,
-        uid: &str,
-        result: Result<(), WriteError>,
-        now: Instant,
-    ) {
-        if matches!(result, Err(WriteError::Gone)) {
+    fn status_written(&mut self, spec: &BindingSpec, error: Option<WriteError>, now: Instant) {
+        let key = spec.key();
+        if error == Some(WriteError::Gone) {
             // The watch has not reported the deletion yet.
-            self.remove(&key, uid);
+            self.remove(&key, &spec.uid);
             return;
         }
         let binding = self.bindings.get_mut(&key);
-        let Some(binding) = binding.filter(|b| *b.spec.uid == *uid) else {
+        let Some(binding) = binding.filter(|b| b.spec.uid == spec.uid) else {
             return;
         };
-        match result {
-            Ok(()) if binding.write != (StatusWrite::Writing { changed: true }) => {
-                binding.write = StatusWrite::Idle;
-            }
-            Ok(()) => {
-                binding.write = StatusWrite::Queued;
-                self.queue.push_status(key);
-            }
-            Err(error) => {
+        let changed = binding.write == (StatusWrite::Writing { changed: true });
+        binding.write = StatusWrite::Queued;
+        match error {
+            Some(error) => {
                 tracing::warn!(binding = %key, %error, "the status is not written; trying again");
-                binding.write = StatusWrite::Queued;
-                let retry = Retry::Status(key);
-                self.queue.retries.push(Reverse((now + RETRY_AFTER, retry)));
+                self.schedule.add(key, now + RETRY_AFTER, Work::WriteStatus);
             }
+            None if changed => self.queue.push_status(key),
+            None => binding.write = StatusWrite::Idle,
         }
     }
 
     fn offer_status_written(
         &mut self,
-        key: &Key,
-        uid: &str,
-        result: Result<ConstraintPolicyOfferStatus, WriteError>,
+        write: &OfferStatusWrite,
+        result: Result<Written, WriteError>,
         now: Instant,
     ) {
         if std::mem::take(&mut self.queue.offer_statuses_wait) {
             self.flush_at = Some(now);
         }
         // The offer may be gone, and a later offer of the same name may exist.
-        let state = self.offers.get_mut(key);
-        let Some(state) = state.filter(|s| *s.uid == *uid) else {
+        let state = self.offers.get_mut(&write.key);
+        let Some(state) = state.filter(|s| s.uid == write.uid) else {
             return;
         };
         state.writing = false;
         match result {
-            Ok(status) => state.written = Some(status),
-            Err(WriteError::Gone) => {}
+            Ok(Written::OfferStatus(status)) => state.written = Some(*status),
+            Ok(_) | Err(WriteError::Gone) => {}
             Err(error) => {
-                tracing::warn!(offer = %key, %error, "the offer's status is not written");
+                tracing::warn!(offer = %write.key, %error, "the offer's status is not written");
                 state.changed = true;
             }
         }

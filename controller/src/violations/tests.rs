@@ -1,4 +1,4 @@
-//! Turns of violations, the next step, and the inbox.
+//! Turns of violations, and the next step.
 
 use std::{
     sync::Arc,
@@ -12,14 +12,10 @@ use tautline_core::{
 };
 
 use super::{
-    Attempt, AttemptOutcome, AttemptResult, CoolDown, Inbox, NextStep, Violation, ViolationEvent,
+    Attempt, AttemptOutcome, AttemptResult, CoolDown, NextStep, Violation, ViolationEvent,
     ViolationTracker, decide_action,
 };
-use crate::{
-    binding_spec::{BindingSpec, Key, key},
-    clock::Now,
-    eviction::EvictionRow,
-};
+use crate::{binding_spec::BindingSpec, clock::Now, eviction::EvictionRow};
 
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -46,7 +42,7 @@ fn raised(offer: &str, name: &str, since: u64) -> ViolationEvent {
 }
 
 fn cleared(name: &str) -> ViolationEvent {
-    ViolationEvent::Cleared(key("shop", name))
+    ViolationEvent::Cleared(binding("o", name))
 }
 
 struct World {
@@ -373,16 +369,6 @@ fn tracker_ignores_outcomes_of_violations_that_were_cleared() {
     world.only_attempt();
 }
 
-#[test]
-fn tracker_forgets_everything_when_the_term_is_over() {
-    let mut world = World::with_violations(5);
-    world.only_attempt();
-    world.tracker.clear();
-    assert!(world.attempts().is_empty());
-    world.raise("o", "b", 1000);
-    world.only_attempt();
-}
-
 fn violation(mitigated: Option<u64>, mitigations: u32) -> Violation {
     Violation {
         since: secs(1000),
@@ -509,75 +495,5 @@ proptest! {
             }
             NextStep::Nothing => prop_assert_eq!(policy, Ignore),
         }
-    }
-}
-
-fn drained(events: &[ViolationEvent]) -> Vec<ViolationEvent> {
-    let mut inbox = Inbox::default();
-    for event in events {
-        inbox.push(event.clone());
-    }
-    inbox.drain()
-}
-
-#[test]
-fn inbox_returns_an_event_once() {
-    let mut inbox = Inbox::default();
-    inbox.push(raised("o", "b", 1));
-    assert_eq!(inbox.drain().len(), 1);
-    assert!(inbox.drain().is_empty());
-}
-
-#[test]
-fn inbox_coalesces_events_of_a_binding() {
-    let events = drained(&[raised("o", "b", 5), raised("o", "b", 9)]);
-    let [ViolationEvent::Raised { since, reason, .. }] = &events[..] else {
-        panic!("{events:?}")
-    };
-    assert_eq!((*since, reason.as_str()), (secs(5), "since 9"));
-}
-
-#[test]
-fn inbox_keeps_that_a_violation_was_cleared_before_it_was_raised_again() {
-    let again = raised("o", "b", 9);
-    let events = drained(&[raised("o", "b", 5), cleared("b"), again.clone()]);
-    assert_eq!(events, [cleared("b"), again]);
-}
-
-#[test]
-fn inbox_drops_a_violation_that_was_cleared() {
-    let events = drained(&[raised("o", "b", 5), cleared("b")]);
-    assert_eq!(events, [cleared("b")]);
-}
-
-#[test]
-fn inbox_holds_one_entry_per_binding_however_many_events_come() {
-    let mut inbox = Inbox::default();
-    for i in 0..10_000 {
-        inbox.push(raised("o", &format!("b{}", i % 7), i));
-    }
-    assert_eq!(inbox.len(), 7);
-}
-
-proptest! {
-    /// A tracker that is fed late ends in the state of one that saw every event.
-    #[test]
-    fn inbox_loses_nothing_that_matters(events in proptest::collection::vec((0u8..3, 0u64..50, any::<bool>()), 0..40)) {
-        let (mut inbox, mut direct) = (Inbox::default(), World::new());
-        for (name, since, clear) in &events {
-            let name = format!("b{name}");
-            let event = if *clear { cleared(&name) } else { raised("o", &name, *since) };
-            inbox.push(event.clone());
-            direct.tracker.apply_event(event);
-        }
-        let mut late = World::new();
-        for event in inbox.drain() {
-            late.tracker.apply_event(event);
-        }
-        let state = |world: &mut World| -> Vec<(Key, Duration, String)> {
-            let attempts = world.attempts().into_iter().flat_map(|a| a.violations);
-            attempts.map(|v| (v.binding.key(), v.since, v.reason)).collect()
-        };
-        prop_assert_eq!(state(&mut late), state(&mut direct));
     }
 }

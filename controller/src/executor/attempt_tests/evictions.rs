@@ -90,7 +90,7 @@ async fn eviction_is_of_targets_that_the_offer_names() {
 #[tokio::test]
 async fn eviction_of_a_protected_pod_is_refused() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
-    fake.settings.protecting_annotations = vec!["example.com/pinned".parse().unwrap()];
+    fake.config.protecting_annotations = vec!["example.com/pinned".parse().unwrap()];
     fake.change("web-0", |pod| {
         let annotation = ("example.com/pinned".to_owned(), "true".to_owned());
         pod.metadata.annotations = Some([annotation].into());
@@ -230,7 +230,7 @@ async fn eviction_changes_nothing_once_the_lead_is_lost() {
 #[tokio::test]
 async fn eviction_in_a_dry_run_is_reported_and_not_made() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
-    fake.settings.dry_run = true;
+    fake.config.dry_run = true;
     assert_eq!(fake.attempt_once().await, COOL_DOWN);
     assert!(
         fake.outcome()
@@ -243,7 +243,7 @@ async fn eviction_in_a_dry_run_is_reported_and_not_made() {
 #[tokio::test]
 async fn eviction_of_an_exempt_namespace_is_refused() {
     let mut fake = Fake::new(ViolationPolicy::Evict);
-    fake.settings.exempt_namespaces = ["shop".to_owned()].into();
+    fake.config.exempt_namespaces = ["shop".to_owned()].into();
     fake.attempt_once().await;
     let text = "warning Exempt: target t0: namespace shop is exempt";
     assert_eq!(fake.outcome(), text);

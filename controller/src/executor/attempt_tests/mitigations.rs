@@ -129,7 +129,7 @@ async fn mitigation_reports_an_allocation_that_is_lost() {
 async fn mitigation_in_a_dry_run_is_reported_and_not_requested() {
     let mut fake = Fake::new(ViolationPolicy::Mediate);
     fake.underlay();
-    fake.settings.dry_run = true;
+    fake.config.dry_run = true;
     fake.attempt(vec![violation("b", &["web-0"])]).await;
     let text = "WouldMediate: would ask tautline-system/path to mitigate";
     assert_eq!(fake.calls(), ["reevaluate", text]);

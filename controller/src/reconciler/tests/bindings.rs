@@ -11,10 +11,9 @@ use tautline_core::{
 
 use super::fixture::{NS, World, limits, offer, pod, settings, target};
 use crate::{
-    binding_spec::{BindingSpec, BindingStatus, key},
-    kind_states::{KindState, KindStates},
-    reconciler::{Event, Leadership, Settings, Write, WriteResult},
-    write_error::WriteError,
+    binding_spec::{BindingSpec, BindingStatus},
+    config::Config,
+    reconciler::{Event, KindState, KindStates, Leadership, Write, WriteError, Written},
 };
 
 pub(super) fn name_of(offer: &str, pods: &[(&str, &str)]) -> String {
@@ -246,7 +245,7 @@ fn compare_does_not_delete_a_terminating_binding_again() {
 
 #[test]
 fn compare_creates_up_to_the_cap_and_says_so() {
-    let mut world = World::leading_with(Settings {
+    let mut world = World::leading_with(Config {
         limits: limits(5, 1_000, 10_000),
         ..settings()
     });
@@ -266,7 +265,7 @@ fn compare_creates_up_to_the_cap_and_says_so() {
 
 #[test]
 fn compare_runs_once_for_many_creations() {
-    let mut world = World::leading_with(Settings {
+    let mut world = World::leading_with(Config {
         limits: limits(50, 1_000, 10_000),
         ..settings()
     });
@@ -345,12 +344,9 @@ fn compare_takes_a_binding_that_exists_already_for_its_own() {
         targets: new.targets.clone(),
         ..foreign(&new.name, "o", "uid-of-o")
     };
-    world.apply(Event::Written(WriteResult::Created {
-        offer: key(NS, "o"),
-        key: new.key(),
-        existed: true,
-        result: Ok(Box::new((existing, BindingStatus::default()))),
-    }));
+    let existing = Box::new((existing, BindingStatus::default()));
+    let result = Ok(Written::Binding(existing, true));
+    world.apply(Event::Written(Write::Create(new), result));
     world.advance_secs(5);
     assert!(world.created().is_empty() && world.deleted().is_empty());
 }
@@ -364,16 +360,11 @@ fn compare_deletes_an_existing_binding_that_does_not_fit() {
     let Some(Write::Create(new)) = world.writes.pop() else {
         panic!("{:?}", world.writes)
     };
-    world.apply(Event::Written(WriteResult::Created {
-        offer: key(NS, "o"),
-        key: new.key(),
-        existed: true,
-        result: Ok(Box::new((
-            foreign(&new.name, "o", "earlier"),
-            BindingStatus::default(),
-        ))),
-    }));
-    assert_eq!(world.deleted(), std::slice::from_ref(&new.name));
+    let existing = foreign(&new.name, "o", "earlier");
+    let existing = Box::new((existing, BindingStatus::default()));
+    let (name, result) = (new.name.clone(), Ok(Written::Binding(existing, true)));
+    world.apply(Event::Written(Write::Create(new), result));
+    assert_eq!(world.deleted(), [name]);
 }
 
 #[test]
@@ -405,7 +396,7 @@ fn compare_counts_the_writes_of_an_earlier_offer_of_the_name() {
     }));
     world.sync();
     assert_eq!(world.created().len(), 1);
-    world.apply(Event::Written(earlier.failed(WriteError::Gone)));
+    world.apply(Event::Written(earlier, Err(WriteError::Gone)));
     world.delete(Kind::Pod, "web-1");
     world.sync();
     world.settle();

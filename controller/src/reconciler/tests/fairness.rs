@@ -11,7 +11,8 @@ use tautline_core::{
 use super::fixture::{NS, World, limits, offer, pod, policy, rule, settings, target};
 use crate::{
     binding_spec::{Key, key, namespace_of},
-    reconciler::{Settings, Write},
+    config::Config,
+    reconciler::Write,
 };
 
 const LOUD: &str = "loud";
@@ -54,7 +55,7 @@ fn flush(world: &mut World) {
 
 #[test]
 fn bindings_of_a_namespace_are_bounded_and_the_oldest_offers_keep_theirs() {
-    let mut world = World::leading_with(Settings {
+    let mut world = World::leading_with(Config {
         limits: limits(8, 10, 13),
         ..settings()
     });
@@ -102,7 +103,7 @@ fn bindings_of_a_namespace_are_bounded_and_the_oldest_offers_keep_theirs() {
 
     // A new leader finds it so.
     let (api, index) = (world.api, world.index);
-    let mut second = World::standby_with(Settings {
+    let mut second = World::standby_with(Config {
         limits: limits(8, 10, 13),
         ..settings()
     });
@@ -123,7 +124,7 @@ fn bindings_of_a_namespace_are_bounded_and_the_oldest_offers_keep_theirs() {
 
 #[test]
 fn permutations_of_eight_targets_are_bounded() {
-    let mut world = World::leading_with(Settings {
+    let mut world = World::leading_with(Config {
         limits: limits(500, 500, 500),
         ..settings()
     });
@@ -140,7 +141,7 @@ fn permutations_of_eight_targets_are_bounded() {
 
 /// A world with an offer of `pods` pods in the loud namespace, and one of one pod in the other.
 fn loud_world(pods: usize) -> World {
-    let mut world = World::leading_with(Settings {
+    let mut world = World::leading_with(Config {
         limits: limits(5_000, 5_000, 10_000),
         ..settings()
     });

@@ -9,7 +9,7 @@ use std::{
 
 use tautline_api::constraint::ConstraintPolicyOfferStatus;
 use tautline_core::{
-    Compliance, Index, TrustedNamespaces,
+    Compliance, Index,
     binding_quota::BindingLimits,
     index::{Kind, Object},
     model::{
@@ -21,14 +21,13 @@ use tautline_core::{
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, Key, key},
     clock::Now,
+    config::Config,
     evaluation::{Evaluation, policy_detail, rule_detail},
-    kind_states::KindStates,
     reconciler::{
-        Action, BindingEvent, BindingReconciler, ClusterChange, Counts, Evaluate, EvaluationResult,
-        Event, Leadership, Settings, Write, WriteResult,
+        Action, BindingEvent, BindingReconciler, ClusterChange, Counts, Evaluate, Event,
+        KindStates, Leadership, Write, WriteError, Written,
     },
     violations::ViolationEvent,
-    write_error::WriteError,
 };
 
 pub(super) const NS: &str = "shop";
@@ -51,12 +50,10 @@ pub(super) struct World {
     uids: usize,
 }
 
-pub(super) fn settings() -> Settings {
-    Settings {
+pub(super) fn settings() -> Config {
+    Config {
         limits: limits(100, 1_000, 10_000),
-        provider_concurrency: 64,
-        shortest_period: Duration::from_millis(500),
-        trusted: TrustedNamespaces::default(),
+        ..Config::new("tautline-system", "test".to_owned())
     }
 }
 
@@ -149,7 +146,7 @@ pub(super) fn evaluation(compliance: Compliance, reason: &str) -> Evaluation {
 
 impl World {
     /// A standby that has listed everything: a policy with one rule, and its provider.
-    pub fn standby_with(settings: Settings) -> Self {
+    pub fn standby_with(settings: Config) -> Self {
         let mut world = Self {
             reconciler: BindingReconciler::new(settings),
             index: Index::default(),
@@ -179,7 +176,7 @@ impl World {
         Self::standby_with(settings())
     }
 
-    pub fn leading_with(settings: Settings) -> Self {
+    pub fn leading_with(settings: Config) -> Self {
         let mut world = Self::standby_with(settings);
         world.lead(Leadership::Leading);
         world
@@ -223,11 +220,10 @@ impl World {
                 Action::Write(write) => self.writes.push(write),
                 Action::Violation(event) => self.violations.push(event),
                 Action::ReportCounts(counts) => self.counts = counts,
-                Action::BindingNote { reason, text, .. } => {
-                    self.notes.push(format!("{reason}: {text}"));
-                }
-                Action::OfferWarning { reason, text, .. } => {
-                    self.warnings.push(format!("{reason}: {text}"));
+                Action::Note(note) => self.notes.push(format!("{}: {}", note.reason, note.text)),
+                Action::OfferWarning(_, note) => {
+                    self.warnings
+                        .push(format!("{}: {}", note.reason, note.text));
                 }
             }
         }
@@ -321,7 +317,7 @@ impl World {
 
     /// The API server takes a write.
     pub fn accept(&mut self, write: Write) {
-        let result = match write {
+        let written = match &write {
             Write::Create(new) => {
                 self.uids += 1;
                 let spec = BindingSpec {
@@ -337,38 +333,24 @@ impl World {
                 let binding = (spec, BindingStatus::default());
                 let taken = self.api.insert(new.key(), binding.clone());
                 assert!(taken.is_none(), "{} is created once", new.key());
-                WriteResult::Created {
-                    offer: key(&new.offer.namespace, &new.offer.name),
-                    key: new.key(),
-                    existed: false,
-                    result: Ok(Box::new(binding)),
-                }
+                Written::Binding(Box::new(binding), false)
             }
             Write::Delete(spec) => {
                 self.api.remove(&spec.key()).expect("a binding that exists");
-                let result = Ok(());
-                WriteResult::Deleted { spec, result }
+                Written::Done
             }
             Write::Status(spec, status) => {
                 let binding = self.api.get_mut(&spec.key()).expect("it exists");
-                binding.1 = (*status).clone();
-                WriteResult::Status {
-                    key: spec.key(),
-                    uid: spec.uid.clone(),
-                    result: Ok(()),
-                }
+                binding.1 = (**status).clone();
+                Written::Done
             }
             Write::OfferStatus(write) => {
                 let key = Arc::clone(&write.key);
                 self.offer_statuses.insert(key, write.status.clone());
-                WriteResult::OfferStatus {
-                    key: Arc::clone(&write.key),
-                    uid: write.uid.clone(),
-                    result: Ok(Box::new(write.status.clone())),
-                }
+                Written::OfferStatus(Box::new(write.status.clone()))
             }
         };
-        self.apply(Event::Written(result));
+        self.apply(Event::Written(write, Ok(written)));
     }
 
     /// The API server takes all writes, and those that follow.
@@ -387,18 +369,12 @@ impl World {
     /// Every write under way fails.
     pub fn fail_writes(&mut self, error: &WriteError) {
         for write in std::mem::take(&mut self.writes) {
-            self.apply(Event::Written(write.failed(error.clone())));
+            self.apply(Event::Written(write, Err(error.clone())));
         }
     }
 
     pub fn finish(&mut self, evaluate: &Evaluate, evaluation: Option<Evaluation>) {
-        self.apply(Event::Evaluated(EvaluationResult {
-            key: evaluate.spec.key(),
-            uid: evaluate.spec.uid.clone(),
-            providers: evaluate.providers.clone(),
-            grace: evaluate.grace,
-            evaluation,
-        }));
+        self.apply(Event::Evaluated(evaluate.clone(), evaluation));
     }
 
     /// Every evaluation under way ends so; returns their number.

@@ -10,9 +10,8 @@ use super::fixture::{World, evaluation, offer, pod};
 use crate::{
     binding_spec::Key,
     binding_status::to_api_time,
-    reconciler::{Event, Leadership, Write},
+    reconciler::{Event, Leadership, Write, WriteError},
     violations::ViolationEvent,
-    write_error::WriteError,
 };
 
 fn no_actions(world: &World) {
@@ -93,9 +92,9 @@ fn lost_lead_ignores_results_that_come_late() {
     for evaluate in &evaluations {
         world.finish(evaluate, Some(evaluation(Compliance::Violation, "late")));
     }
-    for write in &writes {
+    for write in writes {
         let error = WriteError::Refused("late".to_owned());
-        world.apply(Event::Written(write.failed(error)));
+        world.apply(Event::Written(write, Err(error)));
     }
     world.advance_secs(600);
     no_actions(&world);

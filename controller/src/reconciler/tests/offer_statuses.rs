@@ -14,9 +14,7 @@ use super::{
 };
 use crate::{
     binding_spec::{BindingSpec, BindingStatus, key},
-    kind_states::{KindState, KindStates},
-    reconciler::Write,
-    write_error::WriteError,
+    reconciler::{KindState, KindStates, Write, WriteError},
 };
 
 /// Lets the statuses of offers be written.

@@ -12,8 +12,8 @@ use tautline_core::{
 
 use super::fixture::{NS, World, offer, pod, settings, target};
 use crate::{
-    reconciler::{Leadership, Settings, Write},
-    write_error::WriteError,
+    config::Config,
+    reconciler::{Event, Leadership, Write, WriteError},
 };
 
 /// A step in the life of a cluster.
@@ -92,7 +92,7 @@ fn play(world: &mut World, step: &Step) {
                 let at = usize::from(*n) % world.writes.len();
                 let write = world.writes.remove(at);
                 let error = WriteError::Refused("busy".to_owned());
-                world.apply(crate::reconciler::Event::Written(write.failed(error)));
+                world.apply(Event::Written(write, Err(error)));
             }
         }
         Step::Vanish(n) => {
@@ -128,9 +128,7 @@ fn accept(world: &mut World, write: Write) {
     if exists {
         world.accept(write);
     } else {
-        world.apply(crate::reconciler::Event::Written(
-            write.failed(WriteError::Gone),
-        ));
+        world.apply(Event::Written(write, Err(WriteError::Gone)));
     }
 }
 
@@ -213,7 +211,7 @@ proptest! {
     /// A binding is evaluated once at a time, and every slot is free in the end.
     #[test]
     fn evaluations_do_not_overlap(steps in proptest::collection::vec(step(), 1..60), limit in 1usize..4) {
-        let mut world = World::leading_with(Settings { provider_concurrency: limit, ..settings() });
+        let mut world = World::leading_with(Config { provider_concurrency: limit, ..settings() });
         for step in &steps {
             play(&mut world, step);
             let keys: BTreeSet<_> = world.evaluations.iter().map(|e| (e.spec.key(), &e.spec.uid)).collect();

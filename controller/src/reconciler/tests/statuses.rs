@@ -5,11 +5,10 @@ use tautline_core::{Compliance, index::Object};
 
 use super::fixture::{World, offer};
 use crate::{
-    binding_spec::BindingStatus,
+    binding_spec::{BindingSpec, BindingStatus},
     binding_status::to_api_time,
-    reconciler::{Event, Write, WriteResult},
+    reconciler::{Event, Write, WriteError, Written},
     violations::ViolationEvent,
-    write_error::WriteError,
 };
 
 fn only_status(world: &World) -> &BindingStatus {
@@ -110,7 +109,7 @@ fn status_write_is_retried_after_a_timeout_with_the_latest_status() {
     evaluate(&mut world, Compliance::Limit, "a");
     let write = world.take_status();
     let timeout = WriteError::Timeout(std::time::Duration::from_secs(10));
-    world.apply(Event::Written(write.failed(timeout)));
+    world.apply(Event::Written(write, Err(timeout)));
     evaluate(&mut world, Compliance::Violation, "b");
     world.settle();
     assert_eq!(only_status(&world).first_reason, "b");
@@ -134,29 +133,26 @@ fn status_result_of_a_replaced_binding_does_not_count() {
     let key = world.only_key();
     world.vanish(&key);
     world.settle();
-    world.apply(Event::Written(old.failed(WriteError::Gone)));
+    world.apply(Event::Written(old, Err(WriteError::Gone)));
     world.advance_secs(5);
     assert!(world.created().is_empty() && world.deleted().is_empty());
 }
 
 #[test]
 fn status_write_of_a_replaced_binding_does_not_end_that_of_the_new_one() {
-    for ended in [Ok(()), Err(WriteError::Refused("busy".to_owned()))] {
+    for ended in [
+        Ok(Written::Done),
+        Err(WriteError::Refused("busy".to_owned())),
+    ] {
         let mut world = World::with_bindings(1);
         evaluate(&mut world, Compliance::Limit, "a");
-        let Write::Status(old, _) = world.take_status() else {
-            panic!("a status")
-        };
+        let old = world.take_status();
         let key = world.only_key();
         world.vanish(&key);
         world.settle();
         world.evaluate_all(Compliance::Compliant);
         assert_eq!(world.statuses(), ["Compliant"]);
-        world.apply(Event::Written(WriteResult::Status {
-            key,
-            uid: old.uid.clone(),
-            result: ended,
-        }));
+        world.apply(Event::Written(old, ended));
         evaluate(&mut world, Compliance::Violation, "b");
         assert_eq!(world.statuses(), ["Compliant"], "one is under way");
         world.settle();
@@ -224,10 +220,13 @@ fn status_writes_come_before_new_bindings() {
 #[test]
 fn status_write_of_an_unknown_binding_is_ignored() {
     let mut world = World::with_bindings(1);
-    world.apply(Event::Written(WriteResult::Status {
-        key: "shop/unknown".into(),
+    let unknown = BindingSpec {
+        namespace: "shop".into(),
+        name: "unknown".into(),
         uid: "x".into(),
-        result: Ok(()),
-    }));
+        ..BindingSpec::default()
+    };
+    let write = Write::Status(unknown.into(), std::sync::Arc::default());
+    world.apply(Event::Written(write, Ok(Written::Done)));
     assert!(world.writes.is_empty());
 }

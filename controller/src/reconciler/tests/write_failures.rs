@@ -11,8 +11,7 @@ use tautline_core::{
 use super::fixture::{World, offer};
 use crate::{
     binding_spec::{BindingSpec, BindingStatus},
-    reconciler::{Event, Write, WriteResult},
-    write_error::WriteError,
+    reconciler::{Event, Write, WriteError, Written},
 };
 
 fn refused() -> WriteError {
@@ -78,7 +77,7 @@ fn refused_creation_waits_a_second_again_after_a_success() {
 fn refused_creation_waits_alone() {
     let mut world = creating(3);
     let write = world.writes.remove(0);
-    world.apply(Event::Written(write.failed(refused())));
+    world.apply(Event::Written(write, Err(refused())));
     world.settle();
     assert_eq!(world.bindings().len(), 2, "the others exist");
     world.advance_secs(2);
@@ -206,7 +205,7 @@ fn deletion_that_the_watch_reports_first_is_done_once() {
     let key = world.only_key();
     world.vanish(&key);
     assert!(world.deleted().is_empty());
-    world.apply(Event::Written(write.failed(WriteError::Gone)));
+    world.apply(Event::Written(write, Err(WriteError::Gone)));
     world.advance_secs(5);
     assert!(world.deleted().is_empty() && world.created().is_empty());
 }
@@ -228,14 +227,10 @@ fn creation_that_the_watch_reports_first_counts_once() {
         terminating: false,
         targets: new.targets.clone(),
     };
-    let key = new.key();
     world.observe(spec.clone(), BindingStatus::default());
-    world.apply(Event::Written(WriteResult::Created {
-        offer: "shop/o".into(),
-        key,
-        existed: false,
-        result: Ok(Box::new((spec, BindingStatus::default()))),
-    }));
+    let binding = Box::new((spec, BindingStatus::default()));
+    let result = Ok(Written::Binding(binding, false));
+    world.apply(Event::Written(write, result));
     world.advance_secs(1);
     assert_eq!(world.counts.bindings[Compliance::Pending as usize], 1);
     assert_eq!(world.evaluations.len(), 1);
