@@ -14,6 +14,7 @@ use crate::{
     binding_status::{from_api_time, to_api_time},
     eviction::EvictionRow,
     mitigation::{Mitigation, underlay_for},
+    reconciler::WriteError,
     violations::{
         Attempt, AttemptOutcome, AttemptResult, CoolDown, NextStep, Violation, decide_action,
     },
@@ -190,7 +191,7 @@ impl<C: Calls> Turn<'_, C> {
     /// Adds the finalizer of a new allocation to the pod, or releases the allocation if that fails.
     async fn hold(&self, underlay: &Service, pod: Option<&Pod>, id: &str) {
         let added = match pod {
-            None => Err("the binding has no pod".to_owned()),
+            None => Err(WriteError::Refused("the binding has no pod".to_owned())),
             Some(pod) => self.calls.hold_allocation(pod, underlay, id).await,
         };
         let Err(error) = added else { return };

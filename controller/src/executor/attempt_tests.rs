@@ -25,6 +25,7 @@ use tautline_core::{
     model::{self, Offer, Service, ViolationPolicy, key},
     planning::{NodeVerdict, Plan},
 };
+use tautline_provider_client::CallError;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{
@@ -276,24 +277,28 @@ impl Calls for Fake {
         self.record("note mitigation");
         self.note.clone()
     }
-    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String> {
-        let ids = &request.request.ids;
+    async fn mitigate(
+        &self,
+        underlay: &Service,
+        mitigation: &Mitigation,
+    ) -> Result<String, CallError> {
+        let ids = &mitigation.request.ids;
         self.record(format!("mitigate at {} {ids:?}", underlay.name));
-        self.mitigation.clone()
+        self.mitigation.clone().map_err(CallError::Failed)
     }
     async fn hold_allocation(
         &self,
         pod: &model::Pod,
         underlay: &Service,
         id: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), WriteError> {
         let underlay = key(&underlay.namespace, &underlay.name);
         self.record(format!("{} holds {id} of {underlay}", pod.name));
-        self.hold.clone()
+        self.hold.clone().map_err(WriteError::Refused)
     }
-    async fn release_allocation(&self, _: &Service, id: &str) -> Result<(), String> {
+    async fn release_allocation(&self, _: &Service, id: &str) -> Result<(), CallError> {
         self.record(format!("release {id}"));
-        self.release.clone()
+        self.release.clone().map_err(CallError::Failed)
     }
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal> {
         let pod = self.pods.get(name).cloned();

@@ -12,6 +12,7 @@ use tautline_core::{
     Compliance, Snapshot,
     model::{self, Offer, Service},
 };
+use tautline_provider_client::CallError;
 use tokio::sync::SemaphorePermit;
 
 use crate::{
@@ -60,7 +61,11 @@ pub(super) trait Calls: Send + Sync {
 
     async fn note_mitigation(&self, binding: &BindingSpec, at: &Time) -> Result<(), WriteError>;
     /// Requests a mitigation. Returns the id of the new allocation, or "" without one.
-    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String>;
+    async fn mitigate(
+        &self,
+        underlay: &Service,
+        mitigation: &Mitigation,
+    ) -> Result<String, CallError>;
     /// Adds the finalizer of an allocation to a pod, so that the allocation is released with the
     /// pod.
     async fn hold_allocation(
@@ -68,8 +73,8 @@ pub(super) trait Calls: Send + Sync {
         pod: &model::Pod,
         underlay: &Service,
         id: &str,
-    ) -> Result<(), String>;
-    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), String>;
+    ) -> Result<(), WriteError>;
+    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), CallError>;
 
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal>;
     /// Plans the nodes for a pod. `offer` is the violated offer.

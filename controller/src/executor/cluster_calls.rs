@@ -26,6 +26,7 @@ use tautline_core::{
     model::{self, Offer, Service, key},
     planning::RuleOutcome,
 };
+use tautline_provider_client::CallError;
 use tautline_runtime::{
     api_call::{self, ApiCallError},
     events::{EventNote, reference_to_pod},
@@ -229,10 +230,14 @@ impl Calls for ClusterCalls {
         api::apply(&bindings, name, uid, ACTIONS_MANAGER, status).await
     }
 
-    async fn mitigate(&self, underlay: &Service, request: &Mitigation) -> Result<String, String> {
+    async fn mitigate(
+        &self,
+        underlay: &Service,
+        mitigation: &Mitigation,
+    ) -> Result<String, CallError> {
         let (providers, snapshot) = (&self.context.provider_client, self.snapshot());
-        let answer = providers.mitigate(&snapshot, underlay, &request.request);
-        answer.await.map_err(|e| e.to_string())
+        let request = &mitigation.request;
+        providers.mitigate(&snapshot, underlay, request).await
     }
 
     async fn hold_allocation(
@@ -240,19 +245,18 @@ impl Calls for ClusterCalls {
         pod: &model::Pod,
         underlay: &Service,
         id: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), WriteError> {
         let finalizer = format!("{UNDERLAY_FINALIZER}{id}");
         let by = key(&underlay.namespace, &underlay.name);
         let pods = self.api(&pod.namespace);
         let annotation = (UNDERLAY_ANNOTATION, by.as_str());
         let added = finalizers::add(&pods, &pod.name, &pod.uid, &finalizer, annotation).await;
-        added.map_err(|e| e.to_string())
+        added.map_err(|e| WriteError::Refused(e.to_string()))
     }
 
-    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), String> {
+    async fn release_allocation(&self, underlay: &Service, id: &str) -> Result<(), CallError> {
         let (providers, snapshot) = (&self.context.provider_client, self.snapshot());
-        let released = providers.release_underlay(&snapshot, underlay, id).await;
-        released.map_err(|e| e.to_string())
+        providers.release_underlay(&snapshot, underlay, id).await
     }
 
     async fn get_pod(&self, namespace: &str, name: &str) -> Result<Pod, Refusal> {
