@@ -71,23 +71,21 @@ pub(crate) fn next_status(
     let compliance = to_api(state.compliance);
     let changed =
         before.last_compliance_change_timestamp.is_none() || before.compliance != compliance;
-    let compliant = match (state.out_of_range_since, state.compliance) {
-        (Some(since), worse) => {
-            let reason = match worse {
-                Compliance::Violation => "Violation",
-                Compliance::Error => "Paused",
-                _ => "Grace",
-            };
-            condition(before, COMPLIANT, "False", reason, Some(since), now)
-        }
-        (None, Compliance::Compliant) => condition(before, COMPLIANT, "True", "InRange", None, now),
-        (None, Compliance::Limit) => condition(before, COMPLIANT, "True", "WithinLimit", None, now),
-        (None, other) => condition(before, COMPLIANT, "Unknown", other.as_str(), None, now),
+    let out_of_range = state.out_of_range_since;
+    let (status, reason) = match (out_of_range, state.compliance) {
+        (Some(_), Compliance::Violation) => ("False", "Violation"),
+        (Some(_), Compliance::Error) => ("False", "Paused"),
+        (Some(_), _) => ("False", "Grace"),
+        (None, Compliance::Compliant) => ("True", "InRange"),
+        (None, Compliance::Limit) => ("True", "WithinLimit"),
+        (None, other) => ("Unknown", other.as_str()),
     };
-    let ready = match state.error_since {
-        Some(since) => condition(before, READY, "False", "Error", Some(since), now),
-        None => condition(before, READY, "True", "Evaluated", None, now),
+    let compliant = condition(before, COMPLIANT, status, reason, out_of_range, now);
+    let (status, reason) = match state.error_since {
+        Some(_) => ("False", "Error"),
+        None => ("True", "Evaluated"),
     };
+    let ready = condition(before, READY, status, reason, state.error_since, now);
     BindingStatus {
         compliance,
         first_reason: evaluation.first_reason,
@@ -153,11 +151,7 @@ pub(crate) fn compare(before: &BindingStatus, after: &BindingStatus) -> Change {
 fn code_of(reason: &str) -> String {
     let (code, _) = reason.split_once(": ").unwrap_or_default();
     let is_code = code.chars().all(|c| c.is_ascii_alphabetic());
-    if is_code {
-        code.to_owned()
-    } else {
-        String::new()
-    }
+    is_code.then(|| code.to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -179,12 +179,9 @@ pub(crate) fn check_pod(
 
 /// Refuses a pod that an eviction would not move, or that is protected. Returns the pod's group.
 pub(crate) fn check_member(pod: &Pod, terms: &Terms<'_>) -> Result<Option<Group>, Refusal> {
-    let name = |part: &Option<String>| part.clone().unwrap_or_default();
-    let id = format!(
-        "pod {}/{}",
-        name(&pod.metadata.namespace),
-        name(&pod.metadata.name)
-    );
+    let [namespace, name] = [&pod.metadata.namespace, &pod.metadata.name]
+        .map(|part| part.as_deref().unwrap_or_default());
+    let id = format!("pod {namespace}/{name}");
     let group = owner::group_of(pod, &id)?;
     protection::check_protection(pod, &id, terms.protecting, terms.now)?;
     Ok(group)

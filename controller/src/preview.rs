@@ -2,8 +2,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
 use futures::future::join_all;
-use kube::ResourceExt;
-use tautline_api::{ConstraintPolicyBinding, constraint::ConstraintPolicyOfferStatus};
+use tautline_api::{
+    ConstraintPolicyBinding,
+    constraint::{Compliance, ConstraintPolicyOfferStatus},
+};
 use tautline_core::{
     Snapshot,
     binding::{binding_count, desired_bindings},
@@ -13,10 +15,9 @@ use tautline_core::{
 use tautline_provider_client::{ClientConfig, ProviderClient};
 
 use crate::{
-    binding_spec::{BindingSpec, Key, key, key_of},
+    binding_spec::{BindingSpec, Key, key, key_of, namespace_of},
     binding_status::{compliance_state, next_status, to_api_time},
     clock::Now,
-    evaluation::from_api,
     executor::{api, evaluate::evaluate},
     metrics::Metrics,
     offer_status::{self, BindingSummary},
@@ -100,11 +101,7 @@ impl Preview {
             });
             evaluated.extend(join_all(calls).await);
         }
-        let keyed = evaluated.into_iter().map(|binding| {
-            let namespace = binding.namespace().unwrap_or_default();
-            (key(&namespace, &binding.name_any()), Arc::new(binding))
-        });
-        self.bindings = keyed.collect();
+        self.bindings = evaluated.into_iter().collect();
         self.offers = self.offer_statuses(snapshot, &quota, now);
     }
 
@@ -114,25 +111,23 @@ impl Preview {
         question: &Question,
         new: &NewBinding,
         now: UnixTime,
-    ) -> ConstraintPolicyBinding {
-        let mut binding = self.binding(new, now);
+    ) -> (Key, Arc<ConstraintPolicyBinding>) {
+        let key = new.key();
+        let mut binding = match self.bindings.get(&key) {
+            Some(known) => (**known).clone(),
+            None => {
+                let mut binding = api::object(new);
+                binding.metadata.creation_timestamp = Some(to_api_time(now));
+                binding
+            }
+        };
         let spec = BindingSpec::from(&binding);
         let calls = (&self.providers, &self.metrics);
         let evaluation = evaluate(calls, snapshot, &spec, question).await;
         let before = binding.status.take().unwrap_or_default();
         let state = compliance_state(&before).next(evaluation.compliance, new.offer.grace, now);
         binding.status = Some(next_status(&before, evaluation, &state, now));
-        binding
-    }
-
-    /// Returns the binding of the last evaluation with its status, or else a new binding.
-    fn binding(&self, new: &NewBinding, now: UnixTime) -> ConstraintPolicyBinding {
-        if let Some(known) = self.bindings.get(&key(&new.offer.namespace, &new.name)) {
-            return (**known).clone();
-        }
-        let mut binding = api::object(new);
-        binding.metadata.creation_timestamp = Some(to_api_time(now));
-        binding
+        (key, Arc::new(binding))
     }
 
     fn offer_statuses(
@@ -142,13 +137,13 @@ impl Preview {
         now: UnixTime,
     ) -> BTreeMap<Key, ConstraintPolicyOfferStatus> {
         let mut compliances: BTreeMap<Key, (usize, usize)> = BTreeMap::new();
-        for binding in self.bindings.values() {
-            let of_offer = BindingSpec::from(&**binding).offer_key();
+        for (of_binding, binding) in &self.bindings {
+            let of_offer = key(namespace_of(of_binding), &binding.spec.offer);
             let (existing, compliant) = compliances.entry(of_offer).or_default();
             let status = binding.status.as_ref();
-            let complies = |c| from_api(c) == tautline_core::Compliance::Compliant;
+            let complies = status.is_some_and(|s| s.compliance == Compliance::Compliant);
             *existing += 1;
-            *compliant += usize::from(status.is_some_and(|s| complies(s.compliance)));
+            *compliant += usize::from(complies);
         }
         let statuses = snapshot.offers().map(|entry| {
             let of_offer = key_of(&entry.offer);
@@ -173,7 +168,6 @@ impl Preview {
 
 #[cfg(test)]
 mod tests {
-    use tautline_api::constraint::Compliance;
     use tautline_core::{
         Index,
         index::Object,

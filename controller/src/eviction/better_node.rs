@@ -46,29 +46,29 @@ pub(crate) fn better_node(plan: &NodePlan, node: &str) -> Result<Move, Refusal> 
         .filter_map(|at| Some((rank(at)?, nodes.name(at))))
         .min();
     let now = here.and_then(rank).map(|(cost, _)| cost);
+    let to = |node: &str, gain, why: &str| {
+        Ok(Move {
+            node: node.to_owned(),
+            gain,
+            why: why.to_owned(),
+        })
+    };
     match (best, now) {
         (Some(((there, _), name)), None) => {
             let why = match here.map(|at| &verdicts[at]) {
-                Some(NodeVerdict::Unusable { reason, .. }) => reason.to_string(),
-                _ => "its node would not take it any more".to_owned(),
+                Some(NodeVerdict::Unusable { reason, .. }) => reason,
+                _ => "its node would not take it any more",
             };
-            Ok(Move {
-                node: name.to_owned(),
-                gain: (true, u64::MAX - there),
-                why,
-            })
+            to(name, (true, u64::MAX - there), why)
         }
         // A node of equal cost is no reason to move the pod.
-        (Some(((there, _), name)), Some(now)) if there < now => Ok(Move {
-            node: name.to_owned(),
-            gain: (false, now - there),
-            why: "its node costs more".to_owned(),
-        }),
-        (_, Some(now)) if plan.allocates => Ok(Move {
-            node: node.to_owned(),
-            gain: (true, u64::MAX - now),
-            why: "its node would give it another allocation".to_owned(),
-        }),
+        (Some(((there, _), name)), Some(now)) if there < now => {
+            to(name, (false, now - there), "its node costs more")
+        }
+        (_, Some(now)) if plan.allocates => {
+            let why = "its node would give it another allocation";
+            to(node, (true, u64::MAX - now), why)
+        }
         (Some(_), Some(_)) => {
             let text =
                 format!("by the plan {node} keeps to every rule, and no other node costs less");

@@ -64,37 +64,24 @@ impl Row {
     }
 
     fn result(&self, offer: &str, binding: &str) -> Value {
-        let (result, severity) = result_of(self.compliance);
-        let mut properties = Map::new();
-        properties.insert("binding".to_owned(), binding.into());
-        let compliance = format!("{:?}", self.compliance);
-        properties.insert("compliance".to_owned(), compliance.into());
-        if !self.provider.is_empty() {
-            properties.insert("provider".to_owned(), (&*self.provider).into());
-        }
+        let (_, result, severity) = result_of(self.compliance);
         // The field `policy` is required.
         let policy = if self.policy.is_empty() {
             offer
         } else {
             &self.policy
         };
+        let timestamp = self.since.map(|at| json!({"seconds": at, "nanos": 0}));
         let resources: Vec<Value> = self.targets.iter().map(resource).collect();
-        let mut of = json!({
-            "policy": policy, "category": CATEGORY, "result": result, "scored": true,
-            "resources": resources, "properties": properties,
-        });
-        let mut set = |field: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                of[field] = value;
-            }
-        };
-        let text = |text: &str| (!text.is_empty()).then(|| Value::from(text));
-        set("rule", text(&self.rule));
-        set("message", text(&self.message));
-        set("severity", severity.map(Value::from));
-        let time = |seconds| json!({"seconds": seconds, "nanos": 0});
-        set("timestamp", self.since.map(time));
-        of
+        without_empty_fields(json!({
+            "policy": policy, "rule": self.rule, "category": CATEGORY, "message": self.message,
+            "result": result, "severity": severity, "scored": true, "timestamp": timestamp,
+            "resources": resources,
+            "properties": without_empty_fields(json!({
+                "binding": binding, "compliance": format!("{:?}", self.compliance),
+                "provider": self.provider,
+            })),
+        }))
     }
 }
 
@@ -105,39 +92,28 @@ fn worst(details: &[PolicyDetail], compliance: Compliance) -> Option<&PolicyDeta
 }
 
 fn resource(target: &Reference) -> Value {
-    let mut of = Map::new();
-    for (field, value) in [
-        ("apiVersion", &target.api_version),
-        ("kind", &target.kind),
-        ("namespace", &target.namespace),
-        ("name", &target.name),
-    ] {
-        if !value.is_empty() {
-            of.insert(field.to_owned(), value.as_str().into());
-        }
-    }
-    of.into()
+    without_empty_fields(json!({
+        "apiVersion": target.api_version, "kind": target.kind,
+        "namespace": target.namespace, "name": target.name,
+    }))
 }
 
-/// Returns the result in terms of OpenReports, with a severity if it is not as requested.
-fn result_of(compliance: Compliance) -> (&'static str, Option<&'static str>) {
-    match compliance {
-        Compliance::Violation => ("fail", Some("high")),
-        Compliance::Error => ("error", Some("medium")),
-        Compliance::Limit => ("warn", Some("low")),
-        Compliance::Pending => ("skip", None),
-        Compliance::Compliant => ("pass", None),
+fn without_empty_fields(mut object: Value) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        fields.retain(|_, value| !value.is_null() && *value != "");
     }
+    object
 }
 
-/// Returns the position of a compliance in a report: the worst is 0.
-fn rank(compliance: Compliance) -> u8 {
+/// Returns the position of a compliance in a report, where the worst is 0; the result in terms of
+/// OpenReports; and a severity if the result is not as requested.
+fn result_of(compliance: Compliance) -> (u8, &'static str, Option<&'static str>) {
     match compliance {
-        Compliance::Violation => 0,
-        Compliance::Error => 1,
-        Compliance::Limit => 2,
-        Compliance::Pending => 3,
-        Compliance::Compliant => 4,
+        Compliance::Violation => (0, "fail", Some("high")),
+        Compliance::Error => (1, "error", Some("medium")),
+        Compliance::Limit => (2, "warn", Some("low")),
+        Compliance::Pending => (3, "skip", None),
+        Compliance::Compliant => (4, "pass", None),
     }
 }
 
@@ -148,9 +124,9 @@ pub(super) fn content(
     uid: &str,
     mut rows: Vec<(&str, &Row)>,
 ) -> Value {
-    rows.sort_by_key(|(name, row)| (rank(row.compliance), *name));
+    rows.sort_by_key(|(name, row)| (result_of(row.compliance).0, *name));
     let count = |result: &str| {
-        let same = |(_, row): &&(&str, &Row)| result_of(row.compliance).0 == result;
+        let same = |(_, row): &&(&str, &Row)| result_of(row.compliance).1 == result;
         rows.iter().filter(same).count()
     };
     let summary: Map<String, Value> = ["pass", "fail", "warn", "error", "skip"]

@@ -52,25 +52,15 @@ impl BindingReconciler {
             let uid = binding.spec.uid.clone();
             self.remove(&key, &uid);
         }
-        let compliance = compliance_state(&status);
         let offer = spec.offer_key();
         let state = self.offers.entry(Arc::clone(&offer)).or_default();
         state.bindings.insert(Arc::clone(&key));
         state.changed = true;
         let binding = BindingState {
+            compliance: compliance_state(&status),
             spec: Arc::new(spec),
             status: Arc::new(status),
-            compliance,
-            turn: 0,
-            evaluating: false,
-            evaluate_again: false,
-            flapping: Flapping::default(),
-            held: false,
-            write: StatusWrite::Idle,
-            reasons_at: None,
-            grace_ends: None,
-            evaluated_here: false,
-            violation_raised: false,
+            ..BindingState::default()
         };
         self.bindings.insert(Arc::clone(&key), binding);
         // A binding that this replica is creating needs no comparison with its offer.

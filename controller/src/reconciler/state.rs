@@ -44,6 +44,7 @@ pub(crate) struct BindingReconciler {
     pub(super) actions: Vec<Action>,
 }
 
+#[derive(Default)]
 pub(super) struct BindingState {
     pub spec: Arc<BindingSpec>,
     pub status: Arc<BindingStatus>,
@@ -66,8 +67,9 @@ pub(super) struct BindingState {
     pub violation_raised: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum StatusWrite {
+    #[default]
     Idle,
     Queued,
     /// The status is being written; `changed` is true if it has changed since the write began.
