@@ -1,9 +1,12 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tautline_gpu_agent::limits::{
-    self, DriverRoot, exec_in_root,
-    mps::{self, CardSource, Config, NvmlReader, Timing},
+use tautline_gpu_agent::{
+    ReaderCommand,
+    limits::{
+        self, DriverRoot, exec_in_root,
+        mps::{self, CardSource, Config, Timing},
+    },
 };
 
 #[derive(clap::Args)]
@@ -68,16 +71,12 @@ pub(super) fn exec(args: &MpsExecArgs) -> anyhow::Error {
 }
 
 fn config(args: MpsArgs) -> Result<Config> {
-    let driver = DriverRoot::new(&args.driver_root).context("the path of this executable")?;
-    let mut arguments = vec!["--driver-root".into(), args.driver_root.into_os_string()];
-    if let Some(library) = args.nvml_library {
-        arguments.extend(["--library".into(), library.into_os_string()]);
-    }
+    let this = "the path of this executable";
+    let driver = DriverRoot::new(&args.driver_root).context(this)?;
+    let library = args.nvml_library.as_deref();
+    let reader = ReaderCommand::new(args.nvml_reader, &args.driver_root, library).context(this)?;
     let cards = match args.cards {
-        cards if cards.is_empty() => CardSource::Nvml(NvmlReader {
-            program: args.nvml_reader,
-            arguments,
-        }),
+        cards if cards.is_empty() => CardSource::Nvml(reader),
         cards => CardSource::Listed(cards),
     };
     Ok(Config {

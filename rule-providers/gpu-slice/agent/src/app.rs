@@ -3,32 +3,30 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
-use kube::Client;
 use prometheus_client::registry::Registry;
 use tautline_agent_link::{Dialer, Provider, Token};
 use tautline_runtime::{
     admin::{self, Readiness},
     cluster::Cluster,
-    events::{Events, Queue},
+    events::Events,
     tasks::Tasks,
     tls::ClientFiles,
 };
 use tokio::{net::TcpListener, sync::watch};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     cards::{Cards, CardsOutput},
     cdi::{CardSpecs, OwnSpecs},
-    device_plugin::DevicePlugin,
+    device_plugin::{DevicePlugin, SOCKET_POLL_INTERVAL},
     giver::Giver,
-    limits::{self, DriverRoot, Mode, Settings, hami_core, smi::Timeslice, timeslices},
-    metrics::{Metrics, PREFIX, StreamMetrics},
-    mig::{Instances, Keeper},
-    node::{NodeFacts, OwnNode},
+    limits::{self, DriverRoot, Mode, Settings, hami_core, smi},
+    metrics::{Metrics, PREFIX},
+    mig::Keeper,
+    node::OwnNode,
     pods::Pods,
-    reader::{self, ReaderCalls, ReaderConfig, Snapshot},
+    reader::{self, ReaderCalls, ReaderCommand, ReaderLimits, Snapshot},
     stream::{StreamContext, follow_provider},
-    usage::{self, UsageConfig, UseMetrics},
+    usage::{self, Processes, UseMetrics},
 };
 
 /// The name of the agent as the reporter of its Kubernetes events.
@@ -54,7 +52,7 @@ pub struct Config {
     /// The mode of limits on nodes without the label `tautline.io/gpu-limits`.
     pub limits: Mode,
     /// The length of time slices in mode `timeslice`; `None` leaves the driver's.
-    pub timeslice: Option<Timeslice>,
+    pub timeslice: Option<smi::Timeslice>,
     /// The path of HAMi-core's library on the host; without it mode `hami-core` is refused.
     pub hami_core: Option<PathBuf>,
     /// The path of the program `tautline-nvml`; `None` means the one next to this executable.
@@ -76,25 +74,12 @@ pub struct Config {
 pub struct App {
     config: Config,
     cluster: Cluster,
-    reader: ReaderConfig,
+    reader: ReaderCommand,
     driver: DriverRoot,
+    limits: Settings,
     dialer: Dialer,
     listener: TcpListener,
     readiness: Readiness,
-}
-
-/// The state that the tasks share.
-struct Parts {
-    config: Config,
-    client: Client,
-    readiness: Readiness,
-    events: Arc<Events>,
-    pods: Arc<Pods>,
-    giver: Arc<Giver>,
-    metrics: Metrics,
-    used: UseMetrics,
-    streams: StreamMetrics,
-    stop: CancellationToken,
 }
 
 impl App {
@@ -102,12 +87,16 @@ impl App {
     /// load.
     pub async fn build(cluster: Cluster, config: Config) -> Result<Self> {
         let library = config.library.as_deref();
-        let reader = ReaderConfig::new(config.reader.clone(), &config.driver_root, library)
+        let reader = ReaderCommand::new(config.reader.clone(), &config.driver_root, library)
             .context("the path of this executable (or --nvml-reader)")?;
         let driver = DriverRoot::new(&config.driver_root).context("the path of this executable")?;
         let dialer = Dialer::new(&config.providers, config.tls.clone(), config.token.clone())?;
-        if config.hami_core.is_some() {
-            hami_core::prepare(&settings(&config))
+        let limits = Settings {
+            run_dir: limits::RUN_DIR.into(),
+            hami_core: config.hami_core.clone(),
+        };
+        if limits.hami_core.is_some() {
+            hami_core::prepare(&limits)
                 .with_context(|| format!("--hami-core: cannot write below {}", limits::RUN_DIR))?;
         }
         let readiness = Readiness::default();
@@ -118,6 +107,7 @@ impl App {
             cluster,
             reader,
             driver,
+            limits,
             dialer,
             readiness,
         })
@@ -135,159 +125,113 @@ impl App {
 
     /// Starts all tasks.
     pub fn spawn(self, tasks: &mut Tasks) {
+        let (config, stop) = (self.config, tasks.stop_token());
+        let client = self.cluster.client().clone();
+        let (metrics, used) = (Metrics::default(), UseMetrics::default());
+        let (events, queue) = Events::new();
+        let pods: Arc<Pods> = Arc::default();
         let (snapshots, snapshot) = watch::channel(Snapshot::default());
         let (facts, fact) = watch::channel(None);
         let output = CardsOutput {
             inventory: watch::Sender::default(),
             given: watch::Sender::default(),
             entries: watch::Sender::default(),
-            mode: watch::Sender::new(self.config.limits),
+            mode: watch::Sender::new(config.limits),
         };
-        let (events, queue) = Events::new();
-        let pods = Arc::default();
+
+        let mut registry = Registry::with_prefix("tautline");
+        metrics.register("", registry.sub_registry_with_prefix(PREFIX));
+        used.register("", &mut registry);
+        events.register(&mut registry);
+        let (registry, nothing) = (Arc::new(registry), |_| async { None });
+        let readiness = self.readiness.clone();
+        let served = admin::serve(self.listener, registry, readiness, nothing, stop.clone());
+        tasks.spawn("admin", served);
+        let written = queue.write(client.clone(), REPORTER, stop.clone());
+        spawn(tasks, "events", written);
+        let (watched, of, name) = (Arc::clone(&pods), client.clone(), config.node.clone());
+        spawn(tasks, "pods", async move { watched.watch(of, &name).await });
+        let node = OwnNode {
+            client,
+            name: config.node.clone(),
+            entries: output.entries.subscribe(),
+            facts,
+            pods: Arc::clone(&pods),
+            events: Arc::clone(&events),
+            metrics: metrics.clone(),
+            readiness: self.readiness,
+        };
+        spawn(tasks, "node", node.run(stop.clone()));
+
         let (reader_calls, calls) = ReaderCalls::new();
+        let read = reader::run(self.reader, ReaderLimits::default(), snapshots, calls);
+        spawn(tasks, "reader", read);
         let (keeper, instances) = Keeper::new(
-            settings(&self.config).run_dir.join(MIG_FILE),
+            self.limits.run_dir.join(MIG_FILE),
             reader_calls,
             snapshot.clone(),
             output.inventory.subscribe(),
             Arc::clone(&pods),
         );
-        let parts = Parts {
-            giver: Arc::new(giver(&self.config, &output, &events, (&pods, instances))),
-            config: self.config,
-            client: self.cluster.client().clone(),
-            readiness: self.readiness,
-            events,
-            pods,
-            metrics: Metrics::default(),
-            used: UseMetrics::default(),
-            streams: StreamMetrics::default(),
-            stop: tasks.stop_token(),
-        };
-        parts.spawn_admin(self.listener, tasks);
-        parts.spawn_node(facts, queue, &output, tasks);
-        parts.spawn_use(self.dialer, snapshot.clone(), tasks);
-        parts.spawn_giving(&fact, &output, tasks);
-        if let Some(slice) = parts.config.timeslice {
+        let own = keeper.own();
+        spawn(tasks, "mig", keeper.run());
+        if let Some(slice) = config.timeslice {
             let (inventory, mode) = (output.inventory.subscribe(), output.mode.subscribe());
-            let (followed, stop) = (
-                timeslices::follow(self.driver, slice, inventory, mode),
-                parts.stop.clone(),
-            );
-            let sliced = async move { _ = stop.run_until_cancelled(followed).await };
-            done(tasks, "time slices", sliced);
+            let sliced = smi::follow(self.driver, slice, inventory, mode);
+            spawn(tasks, "time slices", sliced);
         }
+
+        let giver = Giver {
+            node: config.node.clone(),
+            pods: Arc::clone(&pods),
+            inventory: output.given.subscribe(),
+            specs: Arc::new(CardSpecs::new(vec![
+                STATIC_CDI_DIR.into(),
+                config.cdi_dir.clone(),
+            ])),
+            mode: output.mode.subscribe(),
+            limits: self.limits,
+            events,
+            instances,
+        };
+        let kubelet = DevicePlugin {
+            kubelet_dir: config.kubelet_dir,
+            inventory: output.given.subscribe(),
+            giver: Arc::new(giver),
+            specs: OwnSpecs::new(config.cdi_dir),
+            metrics: metrics.clone(),
+        };
+        spawn(tasks, "device plugin", kubelet.run(SOCKET_POLL_INTERVAL));
+
+        let (uses, use_now) = watch::channel(None);
+        let processes = Processes::new(PROC.into(), config.driver_root);
+        let measured = usage::run(snapshot.clone(), processes, pods, uses, used);
+        let until = stop.clone();
+        tasks.spawn("use", async move {
+            let measured = until.run_until_cancelled(measured).await;
+            measured.unwrap_or(Ok(()))
+        });
+        let context = Arc::new(StreamContext {
+            node: config.node,
+            dialer: self.dialer,
+            uses: use_now,
+            streams: metrics.streams.clone(),
+        });
+        for provider in config.providers {
+            let following = follow_provider(Arc::clone(&context), provider, stop.clone());
+            tasks.spawn("provider", following);
+        }
+        tasks.spawn("files", async move { context.dialer.follow(stop).await });
+
         let cards = Cards {
             snapshots: snapshot,
             facts: fact,
-            own: keeper.own(),
-            default_mode: parts.config.limits,
+            own,
+            default_mode: config.limits,
             output,
-            metrics: parts.metrics,
+            metrics,
         };
-        done(tasks, "cards", cards.run(parts.stop.clone()));
-        done(tasks, "mig", keeper.run(parts.stop.clone()));
-        let read = async move {
-            tokio::select! {
-                () = reader::run(self.reader, snapshots, calls) => {}
-                () = parts.stop.cancelled() => {}
-            }
-        };
-        done(tasks, "reader", read);
-    }
-}
-
-impl Parts {
-    fn spawn_admin(&self, listener: TcpListener, tasks: &mut Tasks) {
-        let mut registry = Registry::with_prefix("tautline");
-        self.metrics
-            .register("", registry.sub_registry_with_prefix(PREFIX));
-        self.used.register("", &mut registry);
-        self.events.register(&mut registry);
-        self.streams.register("", &mut registry);
-        let nothing = |_| async { None };
-        let (registry, readiness) = (Arc::new(registry), self.readiness.clone());
-        let served = admin::serve(listener, registry, readiness, nothing, self.stop.clone());
-        tasks.spawn("admin", served);
-    }
-
-    fn spawn_node(
-        &self,
-        facts: watch::Sender<Option<NodeFacts>>,
-        queue: Queue,
-        output: &CardsOutput,
-        tasks: &mut Tasks,
-    ) {
-        let (mut known, readiness) = (facts.subscribe(), self.readiness.clone());
-        let stop = self.stop.clone();
-        let ready = async move {
-            tokio::select! {
-                read = known.wait_for(Option::is_some) => if read.is_ok() {
-                    readiness.done("node");
-                },
-                () = stop.cancelled() => return,
-            }
-            stop.cancelled().await;
-        };
-        done(tasks, "readiness", ready);
-        let node = OwnNode {
-            client: self.client.clone(),
-            name: self.config.node.clone(),
-            entries: output.entries.subscribe(),
-            facts,
-            pods: Arc::clone(&self.pods),
-            events: Arc::clone(&self.events),
-            metrics: self.metrics.clone(),
-        };
-        done(tasks, "node", node.run(self.stop.clone()));
-        let written = queue.write(self.client.clone(), REPORTER, self.stop.clone());
-        done(tasks, "events", written);
-        let (pods, client) = (Arc::clone(&self.pods), self.client.clone());
-        let (name, stop) = (self.config.node.clone(), self.stop.clone());
-        let watched = async move { pods.watch(client, &name, stop).await };
-        done(tasks, "pods", watched);
-    }
-
-    fn spawn_use(&self, dialer: Dialer, snapshot: watch::Receiver<Snapshot>, tasks: &mut Tasks) {
-        let (uses, used) = watch::channel(None);
-        let config = UsageConfig {
-            proc: PROC.into(),
-            driver_root: self.config.driver_root.clone(),
-        };
-        let sinks = (uses, self.used.clone());
-        let pods = Arc::clone(&self.pods);
-        let measured = usage::run(snapshot, config, pods, sinks, self.stop.clone());
-        tasks.spawn("use", measured);
-        let context = Arc::new(StreamContext {
-            node: self.config.node.clone(),
-            dialer,
-            uses: used,
-            streams: self.streams.open.clone(),
-        });
-        for provider in self.config.providers.clone() {
-            let following = follow_provider(Arc::clone(&context), provider, self.stop.clone());
-            tasks.spawn("provider", following);
-        }
-        let stop = self.stop.clone();
-        tasks.spawn("files", async move { context.dialer.follow(stop).await });
-    }
-
-    fn spawn_giving(
-        &self,
-        facts: &watch::Receiver<Option<NodeFacts>>,
-        output: &CardsOutput,
-        tasks: &mut Tasks,
-    ) {
-        let kubelet = DevicePlugin {
-            kubelet_dir: self.config.kubelet_dir.clone(),
-            inventory: output.given.subscribe(),
-            facts: facts.clone(),
-            giver: Arc::clone(&self.giver),
-            specs: OwnSpecs::new(self.config.cdi_dir.clone()),
-            metrics: self.metrics.clone(),
-        };
-        done(tasks, "device plugin", kubelet.run(self.stop.clone()));
+        spawn(tasks, "cards", cards.run());
     }
 }
 
@@ -297,39 +241,13 @@ pub fn example_metrics(registry: &mut Registry) {
     Metrics::example("", registry.sub_registry_with_prefix(PREFIX));
     UseMetrics::example("", registry);
     Events::new().0.register(registry);
-    StreamMetrics::example("", registry);
 }
 
-fn giver(
-    config: &Config,
-    output: &CardsOutput,
-    events: &Arc<Events>,
-    (pods, instances): (&Arc<Pods>, Instances),
-) -> Giver {
-    let (mode, settings) = (output.mode.subscribe(), settings(config));
-    let dirs = vec![STATIC_CDI_DIR.into(), config.cdi_dir.clone()];
-    Giver {
-        node: config.node.clone(),
-        pods: Arc::clone(pods),
-        inventory: output.given.subscribe(),
-        specs: Arc::new(CardSpecs::new(dirs)),
-        limits: Box::new(move |parts| limits::checked_edits(*mode.borrow(), &settings, parts)),
-        events: Arc::clone(events),
-        instances,
-    }
-}
-
-fn settings(config: &Config) -> Settings {
-    Settings {
-        hami_core: config.hami_core.clone(),
-        ..Settings::default()
-    }
-}
-
-/// Spawns a task that cannot fail.
-fn done(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
-    tasks.spawn(name, async {
-        task.await;
+/// Spawns a task that cannot fail, and drops it at the stop.
+fn spawn(tasks: &mut Tasks, name: &str, task: impl Future<Output = ()> + Send + 'static) {
+    let stop = tasks.stop_token();
+    tasks.spawn(name, async move {
+        stop.run_until_cancelled(task).await;
         Ok(())
     });
 }

@@ -84,25 +84,24 @@ fn record<'a>(
     let text = pod.record.as_deref().ok_or(AssignmentError::NoRecord)?;
     let mut parts: Vec<(&InventoryCard, CardShare)> = Vec::new();
     for share in parse(text, CARD_MILLI)? {
-        let card = inventory.cards.iter().find(|card| {
-            card.uuid == *share.card || share.card.parse::<u32>().is_ok_and(|i| i == card.index)
-        });
-        let card = card.ok_or_else(|| AssignmentError::NotHere {
+        let card = find_card(inventory, &share.card).ok_or_else(|| AssignmentError::NotHere {
             card: share.card.to_string(),
         })?;
-        let uuid = || card.uuid.clone();
-        match parts.iter_mut().find(|(known, _)| known.uuid == card.uuid) {
+        let uuid = card.uuid.clone();
+        match parts.iter_mut().find(|(known, _)| known.uuid == uuid) {
             Some((_, known)) if known.start.is_some() || share.start.is_some() => {
-                return Err(AssignmentError::Several { card: uuid() });
+                return Err(AssignmentError::Several { card: uuid });
             }
             Some((_, known)) => known.milli = known.milli.saturating_add(share.milli),
             None => {
-                let card_name = uuid().into();
-                let share = CardShare {
-                    card: card_name,
-                    ..share
-                };
-                parts.push((card, share));
+                let card_name = uuid.into();
+                parts.push((
+                    card,
+                    CardShare {
+                        card: card_name,
+                        ..share
+                    },
+                ));
             }
         }
     }
@@ -112,6 +111,13 @@ fn record<'a>(
         }),
         None => Ok(parts),
     }
+}
+
+/// Returns the card that a record names by UUID or index.
+pub(crate) fn find_card<'a>(inventory: &'a NodeInventory, name: &str) -> Option<&'a InventoryCard> {
+    let index = name.parse::<u32>().ok();
+    let mut cards = inventory.cards.iter();
+    cards.find(|card| card.uuid == name || Some(card.index) == index)
 }
 
 /// Returns the container's parts of the record, sorted by index of the cards; empty if the

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tautline_gpu_placement::node_inventory::NodeInventory;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    channels::set,
     inventory,
-    limits::{Mode, ModeError},
+    limits::Mode,
     metrics::Metrics,
     mig::OwnInstances,
     node::{NodeEntries, NodeFacts},
@@ -43,33 +43,40 @@ pub(crate) struct Cards {
 }
 
 impl Cards {
-    /// Publishes the values at each change, until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Publishes the values at each change.
+    pub async fn run(mut self) {
         let mut restarts = 0;
         let mut wrong = None;
         loop {
             let snapshot = self.snapshots.borrow_and_update().clone();
             let facts = self.facts.borrow_and_update().clone();
             self.own.mark_unchanged();
-            self.metrics
-                .reader_restarts
-                .inc_by(snapshot.restarts - restarts);
+            let new_restarts = snapshot.restarts - restarts;
+            self.metrics.reader_restarts.inc_by(new_restarts);
             restarts = snapshot.restarts;
             let label = facts.as_ref().and_then(|facts| facts.limits.as_deref());
-            let (mode, error) = mode(label, self.default_mode);
-            if let Some(error) = news(&mut wrong, error) {
-                tracing::warn!(%error, used = %mode, "the node's label tautline.io/gpu-limits is not used");
-            }
+            let mode = match label.map(str::parse).transpose() {
+                Ok(mode) => {
+                    wrong = None;
+                    mode.unwrap_or(self.default_mode)
+                }
+                Err(error) => {
+                    let used = self.default_mode;
+                    if wrong.as_ref() != Some(&error) {
+                        tracing::warn!(%error, %used, "the node's label tautline.io/gpu-limits is not used");
+                    }
+                    wrong = Some(error);
+                    used
+                }
+            };
             set(&self.output.mode, mode);
             self.publish(&snapshot, facts.as_ref(), mode);
             let more = tokio::select! {
-                () = stop.cancelled() => return,
                 changed = self.snapshots.changed() => changed,
                 changed = self.facts.changed() => changed,
                 changed = self.own.changed() => changed,
             };
             if more.is_err() {
-                stop.cancelled().await;
                 return;
             }
         }
@@ -83,33 +90,13 @@ impl Cards {
         if let Some(entries) = entries(snapshot, &cards) {
             set(&self.output.entries, Some(Arc::new(entries)));
         }
-        let gives = facts.is_some_and(|f| !f.has_other_owner());
-        let given = if gives {
-            Arc::clone(&cards)
-        } else {
-            Arc::default()
+        let given = match facts {
+            Some(facts) if !facts.other_owner => Arc::clone(&cards),
+            _ => Arc::default(),
         };
         set(&self.output.inventory, cards);
         set(&self.output.given, given);
     }
-}
-
-/// Returns the mode of the label, or else the default, and the error if the label is invalid.
-fn mode(label: Option<&str>, default: Mode) -> (Mode, Option<ModeError>) {
-    match label.map(str::parse) {
-        None => (default, None),
-        Some(Ok(mode)) => (mode, None),
-        Some(Err(error)) => (default, Some(error)),
-    }
-}
-
-/// Returns the error if it is a new one, and remembers it as the last.
-fn news(last: &mut Option<ModeError>, error: Option<ModeError>) -> Option<ModeError> {
-    if *last == error {
-        return None;
-    }
-    last.clone_from(&error);
-    error
 }
 
 /// Returns the labels and the inventory to write; `None` while the cards are not known.
@@ -123,14 +110,6 @@ fn entries(snapshot: &Snapshot, cards: &NodeInventory) -> Option<NodeEntries> {
             inventory: serde_json::to_string(cards).ok(),
         }),
     }
-}
-
-fn set<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
-    sender.send_if_modified(|now| {
-        let changed = *now != value;
-        *now = value;
-        changed
-    });
 }
 
 #[cfg(test)]
@@ -153,7 +132,7 @@ mod tests {
                 ..Reading::default()
             })),
             state,
-            restarts: 0,
+            ..Snapshot::default()
         }
     }
 
@@ -188,9 +167,9 @@ mod tests {
             assert_eq!(written.labels["nvidia.com/gpu.count"], "2");
             all.output.given.borrow().cards.len()
         };
-        let owned = |nvidia_plugin| {
+        let owned = |other_owner| {
             Some(NodeFacts {
-                nvidia_plugin,
+                other_owner,
                 ..NodeFacts::default()
             })
         };
@@ -216,17 +195,34 @@ mod tests {
         );
     }
 
-    #[test]
-    fn label_of_the_node_decides_on_limits() {
-        assert_eq!(mode(Some("mps"), Mode::None), (Mode::Mps, None));
-        assert_eq!(mode(None, Mode::Mps), (Mode::Mps, None));
-        let (used, error) = mode(Some("often"), Mode::None);
-        assert_eq!(used, Mode::None);
-        let mut last = None;
-        assert!(news(&mut last, error.clone()).is_some());
-        assert_eq!(news(&mut last, error), None);
-        let (_, other) = mode(Some("seldom"), Mode::None);
-        assert!(news(&mut last, other).is_some());
-        assert_eq!(news(&mut last, None), None);
+    #[tokio::test]
+    async fn label_of_the_node_decides_on_limits() {
+        let (labels, facts) = watch::channel(None);
+        let (_reader, snapshots) = watch::channel(Snapshot::default());
+        let (_keeper, own) = watch::channel(OwnInstances::default());
+        let all = Cards {
+            snapshots,
+            facts,
+            own,
+            default_mode: Mode::Timeslice,
+            ..cards(Snapshot::default(), None)
+        };
+        let mut mode = all.output.mode.subscribe();
+        tokio::spawn(all.run());
+        for (label, expected) in [
+            (Some("mps"), Mode::Mps),
+            (None, Mode::Timeslice),
+            (Some("none"), Mode::None),
+            (Some("often"), Mode::Timeslice),
+        ] {
+            labels.send_replace(Some(NodeFacts {
+                limits: label.map(str::to_owned),
+                ..NodeFacts::default()
+            }));
+            let wanted = mode.wait_for(|mode| *mode == expected);
+            let patience = std::time::Duration::from_secs(30);
+            let found = tokio::time::timeout(patience, wanted).await;
+            found.unwrap().unwrap();
+        }
     }
 }

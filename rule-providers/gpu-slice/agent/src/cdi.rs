@@ -13,11 +13,18 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub(crate) use own::OwnSpecs;
 use spec::Spec;
+pub(crate) use {
+    own::{OWN_KIND, OwnSpecs},
+    spec::{Edits, Mount},
+};
 
-use crate::{assignment::Part, injection::Injection};
+use crate::assignment::Part;
 
+/// The variable that names a container's cards for NVIDIA's runtime.
+pub(crate) const VISIBLE: &str = "NVIDIA_VISIBLE_DEVICES";
+/// The value of [`VISIBLE`] with which NVIDIA's runtime adds nothing.
+pub(crate) const VOID: &str = "void";
 const KIND: &str = "nvidia.com/gpu";
 /// The largest spec that is read, in bytes; a spec of 16 cards has some 200 kB.
 const MAX_SPEC_BYTES: u64 = 4 << 20;
@@ -47,28 +54,30 @@ struct Stamp {
 
 impl CardSpecs {
     pub fn new(dirs: Vec<PathBuf>) -> Self {
-        let cache = Mutex::default();
-        Self { dirs, cache }
+        Self {
+            dirs,
+            cache: Mutex::default(),
+        }
     }
 
     /// Returns the combined edits for the cards; `None` if no spec names one of the cards by UUID.
     /// Names by index do not count, since an index may mean another card after a card is lost.
-    pub fn edits(&self, parts: &[Part]) -> Option<Injection> {
+    pub fn edits(&self, parts: &[Part]) -> Option<Edits> {
         let specs = self.read();
         let mut common = BTreeMap::new();
-        let mut devices = Injection::default();
+        let mut devices = Edits::default();
         for (card, _) in parts {
-            let (at, edits) = find(&specs, &card.uuid)?;
-            common
-                .entry(at)
-                .or_insert_with(|| specs[at].container_edits.injection());
-            devices.extend(edits);
+            let (at, device) = specs.iter().enumerate().find_map(|(at, spec)| {
+                let mut devices = spec.devices.iter();
+                Some((at, devices.find(|device| device.name == card.uuid)?))
+            })?;
+            common.insert(at, specs[at].container_edits.clone());
+            devices.extend(device.container_edits.clone());
         }
-        let mut all = Injection::default();
-        for edits in common.into_values() {
+        let mut all = Edits::default();
+        for edits in common.into_values().chain([devices]) {
             all.extend(edits);
         }
-        all.extend(devices);
         Some(all)
     }
 
@@ -91,35 +100,21 @@ impl CardSpecs {
     }
 }
 
-fn find(specs: &[Arc<Spec>], name: &str) -> Option<(usize, Injection)> {
-    specs.iter().enumerate().find_map(|(at, spec)| {
-        let device = spec.devices.iter().find(|device| device.name == name)?;
-        Some((at, device.container_edits.injection()))
-    })
-}
-
 fn spec_files(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.path())
-        .filter(|path| !own::is_own(path) && (is_json(path) || is_yaml(path)))
+        .filter(|path| {
+            !own::is_own(path) && matches!(extension(path), Some("json" | "yaml" | "yml"))
+        })
         .take(MAX_SPECS_PER_DIR)
         .collect();
     files.sort();
     files
 }
 
-fn has_extension(path: &Path, one_of: &[&str]) -> bool {
-    let extension = path.extension().and_then(|e| e.to_str());
-    extension.is_some_and(|e| one_of.contains(&e))
-}
-
-fn is_json(path: &Path) -> bool {
-    has_extension(path, &["json"])
-}
-
-fn is_yaml(path: &Path) -> bool {
-    has_extension(path, &["yaml", "yml"])
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
 }
 
 /// Returns the cached file, read again if it has changed; `None` if there is no such file.
@@ -146,7 +141,7 @@ fn read_spec(path: &Path, length: u64) -> io::Result<Option<Arc<Spec>>> {
         )));
     }
     let text = fs::read_to_string(path)?;
-    let spec: Spec = if is_json(path) {
+    let spec: Spec = if extension(path) == Some("json") {
         serde_json::from_str(&text).map_err(io::Error::other)?
     } else {
         serde_saphyr::from_str(&text).map_err(io::Error::other)?
@@ -192,8 +187,8 @@ mod tests {
         (card, 1000)
     }
 
-    fn paths(injection: &Injection) -> Vec<&str> {
-        injection.devices.iter().map(|d| d.path.as_str()).collect()
+    fn paths(edits: &Edits) -> Vec<&str> {
+        edits.device_nodes.iter().map(|d| d.path.as_str()).collect()
     }
 
     #[test]
@@ -206,8 +201,11 @@ mod tests {
             paths(&both),
             ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1"]
         );
-        assert_eq!(both.devices[1].host_path, "/dev/nvidia7");
-        assert_eq!(both.devices[2].node.as_ref().unwrap().major, 195);
+        assert_eq!(
+            both.device_nodes[1].host_path.as_deref(),
+            Some("/dev/nvidia7")
+        );
+        assert_eq!(both.device_nodes[2].major, Some(195));
         assert_eq!(both.env["A"], "b=c");
         assert_eq!(both.hooks.len(), 1);
         assert_eq!(both.mounts[0].options, ["ro", "bind"]);

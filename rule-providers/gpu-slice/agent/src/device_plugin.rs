@@ -3,8 +3,6 @@
 
 mod allocations;
 mod checkpoint;
-#[cfg(test)]
-mod fake_kubelet;
 mod holders;
 mod ids;
 mod registration;
@@ -17,7 +15,6 @@ use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 use tautline_gpu_placement::node_inventory::NodeInventory;
 use tokio::{sync::watch, time};
-use tokio_util::sync::CancellationToken;
 
 use self::{
     allocations::Reader,
@@ -27,43 +24,31 @@ use self::{
 };
 pub(crate) use self::{
     holders::PodRef,
-    start::{Give, Refusal, Specs},
+    start::{Give, Refusal},
 };
-use crate::{
-    kubelet::device_plugin::Device, metrics::Metrics, node::NodeFacts,
-    pod_resources::PodResourcesClient,
-};
+use crate::{cdi::OwnSpecs, channels::set, kubelet::device_plugin::Device, metrics::Metrics};
 
 /// The interval at which the kubelet's sockets are checked.
-const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const SOCKET_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval at which old CDI specs are removed, and the age at which a spec is old.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The device plugin for both resources.
-pub(crate) struct DevicePlugin<G, S> {
+pub(crate) struct DevicePlugin {
     /// The kubelet's directory, usually `/var/lib/kubelet`.
     pub kubelet_dir: PathBuf,
     /// The cards to offer; without cards no resource is registered.
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
-    /// The facts about the node; `None` until the node is read, and no resource is registered
-    /// before.
-    pub facts: watch::Receiver<Option<NodeFacts>>,
-    pub giver: G,
-    pub specs: S,
+    pub giver: Arc<dyn Give>,
+    pub specs: OwnSpecs,
     pub metrics: Metrics,
 }
 
-impl<G: Give, S: Specs> DevicePlugin<G, S> {
-    /// Runs until `stop`. The kubelet then has no allocatable devices, and forgets them after 5
-    /// minutes.
-    pub async fn run(self, stop: CancellationToken) {
-        self.run_with(stop, SOCKET_POLL_INTERVAL).await;
-    }
-
-    async fn run_with(self, stop: CancellationToken, poll: Duration) {
-        let plugins = self.kubelet_dir.join("device-plugins");
-        let resources = PodResourcesClient::new(&self.kubelet_dir);
-        let (allocations, reader) = Reader::new(resources, plugins.clone());
+impl DevicePlugin {
+    /// Runs until it is dropped. The kubelet then has no allocatable devices, and forgets them
+    /// after 5 minutes. `poll` is the interval at which the sockets are checked.
+    pub async fn run(self, poll: Duration) {
+        let (allocations, reader) = Reader::new(&self.kubelet_dir);
         let starter = Arc::new(Starter {
             allocations,
             giver: self.giver,
@@ -72,100 +57,47 @@ impl<G: Give, S: Specs> DevicePlugin<G, S> {
         });
         let resource = |counted| {
             let (listing, devices) = watch::channel(Arc::default());
-            let (wanting, wanted) = watch::channel(false);
-            let supply = Supply {
-                pool: Pool::new(counted),
-                counted,
-                inventory: self.inventory.clone(),
-                facts: self.facts.clone(),
-                devices: listing,
-                wanted: wanting,
-            };
             let registration = Registration {
                 counted,
-                plugins: plugins.clone(),
+                plugins: self.kubelet_dir.join("device-plugins"),
                 devices,
-                wanted,
                 starter: Arc::clone(&starter),
                 poll,
             };
-            let starter = Arc::clone(&starter);
-            let until = stop.clone();
-            async move {
-                tokio::select! {
-                    () = supply.run(&starter) => {}
-                    () = registration.run(until) => {}
-                }
-            }
+            let supplied = supply(counted, self.inventory.clone(), listing, &starter);
+            async { tokio::join!(supplied, registration.run()) }
         };
         let sweeps = async {
             loop {
-                tokio::select! {
-                    () = time::sleep(SWEEP_INTERVAL) => starter.sweep(SWEEP_INTERVAL).await,
-                    () = stop.cancelled() => return,
-                }
+                time::sleep(SWEEP_INTERVAL).await;
+                starter.sweep(SWEEP_INTERVAL).await;
             }
         };
-        let resources = async {
-            tokio::join!(resource(Counted::Milli), resource(Counted::Memory), sweeps);
-        };
-        tokio::select! {
-            () = resources => {}
-            () = reader.run() => {}
-        }
+        let (milli, memory) = (resource(Counted::Milli), resource(Counted::Memory));
+        tokio::join!(reader.run(), milli, memory, sweeps);
     }
 }
 
-/// Updates a resource's list of devices when the inventory or the facts about the node change.
-struct Supply {
-    pool: Pool,
+/// Updates a resource's list of devices when the inventory changes.
+async fn supply(
     counted: Counted,
-    inventory: watch::Receiver<Arc<NodeInventory>>,
-    facts: watch::Receiver<Option<NodeFacts>>,
+    mut inventory: watch::Receiver<Arc<NodeInventory>>,
     devices: watch::Sender<Arc<Vec<Device>>>,
-    wanted: watch::Sender<bool>,
-}
-
-impl Supply {
-    async fn run<G: Give, S: Specs>(mut self, starter: &Starter<G, S>) {
-        loop {
-            let inventory = Arc::clone(&self.inventory.borrow_and_update());
-            let owned = match &*self.facts.borrow_and_update() {
-                Some(facts) => facts.has_other_owner(),
-                None => true,
-            };
-            let wanted = !owned && !inventory.cards.is_empty();
-            let list = if wanted {
-                let faulty = inventory.cards.iter().any(|card| card.fault.is_some());
-                let held = if faulty {
-                    starter.held(self.counted).await
-                } else {
-                    HashSet::new()
-                };
-                self.pool.follow(&inventory, &held);
-                self.pool.devices()
-            } else {
-                Vec::new()
-            };
-            self.devices.send_if_modified(|devices| {
-                let changed = **devices != list;
-                if changed {
-                    *devices = Arc::new(list);
-                }
-                changed
-            });
-            self.wanted.send_if_modified(|now| {
-                let changed = *now != wanted;
-                *now = wanted;
-                changed
-            });
-            let more = tokio::select! {
-                changed = self.inventory.changed() => changed,
-                changed = self.facts.changed() => changed,
-            };
-            if more.is_err() {
-                return;
-            }
+    starter: &Starter,
+) {
+    let mut pool = Pool::new(counted);
+    loop {
+        let now = Arc::clone(&inventory.borrow_and_update());
+        let faulty = now.cards.iter().any(|card| card.fault.is_some());
+        let held = if faulty {
+            starter.held(counted).await
+        } else {
+            HashSet::new()
+        };
+        pool.follow(&now, &held);
+        set(&devices, Arc::new(pool.devices()));
+        if inventory.changed().await.is_err() {
+            return;
         }
     }
 }

@@ -3,20 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use tautline_gpu_placement::{
-    device_annotation::CardShare, mig::MigPlace, node_inventory::NodeInventory, shape::CARD_MILLI,
+    device_annotation::CardShare, node_inventory::NodeInventory, shape::CARD_MILLI,
 };
-use tautline_runtime::events::Events;
-use tokio::{sync::watch, time::Instant};
+use tautline_runtime::events::{EventNote, Events, reference_to_pod};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, timeout_at},
+};
 
 use crate::{
-    assignment::{self, AssignmentError, Part, assign},
-    cdi::CardSpecs,
+    assignment::{self, AssignmentError, Part, assign, find_card},
+    cdi::{CardSpecs, Edits, VISIBLE, VOID},
     device_plugin::{Give, PodRef, Refusal},
-    events,
-    injection::{Injection, inject},
-    limits::{LimitEdits, LimitError},
+    limits::{self, Mode, Settings},
     mig::Instances,
-    occupancy::{Held, Occupant, fits},
+    occupancy::{Occupant, fits},
     pods::{PodEntry, Pods},
 };
 
@@ -24,9 +25,9 @@ use crate::{
 const START_WAIT: Duration = Duration::from_secs(5);
 /// The interval at which occupied cards are checked again.
 const OCCUPANCY_POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// A function that returns the limits of a container with these cards.
-pub(crate) type Limits = dyn Fn(&[Part]) -> Result<LimitEdits, LimitError> + Send + Sync;
+/// The shortest time between two equal events; the kubelet tries a container again every few
+/// seconds.
+const EVENT_QUIET: Duration = Duration::from_secs(60);
 
 /// Gives containers their cards.
 pub(crate) struct Giver {
@@ -36,13 +37,16 @@ pub(crate) struct Giver {
     /// refused.
     pub inventory: watch::Receiver<Arc<NodeInventory>>,
     pub specs: Arc<CardSpecs>,
-    pub limits: Box<Limits>,
+    /// The mode of limits that is in force, and its settings.
+    pub mode: watch::Receiver<Mode>,
+    pub limits: Settings,
     pub events: Arc<Events>,
     pub instances: Instances,
 }
 
-impl Give for Arc<Giver> {
-    async fn give(&self, pod: &PodRef, container: &str) -> Result<Injection, Refusal> {
+#[tonic::async_trait]
+impl Give for Giver {
+    async fn give(&self, pod: &PodRef, container: &str) -> Result<Edits, Refusal> {
         let deadline = Instant::now() + START_WAIT;
         self.give_until(pod, container, deadline).await
     }
@@ -60,7 +64,7 @@ impl Giver {
         pod: &PodRef,
         container: &str,
         deadline: Instant,
-    ) -> Result<Injection, Refusal> {
+    ) -> Result<Edits, Refusal> {
         let enough = |pod: &PodEntry| {
             let asks = pod.container(container).is_some_and(|c| c.asks.any());
             pod.record.is_some() || !asks
@@ -84,9 +88,24 @@ impl Giver {
                     entry.namespace, entry.name, self.node, why.text, why.mend
                 ),
             };
-            events::refused(&self.events, &entry, container, &refusal);
+            self.publish(&entry, container, &refusal);
             refusal
         })
+    }
+
+    /// Publishes the reason why a container of the pod gets no cards, at most once a minute.
+    fn publish(&self, pod: &PodEntry, container: &str, refusal: &Refusal) {
+        let key = format!("{}/{container}/{}", pod.uid, refusal.reason);
+        self.events.publish_once(key, EVENT_QUIET, || {
+            Some(EventNote {
+                regarding: reference_to_pod(&pod.namespace, &pod.name, &pod.api_uid),
+                secondary: None,
+                warning: true,
+                reason: "GpuRefused".to_owned(),
+                action: "GiveGpu",
+                text: refusal.to_string(),
+            })
+        });
     }
 
     async fn give_known(
@@ -94,19 +113,20 @@ impl Giver {
         pod: &PodEntry,
         container: &str,
         deadline: Instant,
-    ) -> Result<Injection, Why> {
+    ) -> Result<Edits, Why> {
         let inventory = self.inventory_until(deadline).await?;
         let parts = assign(pod, container, &inventory)?;
         let mut held = Vec::new();
         if !parts.is_empty() {
             held = assignment::shares(pod, &inventory)?;
-            self.wait_free(&pod.uid, &held, (&parts, &inventory), deadline)
+            let on_parts = |held: &&CardShare| parts.iter().any(|(c, _)| *c.uuid == *held.card);
+            let wanted: Vec<_> = held.iter().filter(on_parts).cloned().collect();
+            self.wait_free(&pod.uid, &wanted, &inventory, deadline)
                 .await?;
         }
-        let limits = (self.limits)(&parts).map_err(|error| {
-            let mend = "delete the pod afterwards";
-            Why::new("Limits", error.to_string(), mend)
-        })?;
+        let mode = *self.mode.borrow();
+        let limits = limits::edits(mode, &self.limits, &parts)
+            .map_err(|error| Why::new("Limits", error.to_string(), "delete the pod afterwards"))?;
         let devices = self.devices(&parts, &held, &inventory).await?;
         let cdi = self.card_edits(&devices, deadline).await?;
         Ok(inject(&devices, cdi, limits))
@@ -115,7 +135,7 @@ impl Giver {
     async fn inventory_until(&self, deadline: Instant) -> Result<Arc<NodeInventory>, Why> {
         let mut inventory = self.inventory.clone();
         let cards = inventory.wait_for(|inventory| !inventory.cards.is_empty());
-        match tokio::time::timeout_at(deadline, cards).await {
+        match timeout_at(deadline, cards).await {
             Ok(Ok(inventory)) => Ok(Arc::clone(&inventory)),
             _ => {
                 let text = "the agent has no cards to give".to_owned();
@@ -125,35 +145,43 @@ impl Giver {
         }
     }
 
-    /// Waits until no running container of another pod occupies the pod's part of these cards.
+    /// Waits until no running container of another pod occupies these parts of cards.
     async fn wait_free(
         &self,
         uid: &str,
-        held: &[Held],
-        (parts, inventory): (&[Part], &NodeInventory),
+        wanted: &[CardShare],
+        inventory: &NodeInventory,
         deadline: Instant,
     ) -> Result<(), Why> {
-        let on_parts = |held: &&Held| parts.iter().any(|(part, _)| *part.uuid == *held.card);
-        let wanted: Vec<Held> = held.iter().filter(on_parts).cloned().collect();
+        let place = |held: &CardShare| {
+            let card = find_card(inventory, &held.card)?;
+            card.mig.as_ref()?.place_of(held.milli, held.start?)
+        };
         loop {
-            let occupants = self.occupants(inventory);
-            let place = |held: &Held| place(held, inventory);
-            let Err(occupied) = fits(uid, &wanted, &occupants, place) else {
+            let Err(occupied) = fits(uid, wanted, &self.occupants(inventory), place) else {
                 return Ok(());
             };
             if Instant::now() + OCCUPANCY_POLL_INTERVAL >= deadline {
                 let mend = "the kubelet tries again";
                 return Err(Why::new("OccupiedCard", occupied.to_string(), mend));
             }
-            tokio::time::sleep(OCCUPANCY_POLL_INTERVAL).await;
+            sleep(OCCUPANCY_POLL_INTERVAL).await;
         }
     }
 
-    /// Returns the pods of which a container with cards runs, according to the API server.
+    /// Returns the pods of which a container with cards runs, according to the API server, except
+    /// those whose record cannot be read.
     fn occupants(&self, inventory: &NodeInventory) -> Vec<Occupant> {
         let pods = self.pods.all();
+        let occupant = |pod: &Arc<PodEntry>| {
+            Some(Occupant {
+                uid: Arc::clone(&pod.uid),
+                name: format!("{}/{}", pod.namespace, pod.name),
+                held: assignment::shares(pod, inventory).ok()?,
+            })
+        };
         let holding = pods.iter().filter(|pod| pod.holds());
-        holding.filter_map(|pod| occupant(pod, inventory)).collect()
+        holding.filter_map(occupant).collect()
     }
 
     /// Returns the parts with the UUIDs of the devices that the container sees: cards, or the MIG
@@ -170,12 +198,8 @@ impl Giver {
                 continue;
             };
             let bad = |what: &str| {
-                let text = format!("card {} {what}", card.uuid);
-                Why::new(
-                    "BadRecord",
-                    text,
-                    "delete the pod so that it is placed anew",
-                )
+                let mend = "delete the pod so that it is placed anew";
+                Why::new("BadRecord", format!("card {} {what}", card.uuid), mend)
             };
             let start = match (&card.mig, share.start) {
                 (Some(_), Some(start)) => start,
@@ -195,17 +219,13 @@ impl Giver {
         Ok(devices)
     }
 
-    async fn card_edits(
-        &self,
-        parts: &[Part],
-        deadline: Instant,
-    ) -> Result<Option<Injection>, Why> {
+    async fn card_edits(&self, parts: &[Part], deadline: Instant) -> Result<Option<Edits>, Why> {
         if parts.is_empty() {
             return Ok(None);
         }
         let (specs, parts) = (Arc::clone(&self.specs), parts.to_vec());
         let read = tokio::task::spawn_blocking(move || specs.edits(&parts));
-        match tokio::time::timeout_at(deadline, read).await {
+        match timeout_at(deadline, read).await {
             Ok(Ok(edits)) => Ok(edits),
             _ => {
                 let text = "the node's CDI specs were not read in time".to_owned();
@@ -234,19 +254,95 @@ impl From<AssignmentError> for Why {
     }
 }
 
-/// Returns the pod with the shares of its record; `None` if the record cannot be read.
-fn occupant(pod: &PodEntry, inventory: &NodeInventory) -> Option<Occupant> {
-    Some(Occupant {
-        uid: Arc::clone(&pod.uid),
-        name: format!("{}/{}", pod.namespace, pod.name),
-        held: assignment::shares(pod, inventory).ok()?,
-    })
+/// Returns the changes for a container with these cards: the edits of their CDI devices, or else
+/// the variable that NVIDIA's runtime obeys, and the container's limits.
+fn inject(parts: &[Part], cdi: Option<Edits>, limits: Edits) -> Edits {
+    let visible = match &cdi {
+        None if !parts.is_empty() => {
+            let uuids: Vec<&str> = parts.iter().map(|(card, _)| card.uuid.as_str()).collect();
+            uuids.join(",")
+        }
+        _ => VOID.to_owned(),
+    };
+    let mut edits = cdi.unwrap_or_default();
+    edits.extend(limits);
+    edits.env.insert(VISIBLE.to_owned(), visible);
+    edits
 }
 
-fn place(held: &Held, inventory: &NodeInventory) -> Option<MigPlace> {
-    let card = inventory
-        .cards
-        .iter()
-        .find(|card| *card.uuid == *held.card)?;
-    card.mig.as_ref()?.place_of(held.milli, held.start?)
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use tautline_gpu_placement::node_inventory::InventoryCard;
+
+    use super::*;
+    use crate::cdi::Mount;
+
+    fn part(uuid: &str) -> Part {
+        let uuid = uuid.to_owned();
+        let card = InventoryCard {
+            uuid,
+            ..InventoryCard::default()
+        };
+        (card, 250)
+    }
+
+    fn env(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = list.iter();
+        pairs
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn text_of_an_event_begins_with_the_code() {
+        let refusal = Refusal {
+            reason: "NoRecord",
+            text: "container app of pod shop/a gets no card".to_owned(),
+        };
+        let expected = "NoRecord: container app of pod shop/a gets no card";
+        assert_eq!(refusal.to_string(), expected);
+    }
+
+    #[test]
+    fn cdi_edits_turn_nvidias_runtime_off() {
+        let mount = Mount {
+            host_path: "/lib/libcuda.so".to_owned(),
+            ..Mount::default()
+        };
+        let cdi = Edits {
+            env: env(&[("NVIDIA_VISIBLE_DEVICES", "all"), ("A", "1")]),
+            mounts: vec![mount.clone()],
+            ..Edits::default()
+        };
+        let limits = Edits {
+            env: env(&[("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25")]),
+            ..Edits::default()
+        };
+        let got = inject(&[part("GPU-a")], Some(cdi), limits);
+        let expected = env(&[
+            ("A", "1"),
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "25"),
+            ("NVIDIA_VISIBLE_DEVICES", "void"),
+        ]);
+        assert_eq!((got.env, got.mounts), (expected, vec![mount]));
+    }
+
+    proptest! {
+        #[test]
+        fn without_cdi_just_the_given_cards_are_visible(
+            uuids in prop::collection::btree_set("GPU-[0-9a-f]{4}", 0..5),
+            forged in "[A-Za-z0-9,-]{0,12}",
+        ) {
+            let parts: Vec<Part> = uuids.iter().map(|u| part(u)).collect();
+            let limits = Edits { env: env(&[(VISIBLE, &forged)]), ..Edits::default() };
+            let got = inject(&parts, None, limits);
+            let list: Vec<String> = uuids.into_iter().collect();
+            let expected = if list.is_empty() { VOID.to_owned() } else { list.join(",") };
+            prop_assert_eq!(got.env.get(VISIBLE), Some(&expected));
+            prop_assert!(got.device_nodes.is_empty());
+        }
+    }
 }

@@ -7,9 +7,7 @@ use tautline_gpu_placement::{
     node_inventory::{InventoryCard, MIG_LIMITS, NodeInventory},
     shape::CARD_MILLI,
 };
-use tautline_nvml::{Card, MigInstance, Reading};
-
-use crate::mig::OwnInstance;
+use tautline_nvml::{Card, MigInstance, MigSlot, Reading};
 
 /// The longest value of a label, in characters.
 const MAX_LABEL_VALUE_CHARS: usize = 63;
@@ -19,11 +17,7 @@ const MIG_ON: &str = "MigOn";
 
 /// Returns the annotation's value, without the figures that change with use. `own` lists the MIG
 /// instances that the agent has made.
-pub(crate) fn inventory(
-    reading: &Reading,
-    limits: &str,
-    own: &BTreeSet<OwnInstance>,
-) -> NodeInventory {
+pub(crate) fn inventory(reading: &Reading, limits: &str, own: &BTreeSet<MigSlot>) -> NodeInventory {
     let is_mig = limits == MIG_LIMITS;
     let domains = nvlink_domains(&reading.cards);
     let card = |card: &Card| InventoryCard {
@@ -53,7 +47,7 @@ pub(crate) fn inventory(
 
 /// Returns the MIG instances that a card can have, and the places that the administrator's
 /// instances occupy.
-fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -> MigLayout {
+fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<MigSlot>) -> MigLayout {
     let profiles = &card.mig_profiles;
     let ends = profiles
         .iter()
@@ -69,7 +63,7 @@ fn layout(card: &Card, instances: &[MigInstance], own: &BTreeSet<OwnInstance>) -
     };
     let mut taken: Vec<&MigInstance> = instances
         .iter()
-        .filter(|one| !own.contains(&OwnInstance::of(&card.uuid, one)))
+        .filter(|one| !own.contains(&one.slot(&card.uuid)))
         .collect();
     // A GPU instance may have several compute instances.
     taken.dedup_by_key(|one| one.gpu_instance);
@@ -160,39 +154,22 @@ fn most_common(cards: &[Card]) -> Option<&Card> {
 /// Returns the number of each card's group, whose cards reach each other by NVLink. A card without
 /// NVLinks has no number.
 fn nvlink_domains(cards: &[Card]) -> HashMap<&str, u16> {
-    let mut group: Vec<usize> = (0..cards.len()).collect();
-    let places: HashMap<&str, usize> = cards
-        .iter()
-        .enumerate()
-        .map(|(place, card)| (card.uuid.as_str(), place))
-        .collect();
-    for (place, card) in cards.iter().enumerate() {
+    let mut groups: Vec<Vec<&str>> = cards.iter().map(|card| vec![&*card.uuid]).collect();
+    for card in cards {
         for link in card.links.iter().filter(|link| link.nvlinks > 0) {
-            let Some(&other) = places.get(link.to.as_str()) else {
-                continue;
-            };
-            let (low, high) = (
-                group[place].min(group[other]),
-                group[place].max(group[other]),
-            );
-            for member in group.iter_mut().filter(|member| **member == high) {
-                *member = low;
+            let of = |uuid: &str| groups.iter().position(|group| group.contains(&uuid));
+            if let (Some(one), Some(other)) = (of(&card.uuid), of(&link.to))
+                && one != other
+            {
+                let joined = groups.remove(one.max(other));
+                groups[one.min(other)].extend(joined);
             }
         }
     }
-    let mut numbers: HashMap<usize, u16> = HashMap::new();
-    let mut domains = HashMap::new();
-    for (place, card) in cards.iter().enumerate() {
-        if group.iter().filter(|other| **other == group[place]).count() < 2 {
-            continue;
-        }
-        let next = u16::try_from(numbers.len()).unwrap_or(u16::MAX);
-        domains.insert(
-            card.uuid.as_str(),
-            *numbers.entry(group[place]).or_insert(next),
-        );
-    }
+    let domains = (0..).zip(groups.into_iter().filter(|group| group.len() > 1));
     domains
+        .flat_map(|(number, group)| group.into_iter().map(move |uuid| (uuid, number)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -219,7 +196,6 @@ mod tests {
         cards[from].links.push(Link {
             to: uuid,
             nvlinks: 4,
-            pcie: 50,
         });
     }
 
@@ -328,27 +304,22 @@ mod tests {
             compute: size,
             starts: starts.to_vec(),
         };
-        let instance = |start, gpu_instance, compute_instance| MigInstance {
+        let instance = |start, gpu_instance| MigInstance {
             profile: "2g.12gb".into(),
             start,
             size: 2,
             compute: 2,
             gpu_instance,
-            compute_instance,
             ..MigInstance::default()
         };
         let mut cards = vec![card(0, "NVIDIA A30"), card(1, "NVIDIA A30")];
-        cards[0].mig = Some(vec![
-            instance(0, 1, 0),
-            instance(2, 2, 0),
-            instance(2, 2, 1),
-        ]);
+        cards[0].mig = Some(vec![instance(0, 1), instance(2, 2), instance(2, 2)]);
         cards[0].mig_profiles = vec![
             profile("1g.6gb", 1, &[0, 1, 2, 3]),
             profile("2g.12gb", 2, &[0, 2]),
             profile("4g.24gb", 4, &[0]),
         ];
-        let own = OwnInstance {
+        let own = MigSlot {
             card: "GPU-0".into(),
             profile: "2g.12gb".into(),
             start: 0,

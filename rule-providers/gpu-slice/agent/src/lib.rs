@@ -11,13 +11,13 @@
 
 mod app;
 mod assignment;
+mod backoff;
 mod cards;
 mod cdi;
 mod cgroup;
+mod channels;
 mod device_plugin;
-mod events;
 mod giver;
-mod injection;
 mod inventory;
 mod kubelet;
 pub mod limits;
@@ -25,10 +25,10 @@ mod metrics;
 mod mig;
 mod node;
 mod occupancy;
-mod pod_resources;
 mod pods;
 mod reader;
 mod stream;
 mod usage;
 
 pub use app::{App, Config, example_metrics};
+pub use reader::ReaderCommand;

@@ -21,25 +21,23 @@
 mod driver_root;
 pub mod hami_core;
 pub mod mps;
-mod mps_edits;
 pub mod smi;
 #[cfg(test)]
 mod tests;
-pub(crate) mod timeslices;
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr};
 
-use tautline_gpu_placement::node_inventory::{InventoryCard, MIG_LIMITS};
+use tautline_gpu_placement::{node_inventory::MIG_LIMITS, shape::CARD_MILLI};
 
 pub use driver_root::{DriverError, DriverRoot, exec_in_root};
 
-use crate::injection::Mount;
+use crate::{
+    assignment::Part,
+    cdi::{Edits, Mount},
+};
 
 /// The parent of all directories that containers mount, on the host and in the agent's container.
 pub const RUN_DIR: &str = "/run/tautline";
-
-/// The thousandths of a whole card.
-const WHOLE_CARD_MILLI: u16 = 1000;
 
 /// The mode in which a container's use of its cards is limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,36 +60,44 @@ pub enum Mode {
 #[error("limits {0:?} are unknown; write none, timeslice, mps, hami-core or mig")]
 pub struct ModeError(String);
 
-impl FromStr for Mode {
-    type Err = ModeError;
+impl Mode {
+    const ALL: [Self; 5] = [
+        Self::None,
+        Self::Timeslice,
+        Self::Mps,
+        Self::HamiCore,
+        Self::Mig,
+    ];
 
-    fn from_str(text: &str) -> Result<Self, ModeError> {
-        match text {
-            "none" => Ok(Self::None),
-            "timeslice" => Ok(Self::Timeslice),
-            "mps" => Ok(Self::Mps),
-            "hami-core" => Ok(Self::HamiCore),
-            MIG_LIMITS => Ok(Self::Mig),
-            _ => Err(ModeError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    fn name(self) -> &'static str {
+        match self {
             Self::None => "none",
             Self::Timeslice => "timeslice",
             Self::Mps => "mps",
             Self::HamiCore => "hami-core",
             Self::Mig => MIG_LIMITS,
-        })
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        let mode = Self::ALL.into_iter().find(|mode| mode.name() == text);
+        mode.ok_or_else(|| ModeError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
 /// The paths of the files that the modes need.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The parent of the directories that containers mount, with the same path on the host and
     /// here.
     pub run_dir: PathBuf,
@@ -99,27 +105,9 @@ pub struct Settings {
     pub hami_core: Option<PathBuf>,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            run_dir: RUN_DIR.into(),
-            hami_core: None,
-        }
-    }
-}
-
-/// The changes to a container that limit its use of its cards.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitEdits {
-    /// The environment variables, which replace those of the image and the pod.
-    pub env: BTreeMap<String, String>,
-    /// The bind mounts.
-    pub mounts: Vec<Mount>,
-}
-
 /// The reason why the node's mode cannot limit a container's cards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LimitError {
+pub(crate) enum LimitError {
     /// The container has several cards, but MPS has a daemon per card, and a process can reach only
     /// one daemon.
     #[error(
@@ -146,48 +134,23 @@ pub enum LimitError {
 /// limit.
 ///
 /// # Errors
-/// The mode cannot limit these cards; the container must not start.
-pub fn edits(
-    mode: Mode,
-    settings: &Settings,
-    cards: &[(InventoryCard, u16)],
-) -> Result<LimitEdits, LimitError> {
-    if cards.iter().all(|(_, milli)| *milli >= WHOLE_CARD_MILLI) {
-        return Ok(LimitEdits::default());
+/// The mode cannot limit these cards, or its daemon is not ready; the container must not start.
+pub(crate) fn edits(mode: Mode, settings: &Settings, cards: &[Part]) -> Result<Edits, LimitError> {
+    if cards.iter().all(|(_, milli)| *milli >= CARD_MILLI) {
+        return Ok(Edits::default());
     }
     match mode {
-        Mode::None | Mode::Timeslice | Mode::Mig => Ok(LimitEdits::default()),
-        Mode::Mps => mps_edits::edits(settings, cards),
+        Mode::None | Mode::Timeslice | Mode::Mig => Ok(Edits::default()),
+        Mode::Mps => mps::ready_edits(&settings.run_dir, cards),
         Mode::HamiCore => hami_core::edits(settings, cards),
     }
-}
-
-/// Returns the changes of [`edits`] if the daemons that enforce them are ready.
-///
-/// # Errors
-/// The container must not start, or must wait until the daemon is ready.
-pub fn checked_edits(
-    mode: Mode,
-    settings: &Settings,
-    cards: &[(InventoryCard, u16)],
-) -> Result<LimitEdits, LimitError> {
-    let edits = edits(mode, settings, cards)?;
-    if mode == Mode::Mps {
-        let shares = cards.iter().filter(|(_, milli)| *milli < WHOLE_CARD_MILLI);
-        let mut cards = shares.map(|(card, _)| &card.uuid);
-        let down = cards.find(|card| !mps::is_ready(&settings.run_dir, card));
-        if let Some(card) = down {
-            return Err(LimitError::NoDaemon(card.clone()));
-        }
-    }
-    Ok(edits)
 }
 
 /// Returns the memory of a part of a card in MiB, at least 1. `None` means that the memory cannot
 /// be limited, since the card's is not known, for example because the card shares the node's
 /// memory.
 fn memory_mib(memory_bytes: u64, milli: u16) -> Option<u64> {
-    let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(WHOLE_CARD_MILLI);
+    let bytes = u128::from(memory_bytes) * u128::from(milli) / u128::from(CARD_MILLI);
     let mib = u64::try_from(bytes >> 20).unwrap_or(u64::MAX).max(1);
     (memory_bytes > 0).then_some(mib)
 }

@@ -33,17 +33,11 @@ tautline_runtime::metrics! {
         /// The number of patches of the node that failed.
         pub node_failures: Counter => "node_write_failures",
             "Writes of the node's labels and annotation that failed";
+        pub streams: Gauge => "streams", "Open streams to replicas of providers";
     }
     labels StateLabel { state: &'static str }
     labels ReasonLabel { reason: &'static str }
     labels ResourceLabel { resource: &'static str }
-}
-
-tautline_runtime::metrics! {
-    /// The metrics of the streams to replicas of providers.
-    pub(crate) struct StreamMetrics {
-        pub open: Gauge => "gpu_agent_streams", "Open streams to replicas of providers";
-    }
 }
 
 impl Metrics {

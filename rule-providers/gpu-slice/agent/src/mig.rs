@@ -2,24 +2,28 @@
 //! names it. It is destroyed when no record has named it for a while, unless a process uses it or
 //! the administrator has made it.
 
-mod own;
 mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
-use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, Outcome, Reading};
+use tautline_nvml::{Action, MigDestroy, MigSlot, Outcome, Reading};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
-use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::own::{OwnInstance, OwnInstances};
-use self::{own::OwnFile, plan::Wanted};
+use self::plan::Wanted;
 use crate::{
+    channels::{self, Call},
     pods::Pods,
     reader::{ReaderCalls, ReaderState, Snapshot},
 };
@@ -33,17 +37,14 @@ const MAKE_LIMIT: Duration = Duration::from_secs(15);
 /// The largest number of containers that wait for their instances.
 const MAX_WAITING_CONTAINERS: usize = 64;
 
+/// All MIG instances that the agent has made.
+pub(crate) type OwnInstances = Arc<BTreeSet<MigSlot>>;
+
+type Made = Result<String, String>;
+
 /// A handle to ask the [`Keeper`] for instances.
 #[derive(Clone, Debug)]
-pub(crate) struct Instances {
-    asks: mpsc::Sender<Ask>,
-}
-
-#[derive(Debug)]
-struct Ask {
-    wanted: Wanted,
-    answer: oneshot::Sender<Result<String, String>>,
-}
+pub(crate) struct Instances(mpsc::Sender<Call<Wanted, Made>>);
 
 impl Instances {
     /// Returns the UUID of the instance that a record names, and makes the instance if it does not
@@ -51,19 +52,12 @@ impl Instances {
     ///
     /// # Errors
     /// The text gives the reason why there is no such instance.
-    pub async fn make(
-        &self,
-        card: &InventoryCard,
-        milli: u16,
-        start: u8,
-    ) -> Result<String, String> {
-        let wanted = wanted(card, milli, start)?;
-        let (answer, answered) = oneshot::channel();
-        let ask = async {
-            self.asks.send(Ask { wanted, answer }).await.ok()?;
-            answered.await.ok()
-        };
-        match timeout(MAKE_LIMIT, ask).await {
+    pub async fn make(&self, card: &InventoryCard, milli: u16, start: u8) -> Made {
+        let wanted = Wanted::new(card, milli, start).ok_or_else(|| {
+            let card = &card.uuid;
+            format!("card {card} has no MIG instance of {milli}m at memory slice {start}")
+        })?;
+        match timeout(MAKE_LIMIT, channels::ask(&self.0, wanted)).await {
             Ok(Some(made)) => made,
             Ok(None) => Err("the agent stops".to_owned()),
             Err(_) => Err(format!("its MIG instance was not made in {MAKE_LIMIT:?}")),
@@ -71,26 +65,18 @@ impl Instances {
     }
 }
 
-fn wanted(card: &InventoryCard, milli: u16, start: u8) -> Result<Wanted, String> {
-    Wanted::new(card, milli, start).ok_or_else(|| {
-        format!(
-            "card {} has no MIG instance of {milli}m at memory slice {start}",
-            card.uuid
-        )
-    })
-}
-
 /// Makes and destroys instances, one at a time.
 pub(crate) struct Keeper {
-    pub calls: ReaderCalls,
-    pub snapshots: watch::Receiver<Snapshot>,
-    pub inventory: watch::Receiver<Arc<NodeInventory>>,
-    pub pods: Arc<Pods>,
-    asks: mpsc::Receiver<Ask>,
+    calls: ReaderCalls,
+    snapshots: watch::Receiver<Snapshot>,
+    inventory: watch::Receiver<Arc<NodeInventory>>,
+    pods: Arc<Pods>,
+    asks: mpsc::Receiver<Call<Wanted, Made>>,
     own: watch::Sender<OwnInstances>,
-    file: OwnFile,
+    /// The file that lists the agent's instances. Like these, it does not outlive a reboot.
+    file: PathBuf,
     /// The times since when instances of the agent are unused, or gone.
-    since: BTreeMap<OwnInstance, Instant>,
+    since: BTreeMap<MigSlot, Instant>,
     linger: Duration,
 }
 
@@ -104,21 +90,18 @@ impl Keeper {
         pods: Arc<Pods>,
     ) -> (Self, Instances) {
         let (asking, asks) = mpsc::channel(MAX_WAITING_CONTAINERS);
-        let file = OwnFile(file);
-        let own = watch::Sender::new(Arc::new(file.read()));
         let keeper = Self {
             calls,
             snapshots,
             inventory,
             pods,
             asks,
-            own,
+            own: watch::Sender::new(Arc::new(read_own(&file))),
             file,
             since: BTreeMap::new(),
             linger: UNUSED_LINGER,
         };
-        let instances = Instances { asks: asking };
-        (keeper, instances)
+        (keeper, Instances(asking))
     }
 
     /// Returns the instances that the agent has made; all others are the administrator's.
@@ -126,60 +109,47 @@ impl Keeper {
         self.own.subscribe()
     }
 
-    /// Runs until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Runs until nobody asks any more.
+    pub async fn run(mut self) {
         let mut tick = interval(TIDY_INTERVAL.min(self.linger));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let work = async {
-            loop {
-                tokio::select! {
-                    ask = self.asks.recv() => {
-                        let Some(ask) = ask else { return };
-                        let made = self.make(&ask.wanted).await;
-                        _ = ask.answer.send(made);
-                    }
-                    _ = tick.tick() => self.tidy().await,
+        loop {
+            tokio::select! {
+                ask = self.asks.recv() => {
+                    let Some((wanted, answer)) = ask else { return };
+                    _ = answer.send(self.make(&wanted).await);
                 }
+                _ = tick.tick() => self.tidy().await,
             }
-        };
-        tokio::select! {
-            () = work => {}
-            () = stop.cancelled() => {}
         }
     }
 
-    async fn make(&mut self, new: &Wanted) -> Result<String, String> {
+    async fn make(&mut self, new: &Wanted) -> Made {
         let reading = self.reading();
-        let of = new.instance.clone();
-        let instances = reading.as_deref().and_then(|r| instances(r, &of.card));
+        let of = &new.instance;
+        let mut cards = reading.iter().flat_map(|reading| &reading.cards);
+        let card = cards.find(|card| card.uuid == of.card);
+        let instances = card.and_then(|card| card.mig.as_deref());
         let instances = instances.unwrap_or_default();
         let own = Arc::clone(&self.own.borrow());
         for going in plan::in_the_way(new, instances, &own, &self.wanted())? {
-            let other = OwnInstance::of(&of.card, going);
-            self.destroy(other, going).await?;
+            self.destroy(going.slot(&of.card), going.gpu_instance)
+                .await?;
         }
         // The instance is listed before it is made, since one that is not listed counts as the
         // administrator's.
-        if instances
-            .iter()
-            .all(|one| OwnInstance::of(&of.card, one) != of)
-        {
-            self.change_own(|own| own.insert(of.clone()))?;
+        if instances.iter().all(|one| one.slot(&of.card) != *of) {
+            self.change_own(|own| _ = own.insert(of.clone()))?;
         }
-        self.since.remove(&of);
-        let create = Action::Create(MigCreate {
-            card: of.card.clone(),
-            profile: of.profile.clone(),
-            start: of.start,
-        });
-        match self.calls.ask(create).await? {
+        self.since.remove(of);
+        match self.calls.ask(Action::Create(of.clone())).await {
             Outcome::Instance(made) => {
-                tracing::info!(
-                    card = of.card,
-                    profile = of.profile,
-                    start = of.start,
-                    "MIG instance"
-                );
+                let MigSlot {
+                    card,
+                    profile,
+                    start,
+                } = of;
+                tracing::info!(card, profile, start, "MIG instance");
                 Ok(made.uuid)
             }
             Outcome::Error(why) => Err(why),
@@ -187,25 +157,21 @@ impl Keeper {
         }
     }
 
-    async fn destroy(&mut self, of: OwnInstance, instance: &MigInstance) -> Result<(), String> {
-        let destroy = Action::Destroy(MigDestroy {
-            card: of.card.clone(),
-            profile: of.profile.clone(),
-            start: of.start,
-            gpu_instance: instance.gpu_instance,
-        });
-        match self.calls.ask(destroy).await? {
-            Outcome::Error(why) => Err(why),
-            _ => {
-                let OwnInstance {
-                    card,
-                    profile,
-                    start,
-                } = of;
-                tracing::info!(card, profile, start, "MIG instance destroyed");
-                Ok(())
-            }
+    async fn destroy(&mut self, slot: MigSlot, gpu_instance: u32) -> Result<(), String> {
+        let destroy = MigDestroy {
+            slot: slot.clone(),
+            gpu_instance,
+        };
+        if let Outcome::Error(why) = self.calls.ask(Action::Destroy(destroy)).await {
+            return Err(why);
         }
+        let MigSlot {
+            card,
+            profile,
+            start,
+        } = slot;
+        tracing::info!(card, profile, start, "MIG instance destroyed");
+        Ok(())
     }
 
     /// Destroys the agent's instances that have been unused for a while, and forgets those that
@@ -215,7 +181,7 @@ impl Keeper {
         let Some(reading) = self.reading().filter(|_| !own.is_empty()) else {
             return;
         };
-        if !self.pods.wait_synced(Instant::now()).await {
+        if !self.pods.are_known() {
             return;
         }
         let unused = plan::unused(&reading, &own, &self.wanted());
@@ -228,15 +194,15 @@ impl Keeper {
             }
             // A process may still use the instance; then it is tried again after the same time.
             self.since.remove(&of);
-            if let Err(why) = self.destroy(of, &instance).await {
+            if let Err(why) = self.destroy(of, instance.gpu_instance).await {
                 tracing::debug!(why, "a MIG instance stays");
             }
         }
         let (linger, since) = (self.linger, &self.since);
-        let is_gone = |of: &OwnInstance| {
+        let is_gone = |of: &MigSlot| {
             gone.contains(of) && since.get(of).is_some_and(|since| since.elapsed() >= linger)
         };
-        let old: Vec<OwnInstance> = own.iter().filter(|of| is_gone(of)).cloned().collect();
+        let old: Vec<MigSlot> = own.iter().filter(|of| is_gone(of)).cloned().collect();
         if !old.is_empty()
             && let Err(error) = self.change_own(|own| own.retain(|of| !old.contains(of)))
         {
@@ -247,7 +213,7 @@ impl Keeper {
         }
     }
 
-    fn lingers(&mut self, of: &OwnInstance) -> bool {
+    fn lingers(&mut self, of: &MigSlot) -> bool {
         let since = self.since.entry(of.clone()).or_insert_with(Instant::now);
         since.elapsed() < self.linger
     }
@@ -264,19 +230,34 @@ impl Keeper {
         snapshot.reading.clone().filter(|_| reads)
     }
 
-    fn change_own<T>(
-        &self,
-        change: impl FnOnce(&mut std::collections::BTreeSet<OwnInstance>) -> T,
-    ) -> Result<T, String> {
+    fn change_own(&self, change: impl FnOnce(&mut BTreeSet<MigSlot>)) -> Result<(), String> {
         let mut own = (**self.own.borrow()).clone();
-        let value = change(&mut own);
-        self.file.write(&own)?;
+        change(&mut own);
+        write_own(&self.file, &own)
+            .map_err(|error| format!("{} is not written: {error}", self.file.display()))?;
         self.own.send_replace(Arc::new(own));
-        Ok(value)
+        Ok(())
     }
 }
 
-fn instances<'a>(reading: &'a Reading, card: &str) -> Option<&'a [MigInstance]> {
-    let mut cards = reading.cards.iter();
-    cards.find(|known| known.uuid == card)?.mig.as_deref()
+/// Reads the list. If the file is missing or cannot be read, the list is empty, so all instances
+/// count as the administrator's.
+fn read_own(file: &Path) -> BTreeSet<MigSlot> {
+    let read = fs::read(file).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    read.unwrap_or_else(|error: io::Error| {
+        if error.kind() != io::ErrorKind::NotFound {
+            let path = file.display();
+            tracing::warn!(%path, %error, "MIG instances of an earlier agent are not destroyed");
+        }
+        BTreeSet::new()
+    })
+}
+
+fn write_own(file: &Path, own: &BTreeSet<MigSlot>) -> io::Result<()> {
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let next = file.with_extension("next");
+    fs::write(&next, serde_json::to_vec(own)?)?;
+    fs::rename(next, file)
 }

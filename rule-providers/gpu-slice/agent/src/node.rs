@@ -14,6 +14,7 @@ use kube::{
 use serde_json::{Value, json};
 use tautline_gpu_placement::node_inventory::INVENTORY_ANNOTATION;
 use tautline_runtime::{
+    admin::Readiness,
     api_call::within,
     events::{EventNote, Events},
     single_watch::watch_single,
@@ -22,6 +23,7 @@ use tokio::{sync::watch, time};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    channels::set,
     metrics::Metrics,
     pods::{Pods, has_nvidia_cards},
 };
@@ -36,6 +38,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// writer; failures double the wait up to the longest.
 const WRITE_WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 const EVENT_QUIET: Duration = Duration::from_secs(3600);
+const OWNED_BY_PLUGIN: &str = "the node or a pod on it has cards of nvidia.com, so NVIDIA's device \
+    plugin owns the cards and the agent gives out none; take that plugin and such pods off the node \
+    (the kubelet forgets the plugin after 5 minutes), or the agent";
 
 /// The labels and the inventory that the agent has to write; empty without cards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,18 +56,9 @@ pub(crate) struct NodeEntries {
 pub(crate) struct NodeFacts {
     /// The value of the label `tautline.io/gpu-limits`.
     pub limits: Option<String>,
-    /// True if NVIDIA's device plugin offers cards, and so owns all of them on the node.
-    pub nvidia_plugin: bool,
-    /// True if a pod requests cards of NVIDIA's device plugin. A tenant may create such a pod even
-    /// on a node without that plugin.
-    pub nvidia_pods: bool,
-}
-
-impl NodeFacts {
-    /// Returns whether NVIDIA's device plugin may own the cards.
-    pub fn has_other_owner(&self) -> bool {
-        self.nvidia_plugin || self.nvidia_pods
-    }
+    /// True if NVIDIA's device plugin offers cards on the node, and so owns all of them, or if a pod
+    /// requests cards of that plugin. A tenant may create such a pod even on a node without it.
+    pub other_owner: bool,
 }
 
 /// The parts of the Node object that the agent needs.
@@ -88,28 +84,25 @@ pub(crate) struct OwnNode {
     pub pods: Arc<Pods>,
     pub events: Arc<Events>,
     pub metrics: Metrics,
+    /// The readiness whose condition `node` is met once the node is read.
+    pub readiness: Readiness,
 }
 
 impl OwnNode {
-    /// Reads and writes the node until `stop`.
+    /// Reads and writes the node until it is dropped; the watch ends at `stop` at the latest.
     pub async fn run(self, stop: CancellationToken) {
         let (seen, _) = watch::channel(None);
         let api: Api<Node> = Api::all(self.client.clone());
-        let watched = watch_single(api.clone(), &self.name, stop.clone(), |node| {
-            see(&seen, node.as_ref());
+        let watched = watch_single(api.clone(), &self.name, stop, |node| {
+            set(&seen, node.as_ref().map(read));
         });
-        tokio::join!(watched, self.follow(api, &seen, stop));
+        tokio::join!(watched, self.follow(api, &seen));
     }
 
-    async fn follow(
-        &self,
-        api: Api<Node>,
-        seeing: &watch::Sender<Option<Seen>>,
-        stop: CancellationToken,
-    ) {
+    async fn follow(&self, api: Api<Node>, seeing: &watch::Sender<Option<Seen>>) {
         let mut seen = seeing.subscribe();
         let mut entries = self.entries.clone();
-        let mut pods = self.pods.version();
+        let mut pods = self.pods.changes();
         let mut wait = WRITE_WAITS.0;
         loop {
             let node = seen.borrow_and_update().clone();
@@ -118,14 +111,14 @@ impl OwnNode {
             if let Some(node) = &node {
                 self.tell(node);
             }
-            let patch = node.zip(wanted).and_then(|(node, w)| plan(&node, &w));
-            if let Some(patch) = patch {
+            let patch = node.zip(wanted);
+            if let Some(patch) = patch.and_then(|(node, w)| plan(&self.name, &node, &w)) {
                 let params = PatchParams::apply(MANAGER).force();
-                let patch = Patch::Apply(with_name(patch, &self.name));
+                let patch = Patch::Apply(patch);
                 let written = api.patch(&self.name, &params, &patch);
                 wait = match within(DEADLINE, written).await {
                     Ok(node) => {
-                        see(seeing, Some(&node));
+                        set(seeing, Some(read(&node)));
                         WRITE_WAITS.0
                     }
                     Err(error) => {
@@ -135,30 +128,30 @@ impl OwnNode {
                     }
                 };
                 // After the wait the node is compared again, even if it has not changed.
-                tokio::select! {
-                    () = time::sleep(wait) => continue,
-                    () = stop.cancelled() => return,
-                }
+                time::sleep(wait).await;
+                continue;
             }
-            tokio::select! {
-                changed = seen.changed() => if changed.is_err() { return },
-                changed = entries.changed() => if changed.is_err() { return },
-                changed = pods.changed() => if changed.is_err() { return },
-                () = stop.cancelled() => return,
+            let more = tokio::select! {
+                changed = seen.changed() => changed,
+                changed = entries.changed() => changed,
+                changed = pods.changed() => changed,
+            };
+            if more.is_err() {
+                return;
             }
         }
     }
 
+    /// Publishes the facts about the node, once the pods are known too.
     fn tell(&self, node: &Seen) {
-        let Some(now) = with_pods(&node.facts, &self.pods) else {
+        let Some(pods_ask) = self.pods.ask_nvidia() else {
             return;
         };
-        let owned = now.has_other_owner();
-        let turned = self.facts.send_if_modified(|facts| {
-            let changed = facts.as_ref() != Some(&now);
-            *facts = Some(now);
-            changed
-        });
+        let mut now = node.facts.clone();
+        now.other_owner |= pods_ask;
+        let owned = now.other_owner;
+        let turned = set(&self.facts, Some(now));
+        self.readiness.done("node");
         if !turned || !owned {
             return;
         }
@@ -178,24 +171,11 @@ impl OwnNode {
             warning: true,
             reason: "GpuOwnedByNvidiaPlugin".to_owned(),
             action: "Withdraw",
-            text:
-                "the node or a pod on it has cards of nvidia.com, so NVIDIA's device plugin owns \
-                   the cards and the agent gives out none; take that plugin and such pods off the \
-                   node (the kubelet forgets the plugin after 5 minutes), or the agent"
-                    .to_owned(),
+            text: OWNED_BY_PLUGIN.to_owned(),
         };
         self.events
             .publish_once(MANAGER.to_owned(), EVENT_QUIET, || Some(note()));
     }
-}
-
-fn see(seen: &watch::Sender<Option<Seen>>, node: Option<&Node>) {
-    let now = node.map(read);
-    seen.send_if_modified(|before| {
-        let changed = *before != now;
-        *before = now;
-        changed
-    });
 }
 
 fn read(node: &Node) -> Seen {
@@ -216,18 +196,9 @@ fn read(node: &Node) -> Seen {
         owns_inventory: names("f:annotations").any(|name| name == INVENTORY_ANNOTATION),
         facts: NodeFacts {
             limits: node.labels().get(LIMITS_LABEL).cloned(),
-            nvidia_plugin: capacity.is_some_and(has_nvidia_cards),
-            nvidia_pods: false,
+            other_owner: capacity.is_some_and(has_nvidia_cards),
         },
     }
-}
-
-/// Returns the facts with the requests of pods; `None` until the pods are known.
-fn with_pods(facts: &NodeFacts, pods: &Pods) -> Option<NodeFacts> {
-    Some(NodeFacts {
-        nvidia_pods: pods.ask_nvidia()?,
-        ..facts.clone()
-    })
 }
 
 /// Returns the `f:labels` and `f:annotations` that the agent applied.
@@ -244,7 +215,7 @@ fn own_fields(node: &Node) -> Value {
 /// Returns the patch that the node needs; `None` if it is up to date. The API server removes the
 /// agent's own labels and annotations that the patch leaves out. A label that another manager has
 /// set is not changed.
-fn plan(node: &Seen, wanted: &NodeEntries) -> Option<Value> {
+fn plan(name: &str, node: &Seen, wanted: &NodeEntries) -> Option<Value> {
     let discovered = node.labels.contains_key(GFD_LABEL);
     let mut labels = wanted.labels.clone();
     labels.retain(|key, value| {
@@ -262,21 +233,16 @@ fn plan(node: &Seen, wanted: &NodeEntries) -> Option<Value> {
     if has_labels && has_inventory {
         return None;
     }
-    let mut annotations = BTreeMap::new();
-    if let Some(inventory) = &wanted.inventory {
-        annotations.insert(INVENTORY_ANNOTATION, inventory);
-    }
+    let annotations = wanted.inventory.iter();
+    let annotations: BTreeMap<_, _> = annotations.map(|i| (INVENTORY_ANNOTATION, i)).collect();
     Some(json!({
         "apiVersion": "v1",
         "kind": "Node",
         // The UID prevents a write to another node with the same name.
-        "metadata": {"uid": node.uid, "labels": labels, "annotations": annotations},
+        "metadata": {
+            "name": name, "uid": node.uid, "labels": labels, "annotations": annotations
+        },
     }))
-}
-
-fn with_name(mut patch: Value, name: &str) -> Value {
-    patch["metadata"]["name"] = name.into();
-    patch
 }
 
 #[cfg(test)]
@@ -325,7 +291,7 @@ mod tests {
     }
 
     fn patch_of(node: &Node, wanted: &NodeEntries) -> Option<Value> {
-        plan(&read(node), wanted)
+        plan("n1", &read(node), wanted)
     }
 
     #[test]
@@ -393,20 +359,42 @@ mod tests {
         let labelled = node(None, &[(LIMITS_LABEL, "mps")]);
         let facts = read(&labelled).facts;
         assert_eq!(facts.limits.as_deref(), Some("mps"));
-        assert!(!facts.nvidia_plugin);
+        assert!(!facts.other_owner);
         let mut owned = labelled;
         let status = owned.status.as_mut().unwrap();
         let capacity = status.capacity.as_mut().unwrap();
         capacity.get_mut("nvidia.com/gpu").unwrap().0 = "8".to_owned();
-        assert!(read(&owned).facts.nvidia_plugin);
-        let pods = Pods::of([PodEntry {
+        assert!(read(&owned).facts.other_owner);
+    }
+
+    #[tokio::test]
+    async fn pods_that_ask_nvidias_plugin_count_once_the_pods_are_known() {
+        let told = |pods| {
+            let client = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+                Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no API server"))
+            });
+            let own = OwnNode {
+                client: Client::new(client, "default"),
+                name: "n1".to_owned(),
+                entries: watch::channel(None).1,
+                facts: watch::Sender::default(),
+                pods,
+                events: Events::new().0,
+                metrics: Metrics::default(),
+                readiness: Readiness::default(),
+            };
+            own.readiness.expect("node");
+            own.tell(&read(&node(None, &[])));
+            let facts = own.facts.borrow().clone();
+            assert_eq!(own.readiness.missing().is_empty(), facts.is_some());
+            facts.map(|facts| facts.other_owner)
+        };
+        let asking = PodEntry {
             nvidia: true,
             ..PodEntry::default()
-        }]);
-        let asked = with_pods(&facts, &pods).unwrap();
-        assert!(asked.has_other_owner() && !asked.nvidia_plugin);
-        let idle = with_pods(&facts, &Pods::of([])).unwrap();
-        assert!(!idle.has_other_owner());
-        assert_eq!(with_pods(&facts, &Pods::default()), None);
+        };
+        assert_eq!(told(Pods::of([asking])), Some(true));
+        assert_eq!(told(Pods::of([])), Some(false));
+        assert_eq!(told(Arc::default()), None);
     }
 }

@@ -5,17 +5,15 @@ use std::{collections::HashMap, sync::Arc};
 
 use tautline_gpu_placement::{device_annotation::CardShare, mig::MigPlace, shape::CARD_MILLI};
 
-/// The part of a card that a pod's record gives; the card is named by UUID.
-pub(crate) type Held = CardShare;
-
 /// A pod that holds cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Occupant {
     pub uid: Arc<str>,
     /// The pod's name as `NAMESPACE/NAME`.
     pub name: String,
-    /// All parts that the record gives: one running container holds them for the whole pod.
-    pub held: Vec<Held>,
+    /// All parts that the record gives, with cards by UUID: one running container holds them for the
+    /// whole pod.
+    pub held: Vec<CardShare>,
 }
 
 /// The error for a card on which other pods leave too little room for a pod's part.
@@ -37,9 +35,9 @@ pub(crate) enum Occupied {
 /// occupants may be the same pod. `place` returns the slices of a MIG instance.
 pub(crate) fn fits(
     uid: &str,
-    wanted: &[Held],
+    wanted: &[CardShare],
     occupants: &[Occupant],
-    place: impl Fn(&Held) -> Option<MigPlace>,
+    place: impl Fn(&CardShare) -> Option<MigPlace>,
 ) -> Result<(), Occupied> {
     let mut others: HashMap<&str, &Occupant> = HashMap::new();
     for occupant in occupants.iter().filter(|occupant| *occupant.uid != *uid) {
@@ -52,7 +50,7 @@ pub(crate) fn fits(
                 Some((occupant.name.as_str(), held))
             })
         };
-        let mask = |held: &Held| place(held).map_or(0, MigPlace::mask);
+        let mask = |held: &CardShare| place(held).map_or(0, MigPlace::mask);
         let mut meeting = on_card().filter(|(_, held)| mask(held) & mask(part) != 0);
         if let Some((name, _)) = meeting.next() {
             return Err(Occupied::Slices {
@@ -91,15 +89,15 @@ mod tests {
         }
     }
 
-    fn share(card: u8, milli: u16, start: Option<u8>) -> Held {
-        Held {
+    fn share(card: u8, milli: u16, start: Option<u8>) -> CardShare {
+        CardShare {
             card: format!("GPU-{card}").into(),
             milli,
             start,
         }
     }
 
-    fn no_place(_: &Held) -> Option<MigPlace> {
+    fn no_place(_: &CardShare) -> Option<MigPlace> {
         None
     }
 
@@ -120,7 +118,7 @@ mod tests {
     fn memory_slices_are_free_once_their_container_ends() {
         let mut old = occupant("a", 0, 250);
         old.held = vec![share(0, 250, Some(4))];
-        let place = |held: &Held| {
+        let place = |held: &CardShare| {
             Some(MigPlace {
                 start: held.start?,
                 size: u8::try_from(held.milli / 125).unwrap(),

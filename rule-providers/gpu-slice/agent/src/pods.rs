@@ -11,10 +11,11 @@ use kube_runtime::{
     WatchStreamExt,
     watcher::{self, Event, watcher},
 };
-use parking_lot::RwLock;
 use tautline_runtime::{backoff::WatchBackoff, error_text::error_text};
-use tokio::{sync::watch, time::Instant};
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
 
 #[cfg(test)]
 pub(crate) use entry::ContainerEntry;
@@ -23,116 +24,98 @@ pub(crate) use entry::{Asks, Kind, PodEntry, has_nvidia_cards};
 use crate::device_plugin::PodRef;
 
 /// The pods of this node.
-#[derive(Debug)]
-pub(crate) struct Pods {
-    known: RwLock<Known>,
-    /// A number that grows with each change of the pods.
-    version: watch::Sender<u64>,
-    synced: watch::Sender<bool>,
-}
+#[derive(Debug, Default)]
+pub(crate) struct Pods(watch::Sender<Known>);
 
 #[derive(Debug, Default)]
-struct Known {
+pub(crate) struct Known {
     /// The pods by the UID that the API server gave them.
     pods: HashMap<Arc<str>, Arc<PodEntry>>,
     /// The pods that a starting watch has listed so far.
-    fresh: Option<HashMap<Arc<str>, Arc<PodEntry>>>,
+    fresh: HashMap<Arc<str>, Arc<PodEntry>>,
+    /// True once a watch has listed all pods.
+    complete: bool,
 }
 
-impl Default for Pods {
-    fn default() -> Self {
-        Self {
-            known: RwLock::default(),
-            version: watch::Sender::new(0),
-            synced: watch::Sender::new(false),
-        }
-    }
-}
-
-impl Pods {
-    /// Watches the pods of the node until `stop`.
-    pub async fn watch(&self, client: Client, node: &str, stop: CancellationToken) {
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-        let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
-        let mut events = std::pin::pin!(events);
-        loop {
-            let event = tokio::select! {
-                () = stop.cancelled() => return,
-                event = events.next() => event,
-            };
-            match event {
-                Some(Ok(event)) => self.see(event),
-                Some(Err(error)) => {
-                    let error = error_text(&error);
-                    tracing::warn!(error, "the watch of pods restarts");
-                }
-                None => return,
-            }
-        }
-    }
-
-    fn see(&self, event: Event<Pod>) {
-        let mut synced = false;
-        {
-            let mut known = self.known.write();
-            match event {
-                Event::Init => known.fresh = Some(HashMap::new()),
-                Event::InitApply(pod) => {
-                    if let (Some(pod), Some(fresh)) = (PodEntry::read(&pod), &mut known.fresh) {
-                        fresh.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
-                    }
-                    return;
-                }
-                Event::InitDone => {
-                    known.pods = known.fresh.take().unwrap_or_default();
-                    synced = true;
-                }
-                Event::Apply(pod) => {
-                    let Some(pod) = PodEntry::read(&pod) else {
-                        return;
-                    };
-                    known.pods.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
-                }
-                Event::Delete(pod) => {
-                    if let Some(uid) = &pod.metadata.uid {
-                        known.pods.remove(uid.as_str());
-                    }
-                }
-            }
-        }
-        if synced {
-            self.synced.send_replace(true);
-        }
-        self.version.send_modify(|version| *version += 1);
-    }
-
-    /// Returns all pods, in no order.
-    pub fn all(&self) -> Vec<Arc<PodEntry>> {
-        self.known.read().pods.values().cloned().collect()
-    }
-
-    /// Returns the pod with this UID, as the runtime and cgroups know it.
-    pub fn by_uid(&self, uid: &str) -> Option<Arc<PodEntry>> {
-        let known = self.known.read();
-        let pod = known.pods.get(uid).filter(|pod| *pod.uid == *uid);
-        pod.or_else(|| known.pods.values().find(|pod| *pod.uid == *uid))
+impl Known {
+    fn by_uid(&self, uid: &str) -> Option<Arc<PodEntry>> {
+        let pod = self.pods.get(uid).filter(|pod| *pod.uid == *uid);
+        pod.or_else(|| self.pods.values().find(|pod| *pod.uid == *uid))
             .cloned()
     }
 
     /// Returns the pod. A name does not mean a pod that is ending, since a new pod may take its
     /// name over.
-    pub fn get(&self, pod: &PodRef) -> Option<Arc<PodEntry>> {
+    fn get(&self, pod: &PodRef) -> Option<Arc<PodEntry>> {
         match pod {
             PodRef::Uid(uid) => self.by_uid(uid),
             PodRef::Name { namespace, name } => {
-                let known = self.known.read();
-                let mut pods = known.pods.values();
-                let meant = pods.find(|pod| {
+                let is = |pod: &&Arc<PodEntry>| {
                     !pod.ending && *pod.name == **name && *pod.namespace == **namespace
-                });
-                meant.cloned()
+                };
+                self.pods.values().find(is).cloned()
             }
         }
+    }
+
+    /// Takes an event of the watch, and returns whether the pods may have changed.
+    fn take(&mut self, event: Event<Pod>) -> bool {
+        match event {
+            Event::Init => self.fresh.clear(),
+            Event::InitApply(pod) => insert(&mut self.fresh, &pod),
+            Event::InitDone => {
+                self.pods = std::mem::take(&mut self.fresh);
+                self.complete = true;
+                return true;
+            }
+            Event::Apply(pod) => {
+                insert(&mut self.pods, &pod);
+                return true;
+            }
+            Event::Delete(pod) => {
+                let uid = pod.metadata.uid.unwrap_or_default();
+                return self.pods.remove(uid.as_str()).is_some();
+            }
+        }
+        false
+    }
+}
+
+fn insert(into: &mut HashMap<Arc<str>, Arc<PodEntry>>, pod: &Pod) {
+    if let Some(pod) = PodEntry::read(pod) {
+        into.insert(Arc::clone(&pod.api_uid), Arc::new(pod));
+    }
+}
+
+impl Pods {
+    /// Watches the pods of the node.
+    pub async fn watch(&self, client: Client, node: &str) {
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+        let events = watcher(Api::<Pod>::all(client), config).backoff(WatchBackoff::default());
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.see(event),
+                Err(error) => {
+                    let error = error_text(&error);
+                    tracing::warn!(error, "the watch of pods restarts");
+                }
+            }
+        }
+    }
+
+    fn see(&self, event: Event<Pod>) {
+        self.0.send_if_modified(|known| known.take(event));
+    }
+
+    /// Returns all pods, in no order.
+    pub fn all(&self) -> Vec<Arc<PodEntry>> {
+        self.0.borrow().pods.values().cloned().collect()
+    }
+
+    /// Returns the pod with this UID, as the runtime and cgroups know it.
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<PodEntry>> {
+        self.0.borrow().by_uid(uid)
     }
 
     /// Waits until `enough` accepts the pod, and returns it; at the deadline returns the pod as it
@@ -143,56 +126,52 @@ impl Pods {
         deadline: Instant,
         enough: impl Fn(&PodEntry) -> bool,
     ) -> Option<Arc<PodEntry>> {
-        let mut version = self.version.subscribe();
-        loop {
-            version.mark_unchanged();
-            let found = self.get(pod);
-            if found.as_deref().is_some_and(&enough) {
-                return found;
-            }
-            let changed = tokio::time::timeout_at(deadline, version.changed()).await;
-            if !matches!(changed, Ok(Ok(()))) {
-                return found;
-            }
-        }
+        let mut found = None;
+        let mut known = self.0.subscribe();
+        let waited = known.wait_for(|known| {
+            found = known.get(pod);
+            found.as_deref().is_some_and(&enough)
+        });
+        _ = timeout_at(deadline, waited).await;
+        found
     }
 
-    /// Waits until all pods are known; returns `false` at the deadline.
-    pub async fn wait_synced(&self, deadline: Instant) -> bool {
-        let mut synced = self.synced.subscribe();
-        let known = synced.wait_for(|synced| *synced);
-        matches!(tokio::time::timeout_at(deadline, known).await, Ok(Ok(_)))
+    /// Returns whether all pods are known.
+    pub fn are_known(&self) -> bool {
+        self.0.borrow().complete
     }
 
     /// Returns whether a pod that has not ended requests cards of NVIDIA's device plugin; `None`
     /// until the pods are known.
     pub fn ask_nvidia(&self) -> Option<bool> {
+        let known = self.0.borrow();
         let asks = |pod: &Arc<PodEntry>| pod.nvidia && !pod.ended;
-        (*self.synced.borrow()).then(|| self.known.read().pods.values().any(asks))
+        known.complete.then(|| known.pods.values().any(asks))
     }
 
-    /// Returns a receiver of a number that changes with the pods.
-    pub fn version(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+    /// Returns a receiver that sees each change of the pods.
+    pub fn changes(&self) -> watch::Receiver<Known> {
+        self.0.subscribe()
     }
+}
 
-    /// Creates a store with these pods, for tests.
-    #[cfg(test)]
+#[cfg(test)]
+impl Pods {
+    /// Creates a store with these pods.
     pub fn of(pods: impl IntoIterator<Item = PodEntry>) -> Arc<Self> {
         let store = Arc::new(Self::default());
         for pod in pods {
             store.put(pod);
         }
-        store.synced.send_replace(true);
+        store.0.send_modify(|known| known.complete = true);
         store
     }
 
-    /// Adds or changes a pod, for tests.
-    #[cfg(test)]
+    /// Adds or changes a pod.
     pub fn put(&self, pod: PodEntry) {
         let uid = Arc::clone(&pod.api_uid);
-        self.known.write().pods.insert(uid, Arc::new(pod));
-        self.version.send_modify(|version| *version += 1);
+        self.0
+            .send_modify(|known| _ = known.pods.insert(uid, Arc::new(pod)));
     }
 }
 
@@ -244,9 +223,9 @@ mod tests {
     fn a_name_means_the_pod_that_does_not_end() {
         let pods = Pods::default();
         pods.see(Event::Apply(pod("old", "web-0", Some("GPU-a:250"), true)));
-        assert!(pods.get(&by_name("web-0")).is_none());
+        assert!(pods.0.borrow().get(&by_name("web-0")).is_none());
         pods.see(Event::Apply(pod("new", "web-0", Some("GPU-b:250"), false)));
-        let found = pods.get(&by_name("web-0")).unwrap();
+        let found = pods.0.borrow().get(&by_name("web-0")).unwrap();
         assert_eq!(&*found.uid, "new");
         assert!(pods.by_uid("old").is_some());
     }
@@ -286,6 +265,6 @@ mod tests {
         task.await.unwrap();
         let absent = pods.wait_for(&by_name("x"), deadline, enough).await;
         assert_eq!((absent, Instant::now()), (None, deadline));
-        assert!(!pods.wait_synced(Instant::now()).await);
+        assert!(!pods.are_known());
     }
 }

@@ -3,22 +3,27 @@
 mod calls;
 mod lost_cards;
 
-use std::ffi::OsString;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
 use tautline_nvml::{Reading, Reply};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
-use tokio::sync::watch;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::{
+    io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, ChildStderr, ChildStdout, Command},
+    sync::watch,
+    time::{Instant, interval, sleep, timeout},
+};
 use tracing::{info, warn};
 
-use calls::Open;
-pub(crate) use calls::{Calls, ReaderCalls};
+use self::calls::Open;
+pub(crate) use self::calls::{Calls, ReaderCalls};
+use crate::backoff::Backoff;
 
 /// The name of the program, which is next to the agent's executable.
 const PROGRAM: &str = "tautline-nvml";
@@ -38,11 +43,12 @@ const AGE_TICK: Duration = Duration::from_secs(1);
 pub(crate) struct Snapshot {
     /// The last reading, in which lost cards stay listed with a fault; `None` before the first
     /// reading.
-    pub(crate) reading: Option<Arc<Reading>>,
-    /// The state of the reader.
-    pub(crate) state: ReaderState,
+    pub reading: Option<Arc<Reading>>,
+    /// The time of the last reading that the reader has sent.
+    pub read_at: Option<Instant>,
+    pub state: ReaderState,
     /// The number of starts of the reader after the first one.
-    pub(crate) restarts: u64,
+    pub restarts: u64,
 }
 
 /// The state of the reader.
@@ -59,28 +65,22 @@ pub(crate) enum ReaderState {
     Failing(String),
 }
 
-/// The command that runs the reader, and its time limits.
+/// The command that runs the program `tautline-nvml`.
 #[derive(Clone, Debug)]
-pub(crate) struct ReaderConfig {
-    pub(crate) program: PathBuf,
-    pub(crate) arguments: Vec<OsString>,
-    /// The time in which the first reading must arrive; without persistence mode NVML starts each
-    /// card.
-    pub(crate) start_limit: Duration,
-    /// The longest time without a line.
-    pub(crate) silence_limit: Duration,
-    /// The first pause before a restart; it doubles up to `no_driver_pause`.
-    pub(crate) first_pause: Duration,
-    /// The pause before a restart on a node without a driver.
-    pub(crate) no_driver_pause: Duration,
-    /// The age of the last reading at which all cards count as faulty.
-    pub(crate) stale_after: Duration,
+pub struct ReaderCommand {
+    /// The path of the program.
+    pub program: PathBuf,
+    /// The arguments of the program, such as `--driver-root /host`.
+    pub arguments: Vec<OsString>,
 }
 
-impl ReaderConfig {
-    /// Creates a configuration with time limits that real cards meet. `program` defaults to the one
-    /// next to the agent's executable.
-    pub(crate) fn new(
+impl ReaderCommand {
+    /// Creates a command. `program` defaults to the one next to this process's executable, and
+    /// `library` to the driver's below `driver_root`.
+    ///
+    /// # Errors
+    /// The path of the executable is not known.
+    pub fn new(
         program: Option<PathBuf>,
         driver_root: &Path,
         library: Option<&Path>,
@@ -93,48 +93,102 @@ impl ReaderConfig {
         if let Some(library) = library {
             arguments.extend(["--library".into(), library.into()]);
         }
-        Ok(Self {
-            program,
-            arguments,
-            start_limit: Duration::from_secs(90),
-            silence_limit: Duration::from_secs(10),
+        Ok(Self { program, arguments })
+    }
+}
+
+/// The time limits of the reader.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderLimits {
+    /// The time in which the first reading must arrive; without persistence mode NVML starts each
+    /// card.
+    start: Duration,
+    /// The longest time without a line.
+    silence: Duration,
+    /// The first pause before a restart; it doubles up to `no_driver_pause`.
+    first_pause: Duration,
+    /// The pause before a restart on a node without a driver.
+    no_driver_pause: Duration,
+    /// The age of the last reading at which all cards count as faulty.
+    stale_after: Duration,
+}
+
+/// Limits that real cards meet.
+impl Default for ReaderLimits {
+    fn default() -> Self {
+        Self {
+            start: Duration::from_secs(90),
+            silence: Duration::from_secs(10),
             first_pause: Duration::from_secs(1),
             no_driver_pause: Duration::from_secs(60),
             stale_after: Duration::from_secs(60),
-        })
+        }
     }
 }
 
-/// Runs the reader forever, and passes commands on to it; the reader ends when this future is
-/// dropped.
-pub(crate) async fn run(config: ReaderConfig, output: watch::Sender<Snapshot>, mut calls: Calls) {
-    let shared = Output {
-        sender: output,
-        last_read: parking_lot::Mutex::new(Instant::now()),
+/// Runs the reader until the future is dropped, and passes commands on to it.
+pub(crate) async fn run(
+    command: ReaderCommand,
+    limits: ReaderLimits,
+    output: watch::Sender<Snapshot>,
+    calls: Calls,
+) {
+    let reader = Reader {
+        command,
+        limits,
+        output,
     };
     tokio::select! {
-        () = supervise(&config, &shared, &mut calls) => {}
-        () = watch_age(&config, &shared) => {}
+        () = reader.supervise(calls) => {}
+        () = reader.watch_age() => {}
     }
 }
 
-struct Output {
-    sender: watch::Sender<Snapshot>,
-    last_read: parking_lot::Mutex<Instant>,
+struct Reader {
+    command: ReaderCommand,
+    limits: ReaderLimits,
+    output: watch::Sender<Snapshot>,
 }
 
-impl Output {
-    fn read(&self, reading: Reading) {
-        *self.last_read.lock() = Instant::now();
-        self.sender.send_modify(|snapshot| {
-            let reading = lost_cards::listed(snapshot.reading.as_deref(), reading);
-            snapshot.reading = Some(Arc::new(reading));
-            snapshot.state = ReaderState::Reading;
-        });
+/// The way in which a run of the reader ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    NoDriver(String),
+    Failed(String),
+}
+
+impl Reader {
+    async fn supervise(&self, mut calls: Calls) {
+        let no_driver_pause = self.limits.no_driver_pause;
+        let mut backoff = Backoff::new(self.limits.first_pause, no_driver_pause);
+        let mut last_end = None;
+        loop {
+            let start = Instant::now();
+            let end = self.attempt(&mut calls).await;
+            self.fail(&end);
+            if last_end.as_ref() != Some(&end) {
+                match &end {
+                    End::NoDriver(why) => {
+                        info!(reason = %why, "no NVIDIA driver on this node: idle");
+                    }
+                    End::Failed(why) => {
+                        warn!(reason = %why, "the reader of GPUs ended; restarting it");
+                    }
+                }
+            }
+            let pause = backoff.wait(start.elapsed());
+            sleep(match end {
+                End::NoDriver(_) => no_driver_pause,
+                End::Failed(_) => pause,
+            })
+            .await;
+            last_end = Some(end);
+            self.output.send_modify(|snapshot| snapshot.restarts += 1);
+        }
     }
 
     fn fail(&self, end: &End) {
-        self.sender.send_modify(|snapshot| match end {
+        self.output.send_modify(|snapshot| match end {
             End::NoDriver(why) => {
                 let known = snapshot.reading.as_deref();
                 snapshot.reading =
@@ -145,169 +199,132 @@ impl Output {
         });
     }
 
-    fn age(&self) -> Duration {
-        self.last_read.lock().elapsed()
+    /// Marks all cards as faulty once the last reading is too old.
+    async fn watch_age(&self) {
+        let stale_after = self.limits.stale_after;
+        let mut tick = interval(AGE_TICK.min(stale_after));
+        loop {
+            tick.tick().await;
+            self.output.send_if_modified(|snapshot| {
+                let old = snapshot
+                    .read_at
+                    .is_some_and(|at| at.elapsed() >= stale_after);
+                let Some(reading) = snapshot.reading.as_deref().filter(|_| old) else {
+                    return false;
+                };
+                let is_stale = reading.cards.iter().any(|card| card.fault.is_none());
+                if is_stale {
+                    let faulty = lost_cards::all_faulty(reading, "Unreadable");
+                    snapshot.reading = Some(Arc::new(faulty));
+                }
+                is_stale
+            });
+        }
     }
-}
 
-/// The way in which a run of the reader ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum End {
-    NoDriver(String),
-    Failed(String),
-}
+    /// Runs the reader once.
+    async fn attempt(&self, calls: &mut Calls) -> End {
+        let spawned = Command::new(&self.command.program)
+            .args(&self.command.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        let mut child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                let program = self.command.program.display();
+                return End::Failed(format!("{program} does not start: {error}"));
+            }
+        };
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return End::Failed("the reader has no pipes".into());
+        };
+        let mut open = Open::new(stdin);
+        let messages = tokio::spawn(read_messages(stderr));
+        let silence = self.read_lines(stdout, calls, &mut open).await;
+        drop(open);
+        let status = match self.end(&mut child, silence).await {
+            Ok(status) => status,
+            Err(end) => return end,
+        };
+        let message = timeout(self.limits.silence, messages).await;
+        let why = match message.map(Result::unwrap_or_default) {
+            Ok(message) if !message.is_empty() => message,
+            _ => status.to_string(),
+        };
+        match status.code() {
+            Some(EXIT_NO_DRIVER) => End::NoDriver(why),
+            _ => End::Failed(why),
+        }
+    }
 
-async fn supervise(config: &ReaderConfig, output: &Output, calls: &mut Calls) {
-    let mut pause = config.first_pause;
-    let mut last_end = None;
-    loop {
-        let start = Instant::now();
-        let end = attempt(config, output, calls).await;
-        output.fail(&end);
-        if last_end.as_ref() != Some(&end) {
-            match &end {
-                End::NoDriver(why) => info!(reason = %why, "no NVIDIA driver on this node: idle"),
-                End::Failed(why) => warn!(reason = %why, "the reader of GPUs ended; restarting it"),
+    /// Waits for the end of the reader, and kills it if it was silent or does not end in time.
+    async fn end(&self, child: &mut Child, silence: Option<String>) -> Result<ExitStatus, End> {
+        let limit = self.limits.silence;
+        if silence.is_none()
+            && let Ok(Ok(status)) = timeout(limit, child.wait()).await
+        {
+            return Ok(status);
+        }
+        let why = silence.unwrap_or_else(|| "it closed its output and did not end".into());
+        if let Err(error) = child.start_kill() {
+            return Err(End::Failed(format!("{why}; it cannot be killed: {error}")));
+        }
+        if timeout(limit, child.wait()).await.is_err() {
+            // The kernel does not interrupt the call: another reader would hang as well.
+            warn!(
+                pid = child.id(),
+                "the reader of GPUs hangs in the driver; waiting for its end"
+            );
+            if let Err(error) = child.wait().await {
+                warn!(%error, "the end of the reader of GPUs is unknown");
             }
         }
-        // A reader that ran this long does not fail repeatedly.
-        if start.elapsed() > config.no_driver_pause {
-            pause = config.first_pause;
-        }
-        let wait = match end {
-            End::NoDriver(_) => config.no_driver_pause,
-            End::Failed(_) => pause,
-        };
-        last_end = Some(end);
-        sleep(wait).await;
-        pause = (pause * 2).min(config.no_driver_pause);
-        output.sender.send_modify(|snapshot| snapshot.restarts += 1);
+        Err(End::Failed(why))
     }
-}
 
-/// Marks all cards as faulty once the last reading is too old.
-async fn watch_age(config: &ReaderConfig, output: &Output) {
-    let mut tick = interval(AGE_TICK.min(config.stale_after));
-    loop {
-        tick.tick().await;
-        if output.age() < config.stale_after {
-            continue;
-        }
-        output.sender.send_if_modified(|snapshot| {
-            let Some(reading) = snapshot.reading.as_deref() else {
-                return false;
+    /// Reads lines until stdout ends, and then returns `None`, or until a line is late or invalid,
+    /// and then returns the reason.
+    async fn read_lines(
+        &self,
+        stdout: ChildStdout,
+        calls: &mut Calls,
+        open: &mut Open,
+    ) -> Option<String> {
+        let mut lines = BufReader::new(stdout);
+        let mut limit = self.limits.start;
+        loop {
+            let next = timeout(limit, line(&mut lines, MAX_LINE_BYTES));
+            let line = match while_passing(next, calls, open).await {
+                Ok(Ok(line)) => line?,
+                Ok(Err(error)) => return Some(format!("its output cannot be read: {error}")),
+                Err(_) => return Some(format!("it was silent for {limit:?}")),
             };
-            let is_stale = reading.cards.iter().any(|card| card.fault.is_none());
-            if is_stale {
-                snapshot.reading = Some(Arc::new(lost_cards::all_faulty(reading, "Unreadable")));
+            if line.starts_with(Reply::PREFIX) {
+                match serde_json::from_slice(&line) {
+                    Ok(reply) => open.answer(reply),
+                    Err(error) => return Some(format!("its output is not a reply: {error}")),
+                }
+                continue;
             }
-            is_stale
-        });
-    }
-}
-
-async fn attempt(config: &ReaderConfig, output: &Output, calls: &mut Calls) -> End {
-    let spawned = Command::new(&config.program)
-        .args(&config.arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(error) => {
-            return End::Failed(format!(
-                "{} does not start: {error}",
-                config.program.display()
-            ));
-        }
-    };
-    let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-        return End::Failed("the reader has no pipes".into());
-    };
-    let mut open = Open::new(stdin);
-    let messages = tokio::spawn(read_messages(stderr));
-    let silence = read_lines(config, output, stdout, (calls, &mut open)).await;
-    drop(open);
-    let end = end(config, &mut child, silence).await;
-    match (end, timeout(config.silence_limit, messages).await) {
-        (Ended::ByItself(status), Ok(Ok(message))) => end_of(status, &message),
-        (Ended::ByItself(status), _) => end_of(status, ""),
-        (Ended::ByForce(why), _) => End::Failed(why),
-    }
-}
-
-enum Ended {
-    ByItself(ExitStatus),
-    ByForce(String),
-}
-
-/// Waits for the end of the reader, and kills it if it was silent or does not end in time.
-async fn end(config: &ReaderConfig, child: &mut Child, silence: Option<String>) -> Ended {
-    if silence.is_none()
-        && let Ok(Ok(status)) = timeout(config.silence_limit, child.wait()).await
-    {
-        return Ended::ByItself(status);
-    }
-    let why = silence.unwrap_or_else(|| "it closed its output and did not end".into());
-    if let Err(error) = child.start_kill() {
-        return Ended::ByForce(format!("{why}; it cannot be killed: {error}"));
-    }
-    if timeout(config.silence_limit, child.wait()).await.is_err() {
-        // The kernel does not interrupt the call: another reader would hang as well.
-        warn!(
-            pid = child.id(),
-            "the reader of GPUs hangs in the driver; waiting for its end"
-        );
-        if let Err(error) = child.wait().await {
-            warn!(%error, "the end of the reader of GPUs is unknown");
-        }
-    }
-    Ended::ByForce(why)
-}
-
-fn end_of(status: ExitStatus, message: &str) -> End {
-    let why = match message {
-        "" => status.to_string(),
-        message => message.to_owned(),
-    };
-    match status.code() {
-        Some(EXIT_NO_DRIVER) => End::NoDriver(why),
-        _ => End::Failed(why),
-    }
-}
-
-/// Reads lines until stdout ends, and then returns `None`, or until a line is late or invalid, and
-/// then returns the reason.
-async fn read_lines(
-    config: &ReaderConfig,
-    output: &Output,
-    stdout: ChildStdout,
-    (calls, open): (&mut Calls, &mut Open),
-) -> Option<String> {
-    let mut lines = BufReader::new(stdout);
-    let mut limit = config.start_limit;
-    loop {
-        let next = timeout(limit, line(&mut lines, MAX_LINE_BYTES));
-        let line = match while_passing(next, calls, open).await {
-            Ok(Ok(line)) => line?,
-            Ok(Err(error)) => return Some(format!("its output cannot be read: {error}")),
-            Err(_) => return Some(format!("it was silent for {limit:?}")),
-        };
-        if line.starts_with(Reply::PREFIX) {
             match serde_json::from_slice(&line) {
-                Ok(reply) => open.answer(reply),
-                Err(error) => return Some(format!("its output is not a reply: {error}")),
+                Ok(reading) => self.read(reading),
+                Err(error) => return Some(format!("its output is not a reading: {error}")),
             }
-            continue;
+            limit = self.limits.silence;
         }
-        match serde_json::from_slice(&line) {
-            Ok(reading) => output.read(reading),
-            Err(error) => return Some(format!("its output is not a reading: {error}")),
-        }
-        limit = config.silence_limit;
+    }
+
+    fn read(&self, reading: Reading) {
+        self.output.send_modify(|snapshot| {
+            let reading = lost_cards::listed(snapshot.reading.as_deref(), reading);
+            snapshot.reading = Some(Arc::new(reading));
+            snapshot.read_at = Some(Instant::now());
+            snapshot.state = ReaderState::Reading;
+        });
     }
 }
 

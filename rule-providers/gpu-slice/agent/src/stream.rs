@@ -43,19 +43,13 @@ pub(crate) async fn follow_provider(
 ) -> Result<()> {
     let to = provider.clone();
     follow_replicas(provider, stop, move |address, stop| {
-        follow(Arc::clone(&context), to.clone(), address, stop)
+        let (context, provider) = (Arc::clone(&context), to.clone());
+        async move {
+            let open = || session(&context, &provider, address);
+            keep_open(&provider, address, &stop, open).await;
+        }
     })
     .await
-}
-
-async fn follow(
-    context: Arc<StreamContext>,
-    provider: Provider,
-    address: SocketAddr,
-    stop: CancellationToken,
-) {
-    let open = || session(&context, &provider, address);
-    keep_open(&provider, address, &stop, open).await;
 }
 
 struct OpenStreamCount<'a>(&'a Gauge);

@@ -6,7 +6,6 @@ mod processes;
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,10 +14,9 @@ use anyhow::{Context, Result};
 use tautline_nvml::Reading;
 use tautline_proto::gpu::{CardUse, ContainerUse, Use};
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
-pub(crate) use metrics::UseMetrics;
-use processes::{Owner, Processes};
+use self::processes::Owner;
+pub(crate) use self::{metrics::UseMetrics, processes::Processes};
 
 use crate::{
     cgroup::ContainerRef,
@@ -40,14 +38,14 @@ pub(crate) struct Measured {
 }
 
 /// A container of a pod that the API server has on this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ContainerName {
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct ContainerName {
     /// The UID that the API server gave the pod.
-    pub pod_uid: String,
-    pub namespace: String,
-    pub pod: String,
+    pod_uid: String,
+    namespace: String,
+    pod: String,
     /// The name of the container; empty if it is not in the pod's status yet.
-    pub container: String,
+    container: String,
 }
 
 impl ContainerName {
@@ -63,27 +61,31 @@ impl ContainerName {
             container: container.map_or_else(String::new, |c| c.name.to_string()),
         })
     }
+
+    /// Returns the name of the first container whose pod is on this node, or else only the UID of
+    /// the innermost pod.
+    fn of_first(pods: &Pods, containers: &[ContainerRef]) -> Self {
+        let known = containers.iter().find_map(|of| Self::find(pods, of));
+        let innermost = containers.last().map(|of| of.pod_uid.clone());
+        known.unwrap_or_else(|| Self {
+            pod_uid: innermost.unwrap_or_default(),
+            ..Self::default()
+        })
+    }
 }
 
-/// The directories in which processes are looked up.
-#[derive(Clone, Debug)]
-pub(crate) struct UsageConfig {
-    /// The `/proc` of the host's PID namespace.
-    pub proc: PathBuf,
-    /// The root directory of the host's files.
-    pub driver_root: PathBuf,
-}
-
-/// Converts readings to uses and metrics until `stop`.
+/// Converts readings to uses and metrics.
+///
+/// # Errors
+/// The look-up of processes panicked.
 pub(crate) async fn run(
     mut snapshots: watch::Receiver<Snapshot>,
-    config: UsageConfig,
+    processes: Processes,
     pods: Arc<Pods>,
-    (uses, metrics): (watch::Sender<Option<Measured>>, UseMetrics),
-    stop: CancellationToken,
+    uses: watch::Sender<Option<Measured>>,
+    metrics: UseMetrics,
 ) -> Result<()> {
-    let processes = Arc::new(Processes::new(&config.proc, &config.driver_root));
-    let name = |of: &_| ContainerName::find(&pods, of);
+    let processes = Arc::new(processes);
     let mut warned: Option<Instant> = None;
     loop {
         let snapshot = snapshots.borrow_and_update().clone();
@@ -96,7 +98,7 @@ pub(crate) async fn run(
                 if owners.is_empty() && !reading.processes.is_empty() {
                     warn_unknown(&mut warned, &reading);
                 }
-                let used = Arc::new(used(&reading, &owners, &name));
+                let used = Arc::new(used(&reading, &owners, &pods));
                 Some(Measured { at, used })
             }
             // The last reading does not describe the present use.
@@ -104,14 +106,8 @@ pub(crate) async fn run(
         };
         metrics.set(measured.as_ref().map(|m| &*m.used));
         uses.send_replace(measured);
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            changed = snapshots.changed() => {
-                if changed.is_err() {
-                    stop.cancelled().await;
-                    return Ok(());
-                }
-            }
+        if snapshots.changed().await.is_err() {
+            return Ok(());
         }
     }
 }
@@ -134,17 +130,10 @@ fn owners(processes: &Processes, reading: &Reading) -> BTreeMap<u32, Owner> {
         .collect()
 }
 
-/// The pod's UID, its namespace, its name, the container and the card.
-type Key = (String, String, String, String, String);
-
 /// Returns the use of a reading by container and card. The overhead of MPS servers is only in the
 /// figures of the cards.
-fn used(
-    reading: &Reading,
-    owners: &BTreeMap<u32, Owner>,
-    name: &impl Fn(&ContainerRef) -> Option<ContainerName>,
-) -> Use {
-    let mut by_container: BTreeMap<Key, (u64, u32)> = BTreeMap::new();
+fn used(reading: &Reading, owners: &BTreeMap<u32, Owner>, pods: &Pods) -> Use {
+    let mut by_container: BTreeMap<(ContainerName, &str), (u64, u32)> = BTreeMap::new();
     for process in &reading.processes {
         let named = match owners.get(&process.pid) {
             None | Some(Owner::MpsServer) => continue,
@@ -152,26 +141,19 @@ fn used(
                 container: command.clone(),
                 ..ContainerName::default()
             },
-            Some(Owner::Pod(containers)) => pod_name(containers, name),
+            Some(Owner::Pod(containers)) => ContainerName::of_first(pods, containers),
         };
-        let key = (
-            named.pod_uid,
-            named.namespace,
-            named.pod,
-            named.container,
-            process.card.clone(),
-        );
-        let (memory, sm) = by_container.entry(key).or_default();
+        let (memory, sm) = by_container.entry((named, &process.card)).or_default();
         *memory = memory.saturating_add(process.memory_bytes);
         *sm = sm.saturating_add(process.sm_milli).min(1000);
     }
     let container =
-        |((pod_uid, namespace, pod, container, card), (memory_bytes, sm_milli))| ContainerUse {
-            pod_uid,
-            namespace,
-            pod,
-            container,
-            card,
+        |((name, card), (memory_bytes, sm_milli)): ((ContainerName, &str), _)| ContainerUse {
+            pod_uid: name.pod_uid,
+            namespace: name.namespace,
+            pod: name.pod,
+            container: name.container,
+            card: card.to_owned(),
             memory_bytes,
             sm_milli,
         };
@@ -189,22 +171,6 @@ fn used(
         cards: reading.cards.iter().map(card).collect(),
         containers,
     }
-}
-
-/// Returns the name of the first container whose pod is on this node, or else only the UID of the
-/// innermost pod.
-fn pod_name(
-    containers: &[ContainerRef],
-    name: &impl Fn(&ContainerRef) -> Option<ContainerName>,
-) -> ContainerName {
-    let known = containers.iter().find_map(name);
-    known.unwrap_or_else(|| ContainerName {
-        pod_uid: containers
-            .last()
-            .map(|of| of.pod_uid.clone())
-            .unwrap_or_default(),
-        ..ContainerName::default()
-    })
 }
 
 #[cfg(test)]
@@ -246,10 +212,6 @@ mod tests {
             containers: [container].into(),
             ..PodEntry::default()
         }])
-    }
-
-    fn named(of: &ContainerRef) -> Option<ContainerName> {
-        ContainerName::find(&pods(), of)
     }
 
     fn rows(used: &Use) -> Vec<(&str, &str, &str, &str, u64, u32)> {
@@ -299,7 +261,7 @@ mod tests {
                 },
             ),
         ];
-        let used = used(&reading, &owners.into(), &named);
+        let used = used(&reading, &owners.into(), &pods());
         assert_eq!(
             rows(&used),
             [
@@ -320,7 +282,7 @@ mod tests {
             id: "c1".into(),
         };
         let find = |first, last| {
-            let found = pod_name(&[container(first), container(last)], &named);
+            let found = ContainerName::of_first(&pods(), &[container(first), container(last)]);
             (found.pod_uid, found.pod)
         };
         let known = || ("u1".to_owned(), "web".to_owned());
@@ -338,7 +300,7 @@ mod tests {
             ..Reading::default()
         };
         let owners = (0..count).map(|pid| (pid, of_pod(&format!("u-{pid}"), "")));
-        let used = used(&reading, &owners.collect(), &named);
+        let used = used(&reading, &owners.collect(), &pods());
         assert_eq!(used.containers.len(), MAX_CONTAINERS);
         assert!(used.containers.iter().all(|c| c.memory_bytes >= 10 * MIB));
     }
@@ -347,19 +309,9 @@ mod tests {
     async fn readings_become_uses_of_this_machines_processes() {
         let (reading, snapshots) = watch::channel(Snapshot::default());
         let (uses, mut measured) = watch::channel(None);
-        let stop = CancellationToken::new();
-        let config = UsageConfig {
-            proc: "/proc".into(),
-            driver_root: "/".into(),
-        };
+        let processes = Processes::new("/proc".into(), "/".into());
         let metrics = UseMetrics::default();
-        let task = tokio::spawn(run(
-            snapshots,
-            config,
-            pods(),
-            (uses, metrics),
-            stop.clone(),
-        ));
+        tokio::spawn(run(snapshots, processes, pods(), uses, metrics));
         let read = Reading {
             processes: vec![
                 process(std::process::id(), "GPU-a", 5, 0),
@@ -370,7 +322,7 @@ mod tests {
         reading.send_replace(Snapshot {
             reading: Some(Arc::new(read)),
             state: ReaderState::Reading,
-            restarts: 0,
+            ..Snapshot::default()
         });
         let deadline = Duration::from_secs(30);
         let found = measured.wait_for(Option::is_some);
@@ -386,7 +338,5 @@ mod tests {
         reading.send_modify(|s| s.state = ReaderState::Failing("it ended".into()));
         let none = measured.wait_for(Option::is_none);
         tokio::time::timeout(deadline, none).await.unwrap().unwrap();
-        stop.cancel();
-        task.await.unwrap().unwrap();
     }
 }

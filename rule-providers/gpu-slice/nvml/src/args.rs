@@ -45,10 +45,8 @@ impl Args {
                 None => (word, None),
             };
             let mut value = || {
-                inline
-                    .clone()
-                    .or_else(|| words.next())
-                    .ok_or_else(|| format!("{flag} needs a value"))
+                let value = inline.clone().or_else(|| words.next());
+                value.ok_or_else(|| format!("{flag} needs a value"))
             };
             match flag.as_str() {
                 "--library" => args.library = Some(PathBuf::from(value()?)),
@@ -64,13 +62,12 @@ impl Args {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let millis = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(number), _) => number.parse::<u64>().ok(),
-        (None, Some(number)) => number.parse::<u64>().ok().and_then(|n| n.checked_mul(1000)),
-        (None, None) => None,
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').unwrap_or_default(), 1000),
     };
-    match millis {
-        Some(millis @ 100..=60_000) => Ok(Duration::from_millis(millis)),
+    match number.parse::<u64>().map(|n| n.saturating_mul(unit)) {
+        Ok(millis @ 100..=60_000) => Ok(Duration::from_millis(millis)),
         _ => Err(format!(
             "--interval {text} is not a time of 100ms to 60s, such as 2s"
         )),

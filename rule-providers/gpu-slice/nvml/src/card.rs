@@ -41,15 +41,13 @@ impl<'n> Seen<'n> {
     pub fn find(nvml: &'n Nvml, index: u32) -> Result<Self, NvmlError> {
         let device = nvml.device_by_index(index)?;
         let capability = device.cuda_compute_capability();
-        let compute = capability.map_or((0, 0), |c| (unsigned(c.major), unsigned(c.minor)));
-        let pci = device
-            .pci_info()
-            .map(|info| pci_address(&info.bus_id))
-            .unwrap_or_default();
+        let compute = capability.map(|c| (c.major.unsigned_abs(), c.minor.unsigned_abs()));
+        let compute = compute.unwrap_or_default();
+        let pci = device.pci_info().map(|info| pci_address(&info.bus_id));
+        let pci = pci.unwrap_or_default();
         let card = Card {
             uuid: device.uuid()?,
             index,
-            minor: device.minor_number().unwrap_or(index),
             product: device.name()?,
             family: family(compute).to_owned(),
             compute,
@@ -57,10 +55,7 @@ impl<'n> Seen<'n> {
             pci,
             ..Card::default()
         };
-        let shutdown_temperature = device
-            .temperature_threshold(TemperatureThreshold::Shutdown)
-            .ok()
-            .filter(|t| *t > 0);
+        let shutdown = device.temperature_threshold(TemperatureThreshold::Shutdown);
         Ok(Self {
             device,
             card,
@@ -68,7 +63,7 @@ impl<'n> Seen<'n> {
             remotes: Vec::new(),
             logged_xid: None,
             since: 0,
-            shutdown_temperature,
+            shutdown_temperature: shutdown.ok().filter(|t| *t > 0),
             failures: 0,
         })
     }
@@ -83,7 +78,12 @@ impl<'n> Seen<'n> {
                 self.health.gone = false;
                 Ok(processes)
             }
-            Err(error) if ends_session(&error) => Err(error),
+            // NVML as a whole no longer works, for example since the driver was unloaded or replaced.
+            Err(
+                error @ (NvmlError::DriverNotLoaded
+                | NvmlError::Uninitialized
+                | NvmlError::LibRmVersionMismatch),
+            ) => Err(error),
             Err(error) => {
                 self.failures += 1;
                 if matches!(error, NvmlError::GpuLost) || self.failures >= MAX_FAILURES {
@@ -138,9 +138,8 @@ impl<'n> Seen<'n> {
             self.card.mig_profiles = Vec::new();
             return;
         }
-        let listed = mig::instances(&self.device);
         let known = self.card.mig.get_or_insert_default();
-        if let Ok(listed) = listed {
+        if let Ok(listed) = mig::instances(&self.device) {
             *known = listed;
         }
         if self.card.mig_profiles.is_empty() {
@@ -152,17 +151,8 @@ impl<'n> Seen<'n> {
     }
 }
 
-/// Returns whether NVML as a whole no longer works, for example because the driver was unloaded or
-/// replaced.
-fn ends_session(error: &NvmlError) -> bool {
-    matches!(
-        error,
-        NvmlError::DriverNotLoaded | NvmlError::Uninitialized | NvmlError::LibRmVersionMismatch
-    )
-}
-
 /// Returns the value; `None` if the card or its driver does not have it.
-fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
+pub fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(
@@ -175,24 +165,14 @@ fn supported<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     }
 }
 
-fn unsigned(number: i32) -> u32 {
-    number.try_into().unwrap_or_default()
-}
-
 /// Returns the NUMA node of a card, from NVML or else from Linux.
 fn numa(device: &Device<'_>, pci: &str) -> Option<u32> {
-    let nodes = device
-        .memory_affinity(1, SCOPE_NODE)
-        .ok()
-        .and_then(|nodes| nodes.first().copied());
-    if let Some(nodes) = nodes.filter(|nodes| *nodes != 0) {
+    let nodes = device.memory_affinity(1, SCOPE_NODE).unwrap_or_default();
+    if let Some(nodes) = nodes.first().filter(|nodes| **nodes != 0) {
         return Some(nodes.trailing_zeros());
     }
-    fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    let file = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node"));
+    file.ok()?.trim().parse().ok()
 }
 
 fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
@@ -206,11 +186,11 @@ fn remotes(device: &Device<'_>) -> Result<Vec<Remote>, NvmlError> {
             Err(NvmlError::NotSupported | NvmlError::InvalidArg) => break,
             Err(error) => return Err(error),
         }
-        match raw::remote_type(device, index).unwrap_or(raw::REMOTE_UNKNOWN) {
-            raw::REMOTE_GPU => {
+        match raw::remote_type(device, index) {
+            Ok(raw::REMOTE_GPU) => {
                 remotes.push(Remote::Card(pci_address(&link.remote_pci_info()?.bus_id)));
             }
-            raw::REMOTE_NPU => {}
+            Ok(raw::REMOTE_NPU) => {}
             // In virtual machines NVML does not report that a link leads to an NVSwitch.
             _ => remotes.push(Remote::Switch),
         }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -23,30 +23,23 @@ const MAX_LINE_BYTES: u64 = 1 << 16;
 /// call of NVML hangs.
 pub fn read_stdin() -> std::io::Result<Receiver<Command>> {
     let (sender, commands) = channel();
-    thread::Builder::new().name("stdin".into()).spawn(move || {
-        read_lines(&sender);
-        exit_now(0);
-    })?;
-    Ok(commands)
-}
-
-fn read_lines(sender: &Sender<Command>) {
-    let mut stdin = std::io::stdin().lock();
-    loop {
-        let mut line = Vec::new();
-        match (&mut stdin)
+    let read = move || {
+        let (mut stdin, mut line) = (std::io::stdin().lock(), Vec::new());
+        while let Ok(1..) = (&mut stdin)
             .take(MAX_LINE_BYTES)
             .read_until(b'\n', &mut line)
         {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            match serde_json::from_slice(&line) {
+                // Before NVML has started, and after it has failed, no thread runs the command.
+                Ok(command) => _ = sender.send(command),
+                Err(error) => eprintln!("a line of stdin is no command: {error}"),
+            }
+            line.clear();
         }
-        match serde_json::from_slice(&line) {
-            // Before NVML has started, and after it has failed, no thread runs the command.
-            Ok(command) => _ = sender.send(command),
-            Err(error) => eprintln!("a line of stdin is no command: {error}"),
-        }
-    }
+        exit_now(0);
+    };
+    thread::Builder::new().name("stdin".into()).spawn(read)?;
+    Ok(commands)
 }
 
 /// Starts a thread that runs the commands. It sets `stale` when MIG instances may have changed.
@@ -69,8 +62,7 @@ pub fn serve(
             }
         }
     };
-    thread::Builder::new()
-        .name("commands".into())
-        .spawn(serve)?;
+    let thread = thread::Builder::new().name("commands".into());
+    thread.spawn(serve)?;
     Ok(())
 }

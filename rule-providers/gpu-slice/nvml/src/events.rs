@@ -23,9 +23,7 @@ pub enum Event {
 }
 
 /// The events of all cards, if the driver supports events.
-pub struct Events<'n> {
-    set: Option<EventSet<'n>>,
-}
+pub struct Events<'n>(Option<EventSet<'n>>);
 
 impl<'n> Events<'n> {
     /// Creates a set of events without cards.
@@ -34,12 +32,12 @@ impl<'n> Events<'n> {
         if let Err(error) = &set {
             eprintln!("no XID events: {error}; faults are found by reading only");
         }
-        Self { set: set.ok() }
+        Self(set.ok())
     }
 
     /// Adds a card's events.
     pub fn add(&self, seen: &Seen<'_>) {
-        let Some(set) = &self.set else { return };
+        let Some(set) = &self.0 else { return };
         let wanted = EventTypes::CRITICAL_XID_ERROR
             | EventTypes::DOUBLE_BIT_ECC_ERROR
             | EventTypes::MIG_CONFIG_CHANGE;
@@ -59,14 +57,17 @@ impl<'n> Events<'n> {
     pub fn wait(&self, until: Instant, mut is_news: impl FnMut(&Device<'n>, Event) -> bool) {
         let start = Instant::now();
         let mut news = false;
-        while let Some(rest) = left(until) {
-            let Some(set) = &self.set else {
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return;
+            }
+            let Some(set) = &self.0 else {
                 return thread::sleep(rest);
             };
             match set.wait(rest.as_millis().try_into().unwrap_or(u32::MAX).max(1)) {
                 Ok(data) => {
-                    let events = known(data.event_type, data.event_data.as_ref());
-                    for event in events.into_iter().flatten() {
+                    for event in known(data.event_type, data.event_data.as_ref()) {
                         news |= is_news(&data.device, event);
                     }
                 }
@@ -84,25 +85,19 @@ impl<'n> Events<'n> {
     }
 }
 
-fn left(until: Instant) -> Option<Duration> {
-    until
-        .checked_duration_since(Instant::now())
-        .filter(|rest| !rest.is_zero())
-}
-
-fn known(types: EventTypes, xid: Option<&XidError>) -> [Option<Event>; 3] {
-    let xid = match xid {
-        Some(XidError::Value(number)) => Some(Event::Xid(*number)),
-        Some(XidError::Unknown) => Some(Event::Xid(999)),
-        None => None,
-    };
-    let ecc = types
-        .contains(EventTypes::DOUBLE_BIT_ECC_ERROR)
-        .then_some(Event::EccUncorrectable);
-    let mig = types
-        .contains(EventTypes::MIG_CONFIG_CHANGE)
-        .then_some(Event::MigChanged);
-    [xid, ecc, mig]
+fn known(types: EventTypes, xid: Option<&XidError>) -> impl Iterator<Item = Event> {
+    let xid = xid.map(|xid| match xid {
+        XidError::Value(number) => Event::Xid(*number),
+        XidError::Unknown => Event::Xid(999),
+    });
+    let others = [
+        (EventTypes::DOUBLE_BIT_ECC_ERROR, Event::EccUncorrectable),
+        (EventTypes::MIG_CONFIG_CHANGE, Event::MigChanged),
+    ];
+    let others = others
+        .into_iter()
+        .filter(move |(of, _)| types.contains(*of));
+    xid.into_iter().chain(others.map(|(_, event)| event))
 }
 
 #[cfg(test)]
@@ -111,14 +106,16 @@ mod tests {
 
     #[test]
     fn events_are_told_apart() {
+        let known = |types, xid| known(types, xid).collect::<Vec<_>>();
+        let xid = XidError::Value(79);
         assert_eq!(
-            known(EventTypes::CRITICAL_XID_ERROR, Some(&XidError::Value(79))),
-            [Some(Event::Xid(79)), None, None]
+            known(EventTypes::CRITICAL_XID_ERROR, Some(&xid)),
+            [Event::Xid(79)]
         );
         let both = EventTypes::DOUBLE_BIT_ECC_ERROR | EventTypes::MIG_CONFIG_CHANGE;
         assert_eq!(
             known(both, None),
-            [None, Some(Event::EccUncorrectable), Some(Event::MigChanged)]
+            [Event::EccUncorrectable, Event::MigChanged]
         );
     }
 }

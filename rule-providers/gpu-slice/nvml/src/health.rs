@@ -33,22 +33,17 @@ impl Health {
 
     /// Returns the gravest fault.
     pub fn fault(&self) -> Option<String> {
-        if self.gone {
-            return Some("Gone".into());
-        }
-        if let Some(xid) = self.xid {
-            return Some(format!("Xid{xid}"));
-        }
-        [
+        let xid = self.xid.map(|xid| format!("Xid{xid}"));
+        let signs = [
             (self.uncorrectable, "EccUncorrectable"),
             (self.remap_failed, "RowRemapFailed"),
             (self.pages_pending, "PagesPending"),
             (self.reset_required, "ResetRequired"),
             (self.overheated, "Overheated"),
-        ]
-        .into_iter()
-        .find(|(holds, _)| *holds)
-        .map(|(_, name)| name.into())
+        ];
+        let sign = signs.iter().find(|(holds, _)| *holds);
+        let gone = self.gone.then(|| "Gone".to_owned());
+        gone.or(xid).or(sign.map(|(_, name)| (*name).to_owned()))
     }
 }
 

@@ -1,11 +1,19 @@
 //! Defines the messages that the program `tautline-nvml` writes and reads, one JSON object per
 //! line. The program reads the GPUs ("cards") of a node by NVML, in a process of its own that the
 //! agent can end and restart: NVML hangs when a card falls off the bus, and it needs a dynamic
-//! linker, which the agent's static binary lacks.
+//! linker, which the agent's static binary lacks. [`below`] finds files of the driver, for both.
 
 #![warn(missing_docs)]
 
+use std::{
+    fmt,
+    path::{Component, Path, PathBuf},
+};
+
 use serde::{Deserialize, Serialize};
+
+/// The number of symbolic links that [`below`] follows.
+const MAX_LINKS: usize = 8;
 
 /// The GPUs of a node at one moment; a line of stdout.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,8 +37,6 @@ pub struct Card {
     pub uuid: String,
     /// The index that NVML gives the card, from 0.
     pub index: u32,
-    /// The minor number N of the device node `/dev/nvidiaN`.
-    pub minor: u32,
     /// The name of the product, such as `NVIDIA H200`.
     pub product: String,
     /// The architecture, such as `hopper`, as in the label `nvidia.com/gpu.family`; empty if it is
@@ -61,7 +67,7 @@ pub struct Card {
     pub mig_profiles: Vec<MigProfile>,
 }
 
-/// The best connection from a card to another one.
+/// The connection from a card to another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
@@ -70,9 +76,6 @@ pub struct Link {
     /// The number of NVLinks between the two cards; 0 if there are none. Through NVSwitch it is the
     /// number of links to the switch that the card with fewer of them has.
     pub nvlinks: u32,
-    /// The topology level of the two cards in NVML: 0 internal, 10 one switch, 20 several switches,
-    /// 30 host bridge, 40 NUMA node, 50 system.
-    pub pcie: u32,
 }
 
 /// A size of MIG instances.
@@ -105,8 +108,17 @@ pub struct MigInstance {
     pub compute: u32,
     /// The ID of the GPU instance.
     pub gpu_instance: u32,
-    /// The ID of the compute instance; 0 if there is none.
-    pub compute_instance: u32,
+}
+
+impl MigInstance {
+    /// Returns the place of this instance of a card.
+    pub fn slot(&self, card: &str) -> MigSlot {
+        MigSlot {
+            card: card.to_owned(),
+            profile: self.profile.clone(),
+            start: self.start,
+        }
+    }
 }
 
 /// A command to the program; a line of stdin.
@@ -124,15 +136,14 @@ pub struct Command {
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// Makes a MIG instance with a compute instance over all of it, unless it exists.
-    Create(MigCreate),
+    Create(MigSlot),
     /// Destroys a MIG instance that no process uses.
     Destroy(MigDestroy),
 }
 
-/// A MIG instance to make.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MigCreate {
+/// A MIG instance, identified by its place on a card.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MigSlot {
     /// The UUID of the card.
     pub card: String,
     /// The profile, such as `2g.20gb`.
@@ -141,17 +152,20 @@ pub struct MigCreate {
     pub start: u32,
 }
 
-/// A MIG instance to destroy. Nothing is done unless the GPU instance with the ID has this profile
-/// and this first memory slice.
+impl fmt::Display for MigSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (profile, card) = (&self.profile, &self.card);
+        write!(f, "instance {profile} {} of card {card}", self.start)
+    }
+}
+
+/// A MIG instance to destroy. Nothing is done unless the GPU instance with the ID is in this place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigDestroy {
-    /// The UUID of the card.
-    pub card: String,
-    /// The profile, such as `2g.20gb`.
-    pub profile: String,
-    /// The first memory slice.
-    pub start: u32,
+    /// The place of the instance.
+    #[serde(flatten)]
+    pub slot: MigSlot,
     /// The ID of the GPU instance.
     pub gpu_instance: u32,
 }
@@ -215,6 +229,22 @@ pub fn family((major, minor): (u32, u32)) -> &'static str {
         (10 | 12, _) => "blackwell",
         _ => "",
     }
+}
+
+/// Returns the file to which the links of a path lead, with absolute links relative to `root`;
+/// `None` if there is no such file.
+pub fn below(root: &Path, path: impl AsRef<Path>) -> Option<PathBuf> {
+    let mut path = root.join(path);
+    for _ in 0..MAX_LINKS {
+        let Ok(target) = path.read_link() else {
+            return path.is_file().then_some(path);
+        };
+        path = match target.components().next() {
+            Some(Component::RootDir) => root.join(target.strip_prefix("/").ok()?),
+            _ => path.parent()?.join(target),
+        };
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-use std::path::{Component, Path, PathBuf};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use tautline_nvml::below;
 
 /// The file name of NVML's library.
 const NAME: &str = "libnvidia-ml.so.1";
@@ -17,17 +19,27 @@ const FOLDERS: [&str; 8] = [
     "run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     "run/nvidia/driver/usr/lib/aarch64-linux-gnu",
 ];
-/// The number of symbolic links that are followed from the library's name to its file.
-const MAX_LINKS: usize = 8;
 
 /// The reason why NVML does not answer.
 #[derive(Debug)]
-pub enum OpenError {
-    /// The node has no library, or its driver is not loaded.
-    NoDriver(String),
-    /// The node has the library, but NVML fails.
-    Failed(String),
+pub struct OpenError {
+    /// True if the node has no library, or its driver is not loaded.
+    pub no_driver: bool,
+    why: String,
 }
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.no_driver {
+            "no NVIDIA driver: "
+        } else {
+            "NVML does not start: "
+        })?;
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for OpenError {}
 
 /// Loads and initializes NVML. Without a given library it takes the first one below `driver_root`
 /// that works, or else the one that the linker finds.
@@ -35,58 +47,39 @@ pub fn open(library: Option<&Path>, driver_root: &Path) -> Result<Nvml, OpenErro
     if let Some(library) = library {
         return init(library);
     }
-    let mut error = None;
+    let mut first = None;
     for candidate in candidates(driver_root) {
         match init(&candidate) {
             Ok(nvml) => return Ok(nvml),
-            Err(next) => error = error.or(Some(next)),
+            Err(error) => first = first.or(Some(error)),
         }
     }
-    match (error, init(Path::new(NAME))) {
-        (_, Ok(nvml)) => Ok(nvml),
-        (Some(error), Err(_)) => Err(error),
-        (None, Err(OpenError::NoDriver(why))) => Err(OpenError::NoDriver(format!(
-            "{NAME} is in no known folder of {}: {why}",
-            driver_root.display()
-        ))),
-        (None, Err(error)) => Err(error),
-    }
+    init(Path::new(NAME)).map_err(|mut last| {
+        if last.no_driver {
+            let (root, why) = (driver_root.display(), last.why);
+            last.why = format!("{NAME} is in no known folder of {root}: {why}");
+        }
+        first.unwrap_or(last)
+    })
 }
 
 fn init(library: &Path) -> Result<Nvml, OpenError> {
-    Nvml::builder()
-        .lib_path(library.as_os_str())
-        .init()
-        .map_err(|error| {
-            let text = format!("{}: {error}", library.display());
-            match error {
-                NvmlError::LibloadingError(_)
+    let opened = Nvml::builder().lib_path(library.as_os_str()).init();
+    opened.map_err(|error| OpenError {
+        why: format!("{}: {error}", library.display()),
+        no_driver: matches!(
+            error,
+            NvmlError::LibloadingError(_)
                 | NvmlError::LibraryNotFound
                 | NvmlError::FailedToLoadSymbol(_)
-                | NvmlError::DriverNotLoaded => OpenError::NoDriver(text),
-                _ => OpenError::Failed(text),
-            }
-        })
+                | NvmlError::DriverNotLoaded
+        ),
+    })
 }
 
 fn candidates(root: &Path) -> Vec<PathBuf> {
-    let folders = FOLDERS.iter().map(|folder| root.join(folder).join(NAME));
-    folders.filter_map(|path| below(root, path)).collect()
-}
-
-/// Returns the file to which the links of a path lead, with absolute links relative to `root`;
-/// `None` if there is no such file.
-fn below(root: &Path, mut path: PathBuf) -> Option<PathBuf> {
-    for _ in 0..MAX_LINKS {
-        let Ok(target) = path.read_link() else {
-            return path.is_file().then_some(path);
-        };
-        path = match target.components().next() {
-            Some(Component::RootDir) => root.join(target.strip_prefix("/").ok()?),
-            _ => path.parent()?.join(target),
-        };
-    }
-    None
+    let paths = FOLDERS.iter().map(|folder| Path::new(folder).join(NAME));
+    paths.filter_map(|path| below(root, path)).collect()
 }
 
 #[cfg(test)]
@@ -124,6 +117,6 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let missing = root.path().join("missing.so");
         let error = open(Some(&missing), root.path()).unwrap_err();
-        assert!(matches!(error, OpenError::NoDriver(why) if why.contains("missing.so")));
+        assert!(error.no_driver && error.why.contains("missing.so"));
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::{Device, Nvml};
-use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, MigProfile, Outcome};
+use tautline_nvml::{Action, MigDestroy, MigInstance, MigProfile, MigSlot, Outcome};
 
 use crate::raw;
 use crate::raw_mig::{self, GpuInstance, Profile};
@@ -35,18 +36,18 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<MigProfile>, NvmlError> {
 /// Returns the GPU instances of a card, with one entry for each compute instance. A GPU instance
 /// without one has an entry with an empty UUID.
 pub fn instances(device: &Device<'_>) -> Result<Vec<MigInstance>, NvmlError> {
-    let mut devices: BTreeMap<u32, Vec<(String, u32)>> = BTreeMap::new();
+    let mut uuids: BTreeMap<u32, Vec<String>> = BTreeMap::new();
     for index in 0..device.mig_device_count()? {
         let Ok(mig) = device.mig_device_by_index(index) else {
             continue;
         };
-        let (gpu, compute) = raw::mig_ids(&mig)?;
-        devices.entry(gpu).or_default().push((mig.uuid()?, compute));
+        let gpu = raw::gpu_instance_id(&mig)?;
+        uuids.entry(gpu).or_default().push(mig.uuid()?);
     }
     let mut all = Vec::new();
     for (profile, gpu) in gpu_instances(device)? {
-        let of_gpu = devices.remove(&gpu.id);
-        for (uuid, compute) in of_gpu.unwrap_or_else(|| vec![(String::new(), 0)]) {
+        let of_gpu = uuids.remove(&gpu.id);
+        for uuid in of_gpu.unwrap_or_else(|| vec![String::new()]) {
             all.push(MigInstance {
                 uuid,
                 profile: profile.name.clone(),
@@ -54,11 +55,10 @@ pub fn instances(device: &Device<'_>) -> Result<Vec<MigInstance>, NvmlError> {
                 size: gpu.size,
                 compute: profile.compute,
                 gpu_instance: gpu.id,
-                compute_instance: compute,
             });
         }
     }
-    all.sort_by_key(|one| (one.start, one.gpu_instance, one.compute_instance));
+    all.sort_by_key(|one| (one.start, one.gpu_instance));
     Ok(all)
 }
 
@@ -81,87 +81,69 @@ pub fn act(nvml: &Nvml, action: &Action) -> Outcome {
 }
 
 /// Makes an instance, unless it exists.
-fn create(nvml: &Nvml, of: &MigCreate) -> Result<MigInstance, String> {
-    let what = || format!("instance {} {} of card {}", of.profile, of.start, of.card);
-    let failed = |error: NvmlError| format!("{}: {error}", what());
-    let device = nvml.device_by_uuid(&*of.card).map_err(failed)?;
+fn create(nvml: &Nvml, slot: &MigSlot) -> Result<MigInstance, String> {
+    let failed = |error: NvmlError| format!("{slot}: {error}");
+    let device = nvml.device_by_uuid(&*slot.card).map_err(failed)?;
     let there = gpu_instances(&device).map_err(failed)?;
     let same = |(profile, gpu): &&(Profile, GpuInstance)| {
-        profile.name == of.profile && gpu.start == of.start
+        profile.name == slot.profile && gpu.start == slot.start
     };
     let (gpu, new) = match there.iter().find(same) {
         Some((_, gpu)) => (*gpu, false),
-        None => (create_gpu(&device, of)?, true),
+        None => (create_gpu(&device, slot).map_err(failed)?, true),
     };
     let find = || -> Result<Option<MigInstance>, NvmlError> {
-        let all = instances(&device)?.into_iter();
-        let mut of_gpu = all.filter(|one| one.gpu_instance == gpu.id);
-        Ok(of_gpu.find(|one| !one.uuid.is_empty()))
+        let mut all = instances(&device)?.into_iter();
+        Ok(all.find(|one| one.gpu_instance == gpu.id && !one.uuid.is_empty()))
     };
     let made = find().and_then(|found| match found {
         None => raw_mig::create_compute(&device, &gpu).and_then(|()| find()),
         found => Ok(found),
     });
-    match made {
-        Ok(Some(made)) => Ok(made),
-        bad => {
-            if new && let Err(error) = raw_mig::destroy(&device, &gpu) {
-                eprintln!("{} stays without use: {error}", what());
-            }
-            let why = bad
-                .err()
-                .map_or("it has no device".to_owned(), |e| e.to_string());
-            Err(format!("{}: no compute instance: {why}", what()))
-        }
+    let why = match made {
+        Ok(Some(made)) => return Ok(made),
+        Ok(None) => "it has no device".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    if new && let Err(error) = raw_mig::destroy(&device, &gpu) {
+        eprintln!("{slot} stays without use: {error}");
     }
+    Err(format!("{slot}: no compute instance: {why}"))
 }
 
-fn create_gpu(device: &Device<'_>, of: &MigCreate) -> Result<GpuInstance, String> {
-    let failed = |error: NvmlError| {
-        format!(
-            "instance {} {} of card {}: {error}",
-            of.profile, of.start, of.card
-        )
-    };
-    let all = raw_mig::profiles(device).map_err(failed)?;
-    let profile = all.iter().find(|profile| profile.name == of.profile);
-    let profile = profile.ok_or_else(|| failed(NvmlError::NotFound))?;
-    let places = raw_mig::places(device, profile.id).map_err(failed)?;
-    let place = places.into_iter().find(|(start, _)| *start == of.start);
-    let place = place.ok_or_else(|| failed(NvmlError::InvalidArg))?;
-    raw_mig::create(device, profile.id, place).map_err(failed)
+fn create_gpu(device: &Device<'_>, slot: &MigSlot) -> Result<GpuInstance, NvmlError> {
+    let profiles = raw_mig::profiles(device)?;
+    let profile = profiles.iter().find(|profile| profile.name == slot.profile);
+    let profile = profile.ok_or(NvmlError::NotFound)?;
+    let places = raw_mig::places(device, profile.id)?;
+    let place = places.into_iter().find(|(start, _)| *start == slot.start);
+    raw_mig::create(device, profile.id, place.ok_or(NvmlError::InvalidArg)?)
 }
 
 /// Destroys an instance that no process uses. An instance that no longer exists is not an error.
 fn destroy(nvml: &Nvml, of: &MigDestroy) -> Result<u32, String> {
-    let failed = |error: NvmlError| {
-        format!(
-            "instance {} {} of card {}: {error}",
-            of.profile, of.start, of.card
-        )
-    };
-    let device = nvml.device_by_uuid(&*of.card).map_err(failed)?;
+    let slot = &of.slot;
+    let failed = |error: NvmlError| format!("{slot}: {error}");
+    let device = nvml.device_by_uuid(&*slot.card).map_err(failed)?;
     let there = gpu_instances(&device).map_err(failed)?;
     let meant = there.iter().find(|(profile, gpu)| {
-        gpu.id == of.gpu_instance && profile.name == of.profile && gpu.start == of.start
+        gpu.id == of.gpu_instance && profile.name == slot.profile && gpu.start == slot.start
     });
     let Some((_, gpu)) = meant else {
         return Ok(of.gpu_instance);
     };
     let compute = device.running_compute_processes().map_err(failed)?;
     let graphics = device.running_graphics_processes().map_err(failed)?;
-    let uses = |p: &&nvml_wrapper::struct_wrappers::device::ProcessInfo| {
-        // A process whose instance NVML does not report may use this one.
-        p.gpu_instance_id.is_none_or(|id| id == gpu.id)
-    };
+    // A process whose instance NVML does not report may use this one.
+    let uses = |p: &&ProcessInfo| p.gpu_instance_id.is_none_or(|id| id == gpu.id);
     if let Some(process) = compute.iter().chain(&graphics).find(uses) {
         let memory = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => format!(" with {} MiB", bytes >> 20),
             UsedGpuMemory::Unavailable => String::new(),
         };
         return Err(format!(
-            "instance {} {} of card {} is in use by process {}{memory}",
-            of.profile, of.start, of.card, process.pid
+            "{slot} is in use by process {}{memory}",
+            process.pid
         ));
     }
     raw_mig::destroy(&device, gpu).map_err(failed)?;

@@ -6,16 +6,16 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::{ProcessInfo, ProcessUtilizationSample};
 use tautline_nvml::Process;
 
+use crate::card::supported;
+
 /// Returns the processes with memory on a card: compute, graphics, and clients of MPS.
 ///
 /// `since` is the time of the last utilization sample, in microseconds, and is updated.
 pub fn read(device: &Device<'_>, uuid: &str, since: &mut u64) -> Result<Vec<Process>, NvmlError> {
     let mut memory: BTreeMap<u32, u64> = BTreeMap::new();
-    for list in [
-        device.running_compute_processes(),
-        device.mps_running_compute_processes(),
-        device.running_graphics_processes(),
-    ] {
+    let compute = device.running_compute_processes();
+    let mps = device.mps_running_compute_processes();
+    for list in [compute, mps, device.running_graphics_processes()] {
         add(&mut memory, &present(list)?);
     }
     if memory.is_empty() {
@@ -34,15 +34,10 @@ pub fn read(device: &Device<'_>, uuid: &str, since: &mut u64) -> Result<Vec<Proc
 /// Returns an empty list if the driver does not have the list.
 fn present<T>(list: Result<Vec<T>, NvmlError>) -> Result<Vec<T>, NvmlError> {
     match list {
-        Err(
-            NvmlError::NotSupported
-            | NvmlError::NotFound
-            | NvmlError::NoPermission
-            | NvmlError::InvalidArg
-            | NvmlError::InsufficientSize(_)
-            | NvmlError::FailedToLoadSymbol(_),
-        ) => Ok(Vec::new()),
-        list => list,
+        Err(NvmlError::NotFound | NvmlError::InvalidArg | NvmlError::InsufficientSize(_)) => {
+            Ok(Vec::new())
+        }
+        list => Ok(supported(list)?.unwrap_or_default()),
     }
 }
 
@@ -63,23 +58,15 @@ fn add(memory: &mut BTreeMap<u32, u64>, list: &[ProcessInfo]) {
 /// latest sample of the process.
 fn busy(samples: &[ProcessUtilizationSample], since: &mut u64) -> HashMap<u32, u32> {
     let mut latest: HashMap<u32, (u64, u32)> = HashMap::new();
-    for sample in samples
-        .iter()
-        .filter(|sample| sample.pid != 0 && sample.timestamp > *since)
-    {
+    let fresh = |sample: &&ProcessUtilizationSample| sample.pid != 0 && sample.timestamp > *since;
+    for sample in samples.iter().filter(fresh) {
         let known = latest.entry(sample.pid).or_default();
         *known = (*known).max((sample.timestamp, sample.sm_util.min(100) * 10));
     }
-    *since = latest
-        .values()
-        .map(|(time, _)| *time)
-        .max()
-        .unwrap_or(0)
-        .max(*since);
-    latest
-        .into_iter()
-        .map(|(pid, (_, busy))| (pid, busy))
-        .collect()
+    let times = latest.values().map(|(time, _)| *time);
+    *since = times.max().unwrap_or(0).max(*since);
+    let busy = latest.into_iter();
+    busy.map(|(pid, (_, busy))| (pid, busy)).collect()
 }
 
 #[cfg(test)]

@@ -8,8 +8,6 @@ use nvml_wrapper::{Device, EventSet};
 pub const REMOTE_GPU: u32 = 0;
 /// NVML's number for a POWER processor at the other end of an NVLink.
 pub const REMOTE_NPU: u32 = 1;
-/// NVML's number for an unknown device at the other end of an NVLink.
-pub const REMOTE_UNKNOWN: u32 = 255;
 
 /// Returns whether remapping a row of memory failed.
 pub fn row_remap_failed(device: &Device<'_>) -> Result<bool, NvmlError> {
@@ -30,31 +28,21 @@ pub fn row_remap_failed(device: &Device<'_>) -> Result<bool, NvmlError> {
 
 /// Returns the type of the device at the other end of a link.
 pub fn remote_type(device: &Device<'_>, link: u32) -> Result<u32, NvmlError> {
-    let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
-            .nvmlDeviceGetNvLinkRemoteDeviceType
-            .as_ref(),
-    )?;
-    let mut remote = REMOTE_UNKNOWN;
+    let library = device.nvml().lib();
+    let call = nvml_sym(library.nvmlDeviceGetNvLinkRemoteDeviceType.as_ref())?;
+    let mut remote = 0;
     // SAFETY: the handle lives as long as `device`; the call writes one integer.
     nvml_try(unsafe { call(device.handle(), link, &mut remote) })?;
     Ok(remote)
 }
 
-/// Returns the IDs of a MIG device's GPU instance and compute instance.
-pub fn mig_ids(mig: &Device<'_>) -> Result<(u32, u32), NvmlError> {
-    let library = mig.nvml().lib();
-    let gpu_call = nvml_sym(library.nvmlDeviceGetGpuInstanceId.as_ref())?;
-    let compute_call = nvml_sym(library.nvmlDeviceGetComputeInstanceId.as_ref())?;
-    let (mut gpu, mut compute) = (0, 0);
-    // SAFETY: the handle lives as long as `mig`; each call writes one integer.
-    unsafe {
-        nvml_try(gpu_call(mig.handle(), &mut gpu))?;
-        nvml_try(compute_call(mig.handle(), &mut compute))?;
-    }
-    Ok((gpu, compute))
+/// Returns the ID of a MIG device's GPU instance.
+pub fn gpu_instance_id(mig: &Device<'_>) -> Result<u32, NvmlError> {
+    let call = nvml_sym(mig.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
+    let mut id = 0;
+    // SAFETY: the handle lives as long as `mig`; the call writes one integer.
+    nvml_try(unsafe { call(mig.handle(), &mut id) })?;
+    Ok(id)
 }
 
 /// Adds a device's events to the set, which stays valid if that fails.

@@ -7,27 +7,11 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
     NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED, NVML_COMPUTE_INSTANCE_PROFILE_COUNT,
-    NVML_GPU_INSTANCE_PROFILE_1_SLICE, NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2,
-    NVML_GPU_INSTANCE_PROFILE_2_SLICE, NVML_GPU_INSTANCE_PROFILE_3_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_4_SLICE, NVML_GPU_INSTANCE_PROFILE_6_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_7_SLICE, NVML_GPU_INSTANCE_PROFILE_8_SLICE, nvmlComputeInstance_t,
-    nvmlComputeInstanceProfileInfo_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t,
-    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlComputeInstance_t, nvmlComputeInstanceProfileInfo_t, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlReturn_t,
 };
 
-/// The kinds of profiles without media or graphics attributes: an instance has all engines that
-/// belong to its slices.
-const PLAIN_KINDS: [u32; 8] = [
-    NVML_GPU_INSTANCE_PROFILE_1_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_2_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_3_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_4_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_6_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_7_SLICE,
-    NVML_GPU_INSTANCE_PROFILE_8_SLICE,
-    // One compute slice with twice the memory.
-    NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2,
-];
 /// The number of kinds of profiles that are tried; newer drivers have more kinds than the bindings
 /// know.
 const PROFILE_KINDS: u32 = 32;
@@ -45,7 +29,8 @@ pub struct Profile {
     pub name: String,
     /// The number of compute slices.
     pub compute: u32,
-    /// True if the profile has no attributes, such as `+me`.
+    /// True if the profile has no media or graphics attributes, which its name would have, such as
+    /// `+me`: an instance has all engines that belong to its slices.
     pub plain: bool,
 }
 
@@ -62,13 +47,8 @@ pub struct GpuInstance {
 
 /// Returns the profiles that the card has.
 pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
-    let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
-            .nvmlDeviceGetGpuInstanceProfileInfoV
-            .as_ref(),
-    )?;
+    let library = device.nvml().lib();
+    let call = nvml_sym(library.nvmlDeviceGetGpuInstanceProfileInfoV.as_ref())?;
     let mut profiles = Vec::new();
     for kind in 0..PROFILE_KINDS {
         // SAFETY: zeroes are a value of the struct's integers and characters.
@@ -89,7 +69,7 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
             id: info.id,
             name: name.strip_prefix("MIG ").unwrap_or(&name).to_owned(),
             compute: info.sliceCount,
-            plain: PLAIN_KINDS.contains(&kind) && !name.contains(['+', '-']),
+            plain: !name.contains(['+', '-']),
         });
     }
     Ok(profiles)
@@ -98,10 +78,9 @@ pub fn profiles(device: &Device<'_>) -> Result<Vec<Profile>, NvmlError> {
 /// Returns the first memory slice and the number of memory slices of each place where an instance
 /// of a profile can be, whether the place is free or not.
 pub fn places(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let library = device.nvml().lib();
     let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
+        library
             .nvmlDeviceGetGpuInstancePossiblePlacements_v2
             .as_ref(),
     )?;
@@ -117,14 +96,22 @@ pub fn places(device: &Device<'_>, profile: u32) -> Result<Vec<(u32, u32)>, Nvml
 /// Returns the GPU instances of a profile.
 pub fn gpu_instances(device: &Device<'_>, profile: u32) -> Result<Vec<GpuInstance>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstances.as_ref())?;
-    let mut handles: Vec<nvmlGpuInstance_t> = vec![std::ptr::null_mut(); MAX_INSTANCES];
-    let mut count = MAX_INSTANCES as u32;
-    // SAFETY: the handle lives as long as `device`; the call writes as many handles as the profile
-    // can have instances, of which no card has more than the list has room for.
-    nvml_try(unsafe { call(device.handle(), profile, handles.as_mut_ptr(), &mut count) })?;
-    handles.truncate(count as usize);
+    // SAFETY: the handle lives as long as `device`.
+    let handles = handles(|list, count| unsafe { call(device.handle(), profile, list, count) })?;
     let info = |handle| gpu_instance(device, handle);
     handles.into_iter().map(info).collect()
+}
+
+/// Returns the handles that a call lists; it writes as many as a profile can have instances, of
+/// which no card has more than the list has room for.
+fn handles<T>(
+    list: impl FnOnce(*mut *mut T, *mut u32) -> nvmlReturn_t,
+) -> Result<Vec<*mut T>, NvmlError> {
+    let mut handles = vec![std::ptr::null_mut(); MAX_INSTANCES];
+    let mut count = MAX_INSTANCES as u32;
+    nvml_try(list(handles.as_mut_ptr(), &mut count))?;
+    handles.truncate(count as usize);
+    Ok(handles)
 }
 
 fn gpu_instance(device: &Device<'_>, handle: nvmlGpuInstance_t) -> Result<GpuInstance, NvmlError> {
@@ -150,13 +137,8 @@ pub fn create(
     profile: u32,
     (start, size): (u32, u32),
 ) -> Result<GpuInstance, NvmlError> {
-    let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
-            .nvmlDeviceCreateGpuInstanceWithPlacement
-            .as_ref(),
-    )?;
+    let library = device.nvml().lib();
+    let call = nvml_sym(library.nvmlDeviceCreateGpuInstanceWithPlacement.as_ref())?;
     let place = nvmlGpuInstancePlacement_t { start, size };
     let mut handle: nvmlGpuInstance_t = std::ptr::null_mut();
     // SAFETY: the handle lives as long as `device`; the call reads the place and writes a handle.
@@ -166,18 +148,12 @@ pub fn create(
 
 /// Makes a compute instance over all of a GPU instance.
 pub fn create_compute(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
-    let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
-            .nvmlGpuInstanceCreateComputeInstance
-            .as_ref(),
-    )?;
+    let library = device.nvml().lib();
+    let call = nvml_sym(library.nvmlGpuInstanceCreateComputeInstance.as_ref())?;
     let all = compute_profiles(device, of)?;
-    let (profile, _) = all
-        .into_iter()
-        .reduce(|best, next| if next.1 > best.1 { next } else { best })
-        .ok_or(NvmlError::NotFound)?;
+    // The first of several with the same size.
+    let largest = all.into_iter().rev().max_by_key(|(_, slices)| *slices);
+    let (profile, _) = largest.ok_or(NvmlError::NotFound)?;
     let mut handle: nvmlComputeInstance_t = std::ptr::null_mut();
     // SAFETY: NVML has given the instance's handle; the call writes a handle.
     nvml_try(unsafe { call(of.handle, profile, &mut handle) })
@@ -191,12 +167,9 @@ pub fn destroy(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
     let destroy_compute = nvml_sym(library.nvmlComputeInstanceDestroy.as_ref())?;
     let destroy = nvml_sym(library.nvmlGpuInstanceDestroy.as_ref())?;
     for (profile, _) in compute_profiles(device, of)? {
-        let mut handles: Vec<nvmlComputeInstance_t> = vec![std::ptr::null_mut(); MAX_INSTANCES];
-        let mut count = MAX_INSTANCES as u32;
-        // SAFETY: NVML has given the instance's handle; the call writes as many handles as the
-        // profile can have instances, of which no card has more than the list has room for.
-        nvml_try(unsafe { list(of.handle, profile, handles.as_mut_ptr(), &mut count) })?;
-        for handle in handles.into_iter().take(count as usize) {
+        // SAFETY: NVML has given the instance's handle.
+        let handles = handles(|all, count| unsafe { list(of.handle, profile, all, count) })?;
+        for handle in handles {
             // SAFETY: NVML has just given the handle.
             nvml_try(unsafe { destroy_compute(handle) })?;
         }
@@ -208,10 +181,9 @@ pub fn destroy(device: &Device<'_>, of: &GpuInstance) -> Result<(), NvmlError> {
 /// Returns the ID and the number of compute slices of each compute instance profile of a GPU
 /// instance.
 fn compute_profiles(device: &Device<'_>, of: &GpuInstance) -> Result<Vec<(u32, u32)>, NvmlError> {
+    let library = device.nvml().lib();
     let call = nvml_sym(
-        device
-            .nvml()
-            .lib()
+        library
             .nvmlGpuInstanceGetComputeInstanceProfileInfo
             .as_ref(),
     )?;

@@ -1,13 +1,12 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use nvml_wrapper::Nvml;
-use tautline_nvml::{Command, Reading};
+use tautline_nvml::Reading;
 
 use crate::args::Args;
 use crate::card::Seen;
@@ -15,7 +14,7 @@ use crate::commands;
 use crate::events::{Event, Events};
 use crate::library::{self, OpenError};
 use crate::raw;
-use crate::topology::{self, Linked};
+use crate::topology;
 use crate::watchdog::Watchdog;
 
 /// The exit status without a library or driver.
@@ -31,57 +30,32 @@ const MISSING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads the cards until stdin closes, or once with `--once`.
 pub fn run(args: &Args) -> ExitCode {
-    let (watchdog, commands) = match start(args) {
-        Ok(started) => started,
-        Err(error) => return failed(&error),
+    let Err(error) = serve(args) else {
+        return ExitCode::SUCCESS;
     };
-    let open = || library::open(args.library.as_deref(), &args.driver_root);
-    match watchdog.guard("nvmlInit", None, START_LIMIT, open) {
-        Ok(nvml) => match serve(nvml, args, &watchdog, commands) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        },
-        Err(OpenError::NoDriver(why)) => {
-            eprintln!("no NVIDIA driver: {why}");
-            ExitCode::from(EXIT_NO_DRIVER)
-        }
-        Err(OpenError::Failed(why)) => failed(&anyhow::anyhow!("NVML does not start: {why}")),
-    }
-}
-
-fn failed(error: &anyhow::Error) -> ExitCode {
     eprintln!("{error:#}");
-    ExitCode::FAILURE
+    let error = error.downcast_ref::<OpenError>();
+    let no_driver = error.is_some_and(|error| error.no_driver);
+    ExitCode::from(if no_driver { EXIT_NO_DRIVER } else { 1 })
 }
 
-/// Starts the watchdog, and the reading of commands unless the cards are read only once.
-fn start(args: &Args) -> anyhow::Result<(Watchdog, Option<Receiver<Command>>)> {
+fn serve(args: &Args) -> anyhow::Result<()> {
+    // The end of stdin ends the process also while NVML starts.
     let commands = (!args.once).then(commands::read_stdin).transpose()?;
-    Ok((Watchdog::start()?, commands))
-}
-
-fn serve(
-    nvml: Nvml,
-    args: &Args,
-    watchdog: &Watchdog,
-    commands: Option<Receiver<Command>>,
-) -> anyhow::Result<()> {
-    let nvml = Arc::new(nvml);
+    let watchdog = Watchdog::start()?;
+    let open = || library::open(args.library.as_deref(), &args.driver_root);
+    let nvml = Arc::new(watchdog.guard("nvmlInit", None, START_LIMIT, open)?);
     let stale = Arc::new(AtomicBool::new(false));
     if let Some(commands) = commands {
         commands::serve(Arc::clone(&nvml), commands, Arc::clone(&stale))?;
     }
-    read(&nvml, args, watchdog, &stale)
-}
-
-fn read(nvml: &Nvml, args: &Args, watchdog: &Watchdog, stale: &AtomicBool) -> anyhow::Result<()> {
-    let mut node = watchdog.guard("discovery", None, START_LIMIT, || Node::new(nvml))?;
+    let mut node = watchdog.guard("discovery", None, START_LIMIT, || Node::new(&nvml))?;
     loop {
         let due = Instant::now() + args.interval;
         if stale.swap(false, Ordering::AcqRel) {
             node.state_due = Instant::now();
         }
-        watchdog.write(node.read(watchdog)?)?;
+        watchdog.write(node.read(&watchdog)?)?;
         if args.once {
             return Ok(());
         }
@@ -98,8 +72,6 @@ struct Node<'n> {
     /// The cards, sorted by index.
     cards: Vec<Seen<'n>>,
     events: Events<'n>,
-    /// The topology level in NVML of each pair of cards, by their indexes in ascending order.
-    pcie: HashMap<(u32, u32), u32>,
     state_due: Instant,
     /// The indexes of cards that NVML counts but cannot read.
     missing: BTreeSet<u32>,
@@ -107,23 +79,18 @@ struct Node<'n> {
 
 impl<'n> Node<'n> {
     fn new(nvml: &'n Nvml) -> anyhow::Result<Self> {
+        let driver = nvml.sys_driver_version();
         let cuda = nvml.sys_cuda_driver_version().ok();
-        let mut node = Self {
+        let cuda = cuda.map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10));
+        Ok(Self {
             nvml,
-            driver: nvml
-                .sys_driver_version()
-                .context("nvmlSystemGetDriverVersion")?,
-            cuda: cuda
-                .map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10))
-                .unwrap_or_default(),
+            driver: driver.context("nvmlSystemGetDriverVersion")?,
+            cuda: cuda.unwrap_or_default(),
             cards: Vec::new(),
             events: Events::new(nvml),
-            pcie: HashMap::new(),
             state_due: Instant::now(),
             missing: BTreeSet::new(),
-        };
-        node.find()?;
-        Ok(node)
+        })
     }
 
     /// Looks for the cards that are not known yet.
@@ -146,15 +113,6 @@ impl<'n> Node<'n> {
             }
         }
         self.cards.sort_by_key(|seen| seen.card.index);
-        for a in &self.cards {
-            for b in self.cards.iter().filter(|b| b.card.index > a.card.index) {
-                let pair = (a.card.index, b.card.index);
-                let level = || self.nvml.topology_common_ancestor(&a.device, &b.device);
-                self.pcie
-                    .entry(pair)
-                    .or_insert_with(|| level().map_or(50, |level| level.as_c()));
-            }
-        }
         Ok(())
     }
 
@@ -169,66 +127,46 @@ impl<'n> Node<'n> {
             };
             self.state_due = Instant::now() + interval;
         }
-        let mut reading = Reading {
-            driver: self.driver.clone(),
-            cuda: self.cuda.clone(),
-            ..Reading::default()
-        };
+        let mut processes = Vec::new();
         for seen in &mut self.cards {
             let uuid = seen.card.uuid.clone();
-            let processes = watchdog.guard("reading", Some(&uuid), CARD_LIMIT, || {
+            let of_card = watchdog.guard("reading", Some(&uuid), CARD_LIMIT, || {
                 if with_state {
                     seen.read_state();
                 }
                 seen.read_use()
                     .with_context(|| format!("reading card {uuid}"))
             })?;
-            reading.processes.extend(processes);
+            processes.extend(of_card);
         }
         if with_state {
             self.link();
         }
-        reading.cards = self
-            .cards
-            .iter_mut()
-            .map(|seen| {
-                seen.card.fault = seen.health.fault();
-                seen.card.clone()
-            })
-            .collect();
-        Ok(reading)
+        let cards = self.cards.iter_mut().map(|seen| {
+            seen.card.fault = seen.health.fault();
+            seen.card.clone()
+        });
+        Ok(Reading {
+            cards: cards.collect(),
+            driver: self.driver.clone(),
+            cuda: self.cuda.clone(),
+            processes,
+        })
     }
 
     fn link(&mut self) {
-        let linked: Vec<Linked<'_>> = self
-            .cards
-            .iter()
-            .map(|seen| Linked {
-                uuid: &seen.card.uuid,
-                pci: &seen.card.pci,
-                remotes: &seen.remotes,
-            })
-            .collect();
-        let level = |from: usize, to: usize| {
-            let (from, to) = (self.cards[from].card.index, self.cards[to].card.index);
-            self.pcie
-                .get(&(from.min(to), from.max(to)))
-                .copied()
-                .unwrap_or(50)
-        };
-        let links = topology::links(&linked, level);
-        for (seen, ways) in self.cards.iter_mut().zip(links) {
-            seen.card.links = ways;
+        let all = self.cards.iter().map(|seen| (&seen.card, &*seen.remotes));
+        let links = topology::links(&all.collect::<Vec<_>>());
+        for (seen, links) in self.cards.iter_mut().zip(links) {
+            seen.card.links = links;
         }
     }
 
     fn wait(&mut self, due: Instant) {
         let (cards, state_due) = (&mut self.cards, &mut self.state_due);
         self.events.wait(due, |device, event| {
-            let Some(seen) = cards
-                .iter_mut()
-                .find(|seen| raw::same(&seen.device, device))
-            else {
+            let mut cards = cards.iter_mut();
+            let Some(seen) = cards.find(|seen| raw::same(&seen.device, device)) else {
                 return false;
             };
             match event {

@@ -1,4 +1,4 @@
-use tautline_nvml::Link;
+use tautline_nvml::{Card, Link};
 
 /// The other end of an active NVLink.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,46 +9,26 @@ pub enum Remote {
     Switch,
 }
 
-/// The facts about a card that determine its connections.
-#[derive(Clone, Debug)]
-pub struct Linked<'a> {
-    pub uuid: &'a str,
-    pub pci: &'a str,
-    /// The other ends of all active NVLinks.
-    pub remotes: &'a [Remote],
-}
-
-/// Returns the connections from each card to all others. Cards with active NVLinks to a switch
-/// reach each other. `pcie` returns the topology level of two cards by their positions in `cards`.
-pub fn links(cards: &[Linked<'_>], pcie: impl Fn(usize, usize) -> u32) -> Vec<Vec<Link>> {
-    let switched: Vec<u32> = cards
-        .iter()
-        .map(|card| count(card, &Remote::Switch))
-        .collect();
-    (0..cards.len())
-        .map(|from| {
-            (0..cards.len())
-                .filter(|to| *to != from)
-                .map(|to| {
-                    let direct = count(&cards[from], &Remote::Card(cards[to].pci.to_owned()));
-                    Link {
-                        to: cards[to].uuid.to_owned(),
-                        nvlinks: direct.max(switched[from].min(switched[to])),
-                        pcie: pcie(from, to),
-                    }
-                })
-                .collect()
-        })
-        .collect()
-}
-
-fn count(card: &Linked<'_>, remote: &Remote) -> u32 {
-    card.remotes
-        .iter()
-        .filter(|end| *end == remote)
-        .count()
-        .try_into()
-        .unwrap_or(u32::MAX)
+/// Returns the connections from each card to all others, by the other ends of the cards' active
+/// NVLinks. Cards with NVLinks to a switch reach each other.
+pub fn links(cards: &[(&Card, &[Remote])]) -> Vec<Vec<Link>> {
+    let count = |ends: &[Remote], remote: &Remote| {
+        let ends = ends.iter().filter(|end| *end == remote);
+        u32::try_from(ends.count()).unwrap_or(u32::MAX)
+    };
+    let link = |ends: &[Remote], (to, others): &(&Card, &[Remote])| {
+        let direct = count(ends, &Remote::Card(to.pci.clone()));
+        let switched = count(ends, &Remote::Switch).min(count(others, &Remote::Switch));
+        Link {
+            to: to.uuid.clone(),
+            nvlinks: direct.max(switched),
+        }
+    };
+    let from = |(from, ends): &(&Card, &[Remote])| {
+        let others = cards.iter().filter(|(to, _)| to.uuid != from.uuid);
+        others.map(|to| link(ends, to)).collect()
+    };
+    cards.iter().map(from).collect()
 }
 
 /// Converts a bus ID such as `00000000:3B:00.0` or `0000:3B:00.0` to the name that Linux uses,
@@ -69,36 +49,29 @@ mod tests {
 
     use super::*;
 
-    fn linked<'a>(uuid: &'a str, pci: &'a str, remotes: &'a [Remote]) -> Linked<'a> {
-        Linked { uuid, pci, remotes }
+    fn card(uuid: &str, pci: &str) -> Card {
+        Card {
+            uuid: uuid.into(),
+            pci: pci.into(),
+            ..Card::default()
+        }
     }
 
     #[test]
     fn cards_on_a_switch_reach_each_other() {
         let all = vec![Remote::Switch; 18];
         let fewer = vec![Remote::Switch; 17];
-        let cards = [
-            linked("a", "0", &all),
-            linked("b", "1", &fewer),
-            linked("c", "2", &[]),
+        let cards: [(&Card, &[Remote]); 3] = [
+            (&card("a", "0"), &all),
+            (&card("b", "1"), &fewer),
+            (&card("c", "2"), &[]),
         ];
-        let links = links(&cards, |_, _| 50);
-        assert_eq!(
-            links[0][0],
-            Link {
-                to: "b".into(),
-                nvlinks: 17,
-                pcie: 50
-            }
-        );
-        assert_eq!(
-            links[0][1],
-            Link {
-                to: "c".into(),
-                nvlinks: 0,
-                pcie: 50
-            }
-        );
+        let links = links(&cards);
+        let link = |to: &str, nvlinks| Link {
+            to: to.into(),
+            nvlinks,
+        };
+        assert_eq!(links[0], [link("b", 17), link("c", 0)]);
         assert_eq!(links[2][0].nvlinks, 0);
     }
 
@@ -109,14 +82,13 @@ mod tests {
             Remote::Card("1".into()),
             Remote::Card("2".into()),
         ];
-        let cards = [
-            linked("a", "0", &ends),
-            linked("b", "1", &[]),
-            linked("c", "2", &[]),
+        let cards: [(&Card, &[Remote]); 3] = [
+            (&card("a", "0"), &ends),
+            (&card("b", "1"), &[]),
+            (&card("c", "2"), &[]),
         ];
-        let links = links(&cards, |from, to| u32::from(from.abs_diff(to) != 1) * 10);
-        assert_eq!((links[0][0].nvlinks, links[0][0].pcie), (2, 0));
-        assert_eq!((links[0][1].nvlinks, links[0][1].pcie), (1, 10));
+        let links = links(&cards);
+        assert_eq!((links[0][0].nvlinks, links[0][1].nvlinks), (2, 1));
     }
 
     #[test]
@@ -137,15 +109,12 @@ mod tests {
                 .iter()
                 .map(|ends| ends.iter().map(|end| match end {
                     0 => Remote::Switch,
-                    card => Remote::Card(card.to_string()),
+                    other => Remote::Card(other.to_string()),
                 }).collect())
                 .collect();
-            let cards: Vec<Linked<'_>> = names
-                .iter()
-                .zip(&remotes)
-                .map(|(name, remotes)| Linked { uuid: name, pci: name, remotes })
-                .collect();
-            let links = links(&cards, |_, _| 0);
+            let all: Vec<Card> = names.iter().map(|name| card(name, name)).collect();
+            let cards: Vec<_> = all.iter().zip(remotes.iter().map(|ends| &**ends)).collect();
+            let links = links(&cards);
             for (from, ways) in links.iter().enumerate() {
                 let mut expected: Vec<&String> = names.iter().collect();
                 expected.remove(from);

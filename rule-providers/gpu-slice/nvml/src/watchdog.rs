@@ -44,9 +44,8 @@ impl Watchdog {
                 watching.check(Instant::now());
             }
         };
-        thread::Builder::new()
-            .name("watchdog".into())
-            .spawn(watch)?;
+        let thread = thread::Builder::new().name("watchdog".into());
+        thread.spawn(watch)?;
         Ok(watchdog)
     }
 
@@ -81,20 +80,13 @@ impl Watchdog {
         let Some(call) = state.call.as_ref().filter(|call| call.until <= now) else {
             return;
         };
-        let last = call
-            .card
-            .as_ref()
-            .and_then(|card| unresponsive(&state.last, card));
-        if let Some(last) = last {
+        let mut of_card = String::new();
+        if let Some(card) = &call.card {
             // If the agent no longer reads, the exit status has to suffice.
-            let _ = write(&last);
+            let _ = unresponsive(&state.last, card).map(|last| write(&last));
+            of_card = format!(" of card {card}");
         }
-        let card = call
-            .card
-            .as_deref()
-            .map(|card| format!(" of card {card}"))
-            .unwrap_or_default();
-        eprintln!("NVML hangs: {}{card}", call.what);
+        eprintln!("NVML hangs: {}{of_card}", call.what);
         exit_now(EXIT_HANGS);
     }
 
@@ -116,11 +108,8 @@ pub fn write(line: &impl Serialize) -> std::io::Result<()> {
 /// read.
 fn unresponsive(last: &Reading, card: &str) -> Option<Reading> {
     let mut reading = last.clone();
-    let card = reading
-        .cards
-        .iter_mut()
-        .find(|listed| listed.uuid == card)?;
-    card.fault = Some("Unresponsive".into());
+    let mut cards = reading.cards.iter_mut();
+    cards.find(|listed| listed.uuid == card)?.fault = Some("Unresponsive".into());
     Some(reading)
 }
 

@@ -7,7 +7,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Reader, Scene};
-use tautline_nvml::{Action, MigCreate, MigDestroy, MigInstance, Outcome, Reading};
+use tautline_nvml::{Action, MigDestroy, MigInstance, MigSlot, Outcome, Reading};
 
 const OFTEN: &str = "100ms";
 
@@ -16,7 +16,7 @@ fn scene(mig: &Value, processes: &Value) -> Value {
 }
 
 fn create(profile: &str, start: u32) -> Action {
-    Action::Create(MigCreate {
+    Action::Create(MigSlot {
         card: "GPU-a".into(),
         profile: profile.into(),
         start,
@@ -25,9 +25,7 @@ fn create(profile: &str, start: u32) -> Action {
 
 fn destroy(of: &MigInstance) -> Action {
     Action::Destroy(MigDestroy {
-        card: "GPU-a".into(),
-        profile: of.profile.clone(),
-        start: of.start,
+        slot: of.slot("GPU-a"),
         gpu_instance: of.gpu_instance,
     })
 }

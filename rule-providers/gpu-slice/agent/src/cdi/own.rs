@@ -1,5 +1,5 @@
-//! The CDI specs that the agent writes: one file with one device for each container that gets its
-//! cards by CDI.
+//! The CDI specs that the agent writes: one file with one device, which a token names, for each
+//! container that requests cards.
 
 use std::{
     collections::HashSet,
@@ -9,9 +9,9 @@ use std::{
 };
 
 use super::spec::{Edits, Spec, SpecDevice};
-use crate::{device_plugin::Specs, injection::Injection};
 
-const KIND: &str = "tautline.io/gpu";
+/// The kind of the agent's devices.
+pub(crate) const OWN_KIND: &str = "tautline.io/gpu";
 const PREFIX: &str = "tautline.io-gpu-";
 const SUFFIX: &str = ".json";
 /// The oldest CDI version in which device nodes have a `hostPath`.
@@ -31,21 +31,21 @@ impl OwnSpecs {
     fn path(&self, token: &str) -> PathBuf {
         self.dir.join(format!("{PREFIX}{token}{SUFFIX}"))
     }
-}
 
-impl Specs for OwnSpecs {
-    fn exist(&self) -> bool {
+    /// Returns whether there are any specs.
+    pub fn exist(&self) -> bool {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).any(|path| is_own(&path))
     }
 
-    fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
+    /// Writes the spec of a container, and replaces an older one.
+    pub fn write(&self, token: &str, container_edits: Edits) -> io::Result<()> {
         let spec = Spec {
             cdi_version: VERSION.to_owned(),
-            kind: KIND.to_owned(),
+            kind: OWN_KIND.to_owned(),
             devices: vec![SpecDevice {
                 name: token.to_owned(),
-                container_edits: Edits::of(injection),
+                container_edits,
             }],
             container_edits: Edits::default(),
         };
@@ -58,14 +58,16 @@ impl Specs for OwnSpecs {
         fs::rename(&fresh, &path)
     }
 
-    fn remove(&self, token: &str) -> io::Result<()> {
+    /// Removes the spec, if there is one.
+    pub fn remove(&self, token: &str) -> io::Result<()> {
         match fs::remove_file(self.path(token)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 
-    fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()> {
+    /// Removes the specs that are at least `age` old and whose token is not in `live`.
+    pub fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()> {
         let entries = match fs::read_dir(&self.dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
@@ -103,18 +105,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::injection::{Device, Hook, Mount};
+    use crate::cdi::spec::{DeviceNode, Hook, Mount};
 
     #[test]
     fn write_makes_a_spec_with_one_device() {
         let dir = tempfile::tempdir().unwrap();
         let specs = OwnSpecs::new(dir.path().join("cdi"));
-        let injection = Injection {
+        let edits = Edits {
             env: BTreeMap::from([("NVIDIA_VISIBLE_DEVICES".to_owned(), "void".to_owned())]),
-            devices: vec![Device {
+            device_nodes: vec![DeviceNode {
                 path: "/dev/nvidia0".to_owned(),
-                host_path: "/dev/nvidia3".to_owned(),
-                ..Device::default()
+                host_path: Some("/dev/nvidia3".to_owned()),
+                ..DeviceNode::default()
             }],
             mounts: vec![Mount {
                 host_path: "/a".to_owned(),
@@ -122,16 +124,16 @@ mod tests {
                 options: vec!["ro".to_owned()],
             }],
             hooks: vec![Hook {
-                name: "createContainer".to_owned(),
+                hook_name: "createContainer".to_owned(),
                 path: "/h".to_owned(),
                 args: vec!["h".to_owned()],
                 env: Vec::new(),
             }],
         };
         assert!(!specs.exist());
-        specs.write("t1", &Injection::default()).unwrap();
+        specs.write("t1", Edits::default()).unwrap();
         assert!(specs.exist());
-        specs.write("t1", &injection).unwrap();
+        specs.write("t1", edits.clone()).unwrap();
         let text = fs::read(dir.path().join("cdi/tautline.io-gpu-t1.json")).unwrap();
         let read: serde_json::Value = serde_json::from_slice(&text).unwrap();
         let expected = serde_json::json!({
@@ -145,7 +147,7 @@ mod tests {
         });
         assert_eq!(read, expected);
         let spec: Spec = serde_json::from_slice(&text).unwrap();
-        assert_eq!(spec.devices[0].container_edits.injection(), injection);
+        assert_eq!(spec.devices[0].container_edits, edits);
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let specs = OwnSpecs::new(dir.path().to_owned());
         for token in ["live", "old"] {
-            specs.write(token, &Injection::default()).unwrap();
+            specs.write(token, Edits::default()).unwrap();
         }
         for name in ["nvidia.json", "tautline.io-gpu-x.json.new"] {
             fs::write(dir.path().join(name), "{}").unwrap();

@@ -1,9 +1,9 @@
-//! The format of CDI spec files, with the fields that the agent uses:
+//! The format of CDI spec files, with the fields that the agent passes on:
 //! <https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md>
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use crate::injection::{Device, DeviceNode, Hook, Injection, Mount};
+use serde::{Deserialize, Serialize};
 
 /// A spec: devices of one kind, and edits for every container that gets such a device.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -23,154 +23,108 @@ pub(super) struct SpecDevice {
     pub container_edits: Edits,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// The changes to a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Edits {
+pub(crate) struct Edits {
+    /// The environment variables, which replace those of the image and the pod.
+    #[serde(with = "pairs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    env: Vec<String>,
+    pub device_nodes: Vec<DeviceNode>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    device_nodes: Vec<Node>,
+    pub mounts: Vec<Mount>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    hooks: Vec<SpecHook>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    mounts: Vec<SpecMount>,
+    pub hooks: Vec<Hook>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// A device node; the runtime takes what is left out from the node at `host_path`, or else `path`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Node {
-    path: String,
+pub(crate) struct DeviceNode {
+    pub path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    host_path: Option<String>,
+    pub host_path: Option<String>,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    kind: Option<String>,
+    pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    major: Option<i64>,
+    pub major: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    minor: Option<i64>,
+    pub minor: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file_mode: Option<u32>,
+    pub file_mode: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    permissions: Option<String>,
+    pub permissions: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    uid: Option<u32>,
+    pub uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    gid: Option<u32>,
+    pub gid: Option<u32>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// A bind mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecMount {
-    host_path: String,
-    container_path: String,
+pub(crate) struct Mount {
+    pub host_path: String,
+    pub container_path: String,
+    /// The mount options, such as `ro`, `nosuid` and `bind`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    options: Vec<String>,
+    pub options: Vec<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+/// An OCI hook.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct SpecHook {
-    hook_name: String,
-    path: String,
+pub(crate) struct Hook {
+    pub hook_name: String,
+    pub path: String,
+    /// The arguments; the first is the program's name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    args: Vec<String>,
+    pub args: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    env: Vec<String>,
+    pub env: Vec<String>,
 }
 
 impl Edits {
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Converts the edits to an injection.
-    pub fn injection(&self) -> Injection {
-        let env = self.env.iter().filter_map(|pair| pair.split_once('='));
-        Injection {
-            env: env.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-            devices: self.device_nodes.iter().cloned().map(device).collect(),
-            mounts: self.mounts.iter().cloned().map(mount).collect(),
-            hooks: self.hooks.iter().cloned().map(hook).collect(),
-        }
+    /// Adds the changes of `other` that are missing. Its variables replace those of the same name.
+    pub fn extend(&mut self, other: Self) {
+        self.env.extend(other.env);
+        add(&mut self.device_nodes, other.device_nodes);
+        add(&mut self.mounts, other.mounts);
+        add(&mut self.hooks, other.hooks);
     }
+}
 
-    /// Converts an injection to edits.
-    pub fn of(injection: &Injection) -> Self {
-        let env = injection.env.iter();
-        Self {
-            env: env.map(|(k, v)| format!("{k}={v}")).collect(),
-            device_nodes: injection.devices.iter().cloned().map(node).collect(),
-            hooks: injection.hooks.iter().cloned().map(spec_hook).collect(),
-            mounts: injection.mounts.iter().cloned().map(spec_mount).collect(),
+fn add<T: PartialEq>(to: &mut Vec<T>, from: Vec<T>) {
+    for item in from {
+        if !to.contains(&item) {
+            to.push(item);
         }
     }
 }
 
-fn device(node: Node) -> Device {
-    Device {
-        host_path: node.host_path.unwrap_or_else(|| node.path.clone()),
-        path: node.path,
-        node: match (node.kind, node.major, node.minor) {
-            (Some(kind), Some(major), Some(minor)) if kind != "u" => {
-                Some(DeviceNode { kind, major, minor })
-            }
-            _ => None,
-        },
-        permissions: node.permissions,
-        file_mode: node.file_mode,
-        uid: node.uid,
-        gid: node.gid,
-    }
-}
+/// Reads and writes variables as a list of `NAME=VALUE`.
+mod pairs {
+    use std::collections::BTreeMap;
 
-fn node(device: Device) -> Node {
-    let (kind, major, minor) = match device.node {
-        Some(DeviceNode { kind, major, minor }) => (Some(kind), Some(major), Some(minor)),
-        None => (None, None, None),
-    };
-    Node {
-        host_path: (device.host_path != device.path).then_some(device.host_path),
-        path: device.path,
-        kind,
-        major,
-        minor,
-        file_mode: device.file_mode,
-        permissions: device.permissions,
-        uid: device.uid,
-        gid: device.gid,
-    }
-}
+    use serde::{Deserialize, Deserializer, Serializer};
 
-fn mount(of: SpecMount) -> Mount {
-    Mount {
-        host_path: of.host_path,
-        container_path: of.container_path,
-        options: of.options,
+    pub fn serialize<S: Serializer>(
+        env: &BTreeMap<String, String>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(env.iter().map(|(name, value)| format!("{name}={value}")))
     }
-}
 
-fn spec_mount(of: Mount) -> SpecMount {
-    SpecMount {
-        host_path: of.host_path,
-        container_path: of.container_path,
-        options: of.options,
-    }
-}
-
-fn hook(of: SpecHook) -> Hook {
-    Hook {
-        name: of.hook_name,
-        path: of.path,
-        args: of.args,
-        env: of.env,
-    }
-}
-
-fn spec_hook(of: Hook) -> SpecHook {
-    SpecHook {
-        hook_name: of.name,
-        path: of.path,
-        args: of.args,
-        env: of.env,
+    pub fn deserialize<'d, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<BTreeMap<String, String>, D::Error> {
+        let pairs = Vec::<String>::deserialize(from)?;
+        let pairs = pairs.iter().filter_map(|pair| pair.split_once('='));
+        Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
 }

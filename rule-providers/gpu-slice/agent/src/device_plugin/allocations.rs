@@ -2,12 +2,18 @@
 //! wait for it: the kubelet answers only 100 lists per second, and a node may start as many
 //! containers at once.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::checkpoint::{self, Entry};
-use crate::{kubelet::pod_resources::PodResources, pod_resources::PodResourcesClient};
+use crate::{
+    channels::{self, Call},
+    kubelet::{PodResourcesClient, pod_resources::PodResources},
+};
 
 /// The largest number of requests that wait for a read.
 const MAX_REQUESTS: usize = 1024;
@@ -23,34 +29,30 @@ pub(crate) struct Allocations {
 
 type Answer = Result<Arc<Allocations>, String>;
 
-/// A handle to ask for the allocations; clones share the reader.
-#[derive(Clone)]
-pub(crate) struct Asker(mpsc::Sender<oneshot::Sender<Answer>>);
+/// A handle to ask for the allocations.
+pub(crate) struct Asker(mpsc::Sender<Call<(), Answer>>);
 
 impl Asker {
     /// Returns the allocations, from a read that begins after this call.
     pub async fn ask(&self) -> Answer {
-        let ended = |_| "the agent stops".to_owned();
-        let (reply, answer) = oneshot::channel();
-        self.0.send(reply).await.map_err(|_| ended(()))?;
-        answer.await.unwrap_or_else(|_| Err(ended(())))
+        let answer = channels::ask(&self.0, ()).await;
+        answer.unwrap_or_else(|| Err("the agent stops".to_owned()))
     }
 }
 
 /// Reads the allocations and answers the requests.
 pub(crate) struct Reader {
     resources: PodResourcesClient,
-    plugins: PathBuf,
-    asked: mpsc::Receiver<oneshot::Sender<Answer>>,
+    checkpoint: PathBuf,
+    asked: mpsc::Receiver<Call<(), Answer>>,
 }
 
 impl Reader {
-    /// Creates a reader; `plugins` is the kubelet's directory of device plugins.
-    pub fn new(resources: PodResourcesClient, plugins: PathBuf) -> (Asker, Self) {
+    pub fn new(kubelet_dir: &Path) -> (Asker, Self) {
         let (asks, asked) = mpsc::channel(MAX_REQUESTS);
         let reader = Self {
-            resources,
-            plugins,
+            resources: PodResourcesClient::new(kubelet_dir),
+            checkpoint: kubelet_dir.join("device-plugins/kubelet_internal_checkpoint"),
             asked,
         };
         (Asker(asks), reader)
@@ -60,20 +62,21 @@ impl Reader {
         let mut waiting = Vec::new();
         while self.asked.recv_many(&mut waiting, MAX_REQUESTS).await > 0 {
             let answer = self.read().await;
-            for reply in waiting.drain(..) {
+            for ((), reply) in waiting.drain(..) {
                 _ = reply.send(answer.clone());
             }
         }
     }
 
     async fn read(&self) -> Answer {
-        let recorded = checkpoint::read(&self.plugins);
+        let recorded = checkpoint::read(&self.checkpoint);
         let (listed, recorded) = tokio::join!(self.resources.list(), recorded);
         let recorded = recorded.unwrap_or_else(|error| {
+            let error = format!("{} does not read: {error}", self.checkpoint.display());
             tracing::warn!(error, "init containers with cards cannot start");
             Vec::new()
         });
-        let listed = listed.map_err(|status| status.message().to_owned())?;
+        let listed = listed?;
         Ok(Arc::new(Allocations { listed, recorded }))
     }
 }

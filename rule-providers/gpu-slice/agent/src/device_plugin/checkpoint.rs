@@ -2,7 +2,11 @@
 //! containers, which the PodResources API leaves out. Its format is not an API; if it cannot be
 //! read, only the devices of init containers are unknown.
 
-use std::{collections::BTreeMap, io::ErrorKind, path::Path};
+use std::{
+    collections::BTreeMap,
+    io::{self, ErrorKind},
+    path::Path,
+};
 
 use serde::Deserialize;
 use tokio::fs;
@@ -10,7 +14,8 @@ use tokio::fs;
 const MAX_CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// The device IDs of one resource that a container holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "RawEntry")]
 pub(crate) struct Entry {
     pub pod_uid: String,
     pub container: String,
@@ -27,7 +32,7 @@ struct File {
 #[derive(Deserialize)]
 struct Data {
     #[serde(rename = "PodDeviceEntries", default)]
-    entries: Option<Vec<RawEntry>>,
+    entries: Option<Vec<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -42,39 +47,37 @@ struct RawEntry {
     device_ids: Option<BTreeMap<String, Option<Vec<String>>>>,
 }
 
-/// Returns the checkpoint's entries for Tautline's resources; `plugins` is the kubelet's directory
-/// of device plugins.
-pub(crate) async fn read(plugins: &Path) -> Result<Vec<Entry>, String> {
-    let path = plugins.join("kubelet_internal_checkpoint");
-    let wrong = |error: String| format!("{} does not read: {error}", path.display());
-    let size = match fs::metadata(&path).await {
-        Ok(size) => size,
-        // No container of the node has had devices.
+impl From<RawEntry> for Entry {
+    fn from(raw: RawEntry) -> Self {
+        let by_numa = raw.device_ids.unwrap_or_default().into_values();
+        Self {
+            pod_uid: raw.pod_uid,
+            container: raw.container_name,
+            resource: raw.resource_name,
+            ids: by_numa.flatten().flatten().collect(),
+        }
+    }
+}
+
+/// Returns the checkpoint's entries for Tautline's resources; empty without a checkpoint, which
+/// means that no container of the node has had devices.
+pub(crate) async fn read(path: &Path) -> io::Result<Vec<Entry>> {
+    let bytes = match fs::metadata(path).await {
+        Ok(file) if file.len() > MAX_CHECKPOINT_BYTES => {
+            return Err(io::Error::other(format!("it has {} bytes", file.len())));
+        }
+        Ok(_) => fs::read(path).await?,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(wrong(error.to_string())),
+        Err(error) => return Err(error),
     };
-    if size.len() > MAX_CHECKPOINT_BYTES {
-        return Err(wrong(format!("it has {} bytes", size.len())));
-    }
-    let bytes = fs::read(&path).await.map_err(|e| wrong(e.to_string()))?;
-    parse(&bytes).map_err(wrong)
+    Ok(parse(&bytes)?)
 }
 
-fn parse(bytes: &[u8]) -> Result<Vec<Entry>, String> {
-    let file: File = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-    let entries = file.data.entries.unwrap_or_default().into_iter();
-    let own = entries.filter(|raw| raw.resource_name.starts_with("tautline.io/"));
-    Ok(own.map(entry).collect())
-}
-
-fn entry(raw: RawEntry) -> Entry {
-    let by_numa = raw.device_ids.unwrap_or_default().into_values();
-    Entry {
-        pod_uid: raw.pod_uid,
-        container: raw.container_name,
-        resource: raw.resource_name,
-        ids: by_numa.flatten().flatten().collect(),
-    }
+fn parse(bytes: &[u8]) -> serde_json::Result<Vec<Entry>> {
+    let file: File = serde_json::from_slice(bytes)?;
+    let mut entries = file.data.entries.unwrap_or_default();
+    entries.retain(|entry| entry.resource.starts_with("tautline.io/"));
+    Ok(entries)
 }
 
 #[cfg(test)]

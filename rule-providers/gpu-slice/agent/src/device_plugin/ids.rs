@@ -4,13 +4,13 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ring::digest::{SHA256, digest};
-use tautline_gpu_placement::node_inventory::{
-    InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory,
+use tautline_gpu_placement::{
+    node_inventory::{InventoryCard, MEMORY_RESOURCE, MILLI_RESOURCE, NodeInventory},
+    shape::CARD_MILLI,
 };
 
 use crate::kubelet::device_plugin::Device;
 
-const MILLI_PER_CARD: usize = 1000;
 const GIB: u64 = 1 << 30;
 const TOKEN_BYTES: usize = 16;
 
@@ -55,7 +55,7 @@ impl Counted {
 
     fn of_card(self, card: &InventoryCard) -> usize {
         match self {
-            Self::Milli => MILLI_PER_CARD,
+            Self::Milli => CARD_MILLI.into(),
             Self::Memory => usize::try_from(card.memory_bytes / GIB).unwrap_or(0),
         }
     }

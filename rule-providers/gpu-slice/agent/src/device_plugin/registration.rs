@@ -5,10 +5,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -27,14 +24,14 @@ use tonic::transport::Server;
 use super::{
     ids::Counted,
     server::{OPTIONS, Service},
-    start::{Give, Specs, Starter},
+    start::Starter,
 };
-use crate::{
-    kubelet::device_plugin::{
+use crate::kubelet::{
+    channel,
+    device_plugin::{
         Device, RegisterRequest, device_plugin_server::DevicePluginServer,
         registration_client::RegistrationClient,
     },
-    pod_resources::channel,
 };
 
 const VERSION: &str = "v1beta1";
@@ -48,23 +45,24 @@ const RETRY_WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration:
 /// The identity of a socket's file: device, inode, and time of change in seconds and nanoseconds.
 type FileId = (u64, u64, i64, i64);
 
-pub(super) struct Registration<G, S> {
+pub(super) struct Registration {
     pub counted: Counted,
     /// The kubelet's directory of device plugins.
     pub plugins: PathBuf,
+    /// The devices to offer; the resource is registered while there are any.
     pub devices: watch::Receiver<Arc<Vec<Device>>>,
-    /// True while the resource is to be registered.
-    pub wanted: watch::Receiver<bool>,
-    pub starter: Arc<Starter<G, S>>,
+    pub starter: Arc<Starter>,
     /// The interval at which the sockets are checked.
     pub poll: Duration,
 }
 
-/// A socket with its server, which ends when this is dropped.
+/// A socket with its server; both end when this is dropped.
 struct Served {
     server: JoinHandle<()>,
     stop: CancellationToken,
-    streams: Arc<AtomicUsize>,
+    /// The server holds this once, and each of its ListAndWatch streams too.
+    streams: Weak<()>,
+    path: PathBuf,
     socket: FileId,
 }
 
@@ -72,34 +70,28 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.cancel();
         self.server.abort();
+        _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl<G: Give, S: Specs> Registration<G, S> {
-    pub async fn run(mut self, stop: CancellationToken) {
-        let work = async {
-            let mut wait = RETRY_WAITS.0;
-            while self.wanted.wait_for(|wanted| *wanted).await.is_ok() {
-                match self.once().await {
-                    Ok(why) => {
-                        wait = RETRY_WAITS.0;
-                        tracing::info!(resource = self.counted.resource(), why, "not registered");
-                    }
-                    Err(error) => {
-                        let error = format!("{error:#}");
-                        let resource = self.counted.resource();
-                        tracing::warn!(resource, error, "the kubelet does not register the agent");
-                        time::sleep(wait).await;
-                        wait = (wait * 2).min(RETRY_WAITS.1);
-                    }
+impl Registration {
+    pub async fn run(mut self) {
+        let resource = self.counted.resource();
+        let mut wait = RETRY_WAITS.0;
+        while self.devices.wait_for(|list| !list.is_empty()).await.is_ok() {
+            match self.once().await {
+                Ok(why) => {
+                    wait = RETRY_WAITS.0;
+                    tracing::info!(resource, why, "not registered");
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(resource, error, "the kubelet does not register the agent");
+                    time::sleep(wait).await;
+                    wait = (wait * 2).min(RETRY_WAITS.1);
                 }
             }
-        };
-        tokio::select! {
-            () = work => {}
-            () = stop.cancelled() => {}
         }
-        _ = fs::remove_file(self.socket()).await;
     }
 
     /// Serves and registers the resource until both must be repeated, and returns the reason.
@@ -117,7 +109,7 @@ impl<G: Give, S: Specs> Registration<G, S> {
         loop {
             tokio::select! {
                 () = time::sleep(self.poll) => {}
-                withdrawn = withdrawn(&mut self.wanted) => {
+                withdrawn = withdrawn(&mut self.devices) => {
                     if !withdrawn {
                         bail!("the agent stops");
                     }
@@ -127,13 +119,13 @@ impl<G: Give, S: Specs> Registration<G, S> {
                     return Ok("withdrawn");
                 }
             }
-            if served.streams.load(Ordering::Relaxed) > 0 {
+            if served.streams.strong_count() > 1 {
                 heard = Instant::now();
             }
             if file_id(&kubelet).await.ok() != Some(id) {
                 return Ok("the kubelet restarted");
             }
-            if file_id(&self.socket()).await.ok() != Some(served.socket) {
+            if file_id(&served.path).await.ok() != Some(served.socket) {
                 return Ok("the socket is gone");
             }
             if served.server.is_finished() {
@@ -145,12 +137,8 @@ impl<G: Give, S: Specs> Registration<G, S> {
         }
     }
 
-    fn socket(&self) -> PathBuf {
-        self.plugins.join(self.counted.endpoint())
-    }
-
     async fn serve(&self) -> Result<Served> {
-        let path = self.socket();
+        let path = self.plugins.join(self.counted.endpoint());
         match fs::remove_file(&path).await {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("{} stays", path.display()));
@@ -159,12 +147,13 @@ impl<G: Give, S: Specs> Registration<G, S> {
         }
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
         let socket = file_id(&path).await?;
-        let (stop, streams) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
+        let (stop, streams) = (CancellationToken::new(), Arc::new(()));
+        let open = Arc::downgrade(&streams);
         let service = Service {
             counted: self.counted,
             devices: self.devices.clone(),
             starter: Arc::clone(&self.starter),
-            streams: Arc::clone(&streams),
+            streams,
             stop: stop.clone(),
         };
         let server = Server::builder()
@@ -178,7 +167,8 @@ impl<G: Give, S: Specs> Registration<G, S> {
         Ok(Served {
             server,
             stop,
-            streams,
+            streams: open,
+            path,
             socket,
         })
     }
@@ -197,10 +187,9 @@ impl<G: Give, S: Specs> Registration<G, S> {
     }
 }
 
-/// Waits until the resource is withdrawn; returns false if the sender is gone, since the agent
-/// stops.
-async fn withdrawn(wanted: &mut watch::Receiver<bool>) -> bool {
-    wanted.wait_for(|wanted| !wanted).await.is_ok()
+/// Waits until no devices are offered; returns false if the sender is gone, since the agent stops.
+async fn withdrawn(devices: &mut watch::Receiver<Arc<Vec<Device>>>) -> bool {
+    devices.wait_for(|list| list.is_empty()).await.is_ok()
 }
 
 async fn file_id(path: &Path) -> io::Result<FileId> {

@@ -1,22 +1,13 @@
 //! The gRPC service that the kubelet calls, one for each resource.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::{
-    ids::Counted,
-    start::{Give, Specs, Starter},
-};
+use super::{ids::Counted, start::Starter};
 use crate::kubelet::device_plugin::{
     AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
     PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
@@ -29,26 +20,17 @@ pub(super) const OPTIONS: DevicePluginOptions = DevicePluginOptions {
     get_preferred_allocation_available: false,
 };
 
-pub(super) struct Service<G, S> {
+pub(super) struct Service {
     pub counted: Counted,
     pub devices: watch::Receiver<Arc<Vec<Device>>>,
-    pub starter: Arc<Starter<G, S>>,
-    /// The number of open ListAndWatch streams.
-    pub streams: Arc<AtomicUsize>,
+    pub starter: Arc<Starter>,
+    /// Each open ListAndWatch stream holds a clone, and so counts.
+    pub streams: Arc<()>,
     pub stop: CancellationToken,
 }
 
-/// An open ListAndWatch stream, which counts until it is dropped.
-struct Open(Arc<AtomicUsize>);
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[tonic::async_trait]
-impl<G: Give, S: Specs> DevicePlugin for Service<G, S> {
+impl DevicePlugin for Service {
     type ListAndWatchStream =
         Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
@@ -63,8 +45,7 @@ impl<G: Give, S: Specs> DevicePlugin for Service<G, S> {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        let open = Open(Arc::clone(&self.streams));
+        let open = Arc::clone(&self.streams);
         let mut devices = self.devices.clone();
         devices.mark_changed();
         let lists = stream::unfold((devices, open), |(mut devices, open)| async {

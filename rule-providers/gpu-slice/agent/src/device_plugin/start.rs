@@ -9,8 +9,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
-    future::Future,
-    io,
+    sync::Arc,
     time::Duration,
 };
 
@@ -23,15 +22,14 @@ use super::{
     ids::{Counted, token},
 };
 use crate::{
-    injection::{Injection, VISIBLE, VOID},
+    cdi::{Edits, OWN_KIND, OwnSpecs, VISIBLE, VOID},
     kubelet::device_plugin::{CdiDevice, ContainerAllocateResponse},
     metrics::Metrics,
 };
 
-const CDI_KIND: &str = "tautline.io/gpu";
-
 /// The reason why a container gets no cards.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {text}")]
 pub(crate) struct Refusal {
     /// A stable code for events and metrics.
     pub reason: &'static str,
@@ -40,44 +38,29 @@ pub(crate) struct Refusal {
 }
 
 /// Gives containers their cards.
-pub(crate) trait Give: Send + Sync + 'static {
+#[tonic::async_trait]
+pub(crate) trait Give: Send + Sync {
     /// Returns the changes that give a container its cards by its pod's record.
-    fn give(
-        &self,
-        pod: &PodRef,
-        container: &str,
-    ) -> impl Future<Output = Result<Injection, Refusal>> + Send;
-}
-
-/// The CDI specs of containers. Each has one device, which a token names.
-pub(crate) trait Specs: Send + Sync + 'static {
-    /// Writes the spec, and replaces an older one.
-    fn write(&self, token: &str, injection: &Injection) -> io::Result<()>;
-    /// Removes the spec, if there is one.
-    fn remove(&self, token: &str) -> io::Result<()>;
-    /// Returns whether there are any specs.
-    fn exist(&self) -> bool;
-    /// Removes the specs that are at least `age` old and whose token is not in `live`.
-    fn sweep(&self, live: &HashSet<String>, age: Duration) -> io::Result<()>;
+    async fn give(&self, pod: &PodRef, container: &str) -> Result<Edits, Refusal>;
 }
 
 /// The state that the services of both resources share.
-pub(crate) struct Starter<G, S> {
+pub(crate) struct Starter {
     pub allocations: Asker,
-    pub giver: G,
-    pub specs: S,
+    pub giver: Arc<dyn Give>,
+    pub specs: OwnSpecs,
     pub metrics: Metrics,
 }
 
-impl<G: Give, S: Specs> Starter<G, S> {
+impl Starter {
     /// Returns the answer to Allocate. The runtime refuses the container until PreStartContainer
     /// has written the spec of the CDI device.
     pub fn answer(&self, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
         let token = token(ids.iter().map(String::as_str));
         // The last holder of the same IDs may have left a spec.
         let removed = self.specs.remove(&token);
-        removed.map_err(|e| Status::internal(format!("CDI spec {CDI_KIND}={token}: {e}")))?;
-        let name = format!("{CDI_KIND}={token}");
+        removed.map_err(|e| Status::internal(format!("CDI spec {OWN_KIND}={token}: {e}")))?;
+        let name = format!("{OWN_KIND}={token}");
         Ok(ContainerAllocateResponse {
             // With this variable a runtime without CDI shows no cards.
             envs: BTreeMap::from([(VISIBLE.to_owned(), VOID.to_owned())]),
@@ -88,33 +71,30 @@ impl<G: Give, S: Specs> Starter<G, S> {
     /// Prepares the start of the container that holds these IDs.
     pub async fn start(&self, counted: Counted, ids: &[String]) -> Result<(), Status> {
         let begun = Instant::now();
-        let started = self.prepare(counted, ids).await;
-        match started {
-            Ok(()) => self.metrics.given(begun.elapsed()),
-            Err(refusal) => {
-                let (reason, text) = (refusal.reason, refusal.text);
+        self.prepare(counted, ids)
+            .await
+            .inspect(|()| self.metrics.given(begun.elapsed()))
+            .map_err(|Refusal { reason, text }| {
                 self.metrics.refused(reason, begun.elapsed());
                 tracing::info!(reason, text, "a container may not start");
-                return Err(Status::failed_precondition(text));
-            }
-        }
-        Ok(())
+                Status::failed_precondition(text)
+            })
     }
 
     async fn prepare(&self, counted: Counted, ids: &[String]) -> Result<(), Refusal> {
         let holder = self.holder(counted, ids).await?;
-        let mut injection = self.give(&holder).await?;
+        let mut edits = self.give(&holder).await?;
         if holder.both && counted == Counted::Memory {
             // The spec of the other resource has the devices; this one only has to exist.
-            injection = Injection {
-                env: injection.env,
-                ..Injection::default()
+            edits = Edits {
+                env: edits.env,
+                ..Edits::default()
             };
         }
         let token = token(ids.iter().map(String::as_str));
-        self.specs.write(&token, &injection).map_err(|error| {
+        self.specs.write(&token, edits).map_err(|error| {
             let text = format!(
-                "{} gets no cards: the CDI spec {CDI_KIND}={token} was not written: {error}; mend \
+                "{} gets no cards: the CDI spec {OWN_KIND}={token} was not written: {error}; mend \
                  --cdi-dir of the agent",
                 describe(&holder)
             );
@@ -124,10 +104,8 @@ impl<G: Give, S: Specs> Starter<G, S> {
 
     async fn holder(&self, counted: Counted, ids: &[String]) -> Result<Holder, Refusal> {
         let allocations = self.allocations.ask().await.map_err(|error| {
-            refusal(
-                "NoPodResources",
-                format!("no cards: {error}; the kubelet tries again"),
-            )
+            let text = format!("no cards: {error}; the kubelet tries again");
+            refusal("NoPodResources", text)
         })?;
         holder(&allocations, counted, ids).ok_or_else(|| {
             let text = format!(
@@ -140,12 +118,12 @@ impl<G: Give, S: Specs> Starter<G, S> {
     }
 
     /// Returns the changes for the holder's containers, which must all get the same.
-    async fn give(&self, holder: &Holder) -> Result<Injection, Refusal> {
-        let mut given: Option<Injection> = None;
+    async fn give(&self, holder: &Holder) -> Result<Edits, Refusal> {
+        let mut given: Option<Edits> = None;
         for container in &holder.containers {
-            let injection = self.giver.give(&holder.pod, container).await?;
+            let edits = self.giver.give(&holder.pod, container).await?;
             match &given {
-                Some(first) if *first != injection => {
+                Some(first) if *first != edits => {
                     let text = format!(
                         "{} get different cards, but the kubelet does not say which of them \
                          starts: let them request different amounts",
@@ -153,7 +131,7 @@ impl<G: Give, S: Specs> Starter<G, S> {
                     );
                     return Err(refusal("AmbiguousContainer", text));
                 }
-                _ => given = Some(injection),
+                _ => given = Some(edits),
             }
         }
         given.ok_or_else(|| refusal("UnknownContainer", "no cards: no container".to_owned()))

@@ -1,29 +1,21 @@
-use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    io,
-    sync::Arc,
-    time::Duration,
-};
+mod fake_kubelet;
+
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::join_all};
-use parking_lot::Mutex;
+use serde_json::{Value, json};
 use tautline_gpu_placement::node_inventory::{InventoryCard, NodeInventory};
 use tempfile::TempDir;
 use tokio::{
     sync::watch,
     time::{self, Instant},
 };
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    DevicePlugin, Give, PodRef, Refusal, Specs, allocations::Reader, fake_kubelet::FakeKubelet,
-    start::Starter,
-};
+use self::fake_kubelet::FakeKubelet;
+use super::{DevicePlugin, Give, PodRef, Refusal, allocations::Reader, start::Starter};
 use crate::{
-    injection::{Device, Injection},
+    cdi::{Edits, Mount, OwnSpecs},
     metrics::Metrics,
-    node::NodeFacts,
-    pod_resources::PodResourcesClient,
 };
 
 const MILLI: &str = "tautline.io/gpu-milli";
@@ -33,62 +25,42 @@ const POLL: Duration = Duration::from_millis(20);
 /// Gives every container a card of its name, except those named `refused`.
 struct Giver;
 
+#[tonic::async_trait]
 impl Give for Giver {
-    async fn give(&self, pod: &PodRef, container: &str) -> Result<Injection, Refusal> {
+    async fn give(&self, pod: &PodRef, container: &str) -> Result<Edits, Refusal> {
         if container == "refused" {
             return Err(Refusal {
                 reason: "NoRecord",
                 text: format!("container {container} of pod {pod} gets no cards"),
             });
         }
-        Ok(injection(pod, container))
+        let card = format!("{pod}/{container}");
+        Ok(Edits {
+            env: [("NVIDIA_VISIBLE_DEVICES".to_owned(), card.clone())].into(),
+            mounts: vec![Mount {
+                container_path: "/card".to_owned(),
+                host_path: card,
+                options: Vec::new(),
+            }],
+            ..Edits::default()
+        })
     }
 }
 
-fn injection(pod: &PodRef, container: &str) -> Injection {
-    let card = format!("{pod}/{container}");
-    Injection {
-        env: [("NVIDIA_VISIBLE_DEVICES".to_owned(), card.clone())].into(),
-        devices: vec![Device {
-            path: "/dev/nvidia0".to_owned(),
-            host_path: card,
-            ..Device::default()
-        }],
-        ..Injection::default()
+/// The edits in the spec of a container with all that the giver gives, or with the variables only.
+fn edits(pod: &str, container: &str, whole: bool) -> Value {
+    let card = format!("with UID uid-{pod}/{container}");
+    let mut edits = json!({"env": [format!("NVIDIA_VISIBLE_DEVICES={card}")]});
+    if whole {
+        edits["mounts"] = json!([{"hostPath": card, "containerPath": "/card"}]);
     }
-}
-
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<BTreeMap<String, Injection>>>);
-
-impl Specs for Written {
-    fn write(&self, token: &str, injection: &Injection) -> io::Result<()> {
-        self.0.lock().insert(token.to_owned(), injection.clone());
-        Ok(())
-    }
-
-    fn remove(&self, token: &str) -> io::Result<()> {
-        self.0.lock().remove(token);
-        Ok(())
-    }
-
-    fn exist(&self) -> bool {
-        !self.0.lock().is_empty()
-    }
-
-    fn sweep(&self, live: &HashSet<String>, _: Duration) -> io::Result<()> {
-        self.0.lock().retain(|token, _| live.contains(token));
-        Ok(())
-    }
+    edits
 }
 
 struct Scene {
     dir: TempDir,
     kubelet: FakeKubelet,
     inventory: watch::Sender<Arc<NodeInventory>>,
-    facts: watch::Sender<Option<NodeFacts>>,
-    specs: Written,
-    _stop: DropGuard,
 }
 
 impl Scene {
@@ -96,25 +68,18 @@ impl Scene {
         let dir = TempDir::new().unwrap();
         let kubelet = FakeKubelet::start(dir.path(), Arc::default());
         let (inventory, inventories) = watch::channel(Arc::new(node(cards)));
-        let (facts, known) = watch::channel(Some(NodeFacts::default()));
-        let specs = Written::default();
         let plugin = DevicePlugin {
             kubelet_dir: dir.path().to_owned(),
             inventory: inventories,
-            facts: known,
-            giver: Giver,
-            specs: specs.clone(),
+            giver: Arc::new(Giver),
+            specs: specs(dir.path()),
             metrics: Metrics::default(),
         };
-        let stop = CancellationToken::new();
-        tokio::spawn(plugin.run_with(stop.clone(), POLL));
+        tokio::spawn(plugin.run(POLL));
         Self {
             dir,
             kubelet,
             inventory,
-            facts,
-            specs,
-            _stop: stop.drop_guard(),
         }
     }
 
@@ -130,10 +95,33 @@ impl Scene {
         }
     }
 
-    fn spec(&self, name: &str) -> Option<Injection> {
+    fn spec(&self, name: &str) -> Option<Value> {
         let token = name.strip_prefix("tautline.io/gpu=").unwrap();
-        self.specs.0.lock().get(token).cloned()
+        let file = format!("cdi/tautline.io-gpu-{token}.json");
+        let text = std::fs::read(self.dir.path().join(file)).ok()?;
+        let spec: Value = serde_json::from_slice(&text).unwrap();
+        Some(spec["devices"][0]["containerEdits"].clone())
     }
+
+    fn specs(&self) -> usize {
+        let files = std::fs::read_dir(self.dir.path().join("cdi"));
+        files.map_or(0, Iterator::count)
+    }
+}
+
+fn specs(dir: &Path) -> OwnSpecs {
+    OwnSpecs::new(dir.join("cdi"))
+}
+
+fn starter(dir: &Path) -> (Starter, Reader) {
+    let (allocations, reader) = Reader::new(dir);
+    let starter = Starter {
+        allocations,
+        giver: Arc::new(Giver),
+        specs: specs(dir),
+        metrics: Metrics::default(),
+    };
+    (starter, reader)
 }
 
 /// Waits until `fault` is `None`.
@@ -157,10 +145,6 @@ fn node(cards: &[Option<&str>]) -> NodeInventory {
     }
 }
 
-fn pod(name: &str) -> PodRef {
-    PodRef::Uid(format!("uid-{name}"))
-}
-
 #[tokio::test]
 async fn container_gets_its_cards_by_one_of_two_specs() {
     let scene = Scene::new(&[None, None]);
@@ -172,10 +156,9 @@ async fn container_gets_its_cards_by_one_of_two_specs() {
 
     assert_eq!(started[MILLI].envs["NVIDIA_VISIBLE_DEVICES"], "void");
     let whole = scene.spec(&started[MILLI].cdi_devices[0].name).unwrap();
-    assert_eq!(whole, injection(&pod("a"), "main"));
+    assert_eq!(whole, edits("a", "main", true));
     let same = scene.spec(&started[MEMORY].cdi_devices[0].name).unwrap();
-    assert_eq!(same.env, whole.env);
-    assert!(same.devices.is_empty());
+    assert_eq!(same, edits("a", "main", false));
 
     scene
         .kubelet
@@ -183,7 +166,7 @@ async fn container_gets_its_cards_by_one_of_two_specs() {
         .await;
     let started = scene.kubelet.start_container("b", "main").await.unwrap();
     let whole = scene.spec(&started[MEMORY].cdi_devices[0].name).unwrap();
-    assert_eq!(whole, injection(&pod("b"), "main"));
+    assert_eq!(whole, edits("b", "main", true));
 }
 
 #[tokio::test]
@@ -202,7 +185,7 @@ async fn many_containers_start_at_once() {
         .map(|name| scene.kubelet.start_container(name, "main"));
     for (name, started) in names.iter().zip(join_all(starts).await) {
         let spec = scene.spec(&started.unwrap()[MILLI].cdi_devices[0].name);
-        assert_eq!(spec, Some(injection(&pod(name), "main")));
+        assert_eq!(spec, Some(edits(name, "main", true)));
     }
 }
 
@@ -221,7 +204,7 @@ async fn init_container_gets_its_own_cards() {
     for container in ["setup", "main"] {
         let started = scene.kubelet.start_container("a", container).await.unwrap();
         let spec = scene.spec(&started[MILLI].cdi_devices[0].name);
-        assert_eq!(spec, Some(injection(&pod("a"), container)));
+        assert_eq!(spec, Some(edits("a", container, true)));
     }
     // The kubelet does not say which of two containers with equal IDs starts.
     scene
@@ -262,7 +245,7 @@ async fn refusal_reaches_the_kubelet() {
         refused.message(),
         "container refused of pod with UID uid-a gets no cards"
     );
-    assert!(scene.specs.0.lock().is_empty());
+    assert_eq!(scene.specs(), 0);
 }
 
 #[tokio::test]
@@ -279,7 +262,7 @@ async fn new_holder_of_ids_waits_for_its_own_spec() {
     assert_eq!(scene.spec(name), None);
     let started = scene.kubelet.start_container("b", "main").await.unwrap();
     assert_eq!(&started[MILLI].cdi_devices[0].name, name);
-    assert_eq!(scene.spec(name), Some(injection(&pod("b"), "main")));
+    assert_eq!(scene.spec(name), Some(edits("b", "main", true)));
 }
 
 #[tokio::test]
@@ -329,31 +312,20 @@ async fn broken_card_takes_free_ids() {
 }
 
 #[tokio::test]
-async fn nvidias_plugin_owns_the_cards() {
+async fn resources_are_withdrawn_without_cards() {
     let scene = Scene::new(&[None]);
     scene.counts((1000, 0), (80, 0)).await;
-    let owned = NodeFacts {
-        nvidia_plugin: true,
-        ..NodeFacts::default()
-    };
-    scene.facts.send(Some(owned)).unwrap();
-    eventually("withdrawn", || {
-        let plugin = scene.kubelet.plugin(MILLI)?;
-        let listed = plugin.devices.as_ref().map(Vec::len);
-        listed.map(|count| format!("{count} devices"))
-    })
-    .await;
-    scene.facts.send(Some(NodeFacts::default())).unwrap();
-    scene.counts((1000, 0), (80, 0)).await;
-    // Without cards too.
     scene.inventory.send(Arc::default()).unwrap();
-    eventually("no cards", || {
-        let plugin = scene.kubelet.plugin(MEMORY)?;
-        plugin
-            .devices
-            .map(|devices| format!("{} devices", devices.len()))
-    })
-    .await;
+    for resource in [MILLI, MEMORY] {
+        eventually("withdrawn", || {
+            let plugin = scene.kubelet.plugin(resource)?;
+            let listed = plugin.devices.as_ref().map(Vec::len);
+            listed.map(|count| format!("{count} devices"))
+        })
+        .await;
+    }
+    scene.inventory.send(Arc::new(node(&[None]))).unwrap();
+    scene.counts((1000, 0), (80, 0)).await;
 }
 
 #[tokio::test]
@@ -365,33 +337,18 @@ async fn sweep_keeps_what_pods_hold() {
         .admit("a", "main", false, &[(MILLI, 100)])
         .await;
     let started = scene.kubelet.start_container("a", "main").await.unwrap();
-    let old = Injection::default();
-    scene.specs.write("old", &old).unwrap();
-    let resources = PodResourcesClient::new(scene.dir.path());
-    let (allocations, reader) = Reader::new(resources, scene.dir.path().to_owned());
+    let (starter, reader) = starter(scene.dir.path());
+    starter.specs.write("old", Edits::default()).unwrap();
     tokio::spawn(reader.run());
-    let starter = Starter {
-        allocations,
-        giver: Giver,
-        specs: scene.specs.clone(),
-        metrics: Metrics::default(),
-    };
     starter.sweep(Duration::ZERO).await;
     assert!(scene.spec(&started[MILLI].cdi_devices[0].name).is_some());
-    assert_eq!(scene.specs.0.lock().len(), 1);
+    assert_eq!(scene.specs(), 1);
 }
 
 #[tokio::test]
 async fn without_specs_the_kubelet_is_not_asked() {
     let dir = TempDir::new().unwrap();
-    let resources = PodResourcesClient::new(dir.path());
-    let (allocations, _reader) = Reader::new(resources, dir.path().to_owned());
-    let starter = Starter {
-        allocations,
-        giver: Giver,
-        specs: Written::default(),
-        metrics: Metrics::default(),
-    };
     // The reader does not run, so a question would have no answer.
+    let (starter, _reader) = starter(dir.path());
     assert!(starter.sweep(Duration::ZERO).now_or_never().is_some());
 }

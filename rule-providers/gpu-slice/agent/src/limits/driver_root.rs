@@ -140,6 +140,20 @@ pub(super) async fn output(
     }
 }
 
+/// Runs a command as [`output`] does, and returns its standard output. Fails if the command does.
+pub(super) async fn run(
+    name: &str,
+    command: Command,
+    input: &str,
+    deadline: Duration,
+) -> Result<String, DriverError> {
+    let output = output(name, command, input, deadline).await?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(DriverError::Failed(name.to_owned(), complaint(&output)))
+}
+
 /// Returns the first line with text of standard error or else of standard output, cut to 300
 /// characters; the exit status if there is none.
 pub(super) fn complaint(output: &Output) -> String {

@@ -7,20 +7,18 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use tautline_gpu_placement::node_inventory::InventoryCard;
+use tautline_gpu_placement::shape::CARD_MILLI;
 
-use super::{LimitEdits, LimitError, Settings, WHOLE_CARD_MILLI, bind, memory_mib, percent};
+use super::{LimitError, Settings, bind, memory_mib, percent};
+use crate::{assignment::Part, cdi::Edits};
 
 const LIBRARY: &str = "/usr/local/vgpu/libvgpu.so";
 const PRELOAD: &str = "/etc/ld.so.preload";
 const LOCK: &str = "/tmp/vgpulock";
 
-pub(super) fn edits(
-    settings: &Settings,
-    cards: &[(InventoryCard, u16)],
-) -> Result<LimitEdits, LimitError> {
+pub(super) fn edits(settings: &Settings, cards: &[Part]) -> Result<Edits, LimitError> {
     let library = settings.hami_core.clone().ok_or(LimitError::NoLibrary)?;
-    let mut edits = LimitEdits::default();
+    let mut edits = Edits::default();
     let mut set = |name: &str, value: String| edits.env.insert(name.to_owned(), value);
     // CUDA's ordinals then follow NVML's order of the container's cards.
     set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
@@ -29,15 +27,13 @@ pub(super) fn edits(
     let mut cards: Vec<_> = cards.iter().collect();
     cards.sort_by_key(|(card, _)| card.index);
     for (ordinal, (card, milli)) in cards.into_iter().enumerate() {
-        if *milli < WHOLE_CARD_MILLI {
+        if *milli < CARD_MILLI {
             if let Some(mib) = memory_mib(card.memory_bytes, *milli) {
                 let name = format!("CUDA_DEVICE_MEMORY_LIMIT_{ordinal}");
                 set(&name, format!("{mib}m"));
             }
-            set(
-                &format!("CUDA_DEVICE_SM_LIMIT_{ordinal}"),
-                percent(*milli).to_string(),
-            );
+            let name = format!("CUDA_DEVICE_SM_LIMIT_{ordinal}");
+            set(&name, percent(*milli).to_string());
         }
     }
     let mut library = bind(library, LIBRARY, false);
@@ -55,7 +51,7 @@ pub(super) fn edits(
 ///
 /// # Errors
 /// The run directory cannot be written.
-pub fn prepare(settings: &Settings) -> io::Result<()> {
+pub(crate) fn prepare(settings: &Settings) -> io::Result<()> {
     let lock = lock_dir(settings);
     fs::create_dir_all(&lock)?;
     fs::set_permissions(&lock, fs::Permissions::from_mode(0o1777))?;

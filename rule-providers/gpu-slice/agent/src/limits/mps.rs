@@ -18,14 +18,12 @@
 //! host's process IDs (the server looks itself up in `/proc`, and identifies clients by process
 //! ID), the run directory both at its own path and below the driver's root, and the host's devices.
 
-mod backoff;
 mod cards;
 mod control;
 mod daemon;
+mod files;
 mod health;
-mod logs;
 mod metrics;
-mod ready;
 #[cfg(test)]
 mod tests;
 
@@ -45,12 +43,9 @@ use tautline_runtime::{
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use cards::{Card, CardSource, NvmlReader};
-pub use control::{Control, Server};
-pub use metrics::Metrics;
-pub use ready::is_ready;
-
-use super::driver_root::DriverRoot;
+pub use self::{cards::CardSource, metrics::Metrics};
+use super::{LimitError, bind, driver_root::DriverRoot, memory_mib, percent};
+use crate::{assignment::Part, cdi::Edits};
 
 /// The settings of `tautline agent mps`.
 #[derive(Clone, Debug)]
@@ -103,13 +98,43 @@ impl Default for Timing {
     }
 }
 
-/// Returns the directory by which clients find the daemon of a card.
-pub fn pipe_dir(run_dir: &Path, card: &str) -> PathBuf {
-    run_dir.join("mps").join(card).join("pipe")
+/// Returns the changes that an MPS client needs in its container, if the card's daemon is ready.
+pub(super) fn ready_edits(run_dir: &Path, cards: &[Part]) -> Result<Edits, LimitError> {
+    let edits = edits(run_dir, cards)?;
+    match cards {
+        [(card, _)] if !files::is_ready(run_dir, &card.uuid) => {
+            Err(LimitError::NoDaemon(card.uuid.clone()))
+        }
+        _ => Ok(edits),
+    }
 }
 
-fn log_dir(run_dir: &Path, card: &str) -> PathBuf {
-    run_dir.join("mps").join(card).join("log")
+/// Returns the changes that an MPS client needs in its container.
+///
+/// The pipe directory is mounted read-only, at the same path as on the host: connecting to a socket
+/// needs no write access to the file system, and so a container cannot remove the socket that
+/// others use. `/dev/shm` is not shared: drivers since Volta's MPS leave it empty (observed with
+/// driver 580), and pods mount their own volumes there.
+pub(super) fn edits(run_dir: &Path, cards: &[Part]) -> Result<Edits, LimitError> {
+    let [(card, milli)] = cards else {
+        let all = cards.iter().map(|(c, milli)| format!("{}:{milli}", c.uuid));
+        return Err(LimitError::SeveralCards(all.collect::<Vec<_>>().join(",")));
+    };
+    let pipe = files::pipe_dir(run_dir, &card.uuid);
+    let path = pipe.to_string_lossy().into_owned();
+    let memory = memory_mib(card.memory_bytes, *milli);
+    let memory = memory.map(|mib| ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M")));
+    let percent = percent(*milli).to_string();
+    let env = [
+        ("CUDA_MPS_PIPE_DIRECTORY", path.clone()),
+        ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent),
+    ];
+    let env = env.into_iter().chain(memory);
+    Ok(Edits {
+        env: env.map(|(k, v)| (k.to_owned(), v)).collect(),
+        mounts: vec![bind(pipe, &path, false)],
+        ..Edits::default()
+    })
 }
 
 /// Runs daemons for the node's cards until SIGTERM or SIGINT.
@@ -117,34 +142,28 @@ fn log_dir(run_dir: &Path, card: &str) -> PathBuf {
 /// # Errors
 /// The admin port is taken, or a task ended by itself.
 pub async fn run(config: Config) -> Result<()> {
-    let (metrics, readiness) = (Metrics::default(), Readiness::default());
+    let readiness = Readiness::default();
     let mut registry = Registry::with_prefix("tautline");
-    metrics.register("", &mut registry);
+    let metrics = Metrics::registered("", &mut registry);
     let listener = admin::bind(config.admin).await?;
     let mut all = Tasks::default();
     let stop = all.stop_token();
-    let registry = Arc::new(registry);
-    let no_pages = |_| async { None };
-    all.spawn(
-        "admin port",
-        admin::serve(
-            listener,
-            registry,
-            readiness.clone(),
-            no_pages,
-            stop.clone(),
-        ),
+    let (registry, no_pages) = (Arc::new(registry), |_| async { None });
+    let served = admin::serve(
+        listener,
+        registry,
+        readiness.clone(),
+        no_pages,
+        stop.clone(),
     );
+    all.spawn("admin port", served);
     all.spawn("MPS daemons", serve(config, metrics, readiness, stop));
     all.run(tasks::shutdown_signal()).await
 }
 
 /// Runs daemons for the node's cards until `stop`. A card's condition in `readiness` is met while
 /// its daemon answers; a node without cards is ready.
-///
-/// # Errors
-/// A daemon's task panicked.
-pub async fn serve(
+async fn serve(
     config: Config,
     metrics: Metrics,
     readiness: Readiness,

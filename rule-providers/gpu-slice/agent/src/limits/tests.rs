@@ -1,16 +1,11 @@
+use std::path::Path;
+
 use proptest::prelude::*;
+use tautline_gpu_placement::node_inventory::InventoryCard;
 
 use super::*;
 
 const GIB: u64 = 1 << 30;
-const ALL: [Mode; 5] = [
-    Mode::None,
-    Mode::Timeslice,
-    Mode::Mps,
-    Mode::HamiCore,
-    Mode::Mig,
-];
-
 fn card(index: u32, gib: u64) -> InventoryCard {
     InventoryCard {
         uuid: format!("GPU-{index}"),
@@ -20,14 +15,22 @@ fn card(index: u32, gib: u64) -> InventoryCard {
     }
 }
 
-fn with_library() -> Settings {
+fn settings(hami_core: Option<&str>) -> Settings {
     Settings {
-        hami_core: Some("/opt/hami/libvgpu.so".into()),
-        ..Settings::default()
+        run_dir: RUN_DIR.into(),
+        hami_core: hami_core.map(PathBuf::from),
     }
 }
 
-fn text(edits: &LimitEdits) -> String {
+fn with_library() -> Settings {
+    settings(Some("/opt/hami/libvgpu.so"))
+}
+
+fn mps(cards: &[Part]) -> Result<Edits, LimitError> {
+    mps::edits(Path::new(RUN_DIR), cards)
+}
+
+fn text(edits: &Edits) -> String {
     let env = edits.env.iter().map(|(k, v)| format!("{k}={v}\n"));
     let mounts = edits.mounts.iter().map(|m| {
         let options = m.options.join(",");
@@ -38,7 +41,7 @@ fn text(edits: &LimitEdits) -> String {
 
 #[test]
 fn mode_parses_its_own_text() {
-    for mode in ALL {
+    for mode in Mode::ALL {
         assert_eq!(mode.to_string().parse(), Ok(mode));
     }
     let error = "MPS".parse::<Mode>().unwrap_err();
@@ -50,19 +53,16 @@ fn mode_parses_its_own_text() {
 
 #[test]
 fn whole_cards_have_no_limit() {
-    for mode in ALL {
+    for mode in Mode::ALL {
         let cards = [(card(0, 80), 1000), (card(1, 80), 1000)];
-        assert_eq!(
-            edits(mode, &with_library(), &cards),
-            Ok(LimitEdits::default())
-        );
-        assert_eq!(edits(mode, &with_library(), &[]), Ok(LimitEdits::default()));
+        assert_eq!(edits(mode, &with_library(), &cards), Ok(Edits::default()));
+        assert_eq!(edits(mode, &with_library(), &[]), Ok(Edits::default()));
     }
 }
 
 #[test]
 fn mps_limits_memory_and_processors_of_a_share() {
-    let edits = edits(Mode::Mps, &Settings::default(), &[(card(3, 80), 250)]).unwrap();
+    let edits = mps(&[(card(3, 80), 250)]).unwrap();
     insta::assert_snapshot!(text(&edits), @r"
     CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25
     CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=20480M
@@ -74,7 +74,7 @@ fn mps_limits_memory_and_processors_of_a_share() {
 #[test]
 fn mps_refuses_parts_of_several_cards() {
     let cards = [(card(0, 80), 1000), (card(1, 80), 500)];
-    let error = edits(Mode::Mps, &Settings::default(), &cards).unwrap_err();
+    let error = mps(&cards).unwrap_err();
     insta::assert_snapshot!(error, @"limits mps hold on one card per container, but this one has GPU-0:1000,GPU-1:500; request a part of one card or whole cards (multiples of 1000 tautline.io/gpu-milli), or set the node's limits to hami-core");
 }
 
@@ -96,8 +96,9 @@ fn hami_core_limits_each_share_by_ordinal() {
 /// As NVML tells nothing of memory that is the node's own.
 #[test]
 fn memory_that_is_not_known_limits_nothing() {
-    for mode in [Mode::Mps, Mode::HamiCore] {
-        let edits = edits(mode, &with_library(), &[(card(0, 0), 250)]).unwrap();
+    let cards = [(card(0, 0), 250)];
+    let hami_core = edits(Mode::HamiCore, &with_library(), &cards);
+    for edits in [mps(&cards).unwrap(), hami_core.unwrap()] {
         let names: Vec<&str> = edits.env.keys().map(String::as_str).collect();
         assert!(!names.iter().any(|n| n.contains("MEM")), "{names:?}");
         assert!(edits.env.values().any(|v| v == "25"), "{edits:?}");
@@ -106,7 +107,7 @@ fn memory_that_is_not_known_limits_nothing() {
 
 #[test]
 fn hami_core_needs_its_library() {
-    let error = edits(Mode::HamiCore, &Settings::default(), &[(card(0, 80), 1)]).unwrap_err();
+    let error = edits(Mode::HamiCore, &settings(None), &[(card(0, 80), 1)]).unwrap_err();
     assert_eq!(error, LimitError::NoLibrary);
 }
 

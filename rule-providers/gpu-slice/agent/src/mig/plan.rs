@@ -8,15 +8,14 @@ use tautline_gpu_placement::{
     node_inventory::{InventoryCard, NodeInventory},
     shape::CARD_MILLI,
 };
-use tautline_nvml::{MigInstance, Reading};
+use tautline_nvml::{MigInstance, MigSlot, Reading};
 
-use super::OwnInstance;
-use crate::pods::PodEntry;
+use crate::{assignment::find_card, pods::PodEntry};
 
 /// An instance that the record of a pod on this node names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
-    pub instance: OwnInstance,
+    pub instance: MigSlot,
     pub place: MigPlace,
 }
 
@@ -25,7 +24,7 @@ impl Wanted {
     pub fn new(card: &InventoryCard, milli: u16, start: u8) -> Option<Self> {
         let mig = card.mig.as_ref()?;
         Some(Self {
-            instance: OwnInstance {
+            instance: MigSlot {
                 card: card.uuid.clone(),
                 profile: mig.profile_at(milli, start)?.name.clone(),
                 start: start.into(),
@@ -45,17 +44,10 @@ pub(super) fn wanted<'a>(
         .filter_map(|p| p.record.as_deref());
     let shares = records.filter_map(|text| device_annotation::parse(text, CARD_MILLI).ok());
     let of = |share: CardShare| {
-        let card = find(inventory, &share.card)?;
+        let card = find_card(inventory, &share.card)?;
         Wanted::new(card, share.milli, share.start?)
     };
     shares.flatten().filter_map(of).collect()
-}
-
-fn find<'a>(inventory: &'a NodeInventory, name: &str) -> Option<&'a InventoryCard> {
-    let is = |card: &&InventoryCard| {
-        card.uuid == name || name.parse::<u32>().is_ok_and(|index| index == card.index)
-    };
-    inventory.cards.iter().find(is)
 }
 
 /// Returns the card's instances that must be destroyed before the new one is made.
@@ -65,12 +57,12 @@ fn find<'a>(inventory: &'a NodeInventory, name: &str) -> Option<&'a InventoryCar
 pub(super) fn in_the_way<'a>(
     new: &Wanted,
     instances: &'a [MigInstance],
-    own: &BTreeSet<OwnInstance>,
+    own: &BTreeSet<MigSlot>,
     wanted: &[Wanted],
 ) -> Result<Vec<&'a MigInstance>, String> {
     let mut going = Vec::new();
     for instance in instances {
-        let of = OwnInstance::of(&new.instance.card, instance);
+        let of = instance.slot(&new.instance.card);
         let end = instance.start.saturating_add(instance.size);
         let meets = instance.start < u32::from(new.place.start + new.place.size)
             && u32::from(new.place.start) < end;
@@ -96,28 +88,28 @@ pub(super) fn in_the_way<'a>(
 /// Returns the agent's instances that no record names.
 pub(super) fn unused(
     reading: &Reading,
-    own: &BTreeSet<OwnInstance>,
+    own: &BTreeSet<MigSlot>,
     wanted: &[Wanted],
-) -> Vec<(OwnInstance, MigInstance)> {
+) -> Vec<(MigSlot, MigInstance)> {
     let cards = reading.cards.iter();
     let all = cards.flat_map(|card| {
         let instances = card.mig.iter().flatten();
-        instances.map(|one| (OwnInstance::of(&card.uuid, one), one.clone()))
+        instances.map(|one| (one.slot(&card.uuid), one.clone()))
     });
-    let is_unused = |(of, _): &(OwnInstance, MigInstance)| {
+    let is_unused = |(of, _): &(MigSlot, MigInstance)| {
         own.contains(of) && wanted.iter().all(|other| other.instance != *of)
     };
     all.filter(is_unused).collect()
 }
 
 /// Returns the agent's instances that the reading does not show.
-pub(super) fn gone(reading: &Reading, own: &BTreeSet<OwnInstance>) -> Vec<OwnInstance> {
-    let is_gone = |of: &&OwnInstance| {
+pub(super) fn gone(reading: &Reading, own: &BTreeSet<MigSlot>) -> Vec<MigSlot> {
+    let is_gone = |of: &&MigSlot| {
         // A card that cannot be read may still have it.
         let card = reading.cards.iter().find(|card| card.uuid == of.card);
         card.is_some_and(|card| {
             let mut instances = card.mig.iter().flatten();
-            card.fault.is_none() && !instances.any(|one| OwnInstance::of(&card.uuid, one) == **of)
+            card.fault.is_none() && !instances.any(|one| one.slot(&card.uuid) == **of)
         })
     };
     own.iter().filter(is_gone).cloned().collect()
@@ -162,8 +154,8 @@ mod tests {
         }
     }
 
-    fn own(all: &[(&str, u32)]) -> BTreeSet<OwnInstance> {
-        let of = |(profile, start): &(&str, u32)| OwnInstance {
+    fn own(all: &[(&str, u32)]) -> BTreeSet<MigSlot> {
+        let of = |(profile, start): &(&str, u32)| MigSlot {
             card: "GPU-a".into(),
             profile: (*profile).into(),
             start: *start,
@@ -192,7 +184,7 @@ mod tests {
             pod("GPU-a:250,GPU-b:250@0,GPU-a:250@6", false),
         ];
         let found = wanted(pods.iter(), &inventory);
-        let found: BTreeSet<OwnInstance> = found.into_iter().map(|one| one.instance).collect();
+        let found: BTreeSet<MigSlot> = found.into_iter().map(|one| one.instance).collect();
         assert_eq!(found, own(&[("2g.20gb", 4), ("1g.10gb", 6)]));
     }
 
@@ -204,7 +196,7 @@ mod tests {
             instance("1g.10gb", 3, 1),
             instance("2g.20gb", 4, 2),
         ];
-        let decide = |own: &BTreeSet<OwnInstance>, wanted: &[Wanted]| {
+        let decide = |own: &BTreeSet<MigSlot>, wanted: &[Wanted]| {
             let going = in_the_way(&new, &there, own, wanted)?;
             Ok::<_, String>(going.into_iter().map(|one| one.start).collect::<Vec<_>>())
         };

@@ -4,17 +4,16 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use tautline_gpu_placement::mig::{MigLayout, MigProfile};
-use tautline_nvml::Card;
+use tautline_nvml::{Card, MigInstance};
 use tautline_runtime::events::Events;
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::{
-    cdi::CardSpecs,
+    cdi::{CardSpecs, VISIBLE},
     device_plugin::{Give, PodRef},
     giver::Giver,
-    injection::VISIBLE,
-    limits::LimitEdits,
+    limits::{Mode, Settings},
     pods::{Asks, ContainerEntry, PodEntry},
     reader::Calls,
 };
@@ -43,10 +42,10 @@ struct Driver {
 
 impl Driver {
     async fn run(self: Arc<Self>, mut calls: Calls) {
-        while let Some(call) = calls.recv().await {
-            let outcome = self.act(&call.action);
+        while let Some((action, answer)) = calls.recv().await {
+            let outcome = self.act(&action);
             self.read();
-            _ = call.answer.send(outcome);
+            _ = answer.send(outcome);
         }
     }
 
@@ -91,7 +90,7 @@ impl Driver {
                 ..Reading::default()
             })),
             state: ReaderState::Reading,
-            restarts: 0,
+            ..Snapshot::default()
         });
     }
 
@@ -123,7 +122,6 @@ fn instance(profile: &str, start: u32, size: u32, id: u32) -> MigInstance {
         size,
         compute: size,
         gpu_instance: id,
-        compute_instance: 0,
     }
 }
 
@@ -204,13 +202,17 @@ impl World {
         let own = keeper.own();
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&driver).run(called));
-        tasks.spawn(keeper.run(CancellationToken::new()));
+        tasks.spawn(keeper.run());
         let giver = Giver {
             node: "n7".to_owned(),
             pods: Arc::clone(&pods),
             inventory,
             specs: Arc::new(CardSpecs::new(vec![folder.path().to_owned()])),
-            limits: Box::new(|_| Ok(LimitEdits::default())),
+            mode: watch::channel(Mode::None).1,
+            limits: Settings {
+                run_dir: folder.path().to_owned(),
+                hami_core: None,
+            },
             events: Events::new().0,
             instances: instances.clone(),
         };
@@ -230,10 +232,10 @@ impl World {
     async fn give(&self, pod: &str) -> Result<String, String> {
         let pod = PodRef::Uid(pod.to_owned());
         let given = self.giver.give(&pod, "app").await;
-        let injection = given.map_err(|refusal| refusal.text)?;
-        assert!(injection.mounts.is_empty() && injection.devices.is_empty());
-        assert_eq!(injection.env.len(), 1);
-        Ok(injection.env[VISIBLE].clone())
+        let edits = given.map_err(|refusal| refusal.text)?;
+        assert!(edits.mounts.is_empty() && edits.device_nodes.is_empty());
+        assert_eq!(edits.env.len(), 1);
+        Ok(edits.env[VISIBLE].clone())
     }
 }
 

@@ -10,6 +10,8 @@ use tokio::{
     time::timeout,
 };
 
+use crate::channels::{self, Call};
+
 /// The time in which the reader must answer a command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// The time in which a line must be written; the reader reads lines at once.
@@ -19,16 +21,10 @@ const MAX_WAITING_COMMANDS: usize = 16;
 
 /// A handle to ask the reader to make and destroy MIG instances.
 #[derive(Clone, Debug)]
-pub(crate) struct ReaderCalls(mpsc::Sender<Call>);
-
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) action: Action,
-    pub(crate) answer: oneshot::Sender<Outcome>,
-}
+pub(crate) struct ReaderCalls(mpsc::Sender<Call<Action, Outcome>>);
 
 /// The receiving end of [`ReaderCalls`].
-pub(crate) type Calls = mpsc::Receiver<Call>;
+pub(crate) type Calls = mpsc::Receiver<Call<Action, Outcome>>;
 
 impl ReaderCalls {
     pub fn new() -> (Self, Calls) {
@@ -36,20 +32,17 @@ impl ReaderCalls {
         (Self(sender), calls)
     }
 
-    /// Asks the reader to do the action, and returns the outcome.
-    ///
-    /// # Errors
-    /// The text gives the reason why the outcome is not known.
-    pub async fn ask(&self, action: Action) -> Result<Outcome, String> {
-        let (answer, answered) = oneshot::channel();
-        let call = async {
-            let sent = self.0.send(Call { action, answer }).await;
-            sent.map_err(|_| "the agent stops".to_owned())?;
-            let lost = |_| "the reader of GPUs ended meanwhile".to_owned();
-            answered.await.map_err(lost)
-        };
-        let late = |_| format!("the reader of GPUs did not answer in {ANSWER_LIMIT:?}");
-        timeout(ANSWER_LIMIT, call).await.map_err(late)?
+    /// Asks the reader to do the action, and returns the outcome; an unknown outcome is an
+    /// [`Outcome::Error`] with the reason.
+    pub async fn ask(&self, action: Action) -> Outcome {
+        match timeout(ANSWER_LIMIT, channels::ask(&self.0, action)).await {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => Outcome::Error("the reader of GPUs ended meanwhile".to_owned()),
+            Err(_) => {
+                let late = format!("the reader of GPUs did not answer in {ANSWER_LIMIT:?}");
+                Outcome::Error(late)
+            }
+        }
     }
 }
 
@@ -70,16 +63,16 @@ impl Open {
     }
 
     /// Passes a command on to the reader, unless its caller no longer waits.
-    pub async fn send(&mut self, call: Call) -> io::Result<()> {
+    pub async fn send(&mut self, (action, answer): Call<Action, Outcome>) -> io::Result<()> {
         self.calls.retain(|_, answer| !answer.is_closed());
-        if call.answer.is_closed() {
+        if answer.is_closed() {
             return Ok(());
         }
         self.last += 1;
-        let (id, action) = (self.last, call.action);
+        let id = self.last;
         let mut line = serde_json::to_vec(&Command { id, action })?;
         line.push(b'\n');
-        self.calls.insert(id, call.answer);
+        self.calls.insert(id, answer);
         timeout(WRITE_LIMIT, self.stdin.write_all(&line)).await?
     }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tautline_nvml::{Action, MigDestroy, Outcome};
+use tautline_nvml::{Action, MigDestroy, MigSlot, Outcome};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -26,34 +26,39 @@ impl Script {
         self.start_with(script, |_| {})
     }
 
-    fn start_with(&self, script: &str, change: impl FnOnce(&mut ReaderConfig)) -> Running {
+    fn start_with(&self, script: &str, change: impl FnOnce(&mut ReaderLimits)) -> Running {
         self.start_called(script, change).0
     }
 
     fn start_called(
         &self,
         script: &str,
-        change: impl FnOnce(&mut ReaderConfig),
+        change: impl FnOnce(&mut ReaderLimits),
     ) -> (Running, ReaderCalls) {
-        let mut config = ReaderConfig {
-            program: "sh".into(),
-            arguments: vec![
-                "-c".into(),
-                script.into(),
-                "sh".into(),
-                self.folder.path().into(),
-            ],
-            start_limit: Duration::from_secs(60),
-            silence_limit: Duration::from_secs(30),
+        let folder = self.folder.path();
+        let arguments = vec!["-c".into(), script.into(), "sh".into(), folder.into()];
+        self.start_command("sh".into(), arguments, change)
+    }
+
+    fn start_command(
+        &self,
+        program: PathBuf,
+        arguments: Vec<OsString>,
+        change: impl FnOnce(&mut ReaderLimits),
+    ) -> (Running, ReaderCalls) {
+        let mut limits = ReaderLimits {
+            start: Duration::from_secs(60),
+            silence: Duration::from_secs(30),
             first_pause: Duration::from_millis(10),
             no_driver_pause: Duration::from_millis(100),
             stale_after: Duration::from_secs(3600),
         };
-        change(&mut config);
+        change(&mut limits);
+        let command = ReaderCommand { program, arguments };
         let (sender, receiver) = watch::channel(Snapshot::default());
         let (calls, called) = ReaderCalls::new();
         let running = Running {
-            task: tokio::spawn(run(config, sender, called)),
+            task: tokio::spawn(run(command, limits, sender, called)),
             receiver,
         };
         (running, calls)
@@ -111,9 +116,8 @@ async fn a_silent_reader_is_killed_and_started_again() {
         echo x >> "$1/starts"
         [ "$(wc -l < "$1/starts")" = 1 ] || { echo '{"cards":[{"uuid":"b"}]}'; read end; }
         echo '{"cards":[{"uuid":"a"}]}'; echo $$ > "$1/pid"; exec sleep 1000"#;
-    let mut running = script.start_with(silent, |config| {
-        config.silence_limit = Duration::from_millis(200)
-    });
+    let mut running =
+        script.start_with(silent, |limits| limits.silence = Duration::from_millis(200));
     let failing =
         |now: &Snapshot| matches!(&now.state, ReaderState::Failing(why) if why.contains("silent"));
     let first = running.until("silence", failing).await;
@@ -184,7 +188,7 @@ async fn a_wrong_line_is_a_failure() {
 async fn a_missing_program_is_named() {
     let script = Script::new();
     let missing = script.file("missing");
-    let mut running = script.start_with("", |config| config.program = missing);
+    let (mut running, _) = script.start_command(missing, Vec::new(), |_| {});
     running
         .until("the failure", |now| {
             matches!(&now.state, ReaderState::Failing(why) if why.contains("missing does not start"))
@@ -195,8 +199,8 @@ async fn a_missing_program_is_named() {
 #[tokio::test]
 async fn cards_count_as_faulty_when_the_last_reading_is_old() {
     let script = Script::new();
-    let mut running = script.start_with(A_READS, |config| {
-        config.stale_after = Duration::from_millis(100)
+    let mut running = script.start_with(A_READS, |limits| {
+        limits.stale_after = Duration::from_millis(100)
     });
     let snapshot = running
         .until("the fault", |now| {
@@ -228,15 +232,15 @@ async fn the_reader_ends_with_the_future() {
 
 #[test]
 fn the_program_is_beside_the_agent_by_default() {
-    let config = ReaderConfig::new(None, Path::new("/host"), Some(Path::new("/x.so"))).unwrap();
-    assert_eq!(config.program.file_name().unwrap(), PROGRAM);
+    let command = ReaderCommand::new(None, Path::new("/host"), Some(Path::new("/x.so"))).unwrap();
+    assert_eq!(command.program.file_name().unwrap(), PROGRAM);
     assert_eq!(
-        config.arguments,
+        command.arguments,
         ["--driver-root", "/host", "--library", "/x.so"]
     );
-    let config = ReaderConfig::new(Some("/r".into()), Path::new("/"), None).unwrap();
+    let command = ReaderCommand::new(Some("/r".into()), Path::new("/"), None).unwrap();
     assert_eq!(
-        (config.program, config.arguments.len()),
+        (command.program, command.arguments.len()),
         (PathBuf::from("/r"), 2)
     );
 }
@@ -251,25 +255,29 @@ async fn commands_are_answered_between_readings_and_not_by_a_reader_that_ended()
         echo '{"cards":[{"uuid":"b"}]}'
         echo '{"id":1,"error":"the card is busy"}'
         read -r second; exit 1"#;
-    let (mut running, calls) = script.start_called(answers, |config| {
-        config.no_driver_pause = Duration::from_secs(60);
-        config.first_pause = Duration::from_secs(60);
+    let (mut running, calls) = script.start_called(answers, |limits| {
+        limits.no_driver_pause = Duration::from_secs(60);
+        limits.first_pause = Duration::from_secs(60);
     });
     let destroy = || {
-        Action::Destroy(MigDestroy {
+        let slot = MigSlot {
             card: "a".into(),
             profile: "1g.10gb".into(),
             start: 3,
+        };
+        Action::Destroy(MigDestroy {
+            slot,
             gpu_instance: 7,
         })
     };
     let answer = calls.ask(destroy()).await;
-    assert_eq!(answer, Ok(Outcome::Error("the card is busy".into())));
+    assert_eq!(answer, Outcome::Error("the card is busy".into()));
     assert_eq!(
         std::fs::read_to_string(script.file("first")).unwrap(),
         "{\"id\":1,\"destroy\":{\"card\":\"a\",\"profile\":\"1g.10gb\",\"start\":3,\"gpuInstance\":7}}\n"
     );
     running.until("card b", |now| faults(now).len() == 2).await;
-    let lost = calls.ask(destroy()).await.unwrap_err();
-    assert_eq!(lost, "the reader of GPUs ended meanwhile");
+    let lost = calls.ask(destroy()).await;
+    let expected = "the reader of GPUs ended meanwhile";
+    assert_eq!(lost, Outcome::Error(expected.into()));
 }

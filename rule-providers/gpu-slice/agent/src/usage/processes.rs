@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tautline_nvml::below;
+
 use crate::cgroup::{self, ContainerRef};
 
 const MPS_SERVER: &str = "nvidia-cuda-mps-server";
@@ -30,21 +32,20 @@ pub(super) enum Owner {
 }
 
 #[derive(Debug)]
-pub(super) struct Processes {
+pub(crate) struct Processes {
     proc: PathBuf,
     driver_root: PathBuf,
 }
 
 impl Processes {
-    pub fn new(proc: &Path, driver_root: &Path) -> Self {
-        Self {
-            proc: proc.to_owned(),
-            driver_root: driver_root.to_owned(),
-        }
+    /// Creates a look-up in `proc`, the `/proc` of the host's PID namespace; `driver_root` is the
+    /// root directory of the host's files.
+    pub fn new(proc: PathBuf, driver_root: PathBuf) -> Self {
+        Self { proc, driver_root }
     }
 
     /// Returns the owner of a process; `None` if the process has ended.
-    pub fn owner(&self, pid: u32) -> Option<Owner> {
+    pub(super) fn owner(&self, pid: u32) -> Option<Owner> {
         let dir = self.proc.join(pid.to_string());
         let cgroup = fs::read_to_string(dir.join("cgroup")).ok()?;
         let command = fs::read(dir.join("comm")).unwrap_or_default();
@@ -70,26 +71,11 @@ impl Processes {
         let file = |path: &Path| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         let runs = file(&dir.join("exe"));
         let of_driver = |dir: &str| {
-            let path = followed(&self.driver_root, Path::new(dir).join(MPS_SERVER));
+            let path = below(&self.driver_root, Path::new(dir).join(MPS_SERVER));
             path.and_then(|path| file(&path))
         };
         runs.is_some() && PROGRAM_DIRS.iter().any(|dir| of_driver(dir) == runs)
     }
-}
-
-/// Returns the file to which a path leads if `root` is the root directory; `None` after 8 links.
-fn followed(root: &Path, path: PathBuf) -> Option<PathBuf> {
-    let mut path = root.join(path);
-    for _ in 0..8 {
-        let Ok(target) = fs::read_link(&path) else {
-            return Some(path);
-        };
-        path = match target.strip_prefix("/") {
-            Ok(absolute) => root.join(absolute),
-            Err(_) => path.parent()?.join(target),
-        };
-    }
-    None
 }
 
 #[cfg(test)]
@@ -132,7 +118,7 @@ mod tests {
             write(&format!("proc/{pid}/comm"), name);
             symlink(path(exe), path(&format!("proc/{pid}/exe"))).unwrap();
         }
-        let processes = Processes::new(&path("proc"), &path("host"));
+        let processes = Processes::new(path("proc"), path("host"));
         let in_pod = Owner::Pod(vec![ContainerRef {
             pod_uid: "a-b".into(),
             id: "0123456789abcdef".into(),

@@ -8,14 +8,14 @@ use std::{
 
 use tokio::process::Command;
 
-use super::{log_dir, pipe_dir};
-use crate::limits::driver_root::{DriverError, DriverRoot, complaint, output};
+use super::files::{log_dir, pipe_dir};
+use crate::limits::driver_root::{DriverError, DriverRoot, output, run};
 
 const PROGRAM: &str = "nvidia-cuda-mps-control";
 
 /// An MPS server, which holds the CUDA contexts of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub(super) struct Server {
     /// The process ID of the server.
     pub pid: u32,
     /// The process IDs of its clients.
@@ -24,11 +24,12 @@ pub struct Server {
 
 /// The control daemon of one card.
 #[derive(Clone, Debug)]
-pub struct Control {
+pub(super) struct Control {
     driver: DriverRoot,
     card: String,
-    pipe: PathBuf,
-    log: PathBuf,
+    /// The directory by which clients find the daemon.
+    pub pipe: PathBuf,
+    pub log: PathBuf,
     deadline: Duration,
 }
 
@@ -60,34 +61,9 @@ impl Control {
         Ok(servers)
     }
 
-    /// Ends the contexts of a client and leaves the other clients of its server alone.
-    ///
-    /// # Errors
-    /// The daemon does not run or does not answer.
-    pub async fn terminate_client(&self, server: u32, client: u32) -> Result<(), DriverError> {
-        let command = format!("terminate_client {server} {client}");
-        self.send(&command).await.map(drop)
-    }
-
-    /// Ends the contexts of a client, whichever its server is; returns false if the process is not
-    /// a client.
-    ///
-    /// # Errors
-    /// The daemon does not run or does not answer.
-    pub async fn evict(&self, client: u32) -> Result<bool, DriverError> {
-        let servers = self.servers().await?;
-        match servers.iter().find(|s| s.clients.contains(&client)) {
-            Some(server) => self
-                .terminate_client(server.pid, client)
-                .await
-                .map(|()| true),
-            None => Ok(false),
-        }
-    }
-
     /// Sets the limits of clients that set no limits; a client can lower these limits, but not
     /// raise them.
-    pub(super) async fn set_defaults(
+    pub async fn set_defaults(
         &self,
         percent: u16,
         memory_mib: Option<u64>,
@@ -103,13 +79,13 @@ impl Control {
     }
 
     /// Ends the daemon and its servers.
-    pub(super) async fn quit(&self) -> Result<(), DriverError> {
+    pub async fn quit(&self) -> Result<(), DriverError> {
         self.send("quit").await.map(drop)
     }
 
     /// Returns the command that runs the daemon in the foreground, with the flag for clients of
     /// several users if there is one.
-    pub(super) fn daemon(&self, multi_user: Option<&str>) -> Result<Command, DriverError> {
+    pub fn daemon(&self, multi_user: Option<&str>) -> Result<Command, DriverError> {
         let mut command = self.command()?;
         command.env("CUDA_VISIBLE_DEVICES", &self.card);
         command.arg("-f").args(multi_user);
@@ -118,7 +94,7 @@ impl Control {
 
     /// Returns the flag by which one server serves all users, as the program's help spells it;
     /// `None` if the program does not have it.
-    pub(super) async fn multi_user_flag(&self) -> Result<Option<String>, DriverError> {
+    pub async fn multi_user_flag(&self) -> Result<Option<String>, DriverError> {
         let mut command = self.command()?;
         command.arg("-h");
         let output = output(PROGRAM, command, "", self.deadline).await?;
@@ -128,11 +104,7 @@ impl Control {
 
     async fn send(&self, line: &str) -> Result<String, DriverError> {
         let name = format!("{PROGRAM} ({line}) of card {}", self.card);
-        let output = output(&name, self.command()?, &format!("{line}\n"), self.deadline).await?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        Err(DriverError::Failed(name, complaint(&output)))
+        run(&name, self.command()?, &format!("{line}\n"), self.deadline).await
     }
 
     fn command(&self) -> Result<Command, DriverError> {

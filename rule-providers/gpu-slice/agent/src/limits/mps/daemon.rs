@@ -2,14 +2,16 @@
 
 use std::{
     fs, io,
-    path::PathBuf,
     process::{ExitStatus, Stdio},
+    time::Duration,
 };
 
 use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use tautline_gpu_placement::shape::CARD_MILLI;
+use tautline_nvml::Card;
 use tautline_runtime::admin::Readiness;
 use tokio::{
     process::Child,
@@ -18,14 +20,20 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Card, Config, Control, Server, Timing,
-    backoff::Backoff,
+    Config,
+    control::{Control, Server},
+    files,
     health::Health,
-    log_dir, logs,
     metrics::{CardMetrics, Metrics},
-    pipe_dir, ready,
 };
-use crate::limits::{DriverError, DriverRoot, WHOLE_CARD_MILLI, memory_mib, percent, smi};
+use crate::{
+    backoff::Backoff,
+    limits::{DriverError, memory_mib, percent, smi},
+};
+
+/// The longest wait before a daemon is started again, and the run time at which it counts as having
+/// started well, so that the waits begin again.
+const MAX_RESTART_WAIT: Duration = Duration::from_secs(60);
 
 /// The way in which a run of a daemon ended.
 enum End {
@@ -36,57 +44,40 @@ enum End {
 
 /// The supervisor of a card's control daemon.
 pub(super) struct Daemon {
+    config: Config,
     card: Card,
     control: Control,
-    driver: DriverRoot,
-    run_dir: PathBuf,
-    pipe: PathBuf,
-    log: PathBuf,
-    exclusive: bool,
-    largest_share: u16,
-    timing: Timing,
     metrics: CardMetrics,
     readiness: Readiness,
     condition: String,
 }
 
 impl Daemon {
-    pub(super) fn new(
-        config: &Config,
-        card: Card,
-        metrics: &Metrics,
-        readiness: Readiness,
-    ) -> Self {
-        let (driver, run_dir) = (config.driver.clone(), &config.run_dir);
+    pub fn new(config: &Config, card: Card, metrics: &Metrics, readiness: Readiness) -> Self {
         let condition = format!("MPS of card {}", card.uuid);
         readiness.expect(&condition);
+        let (driver, deadline) = (config.driver.clone(), config.timing.command);
         Self {
-            control: Control::new(driver.clone(), run_dir, &card.uuid, config.timing.command),
-            pipe: pipe_dir(run_dir, &card.uuid),
-            log: log_dir(run_dir, &card.uuid),
+            config: config.clone(),
+            control: Control::new(driver, &config.run_dir, &card.uuid, deadline),
             metrics: metrics.of_card(&card.uuid),
-            run_dir: run_dir.clone(),
             card,
-            driver,
-            exclusive: config.exclusive,
-            largest_share: config.largest_share,
-            timing: config.timing,
             readiness,
             condition,
         }
     }
 
     /// Runs the daemon, and restarts it when it ends, until `stop`.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
         let card = self.card.uuid.as_str();
-        let mut backoff = Backoff::new(self.timing.restart);
+        let mut backoff = Backoff::new(self.config.timing.restart, MAX_RESTART_WAIT);
         self.set_ready(None);
         loop {
             let start = Instant::now();
             match self.run_once(&stop).await {
                 Ok(End::Stopped) => break,
                 Ok(End::Exited(status)) => {
-                    let log = logs::last_line(&self.log);
+                    let log = files::last_log_line(&self.control.log);
                     tracing::warn!(card, %status, log, "the MPS control daemon ended");
                 }
                 Ok(End::Hung) => tracing::warn!(card, "the MPS control daemon hung; it was killed"),
@@ -110,21 +101,20 @@ impl Daemon {
         let start = async {
             let file_error = |e| DriverError::Io(format!("MPS of card {}", self.card.uuid), e);
             self.end_leftover().await.map_err(file_error)?;
-            let errors = logs::open(&self.log).map_err(file_error)?;
+            let errors = files::open_log(&self.control.log).map_err(file_error)?;
             self.set_exclusive(true).await;
             let flag = self.control.multi_user_flag().await?;
             if flag.is_none() {
-                let card = self.card.uuid.as_str();
                 tracing::warn!(
-                    card,
+                    card = self.card.uuid,
                     "this driver's MPS serves one user at a time: containers of other users wait; \
                      run them as the same user, or update the driver"
                 );
             }
             let mut command = self.control.daemon(flag.as_deref())?;
-            if self.largest_share < WHOLE_CARD_MILLI {
+            if self.config.largest_share < CARD_MILLI {
                 // Clients may connect before the daemon gets its default limits by command.
-                let percent = percent(self.largest_share).to_string();
+                let percent = percent(self.config.largest_share).to_string();
                 command.env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent);
                 if let Some(mib) = self.largest_memory_mib() {
                     command.env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", format!("0={mib}M"));
@@ -145,12 +135,12 @@ impl Daemon {
     async fn watch(&self, mut child: Child, stop: &CancellationToken) -> End {
         let group = Group::of(&child);
         let mut health = Health::default();
-        let mut defaults = self.largest_share >= WHOLE_CARD_MILLI;
+        let mut defaults = self.config.largest_share >= CARD_MILLI;
         loop {
             let pause = if health.answered() {
-                self.timing.check
+                self.config.timing.check
             } else {
-                self.timing.first_check
+                self.config.timing.first_check
             };
             let check = async {
                 sleep(pause).await;
@@ -191,24 +181,25 @@ impl Daemon {
             self.set_ready(child.id().filter(|_| ready));
             let clients = health.clients().try_into();
             self.metrics.clients.set(clients.unwrap_or(i64::MAX));
-            logs::bound(&self.log);
+            files::bound_logs(&self.control.log);
         }
     }
 
     /// Ends a daemon that an earlier process left, and empties the pipe directory. The directory
     /// itself stays, since containers have it mounted.
     async fn end_leftover(&self) -> io::Result<()> {
-        fs::create_dir_all(&self.pipe)?;
-        fs::create_dir_all(&self.log)?;
-        if self.pipe.join("control").exists() && self.control.quit().await.is_ok() {
+        let pipe = &self.control.pipe;
+        fs::create_dir_all(pipe)?;
+        fs::create_dir_all(&self.control.log)?;
+        if pipe.join("control").exists() && self.control.quit().await.is_ok() {
             let ends = async {
                 while self.control.servers().await.is_ok() {
-                    sleep(self.timing.first_check).await;
+                    sleep(self.config.timing.first_check).await;
                 }
             };
-            _ = timeout(self.timing.quit, ends).await;
+            _ = timeout(self.config.timing.quit, ends).await;
         }
-        for entry in fs::read_dir(&self.pipe)? {
+        for entry in fs::read_dir(pipe)? {
             let path = entry?.path();
             if path.is_dir() {
                 fs::remove_dir_all(path)?;
@@ -227,7 +218,7 @@ impl Daemon {
             }
             _ = child.wait().await;
         };
-        if timeout(self.timing.quit, ends).await.is_err() {
+        if timeout(self.config.timing.quit, ends).await.is_err() {
             tracing::warn!(card, "the MPS control daemon did not quit; it is killed");
         }
         group.kill();
@@ -237,7 +228,7 @@ impl Daemon {
     /// Sets the limits of clients that set no limits, and returns whether they are in force.
     async fn set_defaults(&self) -> bool {
         let memory = self.largest_memory_mib();
-        let percent = percent(self.largest_share);
+        let percent = percent(self.config.largest_share);
         let set = self.control.set_defaults(percent, memory).await;
         if let Err(e) = &set {
             let card = self.card.uuid.as_str();
@@ -247,22 +238,22 @@ impl Daemon {
     }
 
     fn largest_memory_mib(&self) -> Option<u64> {
-        memory_mib(self.card.memory_bytes?, self.largest_share)
+        memory_mib(self.card.memory_bytes, self.config.largest_share)
     }
 
     async fn set_exclusive(&self, exclusive: bool) {
-        if !self.exclusive {
+        if !self.config.exclusive {
             return;
         }
         let card = self.card.uuid.as_str();
-        if let Err(e) = smi::set_exclusive(&self.driver, card, exclusive).await {
+        if let Err(e) = smi::set_exclusive(&self.config.driver, card, exclusive).await {
             tracing::warn!(card, exclusive, "the compute mode is not set: {e}");
         }
     }
 
     fn set_ready(&self, daemon: Option<u32>) {
         let card = self.card.uuid.as_str();
-        if let Err(e) = ready::set(&self.run_dir, card, daemon) {
+        if let Err(e) = files::set_ready(&self.config.run_dir, card, daemon) {
             tracing::warn!(
                 card,
                 "the agent does not learn of the MPS control daemon: {e}"

@@ -26,7 +26,7 @@ pub(super) struct Check {
 
 impl Health {
     /// Records the servers that a check found; `None` means that the daemon did not answer.
-    pub(super) fn update(&mut self, servers: Option<Vec<Server>>) -> Check {
+    pub fn update(&mut self, servers: Option<Vec<Server>>) -> Check {
         let Some(servers) = servers else {
             self.failures += 1;
             return Check {
@@ -49,20 +49,20 @@ impl Health {
     }
 
     /// Returns whether the daemon has answered, and the last check did not fail.
-    pub(super) fn is_up(&self) -> bool {
+    pub fn is_up(&self) -> bool {
         self.answered && self.failures == 0
     }
 
-    pub(super) fn answered(&self) -> bool {
+    pub fn answered(&self) -> bool {
         self.answered
     }
 
-    pub(super) fn clients(&self) -> usize {
+    pub fn clients(&self) -> usize {
         self.servers.iter().map(|s| s.clients.len()).sum()
     }
 
     /// Returns the servers with clients, which ended together with the daemon.
-    pub(super) fn end(self) -> Vec<Server> {
+    pub fn end(self) -> Vec<Server> {
         let mut servers = self.servers;
         servers.retain(|s| !s.clients.is_empty());
         servers

@@ -5,8 +5,15 @@ use std::{ffi::OsString, fs, os::unix::fs::symlink};
 use tautline_gpu_placement::node_inventory::InventoryCard;
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::*;
-use crate::limits::{LimitError, Mode, Settings, checked_edits, smi};
+use super::{
+    control::Control,
+    files::{is_ready, log_dir, pipe_dir},
+    *,
+};
+use crate::{
+    limits::{LimitError, smi},
+    reader::ReaderCommand,
+};
 
 const CARD: &str = "GPU-a";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -133,16 +140,12 @@ async fn daemon_has_its_card_and_quits_at_the_stop() {
     node.up().await;
     let pid = node.pid().unwrap();
     assert!(!pipe.join("old").exists());
-    let settings = Settings {
-        run_dir: node.config.run_dir.clone(),
-        ..Settings::default()
-    };
     let card = InventoryCard {
         uuid: CARD.to_owned(),
         memory_bytes: 1 << 30,
         ..InventoryCard::default()
     };
-    let edits = || checked_edits(Mode::Mps, &settings, &[(card.clone(), 250)]);
+    let edits = || ready_edits(&node.config.run_dir, &[(card.clone(), 250)]);
     assert_eq!(edits().map(|edits| edits.mounts.len()), Ok(1));
     node.end(served).await;
 
@@ -169,8 +172,8 @@ async fn daemon_enforces_the_largest_share_and_the_exclusive_mode() {
     node.config.exclusive = true;
     let reading = r#"echo '{"cards":[{"uuid":"GPU-a","memoryBytes":85899345920},
         {"uuid":"GPU-mig","mig":[]}]}' | tr -d '\n'; echo; cat"#;
-    node.config.cards = CardSource::Nvml(NvmlReader {
-        program: Some("/bin/sh".into()),
+    node.config.cards = CardSource::Nvml(ReaderCommand {
+        program: "/bin/sh".into(),
         arguments: vec!["-c".into(), reading.into()],
     });
     fs::write(node.log("single-user"), "").unwrap();
@@ -263,20 +266,14 @@ async fn leftover_daemon_is_ended_first() {
 }
 
 #[tokio::test]
-async fn evicted_client_is_terminated_at_its_server() {
+async fn ended_daemon_has_no_servers() {
     let node = Node::new();
-    fs::write(node.log("servers"), "77\n").unwrap();
-    fs::write(node.log("clients-77"), "5\n6\n").unwrap();
     let served = node.serve();
     node.up().await;
     let control = node.control();
-    assert!(control.evict(6).await.unwrap());
-    assert!(!control.evict(9).await.unwrap());
-    let record = node.record();
-    assert_eq!(record.matches("told terminate_client").count(), 1);
-    assert!(record.contains("told terminate_client 77 6\n"), "{record}");
+    assert_eq!(control.servers().await.unwrap(), []);
     node.end(served).await;
-    let error = control.evict(6).await.unwrap_err().to_string();
+    let error = control.servers().await.unwrap_err().to_string();
     assert!(
         error.ends_with("failed: Cannot find MPS control daemon process"),
         "{error}"
@@ -288,8 +285,8 @@ async fn node_without_driver_idles() {
     let mut node = Node::new();
     let script = "echo 'no driver' >&2; echo look >> $0; exit 3";
     let looks = node.directory.path().join("looks");
-    node.config.cards = CardSource::Nvml(NvmlReader {
-        program: Some("/bin/sh".into()),
+    node.config.cards = CardSource::Nvml(ReaderCommand {
+        program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into(), looks.clone().into()],
     });
     let served = node.serve();
@@ -325,7 +322,7 @@ async fn timeslice_is_set_by_card() {
         smi,
         "compute-policy -i GPU-a --set-timeslice 1\ncompute-policy -i GPU-b --set-timeslice 0\n"
     );
-    let slice = smi::Timeslice::Long;
+    let slice = "long".parse().unwrap();
     let error = smi::set_timeslice(driver, "bad", slice).await.unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -19,9 +19,10 @@ use tonic::{
     transport::{Channel, Server},
 };
 
-use super::checkpoint::{Entry, tests::render};
 use crate::{
+    device_plugin::checkpoint::{Entry, tests::render},
     kubelet::{
+        channel,
         device_plugin::{
             AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, Device, Empty,
             PreStartContainerRequest, RegisterRequest,
@@ -34,7 +35,6 @@ use crate::{
             pod_resources_lister_server::{PodResourcesLister, PodResourcesListerServer},
         },
     },
-    pod_resources::channel,
 };
 
 /// What the kubelet knows of a resource.
