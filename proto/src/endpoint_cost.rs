@@ -139,28 +139,6 @@ pub fn put_eligible_node(name: &str, out: &mut Vec<u8>) {
     out.put_slice(name.as_bytes());
 }
 
-/// Decodes the `eligibleNodes` of an `EndpointCostRequest`; returns the other fields, encoded.
-///
-/// # Errors
-/// The bytes are malformed.
-pub fn read_eligible_nodes<'a>(
-    mut rest: &'a [u8],
-    mut each: impl FnMut(&'a str),
-) -> Result<Vec<u8>, MalformedMessage> {
-    let mut others = Vec::new();
-    while rest.has_remaining() {
-        let field = rest;
-        match decode_key(&mut rest)? {
-            (4, WireType::LengthDelimited) => each(text(take(&mut rest)?)?),
-            (tag, wire) => {
-                skip_field(wire, tag, &mut rest, DecodeContext::default())?;
-                others.put_slice(&field[..field.len() - rest.len()]);
-            }
-        }
-    }
-    Ok(others)
-}
-
 fn put_text(tag: u32, text: &str, out: &mut Vec<u8>) {
     if !text.is_empty() {
         encode_key(tag, WireType::LengthDelimited, out);
