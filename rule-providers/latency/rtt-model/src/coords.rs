@@ -9,17 +9,19 @@ use crate::{hash::Random, model::Pair, tuning};
 /// The number of dimensions of a point.
 const DIMENSIONS: usize = 12;
 /// The index of the height's logarithm in a place.
-const HEIGHT: usize = DIMENSIONS;
+pub(crate) const HEIGHT: usize = DIMENSIONS;
 /// The number of partial sums that a processor adds at once.
 const SIMD_LANES: usize = 4;
 
 /// The coordinates of a node: those of its point, and the logarithm of its height.
 pub(crate) type Place = [f32; DIMENSIONS + 1];
+type Point = [f32; DIMENSIONS];
 
 /// Returns a random place for the node with this key.
 pub(crate) fn random_place(key: u64, seed: u64) -> Place {
     let mut random = Random::new(key ^ seed.rotate_left(17));
-    let mut place = [tuning::FIRST_HEIGHT.ln(); DIMENSIONS + 1];
+    let mut place = Place::default();
+    place[HEIGHT] = tuning::FIRST_HEIGHT.ln();
     place[..HEIGHT].fill_with(|| tuning::FIRST_SPREAD * random.normal());
     place
 }
@@ -43,69 +45,55 @@ pub(crate) fn settle(places: &mut [Place], pairs: &[Pair], placed: impl Fn(u32) 
     }
 }
 
-/// The number and sizes of the steps of a gradient descent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+/// Moves all nodes so that their distances approach the pairs' measured times: in so many rounds,
+/// from the first to the last size of a step. A pair's weight is its time to the power of
+/// `time_weight`; a residual beyond `max_residual` pulls no harder than that.
+pub(crate) fn descend(
+    places: &mut [Place],
+    pairs: &[Pair],
     rounds: usize,
-    /// The sizes of the first and the last step.
-    steps: [f32; 2],
-    /// The exponent of a pair's time in its weight.
-    time_weight_power: f32,
-    /// The residual beyond which a pair pulls no harder, in logarithm.
+    [first, last]: [f32; 2],
+    time_weight: f32,
     max_residual: f32,
-}
-
-impl Pace {
-    /// Returns the two halves of a fit from random places. Far pairs dominate the first half: near
-    /// ones would hold each other where they are.
-    pub fn cold(rounds: usize) -> [Self; 2] {
-        let powers = [1.0, tuning::TIME_WEIGHT_POWER];
-        std::array::from_fn(|half| Self {
-            rounds: rounds / 2,
-            steps: tuning::COLD_STEPS[half],
-            time_weight_power: powers[half],
-            max_residual: tuning::MAX_PULL_RESIDUALS[0],
-        })
-    }
-
-    /// Returns the steps of a fit from known places.
-    pub fn warm(rounds: usize, noisy: bool) -> Self {
-        Self {
-            rounds,
-            steps: tuning::WARM_STEPS,
-            time_weight_power: tuning::TIME_WEIGHT_POWER,
-            max_residual: tuning::MAX_PULL_RESIDUALS[usize::from(noisy)],
-        }
-    }
-}
-
-/// Moves all nodes so that their distances approach the pairs' measured times.
-pub(crate) fn descend(places: &mut [Place], pairs: &[Pair], pace: Pace) {
-    let links: Vec<Link> = pairs.iter().map(|pair| Link::new(pair, pace)).collect();
-    let mut heights = vec![0.0f32; places.len()];
-    let [mut slopes, mut means, mut squares] =
-        [(); 3].map(|()| vec![Place::default(); places.len()]);
+) {
+    let links = pairs.iter().map(|pair| Link {
+        a: pair.a,
+        b: pair.b,
+        inverse: (-pair.log).exp(),
+        weight: (time_weight * pair.log).exp().min(tuning::MAX_PAIR_WEIGHT) * pair.weight,
+    });
+    let links: Vec<Link> = links.collect();
+    // Apart, points and heights are added faster.
+    let point = |place: &Place| std::array::from_fn(|d| place[d]);
+    let mut points: Vec<Point> = places.iter().map(point).collect();
+    let mut logs: Vec<f32> = places.iter().map(|place| place[HEIGHT]).collect();
+    let (mut pull, mut lift) = (vec![[0.0; DIMENSIONS]; logs.len()], logs.clone());
+    let mut of_points = [(); 2].map(|()| vec![0.0; DIMENSIONS * logs.len()]);
+    let mut of_heights = [(); 2].map(|()| vec![0.0; logs.len()]);
     let mut decay = [1.0f32; 2];
-    for round in 0..pace.rounds {
-        for (height, place) in heights.iter_mut().zip(&*places) {
-            *height = place[HEIGHT].exp();
-        }
-        gradient(places, &links, pace.max_residual, &heights, &mut slopes);
-        let [first, last] = pace.steps;
-        let rate = first * (last / first).powf(round as f32 / pace.rounds as f32);
+    for round in 0..rounds {
+        gradient(&points, &logs, &links, max_residual, &mut pull, &mut lift);
+        let rate = first * (last / first).powf(round as f32 / rounds as f32);
         decay = [decay[0] * 0.9, decay[1] * 0.99];
         let scale = decay.map(|decay| 1.0 / (1.0 - decay));
-        let moments = means.as_flattened_mut().iter_mut();
-        let moments = moments.zip(squares.as_flattened_mut());
-        let all = places.as_flattened_mut().iter_mut();
-        for ((at, slope), (mean, square)) in all.zip(slopes.as_flattened()).zip(moments) {
-            *mean += 0.1 * (slope - *mean);
-            *square += 0.01 * (slope * slope - *square);
-            *at -= rate * *mean * scale[0] / ((*square * scale[1]).sqrt() + 1e-12);
+        let step = |at: &mut [f32], slopes: &[f32], [means, squares]: &mut [Vec<f32>; 2]| {
+            let moments = means.iter_mut().zip(squares);
+            for ((at, slope), (mean, square)) in at.iter_mut().zip(slopes).zip(moments) {
+                *mean += 0.1 * (slope - *mean);
+                *square += 0.01 * (slope * slope - *square);
+                *at -= rate * *mean * scale[0] / ((*square * scale[1]).sqrt() + 1e-12);
+            }
+        };
+        let flat = points.as_flattened_mut();
+        step(flat, pull.as_flattened(), &mut of_points);
+        step(&mut logs, &lift, &mut of_heights);
+        for log in &mut logs {
+            *log = log.clamp(-20.0, 5.0);
         }
-        for place in &mut *places {
-            place[HEIGHT] = place[HEIGHT].clamp(-20.0, 5.0);
-        }
+    }
+    for ((place, point), log) in places.iter_mut().zip(points).zip(logs) {
+        place[..HEIGHT].copy_from_slice(&point);
+        place[HEIGHT] = log;
     }
 }
 
@@ -118,34 +106,24 @@ struct Link {
     weight: f32,
 }
 
-impl Link {
-    fn new(pair: &Pair, pace: Pace) -> Self {
-        let time_weight = (pace.time_weight_power * pair.log).exp();
-        Self {
-            a: pair.a,
-            b: pair.b,
-            inverse: (-pair.log).exp(),
-            weight: time_weight.min(tuning::MAX_PAIR_WEIGHT) * pair.weight,
-        }
-    }
-}
-
-/// Writes the slopes of the loss at all places, whose heights are `heights`.
+/// Writes the slopes of the loss by points and by the logarithms of heights.
 fn gradient(
-    places: &[Place],
+    points: &[Point],
+    logs: &[f32],
     links: &[Link],
     max_residual: f32,
-    heights: &[f32],
-    slopes: &mut [Place],
+    pull: &mut [Point],
+    lift: &mut [f32],
 ) {
     let [least, most] = [-max_residual, max_residual].map(f32::exp);
-    for (slope, place) in slopes.iter_mut().zip(places) {
-        *slope = place.map(|x| tuning::RIDGE * x);
-        slope[HEIGHT] = 0.0;
+    let heights: Vec<f32> = logs.iter().map(|log| log.exp()).collect();
+    for (pull, point) in pull.iter_mut().zip(points) {
+        *pull = point.map(|x| tuning::RIDGE * x);
     }
+    lift.fill(0.0);
     for link in links {
         let (a, b) = (link.a as usize, link.b as usize);
-        let (x, y) = (&places[a], &places[b]);
+        let (x, y) = (&points[a], &points[b]);
         let mut apart = [0.0f32; DIMENSIONS];
         let mut squares = [1e-8 / SIMD_LANES as f32; SIMD_LANES];
         for d in 0..DIMENSIONS {
@@ -157,15 +135,16 @@ fn gradient(
         let off = log_near_one((fitted * link.inverse).clamp(least, most));
         let along = link.weight * off / (fitted * length);
         for d in 0..DIMENSIONS {
-            slopes[a][d] += along * apart[d];
-            slopes[b][d] -= along * apart[d];
+            pull[a][d] += along * apart[d];
+            pull[b][d] -= along * apart[d];
         }
-        slopes[a][HEIGHT] += along * length;
-        slopes[b][HEIGHT] += along * length;
+        let rise = along * length;
+        lift[a] += rise;
+        lift[b] += rise;
     }
     let first = tuning::FIRST_HEIGHT.ln();
-    for ((slope, height), place) in slopes.iter_mut().zip(heights).zip(places) {
-        slope[HEIGHT] = slope[HEIGHT] * height + tuning::HEIGHT_RIDGE * (place[HEIGHT] - first);
+    for ((lift, height), log) in lift.iter_mut().zip(heights).zip(logs) {
+        *lift = *lift * height + tuning::HEIGHT_RIDGE * (log - first);
     }
 }
 

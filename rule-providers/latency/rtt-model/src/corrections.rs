@@ -134,7 +134,7 @@ fn evidence_for(kernels: &Sparse<[f32; 2]>, heard: &[Sums], to: u32) -> Sums {
 /// itself; two nodes have kernels only if each is among the nearest of the other.
 fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
     let n = measured.len();
-    let live: Vec<usize> = (0..n).filter(|i| measured[*i]).collect();
+    let (live, dead): (Vec<usize>, Vec<usize>) = (0..n).partition(|i| measured[*i]);
     let rank = tuning::NEIGHBOUR_SCALE_RANK
         .min((live.len() / 40).max(4))
         .min(live.len().saturating_sub(2));
@@ -143,15 +143,13 @@ fn kernels(axes: &Axes, measured: &[bool]) -> Sparse<[f32; 2]> {
     let mut scales = vec![0.0f32; n];
     for &i in &live {
         let mut row = axes.unlikeness(i);
-        for j in (0..n).filter(|j| *j == i || !measured[*j]) {
-            row[j] = f32::INFINITY;
+        row[i] = f32::INFINITY;
+        for j in &dead {
+            row[*j] = f32::INFINITY;
         }
         let near = nearest(&row);
         scales[i] = near.get(rank).map_or(0.0, |e| e.0);
-        lists[i] = near
-            .into_iter()
-            .map(|(distance, j)| (j, distance))
-            .collect();
+        lists[i] = near.iter().map(|e| (e.1, e.0)).collect();
         lists[i].sort_unstable_by_key(|e| e.0);
     }
     let mut cells: Vec<(u32, u32, [f32; 2])> = Vec::new();

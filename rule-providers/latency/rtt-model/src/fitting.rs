@@ -2,7 +2,7 @@
 
 use crate::{
     Model, NodeId,
-    coords::{self, Pace, Place},
+    coords::{self, Place},
     fit::Fit,
     held_out::{self, mean_error},
     model::Pair,
@@ -25,6 +25,8 @@ pub(crate) struct LastFit {
     pub unseen: Vec<Places>,
     /// The part of the network in which each node is; empty if unknown.
     pub parts: Vec<u32>,
+    /// The mean error on held-out pairs, in logarithm; `None` if these are too few.
+    pub missed: Option<f32>,
     pub history: History,
 }
 
@@ -39,13 +41,6 @@ impl LastFit {
     }
 }
 
-/// A fit, and its mean error on held-out pairs, in logarithm; `None` if these are too few.
-struct Attempt {
-    fit: Fit,
-    next: LastFit,
-    missed: Option<f32>,
-}
-
 impl Model {
     /// Fits all samples, starting from the last fit. The fit starts from scratch if there is no
     /// last fit, if too much is new, or if that predicts better after the network has changed.
@@ -54,26 +49,20 @@ impl Model {
         self.free.append(&mut self.resting);
         let parts = recovery::parts(&self.samples);
         let last = self.last.take().filter(|last| !self.is_new(last, &parts));
-        let known = last.as_ref().map(|last| {
-            (
-                last.history,
-                recovery::have_joined(&last.parts, &self.samples),
-            )
-        });
-        let mut best = self.attempt(last);
-        if let Some((mut history, joined)) = known {
-            if history.asks(best.missed, joined) {
-                let cold = self.attempt(None);
-                let both = best.missed.zip(cold.missed);
-                if both.is_none_or(|(warm, cold)| cold < tuning::MIN_GAIN_RATIO * warm) {
-                    best = cold;
-                }
+        let joined = last
+            .as_ref()
+            .map(|last| recovery::have_joined(&last.parts, &self.samples));
+        let (mut fit, mut next) = self.attempt(last);
+        if joined.is_some_and(|joined| next.history.asks(next.missed, joined)) {
+            let (cold_fit, cold) = self.attempt(None);
+            let both = next.missed.zip(cold.missed);
+            if both.is_none_or(|(warm, cold)| cold < tuning::MIN_GAIN_RATIO * warm) {
+                let history = next.history;
+                (fit, next) = (cold_fit, LastFit { history, ..cold });
             }
-            best.next.history = history;
         }
-        best.next.parts = parts;
-        self.last = Some(best.next);
-        best.fit
+        self.last = Some(LastFit { parts, ..next });
+        fit
     }
 
     /// Drops all coordinates, but no samples: the next fit starts from scratch.
@@ -91,59 +80,70 @@ impl Model {
             || !(0.5..=2.0).contains(&drift)
     }
 
-    fn attempt(&self, last: Option<LastFit>) -> Attempt {
-        let noisy = last.as_ref().is_some_and(|last| last.noisy);
-        let scale = last
-            .as_ref()
-            .map_or_else(|| self.scale(), |last| last.scale);
-        let (places, unseen) = last.map(|last| (last.places, last.unseen)).unzip();
-        let mut starts = unseen.into_iter().flatten();
+    /// Returns a fit that continues from the last one, or from scratch, and what the next one needs.
+    fn attempt(&self, last: Option<LastFit>) -> (Fit, LastFit) {
+        let scratch = || LastFit {
+            scale: self.scale(),
+            ..LastFit::default()
+        };
+        let last = last.unwrap_or_else(scratch);
+        let (scale, noisy) = (last.scale, last.noisy);
         let pairs = self.pairs(scale);
-        let places = self.places(places, noisy, &pairs);
+        let places = self.places(&last.places, noisy, &pairs);
+        let mut starts = last.unseen.into_iter();
         let (mut held_out, mut unseen) = (Vec::new(), Vec::new());
-        let folds = held_out::folds(pairs.len());
+        let folds = match pairs.len() {
+            ..tuning::HELD_OUT_FEW_PAIRS => tuning::HELD_OUT_FOLDS,
+            _ => 1,
+        };
         for fold in 0..folds {
             let (held, kept) = held_out::split(&self.nodes, &pairs, fold);
-            // One fold means many pairs for each node: coordinates soon forget the few that are
-            // left out.
-            let seen = || (folds == 1).then(|| places.clone());
-            let start = starts.next().or_else(seen);
-            let places = self.places(start, noisy, &kept);
+            let start = starts.next().unwrap_or_else(|| match folds {
+                // Many pairs for each node: coordinates soon forget the few that are left out.
+                1 => places.clone(),
+                _ => Places::new(),
+            });
+            let places = self.places(&start, noisy, &kept);
             let fit = Fit::new(scale, &self.nodes, &places, &kept);
             held_out::predict(&fit, &kept, &held, &mut held_out);
             unseen.push(places);
         }
         let noisy = held_out::is_noisy(&mut held_out);
-        Attempt {
-            fit: Fit::new(scale, &self.nodes, &places, &pairs).calibrated(&held_out, noisy),
+        let fit = Fit::new(scale, &self.nodes, &places, &pairs).calibrated(&held_out, noisy);
+        let next = LastFit {
+            scale,
+            noisy,
+            places,
+            unseen,
+            parts: Vec::new(),
             missed: mean_error(&held_out),
-            next: LastFit {
-                scale,
-                noisy,
-                places,
-                unseen,
-                ..LastFit::default()
-            },
-        }
+            history: last.history,
+        };
+        (fit, next)
     }
 
-    /// Returns the places of all nodes, fitted from `known` ones or from scratch.
-    fn places(&self, known: Option<Places>, noisy: bool, pairs: &[Pair]) -> Places {
+    /// Returns the places of all nodes, fitted from `known` ones, or from scratch if there are none.
+    fn places(&self, known: &[Option<Place>], noisy: bool, pairs: &[Pair]) -> Places {
         let seed = self.options.seed;
-        let known_at = |slot: usize| *known.as_ref()?.get(slot)?;
+        let known_at = |slot: usize| *known.get(slot)?;
         let nodes = self.nodes.iter().enumerate();
         let places = nodes.map(|(slot, node)| {
             known_at(slot).unwrap_or_else(|| coords::random_place(node.key, seed))
         });
         let mut places: Vec<Place> = places.collect();
-        if known.is_some() {
-            coords::settle(&mut places, pairs, |node| known_at(node as usize).is_some());
-            let pace = Pace::warm(self.options.warm_rounds, noisy);
-            coords::descend(&mut places, pairs, pace);
+        coords::settle(&mut places, pairs, |node| known_at(node as usize).is_some());
+        let mut descend = |rounds, steps, time_weight| {
+            let max_residual = tuning::MAX_PULL_RESIDUALS[usize::from(noisy)];
+            coords::descend(&mut places, pairs, rounds, steps, time_weight, max_residual);
+        };
+        if known.is_empty() {
+            // Far pairs dominate the first half: near ones would hold each other where they are.
+            let rounds = self.options.cold_rounds / 2;
+            descend(rounds, tuning::COLD_STEPS[0], 1.0);
+            descend(rounds, tuning::COLD_STEPS[1], tuning::TIME_WEIGHT_POWER);
         } else {
-            for pace in Pace::cold(self.options.cold_rounds) {
-                coords::descend(&mut places, pairs, pace);
-            }
+            let (rounds, power) = (self.options.warm_rounds, tuning::TIME_WEIGHT_POWER);
+            descend(rounds, tuning::WARM_STEPS, power);
         }
         let mut fitted = vec![None; places.len()];
         for node in pairs.iter().flat_map(|pair| [pair.a, pair.b]) {

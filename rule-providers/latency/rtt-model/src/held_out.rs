@@ -10,15 +10,6 @@ use crate::{
     tuning,
 };
 
-/// Returns the number of parts of the pairs that are held out in turn.
-pub(crate) fn folds(pairs: usize) -> usize {
-    if pairs < tuning::HELD_OUT_FEW_PAIRS {
-        tuning::HELD_OUT_FOLDS
-    } else {
-        1
-    }
-}
-
 /// Splits the pairs into those that a fold holds out, which are the same in all fits, and the rest.
 pub(crate) fn split(nodes: &[Node], pairs: &[Pair], fold: usize) -> (Vec<Pair>, Vec<Pair>) {
     pairs.iter().partition(|pair| {

@@ -4,7 +4,7 @@
 
 use crate::{
     Model, NodeId, Options,
-    coords::Place,
+    coords::{HEIGHT, Place},
     fitting::{LastFit, Places},
     hash,
     model::{Location, Node},
@@ -149,8 +149,7 @@ impl Words<'_> {
             for x in &mut place {
                 *x = self.float().filter(|x| x.abs() < 1e6)?;
             }
-            let [.., log_height] = &mut place;
-            *log_height = log_height.clamp(-20.0, 5.0);
+            place[HEIGHT] = place[HEIGHT].clamp(-20.0, 5.0);
             Some(Some(place))
         });
         places.collect()

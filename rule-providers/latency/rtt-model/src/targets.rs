@@ -67,15 +67,22 @@ impl Model {
         let random = self.ranked(0xa5 ^ me.key, |other| other.key != me.key);
         lowest(random, k - out.len() - near, out);
         if let Some(fit) = fit.filter(|fit| near > 0 && fit.knows(node)) {
-            let first = out.len();
-            let lost = |target: &NodeId| {
+            // After a restart the measured nodes are the present targets.
+            let mut retained = present;
+            if retained.is_empty() {
+                retained.extend(self.samples[node.slot()].iter().map(|s| NodeId(s.to)));
+            }
+            retained.retain(|target| {
                 let unknown = self.sample(node, *target).is_none();
-                skipped.contains(target) || unknown && unreachable.contains(target)
-            };
-            let mut retained = self.retained(node, present, |target| {
-                !lost(target) && !out.contains(target)
+                let lost = skipped.contains(target) || unknown && unreachable.contains(target);
+                let known = *target != node && self.present(*target).is_some();
+                known && !lost && !out.contains(target)
             });
+            let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
+            retained.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
+            retained.dedup();
             retained.truncate(near);
+            let first = out.len();
             out.extend(retained);
             self.add_near(fit, node, near, first, unreachable, out);
         }
@@ -90,26 +97,6 @@ impl Model {
         let nodes = (0..).map(NodeId).zip(&self.nodes);
         let some = nodes.filter(move |(_, node)| node.present() && which(node));
         some.map(move |(id, node)| (hash::pair(self.options.seed ^ scope, node.key), id))
-    }
-
-    /// Returns the near targets that can stay, nearest first: the present targets, or after a
-    /// restart the measured nodes, for which `which` holds.
-    fn retained(
-        &self,
-        node: NodeId,
-        present: Vec<NodeId>,
-        which: impl Fn(&NodeId) -> bool,
-    ) -> Vec<NodeId> {
-        let mut retained = present;
-        if retained.is_empty() {
-            retained.extend(self.samples[node.slot()].iter().map(|s| NodeId(s.to)));
-        }
-        retained
-            .retain(|target| *target != node && self.present(*target).is_some() && which(target));
-        let micros = |target: &NodeId| self.sample(node, *target).unwrap_or(f32::INFINITY);
-        retained.sort_by(|a, b| micros(a).total_cmp(&micros(b)).then(a.cmp(b)));
-        retained.dedup();
-        retained
     }
 
     /// Adds some near targets to those that start at `first`. If there are `near` of them, a node of
@@ -131,25 +118,8 @@ impl Model {
         if missing > 0 && 2 * seen.count() < retained.len() {
             return;
         }
-        let mut candidates = self.near_candidates(fit, node, out);
-        candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let reached = |candidate: &&(f32, NodeId, f32)| !unreachable.contains(&candidate.1);
-        let mut reached = candidates.iter().filter(reached);
-        if missing > 0 {
-            let step = near.div_ceil(6).min(missing);
-            out.extend(reached.take(step).map(|(_, candidate, _)| *candidate));
-        } else if let (Some(last), Some((_, candidate, micros))) = (out.last_mut(), reached.next())
-            && let Some(farthest) = self.sample(node, *last)
-            && 2.0 * *micros < farthest
-        {
-            *last = *candidate;
-        }
-    }
-
-    /// Returns the candidates for near targets, each with its rank and its predicted time in
-    /// microseconds: nodes that the fit knows, in pairs that neither side has measured. Only one
-    /// node of a pair has the other as a candidate.
-    fn near_candidates(&self, fit: &Fit, node: NodeId, out: &[NodeId]) -> Vec<(f32, NodeId, f32)> {
+        // Candidates are nodes that the fit knows, in pairs that neither side has measured; only one
+        // node of a pair has the other as a candidate.
         let key = self.nodes[node.slot()].key;
         let mine = |other: u64| {
             let (low, high) = (key.min(other), key.max(other));
@@ -164,11 +134,23 @@ impl Model {
                 && self.sample(*other, node).is_none()
                 && !out.contains(other)
         });
-        open.map(|(other, (micros, unlike))| {
+        let ranked = open.map(|(other, (micros, unlike))| {
             let rank = micros * (tuning::TARGET_UNLIKENESS * unlike).exp();
             (rank, other, micros)
-        })
-        .collect()
+        });
+        let mut candidates: Vec<_> = ranked.collect();
+        candidates.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let reached = |candidate: &&(f32, NodeId, f32)| !unreachable.contains(&candidate.1);
+        let mut reached = candidates.iter().filter(reached);
+        if missing > 0 {
+            let step = near.div_ceil(6).min(missing);
+            out.extend(reached.take(step).map(|(_, candidate, _)| *candidate));
+        } else if let (Some(last), Some((_, candidate, micros))) = (out.last_mut(), reached.next())
+            && let Some(farthest) = self.sample(node, *last)
+            && 2.0 * *micros < farthest
+        {
+            *last = *candidate;
+        }
     }
 }
 

@@ -8,10 +8,6 @@ use crate::{
     tuning,
 };
 
-/// The least time of a class, in multiples of the scale: the offsets of slow nodes may exceed all of
-/// its samples.
-const MIN_TIME: f32 = 1e-6;
-
 /// The kind of a class with the labels that its pairs share. General kinds come first, so that
 /// parents are fitted before their children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -134,7 +130,8 @@ impl Classes {
                 let prior = tuning::RACK_PRIOR;
                 time = (count as f32 * time + prior * parent.time) / (count as f32 + prior);
             }
-            time = time.max(MIN_TIME);
+            // The offsets of slow nodes may exceed all of its samples.
+            time = time.max(1e-6);
             let spread = match parent {
                 Some(parent) if count < tuning::MIN_SAMPLES_OF_SPREAD => parent.spread,
                 _ => spread(&mut own.map(|rest| (rest - time).abs()).collect::<Vec<f32>>()),
@@ -183,10 +180,10 @@ mod tests {
             rack: 0,
         };
         let mut classes = Classes::new(std::iter::repeat_n([location; 2], 3));
-        for rest in [[-1.0; 3], [0.0; 3], [MIN_TIME; 3]] {
+        for rest in [[-1.0; 3], [0.0; 3], [1e-6; 3]] {
             classes.fit(&rest);
             let class = classes.of_pair(0);
-            assert!(class.time >= MIN_TIME, "{class:?}");
+            assert!(class.time >= 1e-6, "{class:?}");
             assert!(class.spread.powi(-2).is_finite(), "{class:?}");
             assert!(class.predicted([-1.0, 0.0]) > 0.0, "{class:?}");
         }
