@@ -158,7 +158,7 @@ fn request(line: &Line<'_>, verb: &str) -> Vec<u8> {
     };
     let pod = json!({
         "metadata": {"name": line.app, "namespace": "default", "uid": line.app,
-                     "resourceVersion": servers::POD_VERSION.to_string(),
+                     "resourceVersion": crate::servers::POD_VERSION.to_string(),
                      "labels": {"app": line.app, "pod-template-hash": "5d4f8c7b9"}},
         "spec": {"containers": [{"name": "main", "image": "example.com/web:1",
                                  "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
