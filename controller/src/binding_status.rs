@@ -149,9 +149,9 @@ pub(crate) fn compare(before: &BindingStatus, after: &BindingStatus) -> Change {
 
 /// Returns the code at the start of Tautline's own reasons, or "" for a provider's text.
 fn code_of(reason: &str) -> String {
-    let (code, _) = reason.split_once(": ").unwrap_or_default();
-    let is_code = code.chars().all(|c| c.is_ascii_alphabetic());
-    is_code.then(|| code.to_owned()).unwrap_or_default()
+    let code = reason.split_once(": ").map(|(code, _)| code);
+    let code = code.filter(|code| code.chars().all(|c| c.is_ascii_alphabetic()));
+    code.unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
