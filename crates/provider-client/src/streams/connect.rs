@@ -39,10 +39,10 @@ enum End {
 pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     let provider = &stream.provider;
     let mut target = stream.target.subscribe();
-    let (mut pause, mut turn) = (FIRST_PAUSE, 0);
+    let (mut pause, mut turn, mut has_served) = (FIRST_PAUSE, 0, false);
     loop {
         let begun = Instant::now();
-        let end = follow(&client, &stream, &mut target, turn).await;
+        let end = follow(&client, &stream, &mut target, turn, &mut has_served).await;
         stream.state.lock().end();
         stream.changed.notify_waiters();
         turn += 1;
@@ -53,8 +53,8 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
         let wait = match end {
             End::Unused => break,
             End::Moved => continue,
-            // Another one of the replicas may know the stream.
-            End::Unsupported if are_several => LONGEST_PAUSE,
+            // Another one of the replicas may know the stream, or this one again once it leads.
+            End::Unsupported if are_several || has_served => LONGEST_PAUSE,
             End::Unsupported => UNSUPPORTED_PAUSE,
             End::Broken(why) => {
                 tracing::debug!(%provider, %why, "stream of costs is broken");
@@ -75,12 +75,13 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     client.0.streams.by_provider.remove_if(provider, is_it);
 }
 
-/// Runs one stream from its beginning to its end.
+/// Runs one stream from its beginning to its end; sets `has_served` if the provider knows it.
 async fn follow(
     client: &ProviderClient,
     stream: &ProviderStream,
     target: &mut watch::Receiver<Target>,
     turn: usize,
+    has_served: &mut bool,
 ) -> End {
     let endpoints = target.borrow_and_update().endpoints.clone();
     let guard = match client.0.pool.admit(&endpoints, turn, false, None) {
@@ -107,6 +108,7 @@ async fn follow(
         }
         Ok(Ok(response)) => response.into_inner(),
     };
+    *has_served = true;
     guard.record(None);
     let metrics = &client.0.metrics;
     metrics.streams.inc();

@@ -33,6 +33,8 @@ struct State {
     pods: Mutex<BTreeMap<String, String>>,
     refuses: Mutex<bool>,
     per_pod: Mutex<bool>,
+    /// The number of refused streams while another replica leads; `None` while this one leads.
+    refused: Mutex<Option<u32>>,
     /// The number of questions of one pod.
     calls: Mutex<u32>,
     changes: CostChanges,
@@ -71,7 +73,13 @@ impl RuleProvider for Ahead {
     }
 
     fn changes(&self) -> Option<&CostChanges> {
-        Some(&self.0.changes)
+        match &mut *self.0.refused.lock().unwrap() {
+            Some(refused) => {
+                *refused += 1;
+                None
+            }
+            None => Some(&self.0.changes),
+        }
     }
 
     fn placed(&self, pod: InFlightPod) {
@@ -300,6 +308,21 @@ async fn calls_replace_a_broken_stream_until_another_one_is_there() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(was_streamed);
+}
+
+#[tokio::test]
+async fn a_stream_is_back_soon_after_a_replica_leads_again() {
+    let provider = Ahead::default();
+    let running = testkit::start(provider.clone()).await.unwrap();
+    let (providers, index) = (providers(), index_of(running.address.port()));
+    until(&providers, &index, is_streamed).await;
+    let refused = &provider.0.refused;
+    *refused.lock().unwrap() = Some(0);
+    provider.set("n1", 2);
+    // The open stream ends, and the next one is refused.
+    until(&providers, &index, |_| *refused.lock().unwrap() >= Some(2)).await;
+    *refused.lock().unwrap() = None;
+    until(&providers, &index, is_streamed).await;
 }
 
 #[tokio::test]
