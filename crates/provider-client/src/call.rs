@@ -191,7 +191,7 @@ impl ProviderClient {
         answered.map(|(answer, _)| answer)
     }
 
-    /// Also returns the connection that answered.
+    /// Makes the call, and returns the answer with the connection that gave it.
     async fn call_at(
         &self,
         options: CallOptions,

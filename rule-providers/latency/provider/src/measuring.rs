@@ -127,7 +127,7 @@ async fn wait_for_agents(network: &Network, within: Duration, ready: &Readiness)
     _ = timeout(within, wait).await;
 }
 
-/// Removes expired pairs and instances, and sets the metrics of the others.
+/// Removes expired pairs and instances, and sets the metrics of the pairs that are left.
 fn sweep(network: &Network) {
     let ids = network.pairs.lock().ids();
     let mut all = PairCounts::default();

@@ -1,4 +1,4 @@
-//! What others read of the pair store: measurements and counts.
+//! Reads the pair store: its measurements and counts.
 
 use std::{sync::Arc, time::Duration};
 
