@@ -160,8 +160,8 @@ impl Pool {
         if let Some(connection) = self.known(address, of) {
             return Ok(connection);
         }
+        let channel = self.channel(address, of)?;
         let key = (address.clone(), of.via.clone());
-        let channel = self.channel(&key)?;
         self.connections.retain(|_, known| known.is_used());
         let new = Connection::new(address.clone(), channel, self.open.clone());
         // The first of concurrent callers wins.
@@ -170,7 +170,9 @@ impl Pool {
         ))
     }
 
-    fn channel(&self, (address, via): &(Address, Via)) -> Result<Channel, CallError> {
+    /// A new connection, made when it is first used.
+    pub(crate) fn channel(&self, address: &Address, of: &Endpoints) -> Result<Channel, CallError> {
+        let via = &of.via;
         let unusable =
             |e: tonic::transport::Error| CallError::Failed(format!("address {address}: {e}"));
         let tls = via.tls_name.is_some();

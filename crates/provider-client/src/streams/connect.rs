@@ -17,8 +17,9 @@ use crate::{
     error::{is_answer, status_text},
 };
 
-/// The time after which a provider that does not know the stream is asked again.
-const UNSUPPORTED_PAUSE: Duration = Duration::from_secs(60);
+/// The first pause after a replica that does not serve the stream; it doubles each time.
+const FIRST_UNSUPPORTED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_UNSUPPORTED_PAUSE: Duration = Duration::from_secs(60);
 /// The first pause after a broken stream; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -39,33 +40,39 @@ enum End {
 pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     let provider = &stream.provider;
     let mut target = stream.target.subscribe();
-    let (mut pause, mut turn, mut has_served) = (FIRST_PAUSE, 0, false);
+    let (mut pause, mut turn) = (FIRST_PAUSE, 0);
+    let mut unsupported_pause = FIRST_UNSUPPORTED_PAUSE;
     loop {
         let begun = Instant::now();
-        let end = follow(&client, &stream, &mut target, turn, &mut has_served).await;
+        let end = follow(&client, &stream, &mut target, turn).await;
         stream.state.lock().end();
         stream.changed.notify_waiters();
         turn += 1;
         if begun.elapsed() > LONGEST_PAUSE {
             pause = FIRST_PAUSE;
         }
-        let are_several = target.borrow().endpoints.addresses.len() > 1;
         let wait = match end {
             End::Unused => break,
             End::Moved => continue,
-            // Another one of the replicas may know the stream, or this one again once it leads.
-            End::Unsupported if are_several || has_served => LONGEST_PAUSE,
-            End::Unsupported => UNSUPPORTED_PAUSE,
+            // Another replica may serve the stream, or this one once it leads.
+            End::Unsupported => {
+                let wait = unsupported_pause;
+                unsupported_pause = (wait * 2).min(LONGEST_UNSUPPORTED_PAUSE);
+                wait
+            }
             End::Broken(why) => {
                 tracing::debug!(%provider, %why, "stream of costs is broken");
                 let wait = pause;
                 pause = (pause * 2).min(LONGEST_PAUSE);
+                unsupported_pause = FIRST_UNSUPPORTED_PAUSE;
                 wait
             }
         };
         tokio::select! {
             () = sleep(wait) => {}
-            _ = target.changed() => pause = FIRST_PAUSE,
+            _ = target.changed() => {
+                (pause, unsupported_pause) = (FIRST_PAUSE, FIRST_UNSUPPORTED_PAUSE);
+            }
         }
         if stream.state.lock().is_unused(Instant::now()) {
             break;
@@ -75,13 +82,13 @@ pub(super) async fn run(client: ProviderClient, stream: Arc<ProviderStream>) {
     client.0.streams.by_provider.remove_if(provider, is_it);
 }
 
-/// Runs one stream from its beginning to its end; sets `has_served` if the provider knows it.
+/// Runs one stream from its beginning to its end, on a connection of its own: behind one address
+/// another replica may serve it.
 async fn follow(
     client: &ProviderClient,
     stream: &ProviderStream,
     target: &mut watch::Receiver<Target>,
     turn: usize,
-    has_served: &mut bool,
 ) -> End {
     let endpoints = target.borrow_and_update().endpoints.clone();
     let guard = match client.0.pool.admit(&endpoints, turn, false, None) {
@@ -89,9 +96,12 @@ async fn follow(
         Err(error) => return End::Broken(error.to_string()),
     };
     let connection = Arc::clone(&guard.connection);
+    let channel = match client.0.pool.channel(&connection.address, &endpoints) {
+        Ok(channel) => channel,
+        Err(error) => return End::Broken(error.to_string()),
+    };
     let max = client.config().max_answer_bytes;
-    let mut rpc =
-        RuleProviderClient::new(connection.channel.clone()).max_decoding_message_size(max);
+    let mut rpc = RuleProviderClient::new(channel).max_decoding_message_size(max);
     let (out, messages) = mpsc::unbounded_channel();
     client.0.streams.begin(stream, out);
     let opening = rpc.watch_costs(UnboundedReceiverStream::new(messages));
@@ -108,7 +118,6 @@ async fn follow(
         }
         Ok(Ok(response)) => response.into_inner(),
     };
-    *has_served = true;
     guard.record(None);
     let metrics = &client.0.metrics;
     metrics.streams.inc();

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::SocketAddr,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -18,6 +19,7 @@ use tautline_provider_client::{
 use tautline_sdk::{
     CostAnswer, CostChanges, CostRequest, InFlightPod, ProviderError, RuleProvider, testkit,
 };
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::{cluster_index, code, question};
 
@@ -323,6 +325,35 @@ async fn a_stream_is_back_soon_after_a_replica_leads_again() {
     until(&providers, &index, |_| *refused.lock().unwrap() >= Some(2)).await;
     *refused.lock().unwrap() = None;
     until(&providers, &index, is_streamed).await;
+}
+
+/// A load balancer: each connection to its port goes to the next replica.
+async fn balance(replicas: Vec<SocketAddr>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        for replica in replicas.into_iter().cycle() {
+            let (mut from, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut to = TcpStream::connect(replica).await.unwrap();
+                _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_stream_reaches_the_leader_behind_one_address() {
+    let (follower, leader) = (Ahead::default(), Ahead::default());
+    *follower.0.refused.lock().unwrap() = Some(0);
+    let follows = testkit::start(follower.clone()).await.unwrap();
+    let leads = testkit::start(leader).await.unwrap();
+    // The first connection is that of calls.
+    let replicas = vec![follows.address, follows.address, leads.address];
+    let (providers, index) = (providers(), index_of(balance(replicas).await));
+    until(&providers, &index, is_streamed).await;
+    assert_eq!(*follower.0.refused.lock().unwrap(), Some(1));
 }
 
 #[tokio::test]
