@@ -28,4 +28,5 @@ mod selector;
 mod store;
 
 #[cfg(test)]
+#[path = "dra/tests/fixtures.rs"]
 mod fixtures;

@@ -5,15 +5,11 @@
 //!
 //! A DRA driver publishes only a card's product, so [`Geometry`] has tables of profiles. An agent
 //! on the node publishes the profiles that NVIDIA's driver lists ([`MigLayout`]).
-//!
-//! The tables' numbers are from the NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles",
-//! and from the placements of `nvidia-smi mig -lgipp`.
 
-pub use card::{MigCard, MigError, Placement};
-pub use geometry::{Geometry, Profile};
+pub(crate) use card::MigCard;
+pub(crate) use geometry::Geometry;
 pub use layout::{MigLayout, MigPlace, MigProfile, Occupied};
 
 mod card;
 mod geometry;
 mod layout;
-mod products;

@@ -9,20 +9,14 @@ use crate::mig::{Geometry, MigCard};
 /// A GPU of a node, assembled from the devices that are parts of the card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceCard {
-    /// Pool of the card's first device.
-    pub pool: PoolId,
-    /// UUID of the card if it is known, else the name of the counter set or of the device.
-    pub id: Box<str>,
     /// Attribute `productName`, such as `NVIDIA A100-SXM4-80GB`.
     pub product: Option<Box<str>>,
-    /// Attribute `architecture`, such as `Ampere`.
-    pub architecture: Option<Box<str>>,
     /// Memory in bytes; for a card that is offered in parts only, the memory of the largest part.
-    pub memory: i64,
+    memory: i64,
     /// Free part of the card's scarcest resource, in thousandths; 0 if no device is free.
     pub free_milli: u16,
     /// Positions of the card's devices in [`NodeDevices::devices`].
-    pub devices: Vec<usize>,
+    devices: Vec<usize>,
 }
 
 /// The identity of a card. Devices with the same key are parts of one card:
@@ -32,23 +26,23 @@ pub struct DeviceCard {
 /// 4. otherwise the device: each device is a card.
 ///
 /// The attribute `resource.kubernetes.io/pcieRoot` is no key: several cards share a root.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum CardKey {
-    Counters(PoolId, Box<str>),
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum CardKey<'a> {
+    Counters(&'a PoolId, &'a str),
     /// The driver and the UUID. The pool is not part of the key, as two pools may have parts of one
     /// card.
-    Uuid(std::sync::Arc<str>, Box<str>),
-    Device(PoolId, Box<str>),
+    Uuid(&'a str, &'a str),
+    Device(&'a PoolId, &'a str),
 }
 
-fn key(offered: &NodeDevice) -> CardKey {
+fn key(offered: &NodeDevice) -> CardKey<'_> {
     let (pool, device) = (&offered.id.pool, offered.device());
     if let Some(set) = device.consumes.first() {
-        return CardKey::Counters(pool.clone(), set.name.clone());
+        return CardKey::Counters(pool, &set.name);
     }
     match device.text("parentUUID").or(device.text("uuid")) {
-        Some(uuid) => CardKey::Uuid(pool.driver.clone(), uuid.into()),
-        None => CardKey::Device(pool.clone(), (*device.name).into()),
+        Some(uuid) => CardKey::Uuid(&pool.driver, uuid),
+        None => CardKey::Device(pool, &device.name),
     }
 }
 
@@ -59,35 +53,21 @@ fn is_part(device: &Device) -> bool {
 impl NodeDevices {
     /// The node's cards, in the order of their first devices.
     pub fn cards(&self) -> Vec<DeviceCard> {
-        self.by_card().into_iter().map(|c| self.card(c)).collect()
+        let mut cards: Vec<Vec<usize>> = Vec::new();
+        let mut indexes: BTreeMap<CardKey<'_>, usize> = BTreeMap::new();
+        for (position, offered) in self.devices.iter().enumerate() {
+            let index = *indexes.entry(key(offered)).or_insert_with(|| {
+                cards.push(Vec::new());
+                cards.len() - 1
+            });
+            cards[index].push(position);
+        }
+        cards.into_iter().map(|c| self.card(c)).collect()
     }
 
     /// The part of its card that a device is, in thousandths: by counters, or else by the MIG
     /// profile of a known model, or else an equal part among the card's parts. A device that is not
     /// a part has 1000.
-    pub fn milli_of(&self, position: usize) -> u16 {
-        let Some(offered) = self.devices.get(position) else {
-            return 0;
-        };
-        let own = key(offered);
-        let siblings = self.devices.iter().filter(|o| key(o) == own);
-        self.part_milli(offered, siblings.filter(|o| is_part(o.device())).count())
-    }
-
-    fn by_card(&self) -> Vec<Vec<usize>> {
-        let mut order = Vec::new();
-        let mut cards: BTreeMap<CardKey, Vec<usize>> = BTreeMap::new();
-        for (position, offered) in self.devices.iter().enumerate() {
-            let key = key(offered);
-            let at = cards.entry(key.clone()).or_default();
-            if at.is_empty() {
-                order.push(key);
-            }
-            at.push(position);
-        }
-        order.iter().filter_map(|k| cards.remove(k)).collect()
-    }
-
     fn part_milli(&self, offered: &NodeDevice, parts: usize) -> u16 {
         let device = offered.device();
         if let Some(set) = device.consumes.first() {
@@ -106,26 +86,10 @@ impl NodeDevices {
 
     fn card(&self, devices: Vec<usize>) -> DeviceCard {
         let all = || devices.iter().filter_map(|i| self.devices.get(*i));
-        let text = |name: &str| all().find_map(|o| o.device().text(name)).map(Into::into);
-        let whole = all().find(|o| !is_part(o.device()));
-        let uuid = whole.and_then(|o| o.device().text("uuid"));
-        let uuid = uuid.or_else(|| all().find_map(|o| o.device().text("parentUUID")));
-        let first = all().next();
-        let named = first.map(|o| match key(o) {
-            CardKey::Counters(_, name) | CardKey::Uuid(_, name) | CardKey::Device(_, name) => name,
-        });
+        let product = all().find_map(|o| o.device().text("productName"));
         let memory = |o: &NodeDevice| o.device().capacity.get("memory").map_or(0, |c| c.value);
         DeviceCard {
-            pool: first.map_or_else(
-                || PoolId {
-                    driver: "".into(),
-                    pool: "".into(),
-                },
-                |o| o.id.pool.clone(),
-            ),
-            id: uuid.map(Into::into).or(named).unwrap_or_default(),
-            product: text("productName"),
-            architecture: text("architecture"),
+            product: product.map(Into::into),
             memory: all().map(memory).max().unwrap_or(0) / 1000,
             free_milli: self.card_milli(&devices),
             devices,
@@ -144,7 +108,7 @@ impl NodeDevices {
             self.counters(o).free_milli(&set.name)
         });
         if let Some(free) = by_counters {
-            let open = all().filter(|o| o.share_count > 0);
+            let open = all().filter(|o| o.has_shares);
             let rest: u32 = open
                 .map(|o| size(o) * u32::from(o.left_milli()) / 1000)
                 .sum();
@@ -156,32 +120,31 @@ impl NodeDevices {
         u16::try_from(1000 - used.min(1000)).unwrap_or(0)
     }
 
-    /// The card with its MIG instances, if its devices are possible instances (`memory-slice-N`
-    /// counters or `memorySliceN` capacities of NVIDIA's driver give their place). Instances
-    /// that do not fit the model are omitted.
-    pub fn mig(&self, card: &DeviceCard) -> Option<MigCard> {
+    /// The value of the MIG instances that still fit on the card: higher is better. `None`: the
+    /// card's devices are not instances of a known model. The place of an instance is in the names
+    /// of its counters or capacities; instances that do not fit the model are omitted.
+    pub fn mig_value(&self, card: &DeviceCard) -> Option<usize> {
         let product = card.product.as_deref()?;
         let mib = u64::try_from(card.memory >> 20).ok()?;
         let geometry =
             Geometry::of_product(product, Some(mib)).or(Geometry::of_product(product, None))?;
-        let of = |i: &usize| self.devices.get(*i);
-        let parts = || {
-            let all = card.devices.iter().filter_map(of);
-            all.filter(|o| is_part(o.device()))
-        };
-        parts().next()?;
+        let devices = card.devices.iter().filter_map(|i| self.devices.get(*i));
+        let mut parts = devices.filter(|o| is_part(o.device())).peekable();
+        parts.peek()?;
         let mut mig = MigCard::new(geometry);
-        for offered in parts().filter(|o| o.held || o.share_count > 0) {
+        for offered in parts.filter(|o| o.held || o.has_shares) {
             let device = offered.device();
             let profile = device.text("profile").and_then(|n| geometry.profile(n));
             if let (Some(profile), Some(start)) = (profile, first_slice(device)) {
-                _ = mig.take_at(profile, start);
+                mig.add(profile, start);
             }
         }
-        Some(mig)
+        Some(mig.remaining_value())
     }
 }
 
+/// The first memory slice of a MIG device, from its `memory-slice-N` counters or `memorySliceN`
+/// capacities.
 fn first_slice(device: &Device) -> Option<u8> {
     let counters = device.consumes.iter().flat_map(|s| s.counters.keys());
     let slices = counters.filter_map(|n| n.strip_prefix("memory-slice-"));
@@ -211,10 +174,9 @@ mod tests {
         let milli: Vec<u16> = free.cards().iter().map(|c| c.free_milli).collect();
         assert_eq!(milli, [0, 1000]);
         let card = &free.cards()[1];
-        assert_eq!(&*card.id, "GPU-n-1");
         assert_eq!(card.product.as_deref(), Some("NVIDIA A100-SXM4-80GB"));
         assert_eq!(card.memory, 80 << 30);
-        assert!(free.mig(card).is_none());
+        assert_eq!(free.mig_value(card), None);
     }
 
     #[test]
@@ -222,13 +184,11 @@ mod tests {
         let mut free = fixtures::pools(partitioned("n", 1)).node_devices(&node("n"));
         assert_eq!(free.cards().len(), 1);
         assert_eq!(free.cards()[0].free_milli, 1000);
-        assert_eq!(free.milli_of(0), 1000);
         take(&mut free, "gpu-0-mig-3g40gb-4");
         let card = &free.cards()[0];
         assert_eq!(card.free_milli, 500);
-        let mig = free.mig(card).unwrap();
-        assert_eq!(format!("{mig:?}"), "A100 or H100 80GB [3g.40gb 4:4]");
-        assert!(mig.fits(mig.geometry().profile("4g.40gb").unwrap()));
+        // Four 1g, two 1g with twice the memory, two 2g, one 3g and one 4g still fit.
+        assert_eq!(free.mig_value(card), Some(4 + 2 + 2 * 2 + 3 + 4));
         let free_now: Vec<&str> = (0..free.devices().len())
             .filter(|i| free.is_free(*i))
             .map(|i| &*free.devices()[i].id.device)
@@ -245,9 +205,8 @@ mod tests {
         assert_eq!(free.cards().len(), 1);
         take(&mut free, "gpu-0-mig-3g");
         let card = &free.cards()[0];
-        assert_eq!((&*card.id, card.free_milli), ("GPU-n-0", 500));
-        let mig = free.mig(card).unwrap();
-        assert_eq!(mig.free_milli(), 500);
+        assert_eq!(card.free_milli, 500);
+        assert_eq!(free.mig_value(card), Some(4 + 2 + 2 * 2 + 3 + 4));
     }
 
     #[test]

@@ -54,14 +54,6 @@ impl PoolCounters {
         wanted.iter().all(enough)
     }
 
-    pub(super) fn take(&mut self, wanted: &[CounterSet]) -> bool {
-        let fits = self.has_enough(wanted);
-        if fits {
-            self.charge(wanted);
-        }
-        fits
-    }
-
     /// Adds amounts that claims hold already; beyond the total the counters are overdrawn.
     pub(super) fn charge(&mut self, held: &[CounterSet]) {
         for set in held {
@@ -150,9 +142,9 @@ mod tests {
             &[("memory", 40_000), ("sm", 3_000), ("memory-slice-0", 1_000)],
         );
         assert_eq!(counters.share_milli(&three), Some(500));
-        assert!(counters.take(std::slice::from_ref(&three)));
+        counters.charge(std::slice::from_ref(&three));
         assert_eq!(counters.free_milli("gpu-0"), Some(500));
-        assert!(!counters.take(std::slice::from_ref(&three)));
+        assert!(!counters.has_enough(std::slice::from_ref(&three)));
         assert!(!counters.has_enough(&[set("gpu-1", &[])]));
         assert!(!counters.has_enough(&[set("gpu-0", &[("fans", 1)])]));
         let units = PoolCounters::new([&set("s", &[("a", 1000), ("b", 1000)])]);
@@ -171,13 +163,12 @@ mod tests {
             };
             let mut counters = PoolCounters::new([&of(&total)]);
             for (want, known) in wants {
-                let (before, want) = (counters.clone(), [of(&want)]);
-                if known {
+                let want = [of(&want)];
+                let enough = counters.has_enough(&want);
+                if known || enough {
+                    let before = counters.overdrawn();
                     counters.charge(&want);
-                } else if !counters.take(&want) {
-                    prop_assert_eq!(&counters, &before);
-                } else {
-                    prop_assert!(before.has_enough(&want));
+                    prop_assert_eq!(counters.overdrawn(), before || !enough);
                 }
                 for c in counters.sets.values().flat_map(BTreeMap::values) {
                     prop_assert!(c.used >= 0 && c.used <= c.total);

@@ -2,8 +2,8 @@ use tautline_core::{model::Taint, node_filter};
 
 use super::{
     model::{Allocation, Device},
-    pool::{Pool, PoolError},
-    store::{DeviceHold, DeviceStore},
+    pool::PoolError,
+    store::DeviceStore,
 };
 
 /// Reasons why an allocated device does not serve its claim any more.
@@ -28,12 +28,12 @@ impl DeviceStore {
     /// not faults.
     pub fn fault(&self, held: &Allocation) -> Option<DeviceFault> {
         let id = &held.device.pool;
-        let current = match self.pools.get(id).map(Pool::current) {
+        let pool = match self.pools.get(id) {
             None => return Some(DeviceFault::Gone),
             Some(Err(why)) => return Some(DeviceFault::Pool(why.clone())),
-            Some(Ok(current)) => current,
+            Some(Ok(pool)) => pool,
         };
-        let devices = || current.slices.iter().flat_map(|s| &s.devices);
+        let devices = || pool.slices.iter().flat_map(|s| &s.devices);
         let Some(device) = devices().find(|d| d.name == held.device.device) else {
             return Some(DeviceFault::Gone);
         };
@@ -43,20 +43,18 @@ impl DeviceStore {
         if let Some(taint) = device.taints.iter().find(evicts) {
             return Some(DeviceFault::Tainted(taint.key.as_str().into()));
         }
-        let all = self.held.get(id);
-        let holds = |d: &Device| all.and_then(|h| h.get(&d.name)).map(Vec::as_slice);
-        let mut counters = current.counters.clone();
-        for d in devices().filter(|d| holds(d).is_some_and(|h| !h.is_empty())) {
+        let mut counters = pool.counters.clone();
+        for d in devices().filter(|d| !self.holds(id, d).is_empty()) {
             counters.charge(&d.consumes);
         }
-        let over_device = exceeded(device, holds(device).unwrap_or_default());
+        let over_device = exceeded(device, self.holds(id, device));
         let over_card = counters.overdrawn() && !device.consumes.is_empty();
         (over_device || over_card).then_some(DeviceFault::OverCommitted)
     }
 }
 
-fn exceeded(device: &Device, holds: &[DeviceHold]) -> bool {
-    let whole = holds.iter().filter(|h| !h.share).count();
+fn exceeded(device: &Device, holds: &[Allocation]) -> bool {
+    let whole = holds.iter().filter(|h| h.share.is_none()).count();
     let over = |name: &str, value: i64| {
         let used = holds.iter().filter_map(|h| h.consumed.get(name));
         used.fold(0i64, |sum, v| sum.saturating_add(*v)) > value

@@ -16,7 +16,8 @@ pub struct NodeDevice {
     pub(super) position: usize,
     pub(super) pool: usize,
     pub(super) held: bool,
-    pub(super) share_count: u32,
+    /// True if claims have shares of the device.
+    pub(super) has_shares: bool,
     pub(super) used: Amounts,
 }
 
@@ -28,16 +29,6 @@ impl NodeDevice {
 
     pub(super) fn device(&self) -> &Device {
         &self.slice.devices[self.position]
-    }
-
-    /// Returns whether a claim has the whole device.
-    pub fn held(&self) -> bool {
-        self.held
-    }
-
-    /// Number of shares of the device that claims have.
-    pub fn shares(&self) -> u32 {
-        self.share_count
     }
 
     pub(super) fn left(&self, capacity: &str) -> i64 {
@@ -136,14 +127,13 @@ impl NodeDevices {
         if request.admin {
             return Ok(());
         }
-        let consumes = &offered.slice.devices[offered.position].consumes;
-        if offered.share_count == 0 && !self.counters[offered.pool].take(consumes) {
-            return Err(Unavailable::Counters);
+        if !offered.has_shares {
+            self.counters[offered.pool].charge(&offered.device().consumes);
         }
         match consumed {
             None => offered.held = true,
             Some(consumed) => {
-                offered.share_count += 1;
+                offered.has_shares = true;
                 for (name, amount) in consumed {
                     let used = offered.used.entry(name).or_default();
                     *used = used.saturating_add(amount);
@@ -198,8 +188,7 @@ impl NodeDevices {
                 return Err(Unavailable::Held);
             }
             // The first share of a shared device takes the device's counters.
-            if offered.share_count == 0 && !self.counters[offered.pool].has_enough(&device.consumes)
-            {
+            if !offered.has_shares && !self.counters[offered.pool].has_enough(&device.consumes) {
                 return Err(Unavailable::Counters);
             }
         }
@@ -288,7 +277,7 @@ mod tests {
         // A request without an amount is for everything.
         assert_eq!(free.unavailable(0, &ExactRequest::default()), Some(short));
         free.take(0, &gib(20)).unwrap();
-        assert_eq!((free.is_free(0), free.devices()[0].shares()), (false, 2));
+        assert!(!free.is_free(0));
         let domain: Box<str> = format!("{}/memory", fixtures::DRIVER).into();
         let with_domain = ExactRequest {
             capacity: [(domain, 0)].into(),

@@ -1,7 +1,4 @@
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{counters::PoolCounters, model::Slice};
 
@@ -36,91 +33,54 @@ pub enum PoolError {
     },
 }
 
+/// The slices of a pool's highest generation.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    slices: BTreeMap<Arc<str>, Arc<Slice>>,
-    /// Result of [`current`] for the slices, computed at each change because requests are more
-    /// frequent than changes.
-    current: Result<Current, PoolError>,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Current {
     pub(super) slices: Vec<Arc<Slice>>,
     pub(super) counters: PoolCounters,
     /// True if a device has binding conditions; the allocator takes such pools last.
     pub(super) binding_conditions: bool,
 }
 
-impl Default for Pool {
-    fn default() -> Self {
-        Self {
-            slices: BTreeMap::new(),
-            current: Ok(Current::default()),
-        }
-    }
-}
-
 impl Pool {
-    pub(super) fn insert(&mut self, slice: Slice) {
-        self.slices.insert(slice.name.clone(), Arc::new(slice));
-        self.current = current(&self.slices);
-    }
-
-    pub(super) fn remove(&mut self, name: &str) -> Option<Arc<Slice>> {
-        let old = self.slices.remove(name);
-        self.current = current(&self.slices);
-        old
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.slices.is_empty()
-    }
-
-    pub(super) fn current(&self) -> Result<&Current, &PoolError> {
-        self.current.as_ref()
-    }
-}
-
-/// Returns the slices of the highest generation, if complete: drivers replace slice by slice.
-fn current(slices: &BTreeMap<Arc<str>, Arc<Slice>>) -> Result<Current, PoolError> {
-    let Some(generation) = slices.values().map(|s| s.generation).max() else {
-        return Ok(Current::default());
-    };
-    let of = |s: &&Arc<Slice>| s.generation == generation;
-    let current: Vec<Arc<Slice>> = slices.values().filter(of).cloned().collect();
-    let slices = current.first().map_or(0, |s| s.slices);
-    if usize::try_from(slices) != Ok(current.len()) {
-        return Err(PoolError::Incomplete {
-            generation,
-            seen: current.len(),
-            slices,
-        });
-    }
-    let mut sets = BTreeSet::new();
-    for set in current.iter().flat_map(|s| &s.counters) {
-        if !sets.insert(&set.name) {
-            return Err(PoolError::DuplicateCounters(set.name.clone()));
-        }
-    }
-    let counters = PoolCounters::new(current.iter().flat_map(|s| &s.counters));
-    let mut names = BTreeSet::new();
-    for device in current.iter().flat_map(|s| &s.devices) {
-        if !names.insert(&device.name) {
-            return Err(PoolError::DuplicateDevice(device.name.clone()));
-        }
-        if let Some(set) = device.consumes.iter().find(|s| !counters.contains(s)) {
-            return Err(PoolError::NoCounters {
-                device: device.name.clone(),
-                set: set.name.clone(),
+    /// Creates a pool of the slices of the highest generation. Fails if slices are missing, because
+    /// drivers replace them one by one.
+    pub(super) fn new(mut slices: Vec<Arc<Slice>>) -> Result<Self, PoolError> {
+        let generation = slices.iter().map(|s| s.generation).max().unwrap_or(0);
+        slices.retain(|s| s.generation == generation);
+        let expected = slices.first().map_or(0, |s| s.slices);
+        if usize::try_from(expected) != Ok(slices.len()) {
+            return Err(PoolError::Incomplete {
+                generation,
+                seen: slices.len(),
+                slices: expected,
             });
         }
+        let mut sets = BTreeSet::new();
+        for set in slices.iter().flat_map(|s| &s.counters) {
+            if !sets.insert(&set.name) {
+                return Err(PoolError::DuplicateCounters(set.name.clone()));
+            }
+        }
+        let counters = PoolCounters::new(slices.iter().flat_map(|s| &s.counters));
+        let devices = || slices.iter().flat_map(|s| &s.devices);
+        let mut names = BTreeSet::new();
+        for device in devices() {
+            if !names.insert(&device.name) {
+                return Err(PoolError::DuplicateDevice(device.name.clone()));
+            }
+            if let Some(set) = device.consumes.iter().find(|s| !counters.contains(s)) {
+                return Err(PoolError::NoCounters {
+                    device: device.name.clone(),
+                    set: set.name.clone(),
+                });
+            }
+        }
+        let binding_conditions = devices().any(|d| d.binding_conditions);
+        Ok(Self {
+            slices,
+            counters,
+            binding_conditions,
+        })
     }
-    let mut devices = current.iter().flat_map(|s| &s.devices);
-    let binding_conditions = devices.any(|d| d.binding_conditions);
-    Ok(Current {
-        slices: current,
-        counters,
-        binding_conditions,
-    })
 }

@@ -1,19 +1,15 @@
 use super::{
-    model::{Claim, Count, ExactRequest},
+    model::{Claim, ClaimRequest, Count, ExactRequest},
     node::{NodeDevice, NodeDevices},
     selector::Conditions,
     store::DeviceStore,
 };
-use crate::mig::Geometry;
 
 /// The requests of a pod for devices that are not allocated yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PendingRequests {
     /// Requests in the order of the claims and of each claim's specification.
     pub requests: Vec<PendingRequest>,
-    /// True if a claim is allocated already: the node selector of the claim binds the pod to a
-    /// node.
-    pub bound: bool,
 }
 
 /// The first alternative of a request without devices; the scheduler tries further alternatives
@@ -45,20 +41,11 @@ pub fn pending_requests<'a>(
     claims: impl IntoIterator<Item = &'a Claim>,
 ) -> PendingRequests {
     let mut pending = PendingRequests::default();
-    for claim in claims {
-        if claim.allocated.is_some() {
-            pending.bound = true;
-            continue;
-        }
-        for request in &claim.requests {
-            let Some(first) = request.alternatives.first() else {
-                continue;
-            };
-            pending.requests.push(PendingRequest::new(
-                pools,
-                first,
-                request.alternatives.len(),
-            ));
+    let open = claims.into_iter().filter(|c| c.allocated.is_none());
+    for ClaimRequest { alternatives, .. } in open.flat_map(|c| &c.requests) {
+        if let Some(first) = alternatives.first() {
+            let request = PendingRequest::new(pools, first, alternatives.len());
+            pending.requests.push(request);
         }
     }
     pending
@@ -94,28 +81,6 @@ impl PendingRequest {
         }
     }
 
-    /// The driver that a selector asks for; `None`: no readable selector names one.
-    pub fn driver(&self) -> Option<&str> {
-        self.conditions.driver()
-    }
-
-    pub(super) fn profile(&self) -> Option<&str> {
-        self.conditions.attribute("profile")
-    }
-
-    /// The requested thousandths of a card, if the claim alone determines them: a MIG profile
-    /// that is the same part of every model, or whole cards (NVIDIA's attribute `type`).
-    pub fn milli(&self) -> Option<u16> {
-        if let Some(name) = self.profile() {
-            let of = |g: &'static Geometry| Some(g.profile(name)?.milli(g));
-            let mut parts = Geometry::all().iter().filter_map(of);
-            let first = parts.next()?;
-            return parts.all(|p| p == first).then_some(first);
-        }
-        let whole = self.conditions.attribute("type") == Some("gpu");
-        (whole && self.exact.capacity.is_empty()).then_some(1000)
-    }
-
     /// The minimum number of devices for the request: 1 if it asks for all devices.
     pub fn count(&self) -> u32 {
         match self.exact.count {
@@ -138,29 +103,6 @@ impl PendingRequest {
         } else {
             Match::Yes
         }
-    }
-
-    /// The thousandths of a card that the request takes from the device at `position`: the
-    /// requested part of a shared device, else the whole device.
-    pub fn milli_on(&self, devices: &NodeDevices, position: usize) -> u16 {
-        let Some(offered) = devices.devices().get(position) else {
-            return 0;
-        };
-        let size = u32::from(devices.milli_of(position));
-        let device = offered.device();
-        if !device.shared {
-            return u16::try_from(size).unwrap_or(1000);
-        }
-        let driver = &offered.id().pool.driver;
-        let shares = device.capacity.iter().filter(|(_, c)| c.value > 0);
-        let largest = shares
-            .filter_map(|(n, c)| {
-                let consumed = c.consumed(self.exact.requested(driver, n))?;
-                Some(super::counters::per_mille(consumed, c.value))
-            })
-            .max();
-        let part = size * u32::from(largest.unwrap_or(1000)) / 1000;
-        u16::try_from(part).unwrap_or(1000)
     }
 }
 

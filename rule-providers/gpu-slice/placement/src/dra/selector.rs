@@ -34,20 +34,6 @@ impl Conditions {
         out
     }
 
-    pub(super) fn driver(&self) -> Option<&str> {
-        let of_driver = |(subject, _): &&(Operand, String)| *subject == Operand::Driver;
-        self.equal.iter().find(of_driver).map(|(_, v)| v.as_str())
-    }
-
-    pub(super) fn attribute(&self, wanted: &str) -> Option<&str> {
-        self.equal
-            .iter()
-            .find_map(|(subject, value)| match subject {
-                Operand::Attribute { name, .. } if name == wanted => Some(value.as_str()),
-                _ => None,
-            })
-    }
-
     pub(super) fn hold(&self, driver: &str, device: &Device) -> bool {
         self.equal.iter().all(|(subject, want)| match subject {
             Operand::Driver => driver == want,
@@ -130,9 +116,16 @@ mod tests {
             "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == \"mig\"\n  && device.attributes[\"gpu.nvidia.com\"].profile == '1g.10gb'",
         );
         assert!(!of.incomplete);
-        assert_eq!(of.driver(), Some("gpu.nvidia.com"));
-        assert_eq!(of.attribute("profile"), Some("1g.10gb"));
-        assert_eq!(of.attribute("uuid"), None);
+        let attribute = |name: &str| Operand::Attribute {
+            domain: "gpu.nvidia.com".into(),
+            name: name.into(),
+        };
+        let equal = [
+            (Operand::Driver, "gpu.nvidia.com".into()),
+            (attribute("type"), "mig".into()),
+            (attribute("profile"), "1g.10gb".into()),
+        ];
+        assert_eq!(of.equal, equal);
     }
 
     #[test]
@@ -140,7 +133,7 @@ mod tests {
         let of = read(
             "device.driver == 'd' && (device.attributes['d'].model == 'a' || true) && device.capacity['d'].memory.compareTo(quantity('40Gi')) >= 0",
         );
-        assert!(of.incomplete && of.driver() == Some("d") && of.equal.len() == 1);
+        assert!(of.incomplete && of.equal == [(Operand::Driver, "d".into())]);
         for text in [
             "device.driver == 'a' || device.driver == 'b'",
             "device.driver == 'a' ? true : false",

@@ -3,30 +3,27 @@ use std::{
     sync::Arc,
 };
 
-use tautline_core::{model::Node, node_filter};
-
-use super::{
-    model::{Access, Amounts, Claim, Class, Device, PoolId, Slice},
-    node::{NodeDevice, NodeDevices},
-    pool::{Current, Pool},
+use tautline_core::{
+    model::{Node, key},
+    node_filter,
 };
 
-#[derive(Clone, Debug)]
-pub(super) struct DeviceHold {
-    claim: Arc<str>,
-    pub(super) share: bool,
-    pub(super) consumed: Amounts,
-}
+use super::{
+    model::{Access, Allocation, Amounts, Claim, Class, Device, DeviceId, PoolId, Slice},
+    node::{NodeDevice, NodeDevices},
+    pool::{Pool, PoolError},
+};
 
 /// The slices, claims and classes of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStore {
-    pub(super) pools: BTreeMap<PoolId, Pool>,
-    slices: BTreeMap<Arc<str>, PoolId>,
-    by_node: BTreeMap<Arc<str>, BTreeMap<PoolId, usize>>,
-    shared_by_nodes: BTreeMap<PoolId, usize>,
-    claims: BTreeMap<Arc<str>, Arc<Claim>>,
-    pub(super) held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<DeviceHold>>>,
+    pub(super) pools: BTreeMap<PoolId, Result<Pool, PoolError>>,
+    pools_by_node: BTreeMap<Arc<str>, BTreeSet<PoolId>>,
+    pools_of_several_nodes: BTreeSet<PoolId>,
+    /// Claims by `namespace/name`.
+    claims: BTreeMap<Arc<str>, Claim>,
+    /// Allocations without admin access, by pool and device.
+    held: BTreeMap<PoolId, BTreeMap<Arc<str>, Vec<Allocation>>>,
     /// Claims by the UID of a pod that may use them or whose template they are from.
     claims_by_pod: BTreeMap<Box<str>, BTreeSet<Arc<str>>>,
     classes: BTreeMap<Box<str>, Class>,
@@ -35,114 +32,51 @@ pub struct DeviceStore {
 impl DeviceStore {
     /// Replaces all slices, but no claims.
     pub fn reset_slices(&mut self, list: impl IntoIterator<Item = Slice>) {
-        self.pools.clear();
-        self.slices.clear();
-        self.by_node.clear();
-        self.shared_by_nodes.clear();
+        self.pools_by_node.clear();
+        self.pools_of_several_nodes.clear();
+        let mut slices: BTreeMap<PoolId, BTreeMap<Arc<str>, Arc<Slice>>> = BTreeMap::new();
         for slice in list {
-            self.apply_slice(slice);
+            let pools = match &slice.access {
+                Access::Node(node) => self.pools_by_node.entry(node.clone()).or_default(),
+                _ => &mut self.pools_of_several_nodes,
+            };
+            pools.insert(slice.id.clone());
+            let of_pool = slices.entry(slice.id.clone()).or_default();
+            of_pool.insert(slice.name.clone(), Arc::new(slice));
         }
-    }
-
-    pub(super) fn apply_slice(&mut self, slice: Slice) {
-        self.delete_slice(&slice.name);
-        let at = self.reach(&slice.access);
-        *at.entry(slice.id.clone()).or_default() += 1;
-        self.slices.insert(slice.name.clone(), slice.id.clone());
-        let pool = self.pools.entry(slice.id.clone()).or_default();
-        pool.insert(slice);
-    }
-
-    pub(super) fn delete_slice(&mut self, name: &str) {
-        let Some(id) = self.slices.remove(name) else {
-            return;
-        };
-        let Some(pool) = self.pools.get_mut(&id) else {
-            return;
-        };
-        let old = pool.remove(name);
-        if pool.is_empty() {
-            self.pools.remove(&id);
-        }
-        if let Some(old) = old {
-            let at = self.reach(&old.access);
-            if let Some(count) = at.get_mut(&id) {
-                *count -= 1;
-                if *count == 0 {
-                    at.remove(&id);
-                }
-            }
-            if let Access::Node(node) = &old.access
-                && self.by_node.get(node).is_some_and(BTreeMap::is_empty)
-            {
-                self.by_node.remove(node);
-            }
-        }
-    }
-
-    fn reach(&mut self, access: &Access) -> &mut BTreeMap<PoolId, usize> {
-        match access {
-            Access::Node(node) => self.by_node.entry(node.clone()).or_default(),
-            _ => &mut self.shared_by_nodes,
-        }
+        let pools = slices.into_iter();
+        self.pools = pools
+            .map(|(id, slices)| (id, Pool::new(slices.into_values().collect())))
+            .collect();
     }
 
     /// Replaces all claims, but no slices.
     pub fn reset_claims(&mut self, list: impl IntoIterator<Item = Claim>) {
-        self.claims.clear();
+        let list = list.into_iter();
+        self.claims = list
+            .map(|claim| (key(&claim.namespace, &claim.name).into(), claim))
+            .collect();
         self.held.clear();
         self.claims_by_pod.clear();
-        for claim in list {
-            self.apply_claim(claim);
+        for (name, claim) in &self.claims {
+            for allocation in claim.allocated.iter().flatten().filter(|a| !a.admin) {
+                let DeviceId { pool, device } = &allocation.device;
+                let devices = self.held.entry(pool.clone()).or_default();
+                let holds = devices.entry(device.clone()).or_default();
+                holds.push(allocation.clone());
+            }
+            for uid in claim.reserved_for.iter().chain(&claim.owner) {
+                let of_pod = self.claims_by_pod.entry(uid.clone()).or_default();
+                of_pod.insert(name.clone());
+            }
         }
     }
 
-    pub(super) fn apply_claim(&mut self, claim: Claim) {
-        self.delete_claim(&claim.namespace, &claim.name);
-        let key: Arc<str> = tautline_core::model::key(&claim.namespace, &claim.name).into();
-        for a in claim.allocated.iter().flatten().filter(|a| !a.admin) {
-            let devices = self.held.entry(a.device.pool.clone()).or_default();
-            let holds = devices.entry(a.device.device.clone()).or_default();
-            holds.push(DeviceHold {
-                claim: key.clone(),
-                share: a.share.is_some(),
-                consumed: a.consumed.clone(),
-            });
-        }
-        for uid in claim.reserved_for.iter().chain(&claim.owner) {
-            let of = self.claims_by_pod.entry(uid.clone()).or_default();
-            of.insert(key.clone());
-        }
-        self.claims.insert(key, Arc::new(claim));
-    }
-
-    pub(super) fn delete_claim(&mut self, namespace: &str, name: &str) {
-        let key = tautline_core::model::key(namespace, name);
-        let Some(old) = self.claims.remove(key.as_str()) else {
-            return;
-        };
-        for a in old.allocated.iter().flatten() {
-            let Some(devices) = self.held.get_mut(&a.device.pool) else {
-                continue;
-            };
-            if let Some(holds) = devices.get_mut(&a.device.device) {
-                holds.retain(|h| *h.claim != *key);
-                if holds.is_empty() {
-                    devices.remove(&a.device.device);
-                }
-            }
-            if devices.is_empty() {
-                self.held.remove(&a.device.pool);
-            }
-        }
-        for uid in old.reserved_for.iter().chain(&old.owner) {
-            if let Some(of) = self.claims_by_pod.get_mut(uid) {
-                of.remove(key.as_str());
-                if of.is_empty() {
-                    self.claims_by_pod.remove(uid);
-                }
-            }
-        }
+    /// The allocations of a pool's device.
+    pub(super) fn holds(&self, pool: &PoolId, device: &Device) -> &[Allocation] {
+        let devices = self.held.get(pool);
+        let holds = devices.and_then(|devices| devices.get(&device.name));
+        holds.map_or(&[], Vec::as_slice)
     }
 
     /// Replaces all classes.
@@ -169,8 +103,7 @@ impl DeviceStore {
 
     /// The claim with this name; `None`: no such claim is known.
     pub fn claim(&self, namespace: &str, name: &str) -> Option<&Claim> {
-        let key = tautline_core::model::key(namespace, name);
-        self.claims.get(key.as_str()).map(AsRef::as_ref)
+        self.claims.get(key(namespace, name).as_str())
     }
 
     /// The claims of a pod, each once: those reserved for it, those from its templates, and those
@@ -184,50 +117,42 @@ impl DeviceStore {
         let known = self.claims_by_pod.get(uid).into_iter().flatten().cloned();
         let mut keys: BTreeSet<Arc<str>> = known.collect();
         let named = named.into_iter();
-        keys.extend(named.map(|n| tautline_core::model::key(namespace, n).into()));
-        let found = keys.iter().filter_map(|k| self.claims.get(k));
-        found.map(AsRef::as_ref).collect()
+        keys.extend(named.map(|n| key(namespace, n).into()));
+        keys.iter().filter_map(|k| self.claims.get(k)).collect()
     }
 
     /// The devices that the node can use, less the parts that all known claims hold.
     pub fn node_devices(&self, node: &Node) -> NodeDevices {
         let mut out = NodeDevices::default();
-        let local = self.by_node.get(&node.name).into_iter().flatten();
-        let ids: BTreeSet<&PoolId> = local
-            .chain(&self.shared_by_nodes)
-            .map(|(id, _)| id)
-            .collect();
-        let mut late = Vec::new();
+        let local = self.pools_by_node.get(&node.name).into_iter().flatten();
+        let ids: BTreeSet<&PoolId> = local.chain(&self.pools_of_several_nodes).collect();
+        let mut pools = Vec::new();
         for id in ids {
-            let Some(pool) = self.pools.get(id) else {
-                continue;
-            };
-            match pool.current() {
-                Err(why) => out.ignored.push((id.clone(), why.clone())),
-                Ok(current) if current.binding_conditions => late.push((id, current)),
-                Ok(current) => self.add(&mut out, id, current, node),
+            match self.pools.get(id) {
+                None => {}
+                Some(Err(why)) => out.ignored.push((id.clone(), why.clone())),
+                Some(Ok(pool)) => pools.push((id, pool)),
             }
         }
-        for (id, current) in late {
-            self.add(&mut out, id, current, node);
+        pools.sort_by_key(|(_, pool)| pool.binding_conditions);
+        for (id, pool) in pools {
+            self.add(&mut out, id, pool, node);
         }
         out
     }
 
-    fn add(&self, out: &mut NodeDevices, id: &PoolId, current: &Current, node: &Node) {
-        let mut counters = current.counters.clone();
-        let held = self.held.get(id);
-        let pool = out.counters.len();
-        for slice in &current.slices {
+    fn add(&self, out: &mut NodeDevices, id: &PoolId, pool: &Pool, node: &Node) {
+        let mut counters = pool.counters.clone();
+        let index = out.counters.len();
+        for slice in &pool.slices {
             for (position, device) in slice.devices.iter().enumerate() {
-                let holds = held.and_then(|h| h.get(&device.name));
-                let holds = holds.map(Vec::as_slice).unwrap_or_default();
+                let holds = self.holds(id, device);
                 // Devices that only other nodes can reach take counters as well.
                 if !holds.is_empty() {
                     counters.charge(&device.consumes);
                 }
                 if reaches(slice, device, node) {
-                    out.devices.push(offered(id, slice, position, pool, holds));
+                    out.devices.push(offered(id, slice, position, index, holds));
                 }
             }
         }
@@ -253,7 +178,7 @@ fn offered(
     slice: &Arc<Slice>,
     position: usize,
     pool: usize,
-    holds: &[DeviceHold],
+    holds: &[Allocation],
 ) -> NodeDevice {
     let device = &slice.devices[position];
     let mut used = Amounts::new();
@@ -263,15 +188,15 @@ fn offered(
         *at = at.saturating_add((*amount).max(0)).min(value);
     }
     NodeDevice {
-        id: super::model::DeviceId {
+        id: DeviceId {
             pool: id.clone(),
             device: device.name.clone(),
         },
         slice: slice.clone(),
         position,
         pool,
-        held: holds.iter().any(|h| !h.share),
-        share_count: u32::try_from(holds.iter().filter(|h| h.share).count()).unwrap_or(u32::MAX),
+        held: holds.iter().any(|h| h.share.is_none()),
+        has_shares: holds.iter().any(|h| h.share.is_some()),
         used,
     }
 }

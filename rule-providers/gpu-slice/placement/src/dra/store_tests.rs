@@ -4,7 +4,7 @@ use tautline_core::model::Taint;
 use super::*;
 use crate::dra::{
     DeviceFault, ExactRequest,
-    fixtures::{holding, node, partitioned, pools, shared, static_mig, whole},
+    fixtures::{holding, node, partitioned, pools, shared, whole},
 };
 
 fn free_names(pools: &DeviceStore, on: &str) -> Vec<String> {
@@ -18,26 +18,26 @@ fn free_names(pools: &DeviceStore, on: &str) -> Vec<String> {
 #[test]
 fn claims_take_and_give_back() {
     let mut pools = pools([whole("n", 2), whole("m", 1)]);
-    pools.apply_claim(holding("a", "n", &["gpu-1"]));
+    pools.reset_claims([holding("a", "n", &["gpu-1"])]);
     assert_eq!(free_names(&pools, "n"), ["gpu-0"]);
     assert_eq!(free_names(&pools, "m"), ["gpu-0"]);
     assert!(free_names(&pools, "other").is_empty());
-    pools.apply_claim(holding("a", "n", &["gpu-0"]));
+    pools.reset_claims([holding("a", "n", &["gpu-0"])]);
     assert_eq!(free_names(&pools, "n"), ["gpu-1"]);
-    pools.delete_claim("default", "a");
+    pools.reset_claims([]);
     assert_eq!(free_names(&pools, "n"), ["gpu-0", "gpu-1"]);
     let mut admin = holding("b", "n", &["gpu-0"]);
     for a in admin.allocated.iter_mut().flatten() {
         a.admin = true;
     }
-    pools.apply_claim(admin);
+    pools.reset_claims([admin]);
     assert_eq!(free_names(&pools, "n").len(), 2);
 }
 
 #[test]
 fn partitions_take_shared_counters() {
     let mut pools = pools(partitioned("n", 1));
-    pools.apply_claim(holding("a", "n-parts", &["gpu-0-mig-4g40gb-0"]));
+    pools.reset_claims([holding("a", "n-parts", &["gpu-0-mig-4g40gb-0"])]);
     let free = free_names(&pools, "n");
     assert!(!free.contains(&"gpu-0".into()));
     assert!(free.contains(&"gpu-0-mig-3g40gb-4".into()));
@@ -48,20 +48,17 @@ fn partitions_take_shared_counters() {
 #[test]
 fn shares_add_up() {
     let mut pools = pools([shared("n", 1, 80)]);
-    for (name, amount) in [("a", 30_000), ("b", 40_000)] {
+    pools.reset_claims([("a", 30_000), ("b", 40_000)].map(|(name, amount)| {
         let mut claim = holding(name, "n-shared", &["shared-0"]);
         for a in claim.allocated.iter_mut().flatten() {
             a.share = Some(name.into());
             a.consumed = [("memory".into(), amount)].into();
         }
-        pools.apply_claim(claim);
-    }
+        claim
+    }));
     let free = pools.node_devices(&node("n"));
     assert_eq!(free.devices()[0].left("memory"), 10_000);
-    assert_eq!(
-        (free.devices()[0].shares(), free.cards()[0].free_milli),
-        (2, 125)
-    );
+    assert_eq!(free.cards()[0].free_milli, 125);
 }
 
 #[test]
@@ -73,23 +70,23 @@ fn a_pool_counts_once_all_of_its_newest_slices_are_there() {
         ignored,
         "1 of 2 slices of generation 1 are published; wait for the driver"
     );
-    pools.apply_slice(counters.clone());
+    pools.reset_slices([counters.clone(), devices.clone()]);
     assert!(!free_names(&pools, "n").is_empty());
     let newer = |s: &Slice| Slice {
         generation: 2,
         ..s.clone()
     };
-    pools.apply_slice(newer(&counters));
+    pools.reset_slices([newer(&counters), devices.clone()]);
     assert!(free_names(&pools, "n").is_empty());
-    pools.apply_slice(newer(&devices));
+    pools.reset_slices([newer(&counters), newer(&devices)]);
     assert!(!free_names(&pools, "n").is_empty());
-    pools.apply_slice(Slice {
+    let old = Slice {
         name: "old".into(),
-        ..devices
-    });
+        ..devices.clone()
+    };
+    pools.reset_slices([newer(&counters), newer(&devices), old]);
     assert!(!free_names(&pools, "n").is_empty());
-    pools.delete_slice("old");
-    pools.delete_slice("n-parts-counters");
+    pools.reset_slices([newer(&devices)]);
     assert!(free_names(&pools, "n").is_empty());
 }
 
@@ -173,7 +170,7 @@ fn pods_find_their_claims() {
     assert_eq!(names(&pools, "u1", &[]), ["a", "b"]);
     assert_eq!(names(&pools, "u2", &["c", "a", "gone"]), ["a", "c"]);
     reserved.reserved_for.clear();
-    pools.apply_claim(reserved);
+    pools.reset_claims([reserved]);
     assert!(names(&pools, "u2", &[]).is_empty());
 }
 
@@ -182,23 +179,23 @@ fn faults_of_held_devices() {
     let mut slice = whole("n", 2);
     let mut pools = pools([slice.clone()]);
     let claim = holding("a", "n", &["gpu-0"]);
-    pools.apply_claim(claim.clone());
-    let held = &claim.allocated.unwrap()[0];
+    pools.reset_claims([claim.clone()]);
+    let held = &claim.clone().allocated.unwrap()[0];
     assert_eq!(pools.fault(held), None);
-    pools.apply_claim(holding("b", "n", &["gpu-0"]));
+    pools.reset_claims([claim.clone(), holding("b", "n", &["gpu-0"])]);
     assert_eq!(pools.fault(held), Some(DeviceFault::OverCommitted));
-    pools.delete_claim("default", "b");
+    pools.reset_claims([claim]);
     slice.devices[0].taints = vec![Taint {
         key: "sick".into(),
         value: String::new(),
         effect: "NoExecute".into(),
     }];
-    pools.apply_slice(slice.clone());
+    pools.reset_slices([slice.clone()]);
     assert_eq!(pools.fault(held), Some(DeviceFault::Tainted("sick".into())));
     slice.devices.remove(0);
-    pools.apply_slice(slice);
+    pools.reset_slices([slice]);
     assert_eq!(pools.fault(held), Some(DeviceFault::Gone));
-    pools.delete_slice("n-whole");
+    pools.reset_slices([]);
     assert_eq!(pools.fault(held), Some(DeviceFault::Gone));
 }
 
@@ -210,7 +207,7 @@ fn partitions_beyond_their_card_are_a_fault() {
         "n-parts",
         &["gpu-0-mig-4g40gb-0", "gpu-0-mig-2g20gb-2"],
     );
-    pools.apply_claim(both.clone());
+    pools.reset_claims([both.clone()]);
     let held = &both.allocated.unwrap()[0];
     assert_eq!(pools.fault(held), Some(DeviceFault::OverCommitted));
     let free = pools.node_devices(&node("n"));
@@ -218,88 +215,14 @@ fn partitions_beyond_their_card_are_a_fault() {
     assert!(free.cards()[0].free_milli <= 1000);
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Slice(usize),
-    NoSlice(usize),
-    Claim(usize, Vec<usize>),
-    NoClaim(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        (0..6usize).prop_map(Step::Slice),
-        (0..6usize).prop_map(Step::NoSlice),
-        (0..4usize, prop::collection::vec(0..30usize, 0..4)).prop_map(|(c, d)| Step::Claim(c, d)),
-        (0..4usize).prop_map(Step::NoClaim),
-    ]
-}
-
 proptest! {
-    /// Events and a list of the same objects give the same state.
-    #[test]
-    fn events_and_lists_agree(steps in prop::collection::vec(step(), 0..40)) {
-        let [counters, parts] = partitioned("n", 1);
-        let mut moved = whole("n", 3);
-        moved.access = Access::All;
-        let slices = [counters, parts, whole("n", 2), static_mig("m"), moved, shared("m", 2, 80)];
-        let devices: Vec<(String, String)> = slices
-            .iter()
-            .flat_map(|s| s.devices.iter().map(|d| (s.id.pool.to_string(), d.name.to_string())))
-            .collect();
-        let mut events = DeviceStore::default();
-        let (mut now, mut claims) = (BTreeMap::new(), BTreeMap::new());
-        for step in steps {
-            match step {
-                Step::Slice(i) => {
-                    events.apply_slice(slices[i].clone());
-                    now.insert(slices[i].name.clone(), slices[i].clone());
-                }
-                Step::NoSlice(i) => {
-                    events.delete_slice(&slices[i].name);
-                    now.remove(&slices[i].name);
-                }
-                Step::Claim(c, held) => {
-                    let mut claim = holding(&format!("c{c}"), "n", &[]);
-                    for (pool, device) in held.iter().filter_map(|h| devices.get(*h)) {
-                        let one = holding("x", pool, &[device]).allocated.unwrap();
-                        claim.allocated.as_mut().unwrap().extend(one);
-                    }
-                    claim.owner = Some(format!("u{}", held.len()).into());
-                    events.apply_claim(claim.clone());
-                    claims.insert(c, claim);
-                }
-                Step::NoClaim(c) => {
-                    events.delete_claim("default", &format!("c{c}"));
-                    claims.remove(&c);
-                }
-            }
-        }
-        let mut listed = DeviceStore::default();
-        listed.reset_slices(now.into_values());
-        listed.reset_claims(claims.into_values());
-        let text = |p: &DeviceStore, n: &str| format!("{:?}", p.node_devices(&node(n)));
-        for n in ["n", "m", "other"] {
-            prop_assert_eq!(text(&events, n), text(&listed, n));
-        }
-        prop_assert_eq!(format!("{:?}", events.claims_by_pod), format!("{:?}", listed.claims_by_pod));
-        prop_assert_eq!(format!("{:?}", events.by_node), format!("{:?}", listed.by_node));
-        for s in &slices {
-            events.delete_slice(&s.name);
-        }
-        for c in 0..4 {
-            events.delete_claim("default", &format!("c{c}"));
-        }
-        prop_assert_eq!(format!("{events:?}"), format!("{:?}", DeviceStore::default()));
-    }
-
     #[test]
     fn held_is_not_free(held in prop::collection::vec(0..40usize, 0..10)) {
         let slices = partitioned("n", 2);
         let names: Vec<String> = slices[1].devices.iter().map(|d| d.name.to_string()).collect();
         let mut pools = pools(slices);
         let held: Vec<&str> = held.iter().filter_map(|i| names.get(*i)).map(String::as_str).collect();
-        pools.apply_claim(holding("a", "n-parts", &held));
+        pools.reset_claims([holding("a", "n-parts", &held)]);
         let free = free_names(&pools, "n");
         prop_assert!(held.iter().all(|h| !free.iter().any(|f| f == h)));
         let mut devices = pools.node_devices(&node("n"));

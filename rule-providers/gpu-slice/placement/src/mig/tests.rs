@@ -3,41 +3,37 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::mig::geometry::ALL;
 
 fn card(memory_gb: u16) -> MigCard {
-    let all = Geometry::all().iter();
-    MigCard::new(all.into_iter().find(|g| g.memory_gb == memory_gb).unwrap())
+    MigCard::new(ALL.iter().find(|g| g.memory_gb == memory_gb).unwrap())
 }
 
 fn named(mig: &MigCard, name: &str) -> &'static Profile {
-    mig.geometry().profile(name).unwrap()
+    mig.geometry.profile(name).unwrap()
 }
 
-fn filled(memory_gb: u16, names: &[&str]) -> usize {
-    let mut mig = card(memory_gb);
-    let taken = |n: &&&str| mig.take(named(&mig, n)).is_some();
-    names.iter().filter(taken).count()
+/// Returns whether the instances have places on the card together.
+fn fit_together(mig: MigCard, names: &[&str]) -> bool {
+    let [first, rest @ ..] = names else {
+        return true;
+    };
+    let profile = named(&mig, first);
+    profile.starts.iter().any(|start| {
+        let mut after = mig;
+        after.add(profile, *start) && fit_together(after, rest)
+    })
 }
 
 /// NVIDIA MIG User Guide, "Supported MIG Profiles": instances available.
 #[test]
 fn max_instances_match_the_guide() {
     for (memory, counts) in [
-        (
-            24,
-            &[
-                ("1g.6gb", 4),
-                ("1g.6gb+me", 1),
-                ("2g.12gb", 2),
-                ("2g.12gb+me", 1),
-                ("4g.24gb", 1),
-            ][..],
-        ),
+        (24, &[("1g.6gb", 4), ("2g.12gb", 2), ("4g.24gb", 1)][..]),
         (
             40,
             &[
                 ("1g.5gb", 7),
-                ("1g.5gb+me", 1),
                 ("1g.10gb", 4),
                 ("2g.10gb", 3),
                 ("3g.20gb", 2),
@@ -115,42 +111,44 @@ fn max_instances_match_the_guide() {
         for (name, count) in counts {
             let empty = card(memory);
             assert_eq!(empty.max_instances(named(&empty, name)), *count, "{name}");
-            assert_eq!(filled(memory, &[*name; 8]), usize::from(*count), "{name}");
+            assert!(fit_together(empty, &vec![*name; *count]), "{name}");
+            assert!(!fit_together(empty, &vec![*name; *count + 1]), "{name}");
         }
     }
 }
 
 #[test]
-fn take_fits_the_mixtures_of_the_guide() {
+fn media_engines_change_no_slices() {
+    let mig = card(40);
+    assert_eq!(named(&mig, "1g.5gb+me"), named(&mig, "1g.5gb"));
+    for unknown in ["", "1g", "gb", "1g.6gb", "9g.40gb", "xg.5gb"] {
+        assert_eq!(mig.geometry.profile(unknown), None, "{unknown}");
+    }
+}
+
+#[test]
+fn add_fits_the_mixtures_of_the_guide() {
     for names in [
         &["4g.20gb", "3g.20gb"][..],
-        &["3g.20gb", "4g.20gb"],
         &["3g.20gb", "3g.20gb"],
         &["3g.20gb", "2g.10gb", "2g.10gb"],
         &["4g.20gb", "2g.10gb", "1g.5gb"],
-        &["1g.5gb", "2g.10gb", "4g.20gb"],
         &["2g.10gb", "2g.10gb", "2g.10gb", "1g.5gb"],
-        &["1g.5gb", "2g.10gb", "2g.10gb", "2g.10gb"],
         &["1g.5gb", "1g.5gb", "1g.5gb", "4g.20gb"],
         &["3g.20gb", "1g.5gb", "1g.5gb", "1g.5gb", "1g.5gb"],
         &["2g.10gb", "2g.10gb", "2g.10gb", "1g.10gb"],
         &["1g.5gb+me", "2g.10gb", "4g.20gb"],
     ] {
-        assert_eq!(filled(40, names), names.len(), "{names:?}");
+        assert!(fit_together(card(40), names), "{names:?}");
     }
     for names in [
         &["4g.20gb", "4g.20gb"][..],
         &["3g.20gb", "3g.20gb", "1g.5gb"],
-        // A lone 2g goes to slice 4, to leave space for a 4g: a second one then takes from the
-        // half that a 3g would need.
-        &["2g.10gb", "2g.10gb", "3g.20gb"],
         &["7g.40gb", "1g.5gb"],
-        &["1g.5gb+me", "1g.5gb+me"],
         &["4g.20gb", "3g.20gb", "1g.5gb"],
     ] {
-        assert_eq!(filled(40, names), names.len() - 1, "{names:?}");
+        assert!(!fit_together(card(40), names), "{names:?}");
     }
-    assert_eq!(filled(24, &["2g.12gb+me", "1g.6gb+me", "1g.6gb"]), 2);
 }
 
 /// The guide's figure of an A100 has 19 combinations of its five basic profiles: 6 of the first
@@ -158,202 +156,67 @@ fn take_fits_the_mixtures_of_the_guide() {
 #[test]
 fn nineteen_fillings_of_an_a100() {
     let basic = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"];
-    let empty = card(40);
-    let basic = basic.map(|n| named(&empty, n));
     let (mut seen, mut full) = (BTreeSet::new(), 0);
-    let mut open = vec![empty];
-    while let Some(mig) = open.pop() {
-        if !seen.insert(format!("{mig:?}")) {
+    let mut open = vec![(card(40), BTreeSet::new())];
+    while let Some((mig, instances)) = open.pop() {
+        if !seen.insert(instances.clone()) {
             continue;
         }
-        let next: Vec<MigCard> = basic
-            .iter()
-            .flat_map(|p| p.starts.iter().map(move |s| (p, s)))
-            .filter_map(|(p, s)| {
+        let before = open.len();
+        for name in basic {
+            for start in named(&mig, name).starts {
                 let mut after = mig;
-                after.take_at(p, *s).ok().map(|_| after)
-            })
-            .collect();
-        full += usize::from(next.is_empty());
-        open.extend(next);
+                if after.add(named(&mig, name), *start) {
+                    let mut instances = instances.clone();
+                    instances.insert((*start, name));
+                    open.push((after, instances));
+                }
+            }
+        }
+        full += usize::from(open.len() == before);
     }
     assert_eq!(full, 19);
 }
 
 #[test]
-fn place_leaves_the_most_value() {
-    for (name, start) in [
-        ("3g.20gb", 4),
-        ("2g.10gb", 4),
-        ("1g.10gb", 6),
-        ("1g.5gb", 6),
-        ("4g.20gb", 0),
-    ] {
-        let mig = card(40);
-        assert_eq!(mig.place(named(&mig, name)).unwrap().start, start, "{name}");
-    }
-    // If all requests are for 1g, a 1g.10gb takes the slice that 1g cannot use.
-    let mig = card(40);
-    let one = named(&mig, "1g.5gb");
-    let placed = mig.place_weighted(named(&mig, "1g.10gb"), |p| u64::from(p == one));
-    assert_eq!(placed.unwrap().start, 6);
-}
-
-#[test]
-fn take_at_reports_errors() {
+fn add_rejects_what_the_card_cannot_have() {
     let mut mig = card(40);
     let (one, three) = (named(&mig, "1g.5gb"), named(&mig, "3g.20gb"));
-    mig.take_at(three, 0).unwrap();
-    assert_eq!(
-        mig.take_at(one, 3).unwrap_err().to_string(),
-        "instance 1g.5gb 3:1 meets one that is there; release that first, or take another start"
-    );
-    assert!(matches!(
-        mig.take_at(three, 2),
-        Err(MigError::NoStart { start: 2, .. })
-    ));
-    let foreign = named(&card(80), "3g.40gb");
-    assert!(matches!(
-        mig.take_at(foreign, 4),
-        Err(MigError::NoProfile { .. })
-    ));
-    assert!(!mig.fits(foreign) && mig.place(foreign).is_none());
-    let gone = Placement {
-        profile: three,
-        start: 4,
-    };
-    assert_eq!(mig.release(gone), Err(MigError::Absent(gone)));
-    assert_eq!(mig.free_milli(), 500);
-    mig.take(three).unwrap();
-    assert_eq!((mig.free_milli(), mig.free_compute()), (0, 1));
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Take(usize),
-    TakeAt(usize, u8),
-    Release(usize),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        (0..7usize).prop_map(Step::Take),
-        (0..7usize, 0..9u8).prop_map(|(p, s)| Step::TakeAt(p, s)),
-        (0..8usize).prop_map(Step::Release),
-    ]
+    assert!(mig.add(three, 0));
+    assert!(!mig.add(one, 3), "the memory slice is taken");
+    assert!(!mig.add(three, 2), "the profile cannot start there");
+    assert_eq!((mig.occupied, mig.free_compute), (0b1111, 4));
+    assert!(mig.add(three, 4));
+    assert_eq!((mig.free_compute, mig.remaining_value()), (1, 0));
 }
 
 proptest! {
-    /// In any order of steps instances never overlap, nothing exceeds the card, the totals agree
-    /// with the instances, and a release undoes a take.
+    /// In any order of instances none overlap, nothing exceeds the card, and as many instances of a
+    /// profile fit as the card counts.
     #[test]
-    fn never_over_committed(which in 0..8usize, steps in prop::collection::vec(step(), 0..60)) {
-        let geometry = &Geometry::all()[which];
-        let mut mig = MigCard::new(geometry);
-        for step in steps {
-            let before = mig;
-            let profile = |i: usize| &geometry.profiles[i % geometry.profiles.len()];
-            let taken = match step {
-                Step::Take(i) => {
-                    let most = mig.max_instances(profile(i));
-                    let taken = mig.take(profile(i));
-                    prop_assert_eq!(taken.is_some(), most > 0);
-                    taken
-                }
-                Step::TakeAt(i, start) => mig.take_at(profile(i), start).ok(),
-                Step::Release(i) => {
-                    if let Some(there) = before.instances().nth(i) {
-                        mig.release(there).unwrap();
-                        mig.take_at(there.profile, there.start).unwrap();
-                        prop_assert_eq!(mig, before);
-                        mig.release(there).unwrap();
-                    }
-                    None
-                }
-            };
-            if let Some(placement) = taken {
-                let mut undone = mig;
-                undone.release(placement).unwrap();
-                prop_assert_eq!(undone, before);
-            }
-            let mut slices = 0u16;
-            let (mut compute, mut media) = (0, 0);
-            for i in mig.instances() {
-                prop_assert_eq!(slices & i.slices(), 0);
-                prop_assert!(i.profile.starts.contains(&i.start));
-                slices |= i.slices();
-                compute += i.profile.compute;
-                media += u8::from(i.profile.media);
-            }
-            prop_assert!(slices < 1 << geometry.memory);
-            prop_assert!(compute <= geometry.compute && media <= 1);
-            prop_assert_eq!(u32::from(geometry.memory - mig.free_memory()), slices.count_ones());
-            prop_assert!(mig.free_milli() <= 1000);
-        }
-    }
-
-    #[test]
-    fn could_fit_max_is_exact(which in 0..8usize, there in prop::collection::vec(0..7usize, 0..6), next in 0..7usize) {
-        let geometry = &Geometry::all()[which];
+    fn never_over_committed(
+        which in 0..8usize,
+        adds in prop::collection::vec((0..6usize, 0..9u8), 0..30),
+        next in 0..6usize,
+    ) {
+        let geometry = &ALL[which];
         let profile = |i: usize| &geometry.profiles[i % geometry.profiles.len()];
         let mut mig = MigCard::new(geometry);
-        for i in there {
-            _ = mig.take(profile(i));
+        let (mut slices, mut compute) = (0, 0);
+        for (i, start) in adds {
+            let value = mig.remaining_value();
+            if mig.add(profile(i), start) {
+                slices += u32::from(profile(i).memory);
+                compute += profile(i).compute;
+                prop_assert!(mig.remaining_value() < value);
+            }
+            prop_assert_eq!(mig.occupied.count_ones(), slices);
+            prop_assert!(mig.occupied < 1 << geometry.memory);
+            prop_assert_eq!(mig.free_compute, geometry.compute - compute);
         }
         let most = mig.max_instances(profile(next));
-        let mut came = 0;
-        while mig.take(profile(next)).is_some() {
-            came += 1;
-        }
-        prop_assert_eq!(came, most);
+        let mut more = mig;
+        let added = profile(next).starts.iter().filter(|start| more.add(profile(next), **start));
+        prop_assert_eq!(added.count(), most);
     }
-}
-
-/// Pods that come and go at random on one card: the rule refuses fewer than the lowest free
-/// start does, and not more than the highest.
-#[test]
-fn place_rejects_fewer_pods_than_the_lowest_start() {
-    let rules: [fn(&MigCard, &'static Profile) -> Option<Placement>; 3] = [
-        |mig, p| mig.place(p),
-        |mig, p| p.starts.iter().find_map(|s| at(mig, p, *s)),
-        |mig, p| p.starts.iter().rev().find_map(|s| at(mig, p, *s)),
-    ];
-    let away = rules.map(|rule| turned_away(rule, 20_000));
-    println!(
-        "turned away of 20000: rule {}, lowest start {}, highest start {}",
-        away[0], away[1], away[2]
-    );
-    assert!(away[0] < away[1], "{away:?}");
-    assert!(away[0] <= away[2] + away[2] / 100, "{away:?}");
-}
-
-fn at(mig: &MigCard, profile: &'static Profile, start: u8) -> Option<Placement> {
-    let mut after = *mig;
-    after.take_at(profile, start).ok()
-}
-
-fn turned_away(rule: fn(&MigCard, &'static Profile) -> Option<Placement>, pods: u32) -> u32 {
-    let mut mig = card(80);
-    let names = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"];
-    let (mut random, mut away) = (1u64, 0);
-    let mut next = |below: u64| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (random >> 33) % below
-    };
-    for _ in 0..pods {
-        // About two of three instances leave before the next arrives.
-        for there in mig.instances().collect::<Vec<_>>() {
-            if next(3) == 0 {
-                mig.release(there).unwrap();
-            }
-        }
-        let profile = named(&mig, names[next(5) as usize]);
-        match rule(&mig, profile) {
-            Some(p) => _ = mig.take_at(profile, p.start).unwrap(),
-            None => away += 1,
-        }
-    }
-    away
 }

@@ -193,12 +193,9 @@ fn cost(before: &NodeDevices, after: &NodeDevices) -> (i64, String) {
     let whole = |cards: &[DeviceCard]| cards.iter().filter(|c| c.free_milli == CARD_MILLI).count();
     let (was, is) = (whole(&had), whole(&has));
     let detail = format!("{is} of {} cards would be left whole", has.len());
-    let capacity = |node: &NodeDevices, cards: &[DeviceCard]| -> Option<u64> {
-        let migs: Vec<_> = cards.iter().filter_map(|c| node.mig(c)).collect();
-        let each = migs
-            .iter()
-            .map(|m| m.remaining_value(|p| u64::from(!p.media)));
-        (!migs.is_empty()).then(|| each.sum())
+    let capacity = |node: &NodeDevices, cards: &[DeviceCard]| -> Option<usize> {
+        let values = cards.iter().filter_map(|card| node.mig_value(card));
+        values.reduce(|sum, value| sum + value)
     };
     if let (Some(had), Some(has)) = (capacity(before, &had), capacity(after, &has)) {
         let lost = i64::try_from(had.saturating_sub(has)).unwrap_or(i64::MAX);

@@ -141,10 +141,10 @@ pub(crate) fn partitioned(node: &str, count: usize) -> [Slice; 2] {
             consumes: vec![whole],
             ..card(node, i)
         });
-        for p in geometry.profiles.iter().filter(|p| !p.media) {
+        for (p, gb) in geometry.profiles.iter().zip(geometry.profile_gb) {
             for start in p.starts {
-                let plain: String = p.name.chars().filter(|c| *c != '.').collect();
-                let mut part = mig(&format!("gpu-{i}-mig-{plain}-{start}"), node, p.name);
+                let name = format!("gpu-{i}-mig-{}g{gb}gb-{start}", p.compute);
+                let mut part = mig(&name, node, &format!("{}g.{gb}gb", p.compute));
                 // Instances that do not exist yet have no `parentUUID`.
                 part.attributes.remove("parentUUID");
                 part.consumes = vec![counters(&set, p.compute, p.memory, *start)];
