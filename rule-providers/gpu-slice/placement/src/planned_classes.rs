@@ -1,5 +1,7 @@
 //! The classes of requests to plan for, and FGD's measure of fragmentation.
 
+use smallvec::SmallVec;
+
 use crate::{node_capacity::NodeCapacity, request_distribution::RequestClass, shape::CardKind};
 
 /// A class of requests to plan for.
@@ -8,6 +10,8 @@ pub struct PlannedClass {
     pub(crate) cpu_milli: i64,
     /// Thousandths of each card; 0: no GPU.
     pub(crate) milli: u16,
+    /// Index of `milli` in [`PlannedClasses::sizes`].
+    size: usize,
     pub(crate) cards: u16,
     /// Probability that the next request is of this class, from 0 to 1.
     pub probability: f64,
@@ -22,10 +26,7 @@ impl PlannedClass {
     /// Returns whether free cards of the kind could serve the class. `kind` is the kind's index in
     /// the cost cache.
     pub fn may_run_on(&self, kind: u16) -> bool {
-        self.allowed
-            .get(usize::from(kind))
-            .copied()
-            .unwrap_or(false)
+        self.allowed.get(usize::from(kind)) == Some(&true)
     }
 
     /// The idle thousandths that the class cannot use: all if the class cannot run on the node,
@@ -33,12 +34,8 @@ impl PlannedClass {
     pub fn unusable_milli(&self, capacity: &NodeCapacity) -> i64 {
         let all = !self.can_use_gpu(capacity);
         let lost = |left: &&u16| all || **left < self.milli;
-        capacity
-            .cards()
-            .iter()
-            .filter(lost)
-            .map(|c| i64::from(*c))
-            .sum()
+        let cards = capacity.cards().iter().filter(lost);
+        cards.map(|left| i64::from(*left)).sum()
     }
 
     fn can_use_gpu(&self, capacity: &NodeCapacity) -> bool {
@@ -46,52 +43,137 @@ impl PlannedClass {
     }
 }
 
+/// The sums over a node's cards that determine the GPU that each class cannot use.
+#[derive(Clone, Debug)]
+pub(crate) struct CardSums {
+    idle_milli: i64,
+    /// Sums for each of [`PlannedClasses::sizes`].
+    by_size: SmallVec<[SizeSums; 64]>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SizeSums {
+    /// Number of cards with enough left for the size.
+    enough: u16,
+    /// Thousandths left on the other cards together.
+    small_milli: u32,
+}
+
 /// The classes of requests to plan for, with the card kinds that may serve them.
 #[derive(Clone, Debug, Default)]
-pub struct PlannedClasses(Vec<PlannedClass>);
+pub struct PlannedClasses {
+    classes: Vec<PlannedClass>,
+    /// Thousandths of each card that classes request, ascending.
+    sizes: Vec<u16>,
+}
 
 impl PlannedClasses {
     /// Creates the classes to plan for. `classes` have their probabilities; `kinds` are the card
     /// kinds in the order of their indexes.
     pub fn new(classes: &[(RequestClass, f64)], kinds: &[CardKind]) -> Self {
+        let mut sizes: Vec<u16> = classes.iter().map(|(class, _)| class.milli).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
         let class = |(class, p): &(RequestClass, f64)| {
             let shape = class.shape();
             PlannedClass {
                 cpu_milli: class.cpu_milli,
                 milli: class.milli,
+                size: sizes.partition_point(|size| *size < class.milli),
                 cards: class.cards,
                 probability: *p,
                 allowed: kinds.iter().map(|k| shape.allows(k)).collect(),
             }
         };
-        Self(classes.iter().map(class).collect())
+        Self {
+            classes: classes.iter().map(class).collect(),
+            sizes,
+        }
     }
 
     /// The classes, in the order in which they were given.
     pub fn iter(&self) -> std::slice::Iter<'_, PlannedClass> {
-        self.0.iter()
+        self.classes.iter()
     }
 
     /// Returns whether no request is known; then no GPU counts as fragmented.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.classes.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.classes.len()
     }
 
     /// FGD's measure: the idle GPU of a node, in thousandths, that the next request is expected not
     /// to be able to use (USENIX ATC 2023, section 4). A class without GPU and a class that cannot
     /// run on the node can use no GPU; a class that can run cannot use cards with too little left.
     pub fn fragmented_milli(&self, capacity: &NodeCapacity) -> f64 {
-        self.fragmented(capacity.cpu_milli(), capacity.cards(), capacity.kind())
+        let sums = self.card_sums(capacity.cards());
+        self.fragmented(capacity.cpu_milli(), capacity.kind(), &sums)
+    }
+
+    pub(crate) fn card_sums(&self, cards: &[u16]) -> CardSums {
+        let sums = |size: &u16| {
+            let mut sums = SizeSums::default();
+            cards.iter().for_each(|left| sums.add(*left, *size));
+            sums
+        };
+        CardSums {
+            idle_milli: cards.iter().map(|left| i64::from(*left)).sum(),
+            by_size: self.sizes.iter().map(sums).collect(),
+        }
+    }
+
+    /// The sums after a card's thousandths left have changed.
+    pub(crate) fn with_changed_card(&self, sums: &CardSums, before: u16, after: u16) -> CardSums {
+        let changed = |(sums, size): (&SizeSums, &u16)| {
+            let mut sums = *sums;
+            sums.remove(before, *size);
+            sums.add(after, *size);
+            sums
+        };
+        CardSums {
+            idle_milli: sums.idle_milli - i64::from(before) + i64::from(after),
+            by_size: sums.by_size.iter().zip(&self.sizes).map(changed).collect(),
+        }
+    }
+
+    /// The measure of [`Self::fragmented_milli`] for a node with this CPU, card kind and cards.
+    pub(crate) fn fragmented(&self, cpu_milli: i64, kind: u16, sums: &CardSums) -> f64 {
+        let idle = sums.idle_milli as f64;
+        // The order of summation is the published one: the last bit can change a truncated cost.
+        let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
+        let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
+        for class in &self.classes {
+            let SizeSums {
+                enough,
+                small_milli,
+            } = sums.by_size[class.size];
+            let has_cpu = cpu_milli >= class.cpu_milli;
+            let (sum, lost) = if class.milli == 0 && has_cpu {
+                (&mut light, idle)
+            } else if class.milli == 0 {
+                (&mut light_no_cpu, idle)
+            } else if !class.may_run_on(kind) {
+                (&mut foreign, idle)
+            } else {
+                match (enough >= class.cards, has_cpu) {
+                    (true, true) => (&mut runs, f64::from(small_milli)),
+                    (true, false) => (&mut no_cpu, idle),
+                    (false, true) => (&mut runs, idle),
+                    (false, false) => (&mut short, idle),
+                }
+            };
+            *sum += class.probability * lost;
+        }
+        short + runs + no_cpu + light + light_no_cpu + foreign
     }
 
     /// The parts of [`Self::fragmented_milli`] that the cards have, in the order of the cards.
     pub fn fragmented_cards(&self, capacity: &NodeCapacity) -> Vec<f64> {
         let mut cards = vec![0.0; capacity.cards().len()];
-        for class in &self.0 {
+        for class in &self.classes {
             let all = !class.can_use_gpu(capacity);
             for (lost, left) in cards.iter_mut().zip(capacity.cards()) {
                 if all || *left < class.milli {
@@ -102,13 +184,52 @@ impl PlannedClasses {
         cards
     }
 
-    pub(crate) fn fragmented(&self, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
+    /// Returns whether CPU and cards for a request of the class are free. Memory does not count.
+    pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
+        let cards = capacity.cards().iter();
+        let enough = cards.filter(|left| **left >= class.milli).count();
+        capacity.cpu_milli() >= class.cpu_milli
+            && class.may_run_on(capacity.kind())
+            && (class.milli == 0 || enough >= usize::from(class.cards))
+    }
+}
+
+impl SizeSums {
+    fn add(&mut self, left: u16, size: u16) {
+        if left >= size {
+            self.enough += 1;
+        } else {
+            self.small_milli += u32::from(left);
+        }
+    }
+
+    fn remove(&mut self, left: u16, size: u16) {
+        if left >= size {
+            self.enough -= 1;
+        } else {
+            self.small_milli -= u32::from(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        request_distribution::RequestDistribution,
+        shape::{CARD_MILLI, Shape},
+    };
+
+    /// The measure as published, card by card.
+    fn published(types: &PlannedClasses, cpu_milli: i64, cards: &[u16], kind: u16) -> f64 {
         let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
         let idle = idle as f64;
         // The order of summation is the published one: the last bit can change a truncated cost.
         let (mut short, mut runs, mut no_cpu) = (0.0, 0.0, 0.0);
         let (mut light, mut light_no_cpu, mut foreign) = (0.0, 0.0, 0.0);
-        for class in &self.0 {
+        for class in types.iter() {
             let has_cpu = cpu_milli >= class.cpu_milli;
             if class.milli == 0 {
                 *(if has_cpu {
@@ -138,30 +259,44 @@ impl PlannedClasses {
         short + runs + no_cpu + light + light_no_cpu + foreign
     }
 
-    /// Returns whether CPU and cards for a request of the class are free. Memory does not count.
-    pub fn runs_on(class: &PlannedClass, capacity: &NodeCapacity) -> bool {
-        let enough = capacity
-            .cards()
-            .iter()
-            .filter(|c| **c >= class.milli)
-            .count();
-        capacity.cpu_milli() >= class.cpu_milli
-            && class.may_run_on(capacity.kind())
-            && (class.milli == 0 || enough >= usize::from(class.cards))
+    fn shapes() -> impl Strategy<Value = Shape> {
+        (0..9_i64, 0..9_u16, 0..CARD_MILLI, any::<bool>()).prop_map(|(cpu, whole, share, t4)| {
+            Shape {
+                cpu_milli: cpu * 4000,
+                whole,
+                share: if whole == 0 { share } else { 0 },
+                models: if t4 { ["T4".into()].into() } else { [].into() },
+                ..Shape::default()
+            }
+        })
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::{
-        request_distribution::RequestDistribution,
-        shape::{CARD_MILLI, Shape},
-    };
 
     proptest! {
+        #[test]
+        fn fragmented_equals_the_published_measure_to_the_last_bit(
+            requests in prop::collection::vec(shapes(), 1..60),
+            cards in prop::collection::vec(0..=CARD_MILLI, 1..9),
+            cpu in 0..64_000_i64,
+            kind in 0..2_u16,
+            (at, by) in (0..8_usize, 0..CARD_MILLI),
+        ) {
+            let kinds = ["T4", "A10"].map(|product| CardKind {
+                product: product.into(),
+                ..CardKind::default()
+            });
+            let types = PlannedClasses::new(&RequestDistribution::from_shapes(&requests).classes(), &kinds);
+            let capacity = NodeCapacity::new(cpu, 0, kind, cards.clone());
+            let ours = types.fragmented_milli(&capacity);
+            prop_assert_eq!(ours.to_bits(), published(&types, cpu, &cards, kind).to_bits());
+
+            let mut less = cards.clone();
+            let at = at % cards.len();
+            less[at] = cards[at].saturating_sub(by);
+            let sums = types.with_changed_card(&types.card_sums(&cards), cards[at], less[at]);
+            let ours = types.fragmented(cpu, kind, &sums);
+            prop_assert_eq!(ours.to_bits(), published(&types, cpu, &less, kind).to_bits());
+        }
+
         #[test]
         fn fragmentation_is_the_sum_of_its_parts(
             asks in prop::collection::vec((0..3_u16, 0..1000_u16, 0..8_i64), 1..12),

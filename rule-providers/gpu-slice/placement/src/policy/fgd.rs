@@ -1,10 +1,7 @@
 //! Fragmentation gradient descent (Weng et al., "Beware of Fragmentation", USENIX ATC 2023):
 //! chooses the node and card whose expected unusable GPU grows least.
 
-mod sums;
-
 use smallvec::SmallVec;
-use sums::FragmentationSums;
 
 use super::{NodeView, PlacementCost, Policy};
 use crate::{
@@ -16,7 +13,6 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fgd {
     types: PlannedClasses,
-    sums: FragmentationSums,
 }
 
 /// The published score in whole percent: a sigmoid of the gradient in cards.
@@ -26,7 +22,6 @@ fn steps(before: f64, after: f64) -> i64 {
 
 impl Policy for Fgd {
     fn plan_for(&mut self, types: PlannedClasses) {
-        self.sums = FragmentationSums::new(&types);
         self.types = types;
     }
 
@@ -35,10 +30,8 @@ impl Policy for Fgd {
     }
 
     fn place(&self, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
-        let (capacity, before) = (
-            node.capacity,
-            node.precomputed.first().copied().unwrap_or_default(),
-        );
+        let capacity = node.capacity;
+        let before = node.precomputed.first().copied().unwrap_or_default();
         let cpu = capacity.cpu_milli() - shape.cpu_milli;
         let mut cards: SmallVec<[u16; 16]> = capacity.cards().into();
         let mut whole = shape.whole;
@@ -48,10 +41,9 @@ impl Policy for Fgd {
                 whole -= 1;
             }
         }
-        let rows = self.sums.rows(&cards);
-        let idle: i64 = cards.iter().map(|c| i64::from(*c)).sum();
+        let sums = self.types.card_sums(&cards);
         if shape.share == 0 {
-            let after = self.sums.fragmented(cpu, capacity.kind(), idle, &rows);
+            let after = self.types.fragmented(cpu, capacity.kind(), &sums);
             return PlacementCost {
                 cost: 100 - steps(before, after),
                 ..PlacementCost::default()
@@ -63,9 +55,10 @@ impl Policy for Fgd {
             if left < shape.share || cards[..card].contains(&left) {
                 continue;
             }
-            let rows = self.sums.with_changed_card(&rows, left, left - shape.share);
-            let idle = idle - i64::from(shape.share);
-            let after = self.sums.fragmented(cpu, capacity.kind(), idle, &rows);
+            let sums = self
+                .types
+                .with_changed_card(&sums, left, left - shape.share);
+            let after = self.types.fragmented(cpu, capacity.kind(), &sums);
             let cost = 100 - steps(before, after);
             if best.is_none_or(|b| cost < b.cost) {
                 best = Some(PlacementCost {
