@@ -1,7 +1,5 @@
 //! Caches the costs of shapes on nodes: a change of one node recomputes only that node's costs.
 
-use std::{collections::HashMap, sync::Arc};
-
 use crate::{
     node_capacity::{NodeCapacity, Shortage},
     planned_classes::PlannedClasses,
@@ -27,16 +25,24 @@ pub enum PlacementError {
     Shortage(Shortage),
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct CachedCost {
     version: u32,
     epoch: u32,
-    cheapest: Option<PlacementCost>,
+    cost: Result<PlacementCost, PlacementError>,
 }
+
+/// The entry of a node without a cached cost; versions of nodes with a capacity are not 0.
+const NOT_CACHED: CachedCost = CachedCost {
+    version: 0,
+    epoch: 0,
+    cost: Err(PlacementError::UnknownNode),
+};
 
 #[derive(Debug)]
 struct ShapeCosts {
-    shape: Arc<Shape>,
+    shape: Shape,
+    /// True for each card kind that may serve the shape.
     allowed: Vec<bool>,
     costs: Vec<CachedCost>,
     last_used: u64,
@@ -50,6 +56,16 @@ struct Node {
     precomputed: Box<[f64]>,
 }
 
+impl Node {
+    fn view(&self) -> Option<NodeView<'_>> {
+        Some(NodeView {
+            capacity: self.capacity.as_ref()?,
+            precomputed: &self.precomputed,
+            position: self.position,
+        })
+    }
+}
+
 /// The free capacity of each node, and the cost of each recent shape on it. Callers number the
 /// nodes from 0.
 #[derive(Debug)]
@@ -58,7 +74,6 @@ pub struct CostCache {
     kinds: Vec<CardKind>,
     classes: Vec<(RequestClass, f64)>,
     nodes: Vec<Node>,
-    shapes: HashMap<Arc<Shape>, usize>,
     by_shape: Vec<ShapeCosts>,
     max_shapes: usize,
     clock: u64,
@@ -74,7 +89,6 @@ impl CostCache {
             kinds: Vec::new(),
             classes: Vec::new(),
             nodes: Vec::new(),
-            shapes: HashMap::new(),
             by_shape: Vec::new(),
             max_shapes: DEFAULT_MAX_SHAPES,
             clock: 0,
@@ -129,10 +143,7 @@ impl CostCache {
         for node in &mut self.nodes {
             if let Some(capacity) = &node.capacity {
                 node.precomputed = self.policy.precompute(capacity);
-                self.policy.node_changed(
-                    None,
-                    Some(NodeView::new(capacity, &node.precomputed, node.position)),
-                );
+                self.policy.node_changed(None, node.view());
             }
             node.version = node.version.wrapping_add(1);
         }
@@ -178,39 +189,39 @@ impl CostCache {
         if at.capacity == capacity {
             return;
         }
-        let base = capacity
-            .as_ref()
-            .map_or_else(Box::default, |r| self.policy.precompute(r));
-        let before = at
-            .capacity
-            .as_ref()
-            .map(|r| NodeView::new(r, &at.precomputed, at.position));
-        let after = capacity
-            .as_ref()
-            .map(|r| NodeView::new(r, &base, at.position));
-        self.policy.node_changed(before, after);
-        at.precomputed = base;
-        at.version = at.version.wrapping_add(1);
-        at.capacity = capacity;
+        let precomputed = capacity.as_ref().map(|c| self.policy.precompute(c));
+        let after = Node {
+            precomputed: precomputed.unwrap_or_default(),
+            capacity,
+            version: at.version.wrapping_add(1),
+            position: at.position,
+        };
+        self.policy.node_changed(at.view(), after.view());
+        *at = after;
     }
 
     /// The cost of the best placement on a node, computed only if it is not in the cache.
-    pub fn place(&mut self, shape: &Shape, node: usize) -> Result<PlacementCost, PlacementError> {
-        let shape_index = self.shape_index(shape);
-        self.place_by_index(shape_index, node)
-    }
-
-    /// Works like [`CostCache::place`], for a shape index from [`CostCache::shape_index`]. Any
-    /// other index may panic.
+    /// `shape_index` is from [`CostCache::shape_index`]; any other index may panic.
     pub fn place_by_index(
         &mut self,
         shape_index: usize,
         node: usize,
     ) -> Result<PlacementCost, PlacementError> {
-        match self.cached(shape_index, node) {
-            Some(place) => Ok(place),
-            None => Err(self.placement_error(shape_index, node)),
+        let at = self.nodes.get(node).ok_or(PlacementError::UnknownNode)?;
+        let view = at.view().ok_or(PlacementError::UnknownNode)?;
+        let entry = &mut self.by_shape[shape_index];
+        let missing = self.nodes.len().saturating_sub(entry.costs.len());
+        entry.costs.extend(std::iter::repeat_n(NOT_CACHED, missing));
+        let cached = &mut entry.costs[node];
+        if cached.version != at.version || cached.epoch != self.epoch {
+            let allowed = entry.allowed.get(usize::from(view.capacity.kind())) == Some(&true);
+            *cached = CachedCost {
+                version: at.version,
+                epoch: self.epoch,
+                cost: place(&*self.policy, view, &entry.shape, allowed),
+            };
         }
+        cached.cost
     }
 
     /// The cost of the best placement if the node had this free capacity; it is not cached. A node
@@ -222,23 +233,17 @@ impl CostCache {
         capacity: &NodeCapacity,
     ) -> Result<PlacementCost, PlacementError> {
         let kind = self.kinds.get(usize::from(capacity.kind()));
-        if !kind.is_some_and(|k| shape.allows(k)) {
-            return Err(PlacementError::OtherKind);
-        }
-        capacity.fits(shape).map_err(PlacementError::Shortage)?;
-        let position = self.nodes.get(node).map_or(1.0, |n| n.position);
-        let base = self.policy.precompute(capacity);
-        let seen = NodeView::new(capacity, &base, position);
-        Ok(place(&*self.policy, seen, shape))
+        let allowed = kind.is_some_and(|k| shape.allows(k));
+        let view = NodeView {
+            capacity,
+            precomputed: &self.policy.precompute(capacity),
+            position: self.nodes.get(node).map_or(1.0, |n| n.position),
+        };
+        place(&*self.policy, view, shape, allowed)
     }
 
-    /// The first node with the lowest cost; `None`: the shape fits nowhere.
-    pub fn cheapest(&mut self, shape: &Shape) -> Option<(usize, PlacementCost)> {
-        self.cheapest_with_ties(shape, |_| false)
-    }
-
-    /// Works like [`CostCache::cheapest`], but `replaces` decides whether the nth of equally cheap
-    /// nodes replaces the one found before.
+    /// A node with the lowest cost; `None`: the shape fits nowhere. `replaces` decides whether the
+    /// nth of equally cheap nodes replaces the one found before.
     pub fn cheapest_with_ties(
         &mut self,
         shape: &Shape,
@@ -248,7 +253,7 @@ impl CostCache {
         let mut best: Option<(usize, PlacementCost)> = None;
         let mut equals = 1;
         for node in 0..self.nodes.len() {
-            let Some(place) = self.cached(shape_index, node) else {
+            let Ok(place) = self.place_by_index(shape_index, node) else {
                 continue;
             };
             match &best {
@@ -281,83 +286,47 @@ impl CostCache {
     pub fn shape_index(&mut self, shape: &Shape) -> usize {
         self.version();
         self.clock += 1;
-        let clock = self.clock;
-        if let Some(&at) = self.shapes.get(shape) {
-            self.by_shape[at].last_used = clock;
+        if let Some(at) = self.by_shape.iter().position(|s| s.shape == *shape) {
+            self.by_shape[at].last_used = self.clock;
             return at;
         }
-        let shape = Arc::new(shape.clone());
         let new = ShapeCosts {
+            shape: shape.clone(),
             allowed: self.kinds.iter().map(|k| shape.allows(k)).collect(),
-            shape: Arc::clone(&shape),
             costs: Vec::new(),
-            last_used: clock,
+            last_used: self.clock,
         };
-        let at = if self.by_shape.len() < self.max_shapes {
+        if self.by_shape.len() < self.max_shapes {
             self.by_shape.push(new);
-            self.by_shape.len() - 1
-        } else {
-            let oldest = (0..self.by_shape.len())
-                .min_by_key(|i| self.by_shape[*i].last_used)
-                .unwrap_or(0);
-            self.shapes.remove(&self.by_shape[oldest].shape);
-            self.by_shape[oldest] = new;
-            oldest
-        };
-        self.shapes.insert(shape, at);
-        at
-    }
-
-    fn cached(&mut self, shape_index: usize, node: usize) -> Option<PlacementCost> {
-        let at = self.nodes.get(node)?;
-        let capacity = at.capacity.as_ref()?;
-        let entry = &mut self.by_shape[shape_index];
-        if entry.costs.len() < self.nodes.len() {
-            entry.costs.resize(self.nodes.len(), CachedCost::default());
+            return self.by_shape.len() - 1;
         }
-        let cached = &mut entry.costs[node];
-        let epoch = self.epoch;
-        if cached.version != at.version || cached.epoch != epoch {
-            let serves = !entry.shape.needs_gpu()
-                || entry.allowed.get(usize::from(capacity.kind())).copied() == Some(true);
-            let fits = serves && capacity.fits(&entry.shape).is_ok();
-            *cached = CachedCost {
-                version: at.version,
-                epoch,
-                cheapest: fits.then(|| {
-                    let seen = NodeView::new(capacity, &at.precomputed, at.position);
-                    place(&*self.policy, seen, &entry.shape)
-                }),
-            };
-        }
-        cached.cheapest
-    }
-
-    fn placement_error(&self, shape_index: usize, node: usize) -> PlacementError {
-        let Some(capacity) = self.capacity(node) else {
-            return PlacementError::UnknownNode;
-        };
-        let entry = &self.by_shape[shape_index];
-        if entry.shape.needs_gpu() && entry.allowed.get(usize::from(capacity.kind())) != Some(&true)
-        {
-            return PlacementError::OtherKind;
-        }
-        match capacity.fits(&entry.shape) {
-            Err(short) => PlacementError::Shortage(short),
-            Ok(()) => PlacementError::UnknownNode,
-        }
+        let age = |at: &usize| self.by_shape[*at].last_used;
+        let oldest = (0..self.by_shape.len()).min_by_key(age).unwrap_or(0);
+        self.by_shape[oldest] = new;
+        oldest
     }
 }
 
 /// Places a shape by the policy and by the links of the cards: a placement costs more if NVLink
-/// does not link its cards.
-fn place(policy: &dyn Policy, node: NodeView<'_>, shape: &Shape) -> PlacementCost {
+/// does not link its cards. `allowed` is true if cards of the node's kind may serve the shape.
+fn place(
+    policy: &dyn Policy,
+    node: NodeView<'_>,
+    shape: &Shape,
+    allowed: bool,
+) -> Result<PlacementCost, PlacementError> {
+    if !allowed {
+        return Err(PlacementError::OtherKind);
+    }
+    node.capacity
+        .fits(shape)
+        .map_err(PlacementError::Shortage)?;
     let mut place = policy.place(node, shape);
     place.card = place.card.map(|card| node.capacity.prefer_by_links(card));
     let unlinked = node.capacity.unlinked_part(shape, place.card);
     let most = policy.resolution().saturating_mul(UNLINKED_RESOLUTIONS) as f64;
     place.cost = place.cost.saturating_add((most * unlinked).round() as i64);
-    place
+    Ok(place)
 }
 
 #[cfg(test)]
@@ -378,6 +347,15 @@ mod tests {
             share,
             ..Shape::default()
         }
+    }
+
+    fn place(
+        costs: &mut CostCache,
+        shape: &Shape,
+        node: usize,
+    ) -> Result<PlacementCost, PlacementError> {
+        let shape_index = costs.shape_index(shape);
+        costs.place_by_index(shape_index, node)
     }
 
     proptest! {
@@ -401,7 +379,7 @@ mod tests {
                     costs.set_capacity(node, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
                 }
                 for shape in &shapes {
-                    let places = (0..positions.len()).map(|node| costs.place(shape, node));
+                    let places = (0..positions.len()).map(|node| place(&mut costs, shape, node));
                     let Ok(places) = places.collect::<Result<Vec<PlacementCost>, _>>() else {
                         continue;
                     };
@@ -431,8 +409,8 @@ mod tests {
                 costs.set_capacity(node, Some(capacity.with_topology(Topology::new(links))));
             }
             costs.set_capacity(3, Some(NodeCapacity::new(16_000, 0, kind, cards.clone())));
-            let Ok(plain) = costs.place(&shape, 3) else { return Ok(()) };
-            let [one, two, none] = [0, 1, 2].map(|node| costs.place(&shape, node).unwrap().cost);
+            let Ok(plain) = place(&mut costs, &shape, 3) else { return Ok(()) };
+            let [one, two, none] = [0, 1, 2].map(|node| place(&mut costs, &shape, node).unwrap().cost);
             prop_assert_eq!(one, plain.cost);
             prop_assert!(one <= two && two <= none);
             let most = if whole > 1 { 2 * costs.resolution() } else { 0 };
@@ -463,15 +441,16 @@ mod tests {
                     fresh.plan_for(costs.classes().to_vec());
                     // Tautline's policy updates its weights only after a drift.
                     if name != PolicyName::Tautline {
-                        prop_assert_eq!(costs.cheapest(shape), fresh.cheapest(shape), "{}", name);
+                        let cheapest = |costs: &mut CostCache| costs.cheapest_with_ties(shape, |_| false);
+                        prop_assert_eq!(cheapest(&mut costs), cheapest(&mut fresh), "{}", name);
                     }
                     for node in 0..5 {
                         let capacity = costs.capacity(node).cloned().unwrap();
-                        let cached = costs.place(shape, node);
+                        let cached = place(&mut costs, shape, node);
                         prop_assert_eq!(cached, costs.place_with_capacity(shape, node, &capacity), "{}", name);
-                        prop_assert_eq!(cached.is_ok(), fresh.place(shape, node).is_ok());
+                        prop_assert_eq!(cached.is_ok(), place(&mut fresh, shape, node).is_ok());
                     }
-                    if let Ok(place) = costs.place(shape, *node) {
+                    if let Ok(place) = place(&mut costs, shape, *node) {
                         let mut capacity = costs.capacity(*node).unwrap().clone();
                         capacity.take(shape, place.card.map(usize::from)).unwrap();
                         costs.set_capacity(*node, Some(capacity));

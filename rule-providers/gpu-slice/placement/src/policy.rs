@@ -37,16 +37,6 @@ pub struct NodeView<'a> {
     pub position: f64,
 }
 
-impl<'a> NodeView<'a> {
-    pub(crate) fn new(capacity: &'a NodeCapacity, base: &'a [f64], position: f64) -> Self {
-        Self {
-            capacity,
-            precomputed: base,
-            position,
-        }
-    }
-}
-
 /// A rule for choosing nodes and cards. A policy tracks the state of all nodes itself.
 pub trait Policy: Send + Sync + fmt::Debug {
     /// Sets the classes of requests to plan for. [`Policy::node_changed`] follows for every node.

@@ -6,6 +6,8 @@
 //! size that fits where no other size does costs nothing. A remainder is worth the dearest set of
 //! sizes that fits in it.
 
+use std::collections::BTreeMap;
+
 use crate::shape::CARD_MILLI;
 
 /// The thousandths of a whole card, as an index of remainders.
@@ -13,6 +15,9 @@ const WHOLE_MILLI: usize = CARD_MILLI as usize;
 /// The maximum number of pivots for each size: it stops degenerate programmes, whose prices are
 /// nearly right by then.
 const MAX_PIVOTS_PER_SIZE: usize = 50;
+/// The maximum number of share sizes with a price: it limits the time of the linear programme to
+/// milliseconds.
+const MAX_PRICED_SIZES: usize = 128;
 /// The difference up to which two numbers count as equal.
 const EPSILON: f64 = 1e-9;
 
@@ -21,27 +26,29 @@ pub(super) struct RemainderValues(Box<[f64]>);
 
 impl Default for RemainderValues {
     fn default() -> Self {
-        Self::from_demand(Vec::new())
+        Self::from_demand([])
     }
 }
 
 impl RemainderValues {
-    pub(super) fn from_demand(mut demand: Vec<(u16, f64)>) -> Self {
-        demand.retain(|(size, p)| (1..=CARD_MILLI).contains(size) && *p > 0.0);
-        demand.sort_by_key(|(size, _)| *size);
-        demand.dedup_by(|later, earlier| {
-            let same = later.0 == earlier.0;
-            if same {
-                earlier.1 += later.1;
+    /// Computes the values for sizes with their frequencies; a size may come several times.
+    pub(super) fn from_demand(sizes: impl IntoIterator<Item = (u16, f64)>) -> Self {
+        let mut demand: BTreeMap<u16, f64> = BTreeMap::new();
+        for (size, frequency) in sizes {
+            if (1..=CARD_MILLI).contains(&size) && frequency > 0.0 {
+                *demand.entry(size).or_default() += frequency;
             }
-            same
-        });
+        }
+        let mut demand: Vec<(u16, f64)> = demand.into_iter().collect();
+        demand.sort_by(|a, b| b.1.total_cmp(&a.1));
+        demand.truncate(MAX_PRICED_SIZES);
+        demand.sort_by_key(|(size, _)| *size);
         let sizes: Vec<usize> = demand.iter().map(|(size, _)| usize::from(*size)).collect();
         let prices = LinearProgramme::new(&demand).solve(&sizes);
         let (mut worth, _) = knapsack(&sizes, &prices);
-        for w in &mut worth {
-            *w = w.min(WHOLE_MILLI as f64);
-        }
+        worth
+            .iter_mut()
+            .for_each(|w| *w = w.min(WHOLE_MILLI as f64));
         worth[WHOLE_MILLI] = WHOLE_MILLI as f64;
         Self(worth.into())
     }
@@ -105,13 +112,9 @@ impl LinearProgramme {
     }
 
     fn prices(&self) -> Vec<f64> {
-        let column = |j| {
-            self.cost
-                .iter()
-                .zip(&self.inverse)
-                .map(move |(c, row)| c * row[j])
-        };
-        (0..self.cost.len()).map(|j| column(j).sum()).collect()
+        let rows = || self.cost.iter().zip(&self.inverse);
+        let price = |column| rows().map(|(cost, row)| cost * row[column]).sum();
+        (0..self.cost.len()).map(price).collect()
     }
 
     fn enter(&mut self, column: &[f64], cost: f64) -> bool {

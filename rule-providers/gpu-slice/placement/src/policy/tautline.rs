@@ -15,13 +15,11 @@
 //! turnover, and with falling idle GPU ([`Terms::at`]).
 
 use super::{
-    NodeView, PlacementCost, Policy,
-    remainder_values::RemainderValues,
-    usable_table::{Counting, UsableTable},
+    NodeView, PlacementCost, Policy, remainder_values::RemainderValues, usable_table::UsableTable,
 };
 use crate::{
     node_capacity::NodeCapacity,
-    planned_classes::PlannedClasses,
+    planned_classes::{PlannedClass, PlannedClasses},
     shape::{CARD_MILLI, Shape},
 };
 
@@ -30,13 +28,13 @@ use crate::{
 struct Terms {
     /// Exponent of the scarcity in wₜ.
     scarcity: f64,
-    /// Weight of CPU in a class's usable GPU ([`Counting::cpu_weight`]).
+    /// Weight of CPU in a class's usable GPU ([`UsableTable::new`]).
     cpu: f64,
     card: f64,
     mix: f64,
     /// CPU that the average mix needs for its GPU, as a fraction of the CPU that it requests.
     mix_cpu: f64,
-    /// Weight of remainders in a class's usable GPU ([`Counting::remainder_weight`]).
+    /// Weight of remainders in a class's usable GPU ([`UsableTable::new`]).
     remainder_weight: f64,
     full: f64,
     order: f64,
@@ -109,9 +107,6 @@ const MIN_GPU_MILLI: f64 = 8000.0;
 const COST_STEPS_PER_MILLI: f64 = 64.0;
 /// The resolution of costs in thousandths of a card: less than a hundredth of a card is useless.
 const RESOLUTION_MILLI: f64 = 10.0;
-/// The maximum number of share sizes with a price: it limits the time of the linear programme to
-/// milliseconds.
-const MAX_PRICED_SIZES: usize = 128;
 /// The maximum number of groups for which a placement allocates no memory.
 const MAX_STACK_GROUPS: usize = 128;
 
@@ -161,20 +156,14 @@ impl Tautline {
         self.terms = Terms::at(self.turnover, self.pressure);
         let Terms {
             cpu,
-            remainder_weight: loose,
+            remainder_weight,
             ..
         } = self.terms;
-        self.table = UsableTable::new(
-            &self.types,
-            Counting {
-                cpu_weight: cpu,
-                remainder_weight: loose,
-            },
-        );
-        let sum = |f: &dyn Fn(&crate::planned_classes::PlannedClass) -> i64| -> f64 {
+        self.table = UsableTable::new(&self.types, cpu, remainder_weight);
+        let sum = |f: fn(&PlannedClass) -> i64| -> f64 {
             self.types.iter().map(|t| t.probability * f(t) as f64).sum()
         };
-        let (gpu, cpu) = (sum(&|t| t.total_milli()), sum(&|t| t.cpu_milli));
+        let (gpu, cpu) = (sum(PlannedClass::total_milli), sum(|t| t.cpu_milli));
         let cpu_a_milli = if gpu > 0.0 { cpu / gpu } else { 0.0 };
         self.cpu_per_gpu = self.terms.mix_cpu * cpu_a_milli;
         self.idle_milli = 0.0;
@@ -223,17 +212,8 @@ impl Tautline {
 
 impl Policy for Tautline {
     fn plan_for(&mut self, types: PlannedClasses) {
-        let shares = types.iter().filter(|t| t.milli > 0);
-        let mut demand: Vec<(u16, f64)> = Vec::new();
-        for t in shares {
-            let count = t.probability * f64::from(t.cards);
-            match demand.iter_mut().find(|(size, _)| *size == t.milli) {
-                Some((_, all)) => *all += count,
-                None => demand.push((t.milli, count)),
-            }
-        }
-        demand.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        demand.truncate(MAX_PRICED_SIZES);
+        let demand = types.iter();
+        let demand = demand.map(|t| (t.milli, t.probability * f64::from(t.cards)));
         self.remainder_values = RemainderValues::from_demand(demand);
         self.types = types;
         self.rebuild();
@@ -276,9 +256,7 @@ impl Policy for Tautline {
     }
 
     fn epoch(&mut self) -> u32 {
-        let now = |(class, t): (usize, &crate::planned_classes::PlannedClass)| {
-            self.weight(class, t.probability)
-        };
+        let now = |(class, t): (usize, &PlannedClass)| self.weight(class, t.probability);
         let drifted = |(now, old): (f64, &f64)| (now - old).abs() > MAX_WEIGHT_ERROR_RATIO * old;
         let all = self.types.iter().enumerate().map(now);
         if self.weights.len() != self.types.len() || all.clone().zip(&self.weights).any(drifted) {

@@ -4,15 +4,6 @@ use crate::{
     shape::CARD_MILLI,
 };
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counting {
-    /// Weight of CPU as a limit to copies; 0: CPU limits the next copy only.
-    pub(super) cpu_weight: f64,
-    /// Weight of the GPU that copies leave on a card with enough for one copy. 0: only copies that
-    /// fit count; 1: the whole of every such card counts, as in FGD.
-    pub(super) remainder_weight: f64,
-}
-
 #[derive(Clone, Debug)]
 struct ClassEntry {
     cpu_milli: f64,
@@ -33,9 +24,13 @@ pub(super) struct UsableTable {
 }
 
 impl UsableTable {
-    pub(super) fn new(types: &PlannedClasses, counting: Counting) -> Self {
+    /// Creates the table of the classes. `cpu_weight` is the weight of CPU as a limit to copies; 0:
+    /// CPU limits the next copy only. `remainder_weight` is the weight of the GPU that copies leave
+    /// on a card with enough for one copy; 0: only copies that fit count; 1: the whole of every
+    /// such card counts, as in FGD.
+    pub(super) fn new(types: &PlannedClasses, cpu_weight: f64, remainder_weight: f64) -> Self {
         let mut table = Self {
-            remainder_weight: counting.remainder_weight,
+            remainder_weight,
             classes: types.len(),
             ..Self::default()
         };
@@ -43,7 +38,7 @@ impl UsableTable {
         table.by_kind.resize_with(kinds, Vec::new);
         for (class, t) in types.iter().enumerate().filter(|(_, t)| t.milli > 0) {
             let group = table.group(t);
-            let rate = t.total_milli() as f64 / (counting.cpu_weight * t.cpu_milli as f64);
+            let rate = t.total_milli() as f64 / (cpu_weight * t.cpu_milli as f64);
             for (kind, entries) in table.by_kind.iter_mut().enumerate() {
                 if t.may_run_on(kind as u16) {
                     entries.push(ClassEntry {
@@ -55,7 +50,6 @@ impl UsableTable {
                 }
             }
         }
-        let loose = table.remainder_weight;
         let groups = table.groups.iter().copied();
         let of_card = |left: u16| {
             groups.clone().map(move |(milli, _)| {
@@ -63,7 +57,7 @@ impl UsableTable {
                     return 0.0;
                 }
                 let copies = f64::from(left / milli * milli);
-                copies + loose * (f64::from(left) - copies)
+                copies + remainder_weight * (f64::from(left) - copies)
             })
         };
         table.usable_of_card = (0..=CARD_MILLI).flat_map(of_card).collect();
@@ -96,15 +90,6 @@ impl UsableTable {
 
     fn entries(&self, kind: u16) -> &[ClassEntry] {
         self.by_kind.get(usize::from(kind)).map_or(&[], |e| e)
-    }
-
-    pub(super) fn usable_by_group(&self, cards: &[u16], out: &mut [f64]) {
-        out.fill(0.0);
-        for left in cards {
-            self.add_card(out, *left, 1.0);
-        }
-        let whole = cards.iter().filter(|c| **c == CARD_MILLI).count();
-        self.count_whole_cards(whole, out);
     }
 
     /// Adds a card to the groups of shares, or removes it (`sign` -1).
@@ -145,11 +130,14 @@ impl UsableTable {
 
     pub(super) fn precompute(&self, capacity: &NodeCapacity) -> Box<[f64]> {
         let mut all = vec![0.0; self.group_count()];
-        self.usable_by_group(capacity.cards(), &mut all);
-        let usable: Vec<f64> = self
-            .usable_by_class(capacity.kind(), capacity.cpu_milli() as f64, &all)
-            .collect();
-        all.extend(usable);
-        all.into()
+        for left in capacity.cards() {
+            self.add_card(&mut all, *left, 1.0);
+        }
+        self.count_whole_cards(capacity.free_cards(), &mut all);
+        let cpu_milli = capacity.cpu_milli() as f64;
+        let usable = self.usable_by_class(capacity.kind(), cpu_milli, &all);
+        [all.as_slice(), &usable.collect::<Vec<f64>>()]
+            .concat()
+            .into()
     }
 }
